@@ -1,0 +1,1 @@
+"""Measures this server beside others: interleaved rounds, verified contents, ratios instead of absolute figures."""

@@ -1,0 +1,127 @@
+"""One writer at a fixed rate, many live readers: how many messages arrive, and how long after they were due."""
+
+import secrets
+import time
+from dataclasses import dataclass
+
+from benchmarks import messages
+from benchmarks.loads import BUSY_SHARE_MAX, SENDING_CORES, percentiles
+from benchmarks.readers import PADDING, Audience, Receipt, message
+from benchmarks.servers import Server, Spec
+from benchmarks.sockets import share
+from benchmarks.sources import stream_path
+from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+
+GRACE_SECONDS = 5.0
+WARM_MESSAGES = 30
+WARM_PERIOD_SECONDS = 0.03
+
+
+class Fanout:
+    name = "fanout"
+    title = "Fan-out over server-sent events, 100 B messages"
+    figures: tuple[Figure, ...] = (
+        Figure("delivered_percent", "delivered %", 1),
+        Figure("rate", "deliveries/s", 0, higher_is_better=True),
+        Figure("p50_ms", "p50 ms", 2, higher_is_better=False),
+        Figure("p99_ms", "p99 ms", 2, higher_is_better=False),
+        Figure("cpu_us", "server CPU us/delivery", 1),
+    )
+    peers: tuple[str, ...] = ("headwater", "reference-memory")
+    rounds_max = 99
+
+    def cases(self, scale: Scale) -> list[Case]:
+        return [
+            Case(f"{readers:,} readers, {rate} messages/s", readers=readers, rate=rate)
+            for readers in scale.readers
+            for rate in scale.message_rates
+        ]
+
+    def suits(self, spec: Spec) -> bool:
+        return True
+
+    def measure(self, case: Case, server: Server, rig: Rig) -> Sample:
+        path = stream_path(f"{server.base}/bench-{secrets.token_hex(4)}", 0)
+        with server.client() as client:
+            client.must("PUT", path, b"", messages.TEXT)
+        audience = Audience(server.address, path, share(case.readers, SENDING_CORES))
+        try:
+            audience.await_ready()
+            warm(server, path)
+            return broadcast(case, server, path, audience, rig.scale.seconds)
+        finally:
+            audience.close()
+
+
+@dataclass(slots=True)
+class Broadcast:
+    """What was to be sent, what was sent, and what the readers say about it."""
+
+    readers: int
+    due: int
+    sent: int
+    seconds: float
+    receipts: list[Receipt]
+
+    @property
+    def delivered(self) -> int:
+        return sum(receipt.delivered for receipt in self.receipts)
+
+    def values(self) -> dict[str, float]:
+        latencies_us = percentiles([latency for receipt in self.receipts for latency in receipt.latencies_us])
+        return {
+            "delivered_percent": 100.0 * self.delivered / (self.due * self.readers),
+            "rate": self.delivered / self.seconds,
+            "p50_ms": latencies_us["p50"] / 1e3,
+            "p99_ms": latencies_us["p99"] / 1e3,
+            "readers_busy": max(receipt.cpu_seconds for receipt in self.receipts) / self.seconds,
+        }
+
+    def problems(self) -> list[str]:
+        said = []
+        if self.sent < self.due:
+            said.append(f"only {self.sent:,} of {self.due:,} messages were accepted in time")
+        if missing := self.sent * self.readers - self.delivered:
+            said.append(f"{missing:,} deliveries were missing {GRACE_SECONDS:.0f} s after the end")
+        if strays := sum(receipt.strays for receipt in self.receipts):
+            said.append(f"{strays:,} messages came doubled, late or after a gap")
+        if closed := sum(receipt.closed for receipt in self.receipts):
+            said.append(f"{closed:,} live reads were closed by the server")
+        return said
+
+
+def broadcast(case: Case, server: Server, path: str, audience: Audience, seconds: float) -> Sample:
+    due = round(case.rate * seconds)
+    cpu_before, began = server.cpu_seconds(), time.monotonic()
+    deadline = began + seconds + GRACE_SECONDS
+    sent = write(server, path, due, case.rate, deadline)
+    receipts = audience.finish(sent, deadline)
+    last = max(receipt.last_ns for receipt in receipts) / 1e9
+    outcome = Broadcast(case.readers, due, sent, max(last - began, 0.001), receipts)
+    sample = Sample(outcome.values(), outcome.problems())
+    if sample.values["readers_busy"] > BUSY_SHARE_MAX:
+        sample.notes.append("the readers were busy all the time: their limit, not the server's")
+    if outcome.delivered:
+        sample.values["cpu_us"] = (server.cpu_seconds() - cpu_before) / outcome.delivered * 1e6
+    return sample
+
+
+def warm(server: Server, path: str) -> None:
+    """Sends messages without a mark, which no reader counts, so that a compiler at run time has had its turn."""
+    with server.client() as client:
+        for _ in range(WARM_MESSAGES):
+            client.must("POST", path, PADDING, messages.TEXT)
+            time.sleep(WARM_PERIOD_SECONDS)
+
+
+def write(server: Server, path: str, total: int, rate: int, deadline: float) -> int:
+    """Appends each message when it is due, or as soon as the one before it is answered; returns how many it sent."""
+    with server.client() as client:
+        began_ns = time.monotonic_ns()
+        for sequence in range(total):
+            due_ns = began_ns + sequence * 1_000_000_000 // rate
+            time.sleep(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
+            if time.monotonic() > deadline:
+                return sequence
+            client.must("POST", path, message(sequence, due_ns), messages.TEXT)
+    return total

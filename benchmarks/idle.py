@@ -1,0 +1,75 @@
+"""Many idle streams: the memory that each one holds, and how long a server with all of them takes to restart."""
+
+import secrets
+import time
+
+from benchmarks.loads import SENDING_CORES, Load
+from benchmarks.servers import Server, Spec
+from benchmarks.sockets import Job, run, share
+from benchmarks.sources import Creations, stream_path
+from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+
+CREATE_CONNECTIONS = 32
+CREATE_SECONDS_MAX = 120.0
+SETTLE_SECONDS = 2.0
+CHECKED_STREAMS = 500
+
+
+class Idle:
+    name = "idle"
+    title = "Idle streams"
+    figures: tuple[Figure, ...] = (
+        Figure("added_mb", "MB added", 1, higher_is_better=False),
+        Figure("stream_bytes", "B/stream", 0, higher_is_better=False),
+        Figure("creations", "creations/s", 0, higher_is_better=True),
+        Figure("stop_seconds", "stop s", 2, higher_is_better=False),
+        Figure("start_seconds", "start again s", 2, higher_is_better=False),
+    )
+    peers: tuple[str, ...] = ("headwater", "headwater-memory", "reference-memory", "reference-file")
+    rounds_max = 1
+
+    def cases(self, scale: Scale) -> list[Case]:
+        return [Case(f"{scale.idle_streams:,} streams", streams=scale.idle_streams)]
+
+    def suits(self, spec: Spec) -> bool:
+        return spec.is_started
+
+    def measure(self, case: Case, server: Server, rig: Rig) -> Sample:
+        prefix = f"{server.base}/bench-{secrets.token_hex(4)}"
+        before = server.rss_bytes()
+        load = create(server, prefix, case.streams, CREATE_SECONDS_MAX)
+        time.sleep(SETTLE_SECONDS)
+        added = server.rss_bytes() - before
+        sample = Sample(
+            {"creations": load.rate, "added_mb": added / 1e6, "stream_bytes": added / max(1, load.done)},
+            load.problems(),
+        )
+        if load.done < case.streams:
+            sample.problems.append(
+                f"only {load.done:,} of {case.streams:,} streams were created within {CREATE_SECONDS_MAX:.0f} s; "
+                "memory and restart are for those"
+            )
+        if server.spec.is_durable and load.done:
+            sample.values["stop_seconds"] = server.stop()
+            sample.values["start_seconds"] = server.start()
+            sample.problems += missing(server, prefix, load.done)
+        return sample
+
+
+def create(server: Server, prefix: str, streams: int, seconds: float) -> Load:
+    """Creates the streams by PUT, in order, and gives up after the limit."""
+    counts = share(CREATE_CONNECTIONS, SENDING_CORES)
+    return run(
+        [
+            Job(server.address, Creations(prefix, index, streams, SENDING_CORES), count, seconds)
+            for index, count in enumerate(counts)
+        ]
+    )
+
+
+def missing(server: Server, prefix: str, streams: int) -> list[str]:
+    """Looks for a sample of the streams after the restart."""
+    chosen = range(0, streams, max(1, streams // CHECKED_STREAMS))
+    with server.client() as client:
+        lost = sum(client.send("HEAD", stream_path(prefix, index)).status != 200 for index in chosen)
+    return [f"{lost:,} of {len(chosen):,} streams looked for were gone after the restart"] if lost else []

@@ -1,0 +1,89 @@
+"""What a workload is: cases to measure, the figures that each measurement gives, and the servers it makes sense for."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.loads import Generator
+from benchmarks.servers import Server, Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured; the quick one is for trying the command out, not for numbers."""
+
+    rounds: int = 3
+    seconds: float = 4.0
+    warm_seconds: float = 1.0
+    connections: tuple[int, ...] = (1, 16, 64, 256)
+    streams: tuple[int, ...] = (1, 1000)
+    readers: tuple[int, ...] = (200, 1000)
+    message_rates: tuple[int, ...] = (30, 100)
+    idle_streams: int = 100_000
+    paused_streams: int = 1_000_000
+    pause_seconds: float = 30.0
+
+
+QUICK = Scale(
+    rounds=1,
+    seconds=1.0,
+    connections=(1, 64),
+    readers=(200,),
+    idle_streams=5_000,
+    paused_streams=10_000,
+    pause_seconds=5.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row of a table; each workload uses the fields that it needs."""
+
+    label: str
+    streams: int = 1
+    connections: int = 1
+    body_bytes: int = 0
+    readers: int = 0
+    rate: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a sample: how it is called, printed and compared (None: not compared)."""
+
+    key: str
+    label: str
+    digits: int
+    higher_is_better: bool | None = None
+
+
+@dataclass(slots=True)
+class Sample:
+    """One measurement of one case on one server in one round; a note explains a figure, a problem is a fault."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What every measurement of a run shares."""
+
+    scale: Scale
+    generator: Generator
+    scratch: Path
+
+
+class Workload(Protocol):
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    peers: tuple[str, ...]
+    rounds_max: int
+
+    def cases(self, scale: Scale) -> list[Case]: ...
+
+    def suits(self, spec: Spec) -> bool: ...
+
+    def measure(self, case: Case, server: Server, rig: Rig) -> Sample: ...

@@ -1,0 +1,127 @@
+"""`headwater serve`: run the server until it is told to stop."""
+
+import asyncio
+import gc
+import logging
+import resource
+import secrets
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from headwater import settings as settings_module
+from headwater.http.server import Server
+from headwater.log.images import ImageFiles
+from headwater.log.memory import MemoryLog
+from headwater.log.seam import CommandLog
+from headwater.log.segments import JournalDamaged
+from headwater.node.directory import DirectoryInUse, lock, recover
+from headwater.node.node import Node
+from headwater.settings import HELP, Settings, SettingsError
+from headwater.streams.state import State
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter while another waits: the sync thread must not wait for long."""
+COLLECT_AFTER_OBJECTS = 50_000
+
+READY = """\
+Headwater is ready at {url} ({where}). Try it:
+  curl -X PUT  {url}/v1/stream/hello -H 'Content-Type: text/plain'
+  curl -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, world'
+  curl -N      '{url}/v1/stream/hello?offset=-1&live=sse'
+"""
+
+
+def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One flag per field of Settings."""
+    for name in reversed(Settings.__struct_fields__):
+        default = getattr(Settings(), name)
+        flag = "--" + name.replace("_", "-")
+        text = f"{HELP[name]}  [default: {default}]"
+        if isinstance(default, bool):
+            command = click.option(flag, name, is_flag=True, default=None, help=HELP[name])(command)
+        else:
+            command = click.option(flag, name, default=None, metavar=type(default).__name__.upper(), help=text)(command)
+    return command
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), default=None, help="TOML file with settings.")
+@_flags
+def serve(config: Path | None, **flags: Any) -> None:
+    """Serve durable streams; SIGTERM drains."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        settings = settings_module.load(flags, config)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    try:
+        uvloop.run(run(settings))
+    except (DirectoryInUse, JournalDamaged, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+async def run(settings: Settings) -> None:
+    """Recover, listen, say so, and serve until a signal comes."""
+    _tune_process()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    node = _open_node(settings)
+    node.start()
+    server = Server(node, settings)
+    try:
+        url = await server.start()
+    except OSError as error:
+        await node.stop()
+        raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {error}.") from error
+    where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
+    click.echo(READY.format(url=url, where=where), nl=False)
+    sys.stdout.flush()
+    await stopping.wait()
+    await server.drain()
+    await node.stop()
+
+
+def _open_node(settings: Settings) -> Node:
+    if settings.memory:
+        journal = secrets.token_hex(8)
+        return _node(settings, State(journal), MemoryLog(journal), None)
+    lock(settings.data_directory)
+    recovered = recover(settings.data_directory, settings.segment_bytes)
+    return _node(settings, recovered.state, recovered.journal, recovered.images)
+
+
+def _node(settings: Settings, state: State, command_log: CommandLog, images: ImageFiles | None) -> Node:
+    return Node(
+        state,
+        command_log,
+        images,
+        image_log_bytes=settings.image_log_bytes,
+        page_bytes=settings.page_bytes,
+    )
+
+
+def _tune_process() -> None:
+    """Open as many sockets as allowed, switch threads quickly, and never let the collector walk all streams.
+
+    State has no cycles. What survives a full collection is frozen, so each object is looked at by one full collection
+    at most, and a pause is bounded by what was made since the last, not by how many streams there are.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, 10, 10)
+    gc.callbacks.append(_freeze_survivors)
+
+
+def _freeze_survivors(phase: str, info: dict[str, int]) -> None:
+    if phase == "stop" and info["generation"] == 2:
+        gc.freeze()

@@ -1,0 +1,1 @@
+"""The HTTP front: connections, the URL table, parsing, rendering and live reads."""

@@ -1,0 +1,90 @@
+"""Exchanges: one request and its response, on a connection that may carry several at once.
+
+Responses leave in the order of the requests. Writes are queued as they come; a read waits until every write before it
+has been applied, and everything waits for a fork, whose saga takes more than one commit.
+"""
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from headwater.http import rendering
+from headwater.protocol import statuses
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Created, Page, Reply
+from headwater.protocol.statuses import Answer, Voice
+
+if TYPE_CHECKING:
+    from headwater.http.connection import Connection
+    from headwater.http.live import LongPoll, SseRead
+    from headwater.node.node import Node
+
+log = logging.getLogger(__name__)
+
+
+class Kind(Enum):
+    """What an exchange has to wait for, and who has to wait for it."""
+
+    READ = "read"
+    WRITE = "write"
+    FORK = "fork"
+
+
+class Exchange:
+    """One request that is being answered."""
+
+    __slots__ = ("close", "connection", "head_only", "host", "kind", "location", "node", "response", "start", "voice")
+
+    def __init__(self, connection: "Connection", voice: Voice, *, close: bool, head_only: bool, host: bytes) -> None:
+        self.connection = connection
+        self.node: Node = connection.server.node
+        self.voice = voice
+        self.close = close
+        self.head_only = head_only
+        self.host = host
+        self.location = b""
+        self.kind = Kind.READ
+        self.start: Callable[[], None] | None = None
+        self.response: bytes | None = None
+
+    @property
+    def now(self) -> float:
+        return self.connection.server.now
+
+    def run(self, kind: Kind, start: Callable[[], None]) -> None:
+        """Do the work of this exchange as soon as what is before it allows."""
+        self.kind = kind
+        if self.connection.may_start(self):
+            self.guard(start)
+        else:
+            self.start = start
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Do some work; if it fails, that is our mistake, and the client learns so."""
+        try:
+            work()
+        except Exception:
+            log.exception("a request failed")
+            if self.response is None:
+                self.refuse(Code.INTERNAL, "The server made a mistake; its log says more.")
+
+    def reply(self, reply: Reply) -> None:
+        """Answer with the outcome of a command or a query."""
+        answer = statuses.answer(reply, self.voice)
+        if type(reply) is Created:
+            location = f"Location: http://{self.host.decode('latin-1')}{self.location.decode('latin-1')}\r\n"
+            answer = answer._replace(headers=answer.headers + location)
+        self.answer(answer)
+
+    def refuse(self, code: Code, detail: str) -> None:
+        self.reply(Refusal(code, detail))
+
+    def answer(self, answer: Answer) -> None:
+        """Finish; the bytes leave when every response before them has."""
+        self.response = rendering.response(answer, close=self.close, head_only=self.head_only)
+        self.connection.finished(self)
+
+    def go_live(self, live: "LongPoll | SseRead", page: Page) -> None:
+        """Keep the exchange open for a live read that begins behind `page`."""
+        self.connection.go_live(self, live, page)

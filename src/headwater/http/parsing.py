@@ -1,0 +1,198 @@
+"""From a request to what it asks of the node: a command, a fork, a read; or a refusal. Nothing here looks at state."""
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from headwater.http.requests import Request, parse_query
+from headwater.protocol import content_types, cursors, incarnations, json_mode, lifetimes, names, offsets, producers
+from headwater.protocol.commands import Ancestry, Append, Create, Delete
+from headwater.protocol.lifetimes import FOREVER
+from headwater.protocol.limits import STREAM_SEQ_BYTES_MAX
+from headwater.protocol.queries import Read
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.forking import ForkRequest
+
+FLAT_PREFIX = b"/v1/stream/"
+LONG_POLL_MS_MAX = 60_000
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+class Live(Enum):
+    """How a read goes on after what is there."""
+
+    NO = None
+    LONG_POLL = "long-poll"
+    SSE = "sse"
+
+
+class ReadRequest(NamedTuple):
+    """A GET: what to read, how live, and the client's conditions."""
+
+    read: Read
+    live: Live
+    cursor: int
+    timeout_seconds: float | None
+    if_none_match: str | None
+
+
+class BadBody(NamedTuple):
+    """An append whose body is refused, unless the stream's state has something to say before that."""
+
+    append: Append
+    refusal: Refusal
+
+
+def parse_create(request: Request, name: str) -> Create | ForkRequest | Refusal:
+    """A PUT of a stream."""
+    lifetime = lifetimes.parse(request.header(b"stream-ttl"), request.header(b"stream-expires-at"))
+    if isinstance(lifetime, Refusal):
+        return lifetime
+    content_type = request.header(b"content-type")
+    if content_type is not None and not content_types.is_valid(content_type):
+        content_type = None
+    closed = request.says_true(b"stream-closed")
+    ancestry = _parse_ancestry(request, content_type, None if lifetime is FOREVER else lifetime)
+    if isinstance(ancestry, Refusal):
+        return ancestry
+    if ancestry is not None:
+        return ForkRequest(name, ancestry, closed, request.body)
+    content_type = content_type or content_types.DEFAULT
+    payload, ends = request.body, None
+    if payload and content_types.is_json(content_type):
+        messages = json_mode.split(payload)
+        if isinstance(messages, Refusal):
+            return messages
+        payload, ends = b"".join(messages), json_mode.message_ends(messages)
+    return Create(name, content_type, lifetime, closed, payload, ends)
+
+
+def _parse_ancestry(
+    request: Request, content_type: str | None, lifetime: lifetimes.Lifetime | None
+) -> Ancestry | Refusal | None:
+    source_path = request.headers.get(b"stream-forked-from")
+    offset_text = request.header(b"stream-fork-offset")
+    steps_text = request.header(b"stream-fork-sub-offset")
+    if source_path is None:
+        if offset_text is not None or steps_text is not None:
+            return Refusal(Code.INVALID_HEADER, "Stream-Fork-Offset and -Sub-Offset need Stream-Forked-From.")
+        return None
+    source = parse_source(source_path.strip())
+    if isinstance(source, Refusal):
+        return source
+    offset = None if offset_text is None else offsets.parse(offset_text)
+    if offset_text is not None and (offset is None or offset == offsets.NOW):
+        return Refusal(Code.INVALID_OFFSET, f"Stream-Fork-Offset {offset_text[:40]!r} is no offset of this server.")
+    if steps_text is not None and _NUMBER.fullmatch(steps_text) is None:
+        return Refusal(Code.INVALID_HEADER, f"Stream-Fork-Sub-Offset {steps_text[:40]!r} is no whole number.")
+    steps = int(steps_text or 0)
+    if steps and offset is None:
+        return Refusal(
+            Code.INVALID_HEADER, "Stream-Fork-Sub-Offset needs Stream-Fork-Offset: nothing follows the tail."
+        )
+    return Ancestry(source, offset, steps, content_type, lifetime)
+
+
+def parse_source(path: bytes) -> str | Refusal:
+    """The name behind the path of a fork's source."""
+    if not path.startswith(FLAT_PREFIX) or names.is_reserved(path[len(FLAT_PREFIX) :]):
+        return Refusal(Code.INVALID_HEADER, "Stream-Forked-From must be the path of a stream, /v1/stream/{name}.")
+    return names.parse_flat(path[len(FLAT_PREFIX) :])
+
+
+def parse_append(request: Request, name: str, journal: str) -> Append | BadBody | Refusal:
+    """A POST to a stream: an append, a close, or both."""
+    headers, body = request.headers, request.body
+    producer = None
+    if b"producer-id" in headers or b"producer-epoch" in headers or b"producer-seq" in headers:
+        parsed = producers.parse(
+            request.header(b"producer-id"), request.header(b"producer-epoch"), request.header(b"producer-seq")
+        )
+        if isinstance(parsed, Refusal):
+            return parsed
+        producer = parsed
+    seq = request.header(b"stream-seq")
+    if seq is not None and len(seq) > STREAM_SEQ_BYTES_MAX:
+        return Refusal(Code.INVALID_HEADER, f"Stream-Seq is longer than {STREAM_SEQ_BYTES_MAX} bytes.")
+    close = b"stream-closed" in headers and request.says_true(b"stream-closed")
+    incarnation = _incarnation(request, journal)
+    if not body:
+        if not close:
+            return Refusal(Code.EMPTY_BODY, "There is nothing to append; send a body, or Stream-Closed: true to close.")
+        return Append(name, b"", None, "", True, seq, producer, incarnation)
+    content_type = request.header(b"content-type")
+    if not content_type:
+        return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
+    if not content_types.is_json(content_type):
+        return Append(name, body, None, content_type, close, seq, producer, incarnation)
+    messages = json_mode.split(body)
+    if not messages:
+        messages = Refusal(Code.EMPTY_BODY, "There is nothing to append: the JSON array is empty.")
+    if isinstance(messages, Refusal):
+        return BadBody(Append(name, body, None, content_type, close, seq, producer, incarnation), messages)
+    payload, ends = b"".join(messages), json_mode.message_ends(messages)
+    return Append(name, payload, ends, content_type, close, seq, producer, incarnation)
+
+
+def parse_delete(request: Request, name: str, journal: str) -> Delete:
+    return Delete(name, _incarnation(request, journal))
+
+
+def _incarnation(request: Request, journal: str) -> int | None:
+    text = request.header(b"stream-incarnation")
+    if text is None and request.query:
+        parameters = parse_query(request.query)
+        text = None if isinstance(parameters, Refusal) else parameters.get("incarnation")
+    return None if text is None else incarnations.parse(journal, text)
+
+
+def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refusal:
+    """A GET of a stream."""
+    parameters = parse_query(request.query)
+    if isinstance(parameters, Refusal):
+        return parameters
+    offset_text, live_text, cursor_text = parameters.get("offset"), parameters.get("live"), parameters.get("cursor")
+    try:
+        live = Live(live_text)
+    except ValueError:
+        return Refusal(Code.BAD_REQUEST, f"live={live_text!r} is unknown; use long-poll or sse.")
+    incarnation = _incarnation(request, journal)
+    resumed = _last_event(request, journal) if live is Live.SSE else None
+    if resumed is not None:
+        offset, incarnation = resumed
+    elif offset_text is None:
+        if live is not Live.NO:
+            return Refusal(
+                Code.BAD_REQUEST, "A live read needs an offset; use offset=-1 for the beginning or offset=now."
+            )
+        if cursor_text is not None:
+            return Refusal(Code.BAD_REQUEST, "cursor= needs an offset beside it.")
+        offset = 0
+    else:
+        parsed = offsets.parse(offset_text)
+        if parsed is None:
+            return Refusal(
+                Code.INVALID_OFFSET, f"{offset_text[:60]!r} is no offset; use -1, now, or one you were given."
+            )
+        offset = parsed
+    timeout = _timeout_seconds(parameters.get("timeout_ms"))
+    if isinstance(timeout, Refusal):
+        return timeout
+    if_none_match = request.header(b"if-none-match")
+    return ReadRequest(Read(name, offset, incarnation), live, cursors.parse(cursor_text), timeout, if_none_match)
+
+
+def _last_event(request: Request, journal: str) -> tuple[int, int] | None:
+    """Where a plain EventSource goes on: the offset and incarnation in the last id it saw, if that was one of ours."""
+    token, slash, incarnation = (request.header(b"last-event-id") or "").partition("/")
+    offset = offsets.parse(token) if slash else None
+    return None if offset is None or offset < 0 else (offset, incarnations.parse(journal, incarnation))
+
+
+def _timeout_seconds(text: str | None) -> float | Refusal | None:
+    if text is None:
+        return None
+    if _NUMBER.fullmatch(text) is None or not 1 <= int(text) <= LONG_POLL_MS_MAX:
+        return Refusal(Code.BAD_REQUEST, f"timeout_ms={text[:40]!r} must be from 1 to {LONG_POLL_MS_MAX}.")
+    return int(text) / 1000

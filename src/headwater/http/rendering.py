@@ -1,0 +1,73 @@
+"""From an answer to the bytes of a response. What every response carries is rendered once a second."""
+
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from importlib.metadata import version
+
+from headwater.protocol.statuses import Answer
+
+SERVER = f"headwater/{version('headwater')}"
+EXPOSED = (
+    "ETag, Location, Retry-After, Allow, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, "
+    "Stream-Incarnation, Stream-Earliest-Offset, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, "
+    "Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
+)
+ALLOWED = (
+    "Authorization, Cache-Control, Content-Type, If-Match, If-None-Match, Last-Event-ID, Stream-Closed, Stream-Seq, "
+    "Stream-TTL, Stream-Expires-At, Stream-Incarnation, Stream-Forked-From, Stream-Fork-Offset, "
+    "Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq"
+)
+BROWSER_LINES = (
+    "X-Content-Type-Options: nosniff\r\n"
+    "Cross-Origin-Resource-Policy: cross-origin\r\n"
+    "Access-Control-Allow-Origin: *\r\n"
+    f"Access-Control-Expose-Headers: {EXPOSED}\r\n"
+)
+PREFLIGHT_LINES = (
+    "Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
+    f"Access-Control-Allow-Headers: {ALLOWED}\r\n"
+    "Access-Control-Max-Age: 86400\r\n"
+)
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+_BODILESS = frozenset({204, 304})
+_heads: dict[int, str] = {}
+_heads_until = 0.0
+
+
+def _head(status: int) -> str:
+    global _heads_until  # noqa: PLW0603
+    now = time.monotonic()
+    if now >= _heads_until:
+        _heads.clear()
+        _heads_until = now + 1.0
+    head = _heads.get(status)
+    if head is None:
+        date = formatdate(usegmt=True)
+        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: {SERVER}\r\nDate: {date}\r\n{BROWSER_LINES}"
+        _heads[status] = head
+    return head
+
+
+def response(answer: Answer, *, close: bool = False, head_only: bool = False) -> bytes:
+    """A whole response; `head_only` leaves the body out, as HEAD wants it."""
+    status, lines, body = answer
+    if close:
+        lines += "Connection: close\r\n"
+    if status in _BODILESS or (head_only and not body):
+        return f"{_head(status)}{lines}\r\n".encode("latin-1")
+    head = f"{_head(status)}{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
+    return head if head_only else head + body
+
+
+def stream_head(lines: str, *, chunked: bool) -> bytes:
+    """The head of a response that goes on until the connection ends."""
+    framing = "Transfer-Encoding: chunked\r\n" if chunked else ""
+    return f"{_head(200)}{lines}{framing}Connection: close\r\n\r\n".encode("latin-1")
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)

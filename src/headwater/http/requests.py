@@ -1,0 +1,58 @@
+"""A request as it came, and small readers of its parts."""
+
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+
+from headwater.protocol.refusals import Code, Refusal
+
+
+class Request(NamedTuple):
+    """One HTTP request, whole."""
+
+    method: bytes
+    path: bytes
+    query: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+
+    def header(self, name: bytes) -> str | None:
+        """A header's value, stripped; names are lower case."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1").strip()
+
+    def says_true(self, name: bytes) -> bool:
+        """Whether a header is `true` in any case; every other value counts as absent."""
+        value = self.headers.get(name)
+        return value is not None and value.strip().lower() == b"true"
+
+
+def split_target(target: bytes) -> tuple[bytes, bytes]:
+    """Path and query of a request target, in origin or absolute form.
+
+    >>> split_target(b"/a?b=c"), split_target(b"http://host/a")
+    ((b'/a', b'b=c'), (b'/a', b''))
+    """
+    if target[:1] != b"/" and b"://" in target:
+        target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
+    path, _, query = target.partition(b"?")
+    return path, query
+
+
+@lru_cache(maxsize=4096)
+def parse_query(query: bytes) -> dict[str, str] | Refusal:
+    """The parameters of a query; a repeated one is refused, an unknown one is nobody's business.
+
+    >>> parse_query(b"offset=-1&live=sse")
+    {'offset': '-1', 'live': 'sse'}
+    """
+    parameters: dict[str, str] = {}
+    for pair in query.decode("latin-1").split("&"):
+        if not pair:
+            continue
+        name, _, value = pair.partition("=")
+        name = unquote_plus(name)
+        if name in parameters:
+            return Refusal(Code.BAD_REQUEST, f"The parameter {name[:40]!r} is given twice.")
+        parameters[name] = unquote_plus(value)
+    return parameters

@@ -1,0 +1,114 @@
+"""Image files: the pieces of a state as frames, an end mark, two files kept.
+
+An image is written under a temporary name, synced and renamed, so a file with its real name is whole unless the disk
+damaged it; one that is not whole is passed over, loudly, in favour of the older one.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from headwater.log import frames
+from headwater.log.disk import Disk, File
+
+SUFFIX = ".image"
+TEMPORARY = ".tmp"
+KEPT = 2
+END = b"end"
+
+log = logging.getLogger(__name__)
+
+
+class ImageDamaged(Exception):
+    """An image file is not what was written."""
+
+
+class ImageWriter:
+    """Writes one image, piece by piece."""
+
+    def __init__(self, directory: Path, disk: Disk, journal: str, position: int) -> None:
+        self.position = position
+        self.size_bytes = 0
+        self._disk = disk
+        self._path = directory / f"{position:020d}{SUFFIX}"
+        self._temporary = self._path.with_suffix(TEMPORARY)
+        self._seed = frames.seed("image", journal, position)
+        self._pieces = 0
+        if self._temporary.name in disk.names(directory):
+            disk.remove(self._temporary)
+        self._file: File = disk.create(self._temporary)
+
+    def write(self, pieces: Iterable[bytes]) -> None:
+        """Add pieces."""
+        parts = []
+        size = 0
+        for piece in pieces:
+            parts += frames.encode(piece, self._pieces, 1, self._seed)
+            size += frames.size(len(piece))
+            self._pieces += 1
+        self._file.write([b"".join(parts)], self.size_bytes)
+        self.size_bytes += size
+
+    def finish(self) -> None:
+        """Seal the image and give it its name."""
+        self._file.write(frames.encode(END, self._pieces, 0, self._seed), self.size_bytes)
+        self._file.sync()
+        self._file.close()
+        self._disk.rename(self._temporary, self._path)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._file.close()
+        self._disk.remove(self._temporary)
+
+
+class ImageFiles:
+    """The images in a directory, newest first."""
+
+    def __init__(self, directory: Path, disk: Disk, journal: str) -> None:
+        self._directory, self._disk, self._journal = directory, disk, journal
+        for name in disk.names(directory):
+            if name.endswith(TEMPORARY):
+                disk.remove(directory / name)
+
+    def positions(self) -> list[int]:
+        """The positions of all images, newest first."""
+        names = self._disk.names(self._directory)
+        return sorted((int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)), reverse=True)
+
+    def begin(self, position: int) -> ImageWriter:
+        return ImageWriter(self._directory, self._disk, self._journal, position)
+
+    def read(self, position: int) -> Iterator[bytes]:
+        """The pieces of an image, each checked; raises where the file is not what was written."""
+        path = self._directory / f"{position:020d}{SUFFIX}"
+        seed = frames.seed("image", self._journal, position)
+        file = self._disk.open(path)
+        try:
+            at, expected = 0, 0
+            while True:
+                frame = _read_frame(file, at, seed)
+                if frame is None or frame.number != expected:
+                    raise ImageDamaged(f"{path} is damaged at byte {at}.")
+                if frame.entries == 0:
+                    return
+                yield frame.payload
+                at, expected = frame.end, expected + 1
+        finally:
+            file.close()
+
+    def drop_old(self) -> int:
+        """Keep the newest two; return the position up to which the log is no longer needed."""
+        positions = self.positions()
+        for position in positions[KEPT:]:
+            self._disk.remove(self._directory / f"{position:020d}{SUFFIX}")
+        return positions[KEPT - 1] if len(positions) >= KEPT else 0
+
+
+def _read_frame(file: File, at: int, seed: int) -> frames.Frame | None:
+    header = file.read(at, frames.HEADER.size)
+    if len(header) < frames.HEADER.size:
+        return None
+    length = frames.HEADER.unpack(header)[2]
+    frame = frames.decode(header + file.read(at + len(header), length), 0, seed)
+    return None if frame is None else frame._replace(end=at + frame.end)

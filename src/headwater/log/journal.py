@@ -1,0 +1,231 @@
+"""The journal: the log of one node, in segment files of its own, synced before anything is acknowledged.
+
+Group commit without a timer: the shard hands over whatever has gathered; one thread writes it as one frame and syncs;
+while it does, the next batch gathers. Another thread keeps a zero-filled spare segment ready, so that a commit never
+waits for the file system to find space, and never finds none. When no spare can be made, appends are refused and the
+last segment is kept for commands that free space. A failed write or sync is never retried: what the disk holds is
+unknown then, so the process ends.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from queue import SimpleQueue
+
+import msgspec
+
+from headwater.log import frames, segments
+from headwater.log.disk import Disk, File, RealDisk
+from headwater.log.seam import Deliver
+from headwater.protocol import commands
+from headwater.protocol.commands import Batch, Command
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+SPARE = "spare"
+SPARE_RETRY_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What makes a data directory this journal and no other."""
+
+    format: int
+    journal: str
+
+
+def end_process(error: BaseException) -> None:
+    """What a failed write or sync does: nothing after it could be trusted."""
+    log.critical("the journal cannot be written, so the server ends: %s", error)
+    os._exit(1)
+
+
+class Journal:
+    """A `CommandLog` in a directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        on_failure: Callable[[BaseException], None] = end_process,
+    ) -> None:
+        self._directory, self._disk = directory, disk or RealDisk()
+        self._segment_bytes, self._on_failure = segment_bytes, on_failure
+        self._segments = [name for name in self._disk.names(directory) if name.endswith(segments.SUFFIX)]
+        self.journal = self._identity()
+        self.size_bytes = 0
+        self.has_room = True
+        self._seed = segments.frame_seed(self.journal)
+        self._next_position = 1
+        self._file: File | None = None
+        self._file_at = 0
+        self._spare: File | None = None
+        self._spare_ready = threading.Event()
+        self._spare_wanted: SimpleQueue[bool] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, list[Command]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def _identity(self) -> str:
+        names = self._disk.names(self._directory)
+        path = self._directory / "identity.json"
+        if path.name in names:
+            file = self._disk.open(path)
+            identity = msgspec.json.decode(file.read(0, 4096), type=Identity)
+            file.close()
+            return identity.journal
+        if self._segments:
+            raise segments.JournalDamaged(f"{path} is missing beside journal segments; restore it from a copy.")
+        identity = Identity(segments.VERSION, secrets.token_hex(8))
+        temporary = path.with_suffix(".tmp")
+        if temporary.name in names:
+            self._disk.remove(temporary)
+        file = self._disk.create(temporary)
+        file.write([msgspec.json.encode(identity)], 0)
+        file.sync()
+        file.close()
+        self._disk.rename(temporary, path)
+        return identity.journal
+
+    # -- Reading back ---------------------------------------------------------------------------------------------
+
+    def replay(self, after: int) -> Iterator[Batch]:
+        """Every batch above `after`; cuts a torn end; refuses a hole or a bad frame before it."""
+        needed = [name for name, following in pairwise(self._segments) if _first(following) > after + 1]
+        needed += self._segments[-1:]
+        expected = min(after + 1, _first(needed[0])) if needed else 1
+        for name in needed:
+            reader = segments.SegmentReader(self._disk, self._directory / name, self.journal)
+            begin = reader.end.next_position
+            if begin != expected:
+                raise segments.JournalDamaged(f"Positions {expected} to {begin - 1} are missing before {reader.path}.")
+            for batch, size in reader.batches():
+                self.size_bytes += size
+                expected = batch.last_position + 1
+                if batch.last_position > after:
+                    yield batch
+            if name == self._segments[-1]:
+                reader.cut(self._directory / "torn", self._disk)
+                self._file, self._file_at = reader.file, reader.end.at
+            else:
+                reader.file.close()
+        if expected <= after:
+            raise segments.JournalDamaged(f"The journal ends at position {expected - 1}, but an image holds {after}.")
+        self._next_position = expected
+
+    # -- Appending ------------------------------------------------------------------------------------------------
+
+    def start(self, deliver: Deliver) -> None:
+        """Open for appends, with a spare ready, and begin to deliver."""
+        self._loop, self._deliver = asyncio.get_running_loop(), deliver
+        if SPARE in self._disk.names(self._directory):
+            self._disk.remove(self._directory / SPARE)
+        self._make_first_spare()
+        if self._file is None:
+            self._rotate()
+        for work in (self._commit_forever, self._make_spares_forever):
+            thread = threading.Thread(target=self._guarded, args=(work,), name=work.__name__, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def append(self, at: int, commands: list[Command]) -> None:
+        self._queue.put((at, commands))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._spare_wanted.put(False)
+        for thread in self._threads:
+            thread.join()
+        for file in (self._file, self._spare):
+            if file is not None:
+                file.close()
+
+    def forget(self, upto: int) -> None:
+        """Remove the segments that lie below `upto` entirely."""
+        while len(self._segments) > 1 and _first(self._segments[1]) <= upto + 1:
+            self._disk.remove(self._directory / self._segments.pop(0))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            self._on_failure(error)
+
+    def _commit_forever(self) -> None:
+        while (item := self._queue.get()) is not None:
+            batch = self.commit(*item)
+            self._loop.call_soon_threadsafe(self._deliver, batch)
+
+    def commit(self, at: int, batch: list[Command]) -> Batch:
+        """Write one batch as one frame and sync it."""
+        record = commands.encode(at, batch)
+        if self._file_at + frames.size(len(record)) > self._segment_bytes:
+            self._rotate()
+        assert self._file is not None
+        parts = frames.encode(record, self._next_position, len(batch), self._seed)
+        self._file.write(parts, self._file_at)
+        self._file.sync()
+        decided = Batch(self._next_position, at, batch)
+        self._file_at += frames.size(len(record))
+        self._next_position += len(batch)
+        self.size_bytes += len(record)
+        return decided
+
+    # -- Segments -------------------------------------------------------------------------------------------------
+
+    def _rotate(self) -> None:
+        """Go on in the spare, and have another one made."""
+        self._spare_ready.wait()
+        self._spare_ready.clear()
+        assert self._spare is not None
+        if self._file is not None:
+            self._file.close()
+        self._file, self._spare = self._spare, None
+        segments.write_header(self._file, self.journal, self._next_position)
+        name = segments.name_of(self._next_position)
+        self._disk.rename(self._directory / SPARE, self._directory / name)
+        self._segments.append(name)
+        self._file_at = segments.FIRST_FRAME
+        self._spare_wanted.put(True)
+
+    def _make_spare(self) -> None:
+        self._spare = self._disk.create(self._directory / SPARE, self._segment_bytes)
+        self._spare_ready.set()
+
+    def _make_first_spare(self) -> None:
+        try:
+            self._make_spare()
+        except OSError as error:
+            if self._file is None:
+                raise
+            self._out_of_space(error)
+            self._spare_wanted.put(True)
+
+    def _out_of_space(self, error: OSError) -> None:
+        if self.has_room:
+            log.error("no space for another journal segment, so appends are refused: %s", error)
+        self.has_room = False
+
+    def _make_spares_forever(self) -> None:
+        stop = threading.Event()
+        while self._spare_wanted.get():
+            while not self._spare_ready.is_set():
+                try:
+                    self._make_spare()
+                except OSError as error:
+                    self._out_of_space(error)
+                    stop.wait(SPARE_RETRY_SECONDS)
+                    if not self._spare_wanted.empty():
+                        break
+            if not self.has_room and self._spare_ready.is_set():
+                log.warning("there is space for journal segments again")
+                self.has_room = True
+
+
+def _first(name: str) -> int:
+    return segments.first_position_of(name)

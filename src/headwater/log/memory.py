@@ -1,0 +1,35 @@
+"""A log that keeps nothing: decided means delivered."""
+
+import asyncio
+from collections.abc import Iterator
+
+from headwater.log.seam import Deliver
+from headwater.protocol.commands import Batch, Command
+
+
+class MemoryLog:
+    """Delivers on the next turn of the loop; what it held is gone with the process."""
+
+    has_room = True
+    size_bytes = 0
+
+    def __init__(self, journal: str) -> None:
+        self.journal = journal
+        self._position = 0
+
+    def replay(self, after: int) -> Iterator[Batch]:
+        return iter(())
+
+    def start(self, deliver: Deliver) -> None:
+        self._loop, self._deliver = asyncio.get_running_loop(), deliver
+
+    def append(self, at: int, commands: list[Command]) -> None:
+        batch = Batch(self._position + 1, at, commands)
+        self._position = batch.last_position
+        self._loop.call_soon(self._deliver, batch)
+
+    def forget(self, upto: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

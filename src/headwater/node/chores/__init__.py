@@ -1,0 +1,1 @@
+"""What the node does on its own: reap what has expired, settle what forks owe, take images."""

@@ -1,0 +1,94 @@
+"""The imager: takes an image when the log has grown enough, a slice per turn, and drops the log before it."""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from headwater.log.images import ImageFiles, ImageWriter
+from headwater.log.seam import CommandLog
+from headwater.streams.images import Walk
+from headwater.streams.state import State
+
+SLICE_SECONDS = 0.001
+"""How long encoding may hold the loop before others get a turn."""
+
+log = logging.getLogger(__name__)
+
+
+class _Stopping(Exception):
+    """The server ends; the image is left unfinished."""
+
+
+class Imager:
+    """At most one image in the making. Begun when the log since the last one exceeds the larger of a limit and that
+    image's size, so that all writing together stays within a factor of two of the log."""
+
+    def __init__(self, state: State, command_log: CommandLog, images: ImageFiles, log_bytes: int) -> None:
+        self._state, self._log, self._images = state, command_log, images
+        self._log_bytes_min = log_bytes
+        self._image_bytes = 0
+        self._log_mark = 0
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._thread = ThreadPoolExecutor(1, "imager")
+
+    def begin_if_due(self) -> None:
+        """Called after every batch: one subtraction and one comparison."""
+        if self._log.size_bytes - self._log_mark > max(self._log_bytes_min, self._image_bytes) and self._task is None:
+            self._log_mark = self._log.size_bytes
+            self._task = asyncio.get_running_loop().create_task(self._take())
+            self._task.add_done_callback(self._taken)
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        error = task.exception()
+        if error is not None and not isinstance(error, _Stopping):
+            log.error("no image was taken, so the journal keeps growing until the next try: %s", error)
+
+    async def stop(self) -> None:
+        """Leave off at the next slice."""
+        self._stopping = True
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        self._thread.shutdown()
+
+    async def _take(self) -> None:
+        loop = asyncio.get_running_loop()
+        started = time.monotonic()
+        walk = Walk(self._state)
+        try:
+            writer = await loop.run_in_executor(self._thread, self._images.begin, walk.position)
+            try:
+                await self._write(walk, writer)
+            except Exception:
+                await loop.run_in_executor(self._thread, writer.abandon)
+                raise
+        finally:
+            walk.end()
+        self._image_bytes = writer.size_bytes
+        await loop.run_in_executor(self._thread, self._drop_old)
+        seconds = time.monotonic() - started
+        log.info("image of %d bytes at position %d in %.1f s", writer.size_bytes, writer.position, seconds)
+
+    async def _write(self, walk: Walk, writer: ImageWriter) -> None:
+        loop = asyncio.get_running_loop()
+        pieces = walk.pieces()
+        finished = False
+        while not finished:
+            if self._stopping:
+                raise _Stopping
+            turn: list[bytes] = []
+            until = time.monotonic() + SLICE_SECONDS
+            for piece in pieces:
+                turn.append(piece)
+                if time.monotonic() > until:
+                    break
+            else:
+                finished = True
+            await loop.run_in_executor(self._thread, writer.write, turn)
+        walk.end()
+        await loop.run_in_executor(self._thread, writer.finish)
+
+    def _drop_old(self) -> None:
+        self._log.forget(self._images.drop_old())

@@ -1,0 +1,109 @@
+"""The reaper: makes expiry permanent when it is due, and keeps streams alive that somebody reads live.
+
+It only submits commands; `Expire` is judged again when it is applied, so a renewal that overtakes it wins.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+from headwater.node.committer import Done
+from headwater.node.tails import Tails
+from headwater.protocol.commands import Command, Expire
+from headwater.protocol.lifetimes import deadline, touch_interval_us
+from headwater.protocol.limits import SECOND_US
+from headwater.protocol.replies import Reply
+from headwater.streams.state import State, Stream
+
+EXPIRES_PER_TURN_MAX = 1_000
+SLEEP_SECONDS_MAX = 60.0
+RENEW_SECONDS_MIN = 0.02
+
+
+class Reaper:
+    """Deadlines in a heap; an entry may be early, never late, and is looked at again when its time comes."""
+
+    def __init__(
+        self,
+        state: State,
+        now: Callable[[], int],
+        submit: Callable[[Command, Done], None],
+        touch: Callable[[Stream], None],
+        tails: Tails,
+    ) -> None:
+        self._state, self._now, self._submit, self._touch, self._tails = state, now, submit, touch, tails
+        self._due: list[tuple[int, str, int]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self._renewing: dict[str, asyncio.TimerHandle] = {}
+        self._stopped = False
+
+    def start(self) -> None:
+        for stream in self._state.streams.values():
+            self.watch(stream)
+
+    def stop(self) -> None:
+        self._stopped = True
+        for timer in (self._timer, *self._renewing.values()):
+            if timer is not None:
+                timer.cancel()
+
+    # -- Expiry ---------------------------------------------------------------------------------------------------
+
+    def watch(self, stream: Stream) -> None:
+        """Look at a stream again when its deadline has passed."""
+        end = None if stream.deleted else deadline(stream.lifetime, stream.touched_at)
+        if end is not None:
+            heapq.heappush(self._due, (end, stream.name, stream.incarnation))
+            self._arm()
+
+    def _arm(self) -> None:
+        at = self._due[0][0]
+        if self._stopped or (self._timer is not None and self._timer_at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        delay = min(max((at - self._now()) / SECOND_US, 0.0), SLEEP_SECONDS_MAX)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._reap)
+
+    def _reap(self) -> None:
+        self._timer, now = None, self._now()
+        for _ in range(EXPIRES_PER_TURN_MAX):
+            if not self._due or self._due[0][0] > now:
+                break
+            _, name, incarnation = heapq.heappop(self._due)
+            stream = self._state.streams.get(name)
+            if stream is None or stream.incarnation != incarnation or stream.deleted:
+                continue
+            if stream.expired(now):
+                self._submit(Expire(name, incarnation), self._looking_again(name, incarnation))
+            else:
+                self.watch(stream)
+        if self._due:
+            self._arm()
+
+    def _looking_again(self, name: str, incarnation: int) -> Done:
+        def look(_: Reply) -> None:
+            stream = self._state.streams.get(name)
+            if stream is not None and stream.incarnation == incarnation:
+                self.watch(stream)
+
+        return look
+
+    # -- Renewal by live readers ----------------------------------------------------------------------------------
+
+    def renew_while_read(self, stream: Stream) -> None:
+        """Keep touching a stream with a sliding lifetime as long as somebody waits on it."""
+        if stream.lifetime.ttl_seconds is not None and stream.name not in self._renewing:
+            self._renew(stream.name)
+
+    def _renew(self, name: str) -> None:
+        self._renewing.pop(name, None)
+        stream = self._state.streams.get(name)
+        ttl = None if stream is None else stream.lifetime.ttl_seconds
+        if stream is None or ttl is None or name not in self._tails.names or self._stopped:
+            return
+        self._touch(stream)
+        delay = max(touch_interval_us(ttl) / SECOND_US, RENEW_SECONDS_MIN)
+        self._renewing[name] = asyncio.get_running_loop().call_later(delay, self._renew, name)

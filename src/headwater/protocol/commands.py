@@ -1,0 +1,179 @@
+"""Commands: everything that may change a shard's state, as frozen values that go into the log.
+
+A command carries all that its outcome depends on beside the state: its time is the batch's, its limits are constants
+of its version. The tag ends in that version; a command whose meaning changes gets a new one, so an old log keeps its
+meaning.
+"""
+
+import msgspec
+
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import Producer
+
+
+class _Logged(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What all commands share: encoded as an array that begins with the tag."""
+
+
+class Create(_Logged, frozen=True, tag="create.1"):
+    """Make a stream, perhaps with its first bytes, perhaps closed at once."""
+
+    name: str
+    content_type: str
+    lifetime: Lifetime = FOREVER
+    closed: bool = False
+    payload: bytes = b""
+    ends: tuple[int, ...] | None = None
+
+
+class Append(_Logged, frozen=True, tag="append.1"):
+    """Add messages to the end, or close, or both; `ends` says where each of several messages ends in the payload."""
+
+    name: str
+    payload: bytes
+    ends: tuple[int, ...] | None = None
+    content_type: str = ""
+    close: bool = False
+    seq: str | None = None
+    producer: Producer | None = None
+    incarnation: int | None = None
+
+
+class Delete(_Logged, frozen=True, tag="delete.1"):
+    """End a stream's life; its bytes stay while forks need them."""
+
+    name: str
+    incarnation: int | None = None
+
+
+class Touch(_Logged, frozen=True, tag="touch.1"):
+    """Renew a sliding lifetime because somebody reads."""
+
+    name: str
+    incarnation: int
+
+
+class Expire(_Logged, frozen=True, tag="expire.1"):
+    """Make permanent that a stream's time is over; judged again when applied."""
+
+    name: str
+    incarnation: int
+
+
+# -- The fork saga: Pin on the source's shard, CreateFork on the fork's, then Confirm or Unpin on the source's -------
+
+
+class Pin(_Logged, frozen=True, tag="pin.1"):
+    """Hold a range of a source for a fork that is about to be made; without `to` up to the tail."""
+
+    name: str
+    pin: str
+    fork: str
+    deadline: int
+    incarnation: int | None = None
+    to: int | None = None
+    record_to: int | None = None
+    """The fork point and the messages before it, resolved in that incarnation."""
+
+
+class Confirm(_Logged, frozen=True, tag="confirm.1"):
+    """The fork exists: its pin stays until the fork ends."""
+
+    name: str
+    incarnation: int
+    pin: str
+
+
+class Unpin(_Logged, frozen=True, tag="unpin.1"):
+    """The fork does not exist (any more): let go of its source; idempotent."""
+
+    name: str
+    incarnation: int
+    pin: str
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a fork's inherited bytes are: a range of one life of its source, held by a pin."""
+
+    name: str
+    incarnation: int
+    start: int
+    to: int
+    record_start: int
+    record_to: int
+    pin: str
+    depth: int
+
+
+class Ancestry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the client said of the fork, kept to compare a second PUT with: what it left out was inherited."""
+
+    source: str
+    offset: int | None
+    sub_offset: int
+    content_type: str | None
+    lifetime: Lifetime | None
+
+
+class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
+    """Make a stream that begins with the bytes of another; refused after the deadline of its pin."""
+
+    name: str
+    content_type: str
+    lifetime: Lifetime
+    closed: bool
+    payload: bytes
+    ends: tuple[int, ...] | None
+    origin: Origin
+    ancestry: Ancestry
+    deadline: int
+
+
+class Settle(_Logged, frozen=True, tag="settle.1"):
+    """Ask the fork's shard, past the pin's deadline, whether anybody holds the pin; afterwards nobody can take it."""
+
+    name: str
+    pin: str
+    deadline: int
+
+
+class Paid(_Logged, frozen=True, tag="paid.1"):
+    """The source has let go of this pin: forget that we owe it."""
+
+    pin: str
+
+
+Command = Create | Append | Delete | Touch | Expire | Pin | Confirm | Unpin | CreateFork | Settle | Paid
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """Commands decided together: the position of the first, their one time, and the commands in order."""
+
+    first_position: int
+    at: int
+    commands: list[Command]
+
+    @property
+    def last_position(self) -> int:
+        return self.first_position + len(self.commands) - 1
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])
+
+
+def encode(at: int, commands: list[Command]) -> bytes:
+    """The bytes of one log record."""
+    return _encoder.encode((at, commands))
+
+
+def decode(record: bytes | memoryview, first_position: int) -> Batch:
+    """The batch in a log record that was checked already."""
+    at, commands = _decoder.decode(record)
+    return Batch(first_position, at, commands)
+
+
+def cost_bytes(command: Command) -> int:
+    """About what a command takes in the log, to bound a batch."""
+    payload = command.payload if isinstance(command, Append | Create | CreateFork) else b""
+    return 128 + len(payload)

@@ -1,0 +1,40 @@
+"""Content types: kept exactly as sent, compared by media type, case-insensitively."""
+
+import re
+from functools import lru_cache
+
+from headwater.protocol.limits import CONTENT_TYPE_BYTES_MAX
+
+DEFAULT = "application/octet-stream"
+JSON = "application/json"
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_VALID = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
+
+
+@lru_cache(maxsize=1024)
+def is_valid(content_type: str) -> bool:
+    """Whether it has the shape `type/subtype`, perhaps with parameters."""
+    return len(content_type) <= CONTENT_TYPE_BYTES_MAX and _VALID.fullmatch(content_type) is not None
+
+
+@lru_cache(maxsize=1024)
+def media_type(content_type: str) -> str:
+    """The part that is compared.
+
+    >>> media_type("Application/JSON; charset=utf-8")
+    'application/json'
+    """
+    return content_type.partition(";")[0].strip().lower()
+
+
+@lru_cache(maxsize=1024)
+def is_json(content_type: str) -> bool:
+    return media_type(content_type) == JSON
+
+
+@lru_cache(maxsize=1024)
+def is_text(content_type: str) -> bool:
+    """Whether an SSE event carries it as it is; everything else travels as base64."""
+    media = media_type(content_type)
+    return media == JSON or media.startswith("text/")

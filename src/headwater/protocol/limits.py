@@ -1,0 +1,47 @@
+"""Every limit of the server, with its unit and its reason."""
+
+KIB = 1024
+MIB = 1024 * KIB
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+DAY_US = 24 * 60 * MINUTE_US
+
+# -- What a client may send -------------------------------------------------------------------------------------
+
+APPEND_BYTES_MAX = 16 * MIB
+"""The body of one append or create; what a phone can upload and a commit can carry."""
+URI_BYTES_MAX = 8 * KIB
+"""The request target; names are short, so anything longer is a mistake."""
+HEADERS_BYTES_MAX = 32 * KIB
+"""All header lines of one request together."""
+HEADERS_MAX = 100
+"""Header lines of one request."""
+NAME_BYTES_MAX = 122
+"""A stream's name with its bucket, as UTF-8: fits a file name and an object key with room for our own suffixes."""
+CONTENT_TYPE_BYTES_MAX = 255
+PRODUCER_ID_BYTES_MAX = 255
+STREAM_SEQ_BYTES_MAX = 255
+"""Header values that stay in memory for the life of a stream."""
+NUMBER_MAX = 2**53 - 1
+"""Epochs and sequence numbers: what a JavaScript client can count exactly."""
+TTL_SECONDS_MAX = 10**11
+"""About three thousand years; keeps every deadline within 64 bits of microseconds."""
+
+# -- What a stream may hold -------------------------------------------------------------------------------------
+
+PRODUCERS_PER_STREAM_MAX = 10_000
+PRODUCER_IDLE_US = 7 * DAY_US
+"""A producer silent for longer makes room for a new one when a stream has the most it may have."""
+FORK_DEPTH_MAX = 1_000
+"""Forks of forks; a read walks up the chain, so the chain is bounded."""
+
+# -- Time -------------------------------------------------------------------------------------------------------
+
+TOUCH_US_MAX = MINUTE_US
+"""The coarsest a sliding lifetime is renewed; shorter lifetimes are renewed every tenth of themselves."""
+PIN_DEADLINE_US = 30 * SECOND_US
+"""How long an unfinished fork may hold its source."""
+CURSOR_INTERVAL_SECONDS = 20
+CURSOR_EPOCH_SECONDS = 1_728_432_000
+"""2024-10-09T00:00:00Z, from which cursors count their intervals."""
+CURSOR_JITTER_SECONDS_MAX = 3_600

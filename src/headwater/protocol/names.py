@@ -1,0 +1,50 @@
+"""Stream names: `bucket/stream`, one string, sorted by code point (which is the order of their UTF-8 bytes)."""
+
+from urllib.parse import unquote_to_bytes
+
+from headwater.protocol.limits import NAME_BYTES_MAX
+from headwater.protocol.refusals import Code, Refusal
+
+DEFAULT_BUCKET = "_default"
+RESERVED_SEGMENT = "__ds"
+"""First path segment that the base protocol keeps for itself."""
+
+
+def parse_flat(raw_path: bytes) -> str | Refusal:
+    """The name behind `/v1/stream/{raw_path}`: the first `/` ends the bucket; without one the bucket is `_default`.
+
+    >>> parse_flat(b"notes"), parse_flat(b"team/notes/1"), parse_flat(b"caf%C3%A9")
+    ('_default/notes', 'team/notes/1', '_default/café')
+    """
+    try:
+        path = (unquote_to_bytes(raw_path) if b"%" in raw_path else raw_path).decode()
+    except UnicodeDecodeError:
+        return Refusal(Code.INVALID_NAME, "The stream's name is not UTF-8; percent-encode it as UTF-8.")
+    bucket, slash, stream = path.partition("/")
+    if not slash:
+        bucket, stream = DEFAULT_BUCKET, path
+    name = f"{bucket}/{stream}"
+    problem = _problem(bucket, stream, name)
+    return Refusal(Code.INVALID_NAME, problem) if problem else name
+
+
+def _problem(bucket: str, stream: str, name: str) -> str | None:
+    if not bucket or not stream:
+        return "The stream's name is empty; use /v1/stream/{name} or /v1/stream/{bucket}/{name}."
+    if "\0" in name:
+        return "A stream's name may not contain a NUL character."
+    if ".." in name and ".." in name.split("/"):
+        return "A stream's name may not contain a '..' segment."
+    if len(name) * 4 > NAME_BYTES_MAX and len(name.encode()) > NAME_BYTES_MAX:
+        return f"The name is {len(name.encode())} bytes long with its bucket; at most {NAME_BYTES_MAX} are allowed."
+    return None
+
+
+def is_reserved(raw_path: bytes) -> bool:
+    """Whether a flat path belongs to the reserved subscription APIs.
+
+    >>> is_reserved(b"__ds"), is_reserved(b"__ds/jwks.json"), is_reserved(b"%5F_ds/x"), is_reserved(b"__dsx")
+    (True, True, True, False)
+    """
+    first = raw_path.split(b"/", 1)[0]
+    return (unquote_to_bytes(first) if b"%" in first else first) == RESERVED_SEGMENT.encode()

@@ -1,0 +1,48 @@
+"""Offsets: byte positions, printed zero padded so that they sort as strings.
+
+Two printed forms exist, one per family of URLs; both are understood everywhere. `-1` is the beginning, that is
+position 0; `now` is the tail, whatever it is when the request is answered.
+"""
+
+import re
+from enum import Enum
+
+NOW = -1
+"""What `parse` answers for `now`; never a position."""
+
+
+class Form(Enum):
+    """How a surface prints a position."""
+
+    FLAT = "0000000000000000_%016d"
+    PLAIN = "%020d"
+
+
+_TOKEN = re.compile(r"([0-9]{16})_([0-9]{16})|([0-9]{20})")
+_HALF = 10**16
+
+
+def render(position: int, form: Form) -> str:
+    """The token of a position.
+
+    >>> render(42, Form.FLAT), render(42, Form.PLAIN)
+    ('0000000000000000_0000000000000042', '00000000000000000042')
+    """
+    return form.value % position
+
+
+def parse(token: str) -> int | None:
+    """The position of a token, `NOW`, or None if it is no offset of ours.
+
+    >>> parse("-1"), parse("now") == NOW, parse("00000000000000000042"), parse("42")
+    (0, True, 42, None)
+    """
+    if token == "-1":
+        return 0
+    if token == "now":
+        return NOW
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        return None
+    high, low, plain = match.groups()
+    return int(plain) if plain is not None else int(high) * _HALF + int(low)

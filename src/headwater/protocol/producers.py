@@ -1,0 +1,85 @@
+"""Idempotent producers: an id, an epoch that fences, a sequence that counts requests.
+
+The rules, for a producer's (epoch, seq) against the last one accepted on the stream:
+
+    unknown producer       seq 0 is accepted, anything else is a gap with expected 0
+    lower epoch            stale: somebody else has taken over
+    higher epoch           seq 0 is accepted, anything else is invalid
+    same epoch             seq <= last: duplicate; seq == last + 1: accepted; above: a gap
+"""
+
+from enum import Enum
+
+import msgspec
+
+from headwater.protocol.limits import NUMBER_MAX, PRODUCER_ID_BYTES_MAX
+from headwater.protocol.refusals import Code, Refusal
+
+
+class Producer(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The triple that an append carries."""
+
+    id: str
+    epoch: int
+    seq: int
+
+
+class LastAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a stream remembers of a producer: its last accepted request and what was answered to it."""
+
+    epoch: int
+    seq: int
+    next_offset: int
+    record: int
+    record_next: int
+    at: int
+
+
+class Standing(Enum):
+    """How a producer's request stands against what the stream remembers."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    STALE = "stale"
+    EPOCH_INVALID = "epoch_invalid"
+    GAP = "gap"
+
+
+def stand(last: LastAccepted | None, producer: Producer) -> Standing:
+    """Where a request of `producer` stands; see the table above."""
+    if last is None:
+        return Standing.NEW if producer.seq == 0 else Standing.GAP
+    if producer.epoch != last.epoch:
+        if producer.epoch < last.epoch:
+            return Standing.STALE
+        return Standing.NEW if producer.seq == 0 else Standing.EPOCH_INVALID
+    if producer.seq <= last.seq:
+        return Standing.DUPLICATE
+    return Standing.NEW if producer.seq == last.seq + 1 else Standing.GAP
+
+
+def parse(identity: str | None, epoch: str | None, seq: str | None) -> Producer | Refusal | None:
+    """The triple in a request's headers, None without any of them."""
+    if identity is None and epoch is None and seq is None:
+        return None
+    if identity is None or epoch is None or seq is None:
+        return Refusal(
+            Code.PRODUCER_INCOMPLETE,
+            "Producer-Id, Producer-Epoch and Producer-Seq go together; send all three or none.",
+        )
+    if not identity:
+        return Refusal(Code.INVALID_HEADER, "Producer-Id is empty; give the producer a name.")
+    if len(identity) > PRODUCER_ID_BYTES_MAX:
+        return Refusal(Code.INVALID_HEADER, f"Producer-Id is longer than {PRODUCER_ID_BYTES_MAX} bytes.")
+    epoch_number, seq_number = _number(epoch), _number(seq)
+    if epoch_number is None or seq_number is None:
+        header, value = ("Producer-Epoch", epoch) if epoch_number is None else ("Producer-Seq", seq)
+        return Refusal(Code.INVALID_HEADER, f"{header} is {value!r}; it must be a whole number from 0 to {NUMBER_MAX}.")
+    return Producer(identity, epoch_number, seq_number)
+
+
+def _number(text: str) -> int | None:
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(NUMBER_MAX)):
+        return None
+    number = int(text)
+    return number if number <= NUMBER_MAX else None

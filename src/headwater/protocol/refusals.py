@@ -1,0 +1,74 @@
+"""Everything the server may say no to: one stable code per reason, one value for all of them."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Code(StrEnum):
+    """The stable `code` of an error body; `statuses.REFUSALS` gives each its HTTP status and title."""
+
+    BAD_REQUEST = "bad_request"
+    INVALID_OFFSET = "invalid_offset"
+    INVALID_HEADER = "invalid_header"
+    INVALID_NAME = "invalid_name"
+    INVALID_JSON = "invalid_json"
+    EMPTY_BODY = "empty_body"
+    CONTENT_TYPE_MISSING = "content_type_missing"
+    CONTENT_TYPE_MISMATCH = "content_type_mismatch"
+    STREAM_NOT_FOUND = "stream_not_found"
+    STREAM_GONE = "stream_gone"
+    STREAM_EXISTS = "stream_exists"
+    STREAM_CLOSED = "stream_closed"
+    OFFSET_TRIMMED = "offset_trimmed"
+    OFFSET_BEYOND_TAIL = "offset_beyond_tail"
+    OFFSET_UNALIGNED = "offset_unaligned"
+    INCARNATION_CHANGED = "incarnation_changed"
+    PRODUCER_INCOMPLETE = "producer_incomplete"
+    PRODUCER_EPOCH_STALE = "producer_epoch_stale"
+    PRODUCER_EPOCH_INVALID = "producer_epoch_invalid"
+    PRODUCER_SEQ_CONFLICT = "producer_seq_conflict"
+    PRODUCERS_TOO_MANY = "producers_too_many"
+    STREAM_SEQ_CONFLICT = "stream_seq_conflict"
+    FORK_CONFLICT = "fork_conflict"
+    TOO_LARGE = "too_large"
+    URI_TOO_LONG = "uri_too_long"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    REQUEST_TIMEOUT = "request_timeout"
+    OVERLOADED = "overloaded"
+    WAITERS_TOO_MANY = "waiters_too_many"
+    DRAINING = "draining"
+    NOT_IMPLEMENTED = "not_implemented"
+    INTERNAL = "internal"
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """One sentence for a person, and the facts that a client finds in headers."""
+
+    code: Code
+    detail: str
+    incarnation: int | None = None
+    next_offset: int | None = None
+    closed: bool = False
+    earliest_offset: int | None = None
+    producer_epoch: int | None = None
+    expected_seq: int | None = None
+    received_seq: int | None = None
+    allow: str | None = None
+
+
+def stream_not_found(name: str) -> Refusal:
+    return Refusal(Code.STREAM_NOT_FOUND, f"There is no stream {name!r}; create it with PUT.")
+
+
+def stream_gone(name: str) -> Refusal:
+    return Refusal(Code.STREAM_GONE, f"The stream {name!r} was deleted and lives on only in its forks.")
+
+
+def incarnation_changed(name: str, incarnation: int) -> Refusal:
+    return Refusal(
+        Code.INCARNATION_CHANGED,
+        f"The stream {name!r} was deleted and created again; start over from its beginning.",
+        incarnation=incarnation,
+    )

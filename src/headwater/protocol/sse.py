@@ -1,0 +1,53 @@
+"""Server-sent events, exactly as the wire wants them: `event: x` with a space, `data:` without, LF line ends."""
+
+import re
+from base64 import b64encode
+
+from headwater.protocol import incarnations
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+HEARTBEAT = b": alive\n\n"
+
+
+def data_event(payload: bytes, event_id: str, *, text: bool) -> bytes:
+    r"""One data event; text goes as it is, a line each, everything else as one base64 string.
+
+    >>> data_event(b"a\r b", "7", text=True)
+    b'event: data\ndata:a\ndata:  b\nid: 7\n\n'
+    >>> data_event(b"\x00", "7", text=False)
+    b'event: data\ndata:AA==\nid: 7\n\n'
+    """
+    if not text:
+        lines = b"data:" + b64encode(payload)
+    elif b"\n" in payload or b"\r" in payload:
+        lines = b"\n".join(map(_data_line, _LINE_END.split(payload)))
+    else:
+        lines = _data_line(payload)
+    return b"event: data\n%b\nid: %b\n\n" % (lines, event_id.encode())
+
+
+def _data_line(line: bytes) -> bytes:
+    # Clients take away one leading space, so a line that begins with one is given another.
+    return b"data: " + line if line[:1] == b" " else b"data:" + line
+
+
+def control_event(next_offset: str, event_id: str, cursor: int | None, *, up_to_date: bool, closed: bool) -> bytes:
+    """The control event that follows every data event; a closed stream needs no cursor."""
+    fields = f'"streamNextOffset":"{next_offset}"'
+    if cursor is not None and not closed:
+        fields += f',"streamCursor":"{cursor}"'
+    if up_to_date:
+        fields += ',"upToDate":true'
+    if closed:
+        fields += ',"streamClosed":true'
+    return f"event: control\ndata:{{{fields}}}\nid: {event_id}\n\n".encode()
+
+
+def event_id(next_offset: str, journal: str, incarnation: int) -> str:
+    """What `Last-Event-ID` brings back: where to go on, and in which life of the stream.
+
+    >>> event_id("00000000000000000042", "j", 7)
+    '00000000000000000042/j-7'
+    """
+    return f"{next_offset}/{incarnations.render(journal, incarnation)}"

@@ -1,0 +1,221 @@
+"""THE table from reply to HTTP: a status, header lines, and the body of a refusal.
+
+`answer(reply, voice)` looks the reply's type up in `ANSWERS`; a refusal's code is looked up in `REFUSALS`. Whatever
+is not about the outcome itself (CORS, Date, framing) is added by the front.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.protocol import etags, incarnations
+from headwater.protocol.offsets import Form, render
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import (
+    Appended,
+    ClosedOnly,
+    Created,
+    Deleted,
+    Described,
+    Duplicate,
+    Existed,
+    Page,
+    Reply,
+)
+
+
+class Voice(NamedTuple):
+    """How this surface of this server speaks: its offsets' form, and the journal's id in incarnations."""
+
+    form: Form
+    journal: str
+
+
+class Answer(NamedTuple):
+    """A status, header lines that end in CRLF each, and a body."""
+
+    status: int
+    headers: str
+    body: bytes = b""
+
+
+REFUSALS: dict[Code, tuple[int, str]] = {
+    Code.BAD_REQUEST: (400, "Bad request"),
+    Code.INVALID_OFFSET: (400, "Invalid offset"),
+    Code.INVALID_HEADER: (400, "Invalid header"),
+    Code.INVALID_NAME: (400, "Invalid name"),
+    Code.INVALID_JSON: (400, "Invalid JSON"),
+    Code.EMPTY_BODY: (400, "Empty body"),
+    Code.CONTENT_TYPE_MISSING: (400, "Content type missing"),
+    Code.CONTENT_TYPE_MISMATCH: (409, "Content type mismatch"),
+    Code.STREAM_NOT_FOUND: (404, "Stream not found"),
+    Code.STREAM_GONE: (410, "Stream gone"),
+    Code.STREAM_EXISTS: (409, "Stream exists"),
+    Code.STREAM_CLOSED: (409, "Stream closed"),
+    Code.OFFSET_TRIMMED: (410, "Offset trimmed"),
+    Code.OFFSET_BEYOND_TAIL: (400, "Offset beyond the tail"),
+    Code.OFFSET_UNALIGNED: (400, "Offset unaligned"),
+    Code.INCARNATION_CHANGED: (410, "Incarnation changed"),
+    Code.PRODUCER_INCOMPLETE: (400, "Producer headers incomplete"),
+    Code.PRODUCER_EPOCH_STALE: (403, "Producer epoch stale"),
+    Code.PRODUCER_EPOCH_INVALID: (400, "Producer epoch invalid"),
+    Code.PRODUCER_SEQ_CONFLICT: (409, "Producer sequence conflict"),
+    Code.PRODUCERS_TOO_MANY: (429, "Too many producers"),
+    Code.STREAM_SEQ_CONFLICT: (409, "Stream sequence conflict"),
+    Code.FORK_CONFLICT: (409, "Fork conflict"),
+    Code.TOO_LARGE: (413, "Too large"),
+    Code.URI_TOO_LONG: (414, "URI too long"),
+    Code.HEADERS_TOO_LARGE: (431, "Headers too large"),
+    Code.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
+    Code.REQUEST_TIMEOUT: (408, "Request timeout"),
+    Code.OVERLOADED: (503, "Overloaded"),
+    Code.WAITERS_TOO_MANY: (503, "Too many waiters"),
+    Code.DRAINING: (503, "Draining"),
+    Code.NOT_IMPLEMENTED: (501, "Not implemented"),
+    Code.INTERNAL: (500, "Internal error"),
+}
+
+_RETRY_LATER = frozenset({Code.OVERLOADED, Code.WAITERS_TOO_MANY, Code.DRAINING, Code.PRODUCERS_TOO_MANY})
+_CACHE_PAGE = "Cache-Control: public, max-age=60, stale-while-revalidate=300\r\n"
+_CACHE_TAIL = "Cache-Control: no-cache\r\n"
+_NO_STORE = "Cache-Control: no-store\r\n"
+
+
+def answer(reply: Reply, voice: Voice) -> Answer:
+    """What a reply is in HTTP."""
+    return ANSWERS[type(reply)](reply, voice)
+
+
+def _stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice) -> str:
+    lines = (
+        f"Stream-Next-Offset: {render(next_offset, voice.form)}\r\n"
+        f"Stream-Incarnation: {incarnations.render(voice.journal, incarnation)}\r\n"
+    )
+    return lines + "Stream-Closed: true\r\n" if closed else lines
+
+
+def _created(reply: Created, voice: Voice) -> Answer:
+    return Answer(201, _configuration_lines(reply, voice))
+
+
+def _existed(reply: Existed, voice: Voice) -> Answer:
+    return Answer(200, _configuration_lines(reply, voice))
+
+
+def _configuration_lines(reply: Created | Existed | Described, voice: Voice) -> str:
+    return f"Content-Type: {reply.content_type}\r\n" + _stream_lines(
+        reply.incarnation, reply.next_offset, reply.closed, voice
+    )
+
+
+def _appended(reply: Appended, voice: Voice) -> Answer:
+    lines = _stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+    if reply.producer_epoch is None:
+        return Answer(204, lines)
+    return Answer(200, f"{lines}Producer-Epoch: {reply.producer_epoch}\r\nProducer-Seq: {reply.producer_seq}\r\n")
+
+
+def _closed_only(reply: ClosedOnly, voice: Voice) -> Answer:
+    lines = _stream_lines(reply.incarnation, reply.next_offset, True, voice)
+    if reply.producer_epoch is not None:
+        lines += f"Producer-Epoch: {reply.producer_epoch}\r\nProducer-Seq: {reply.producer_seq}\r\n"
+    return Answer(204, lines)
+
+
+def _duplicate(reply: Duplicate, voice: Voice) -> Answer:
+    lines = _stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+    return Answer(204, f"{lines}Producer-Epoch: {reply.producer_epoch}\r\nProducer-Seq: {reply.producer_seq}\r\n")
+
+
+def _deleted(_: Deleted, __: Voice) -> Answer:
+    return Answer(204, "")
+
+
+def _described(reply: Described, voice: Voice) -> Answer:
+    etag = etags.render(voice.journal, reply.incarnation, 0, reply.next_offset, reply.closed)
+    lines = f"{_configuration_lines(reply, voice)}ETag: {etag}\r\n{_NO_STORE}"
+    if reply.lifetime.ttl_seconds is not None:
+        lines += f"Stream-TTL: {reply.lifetime.ttl_seconds}\r\n"
+    if reply.lifetime.expires_at_text is not None:
+        lines += f"Stream-Expires-At: {reply.lifetime.expires_at_text}\r\n"
+    return Answer(200, lines)
+
+
+def _page(reply: Page, voice: Voice) -> Answer:
+    ended = reply.up_to_date and reply.closed
+    lines = f"Content-Type: {reply.content_type}\r\n" + _stream_lines(
+        reply.incarnation, reply.next_offset, ended, voice
+    )
+    if reply.up_to_date:
+        lines += "Stream-Up-To-Date: true\r\n"
+    etag = etags.render(voice.journal, reply.incarnation, reply.start, reply.next_offset, ended)
+    cache = _CACHE_PAGE if reply.next_offset > reply.start else _CACHE_TAIL
+    return Answer(200, f"{lines}ETag: {etag}\r\n{cache}", reply.body)
+
+
+def _refusal(reply: Refusal, voice: Voice) -> Answer:
+    status, title = REFUSALS[reply.code]
+    lines = f"Content-Type: application/problem+json\r\n{_NO_STORE}"
+    problem: dict[str, Any] = {
+        "type": f"urn:headwater:error:{reply.code.value}",
+        "title": title,
+        "status": status,
+        "detail": reply.detail,
+        "code": reply.code.value,
+    }
+    if reply.incarnation is not None:
+        lines += f"Stream-Incarnation: {incarnations.render(voice.journal, reply.incarnation)}\r\n"
+    if reply.next_offset is not None:
+        lines += f"Stream-Next-Offset: {render(reply.next_offset, voice.form)}\r\n"
+    if reply.closed:
+        lines += "Stream-Closed: true\r\n"
+    if reply.earliest_offset is not None:
+        lines += f"Stream-Earliest-Offset: {render(reply.earliest_offset, voice.form)}\r\n"
+    if reply.producer_epoch is not None:
+        lines += f"Producer-Epoch: {reply.producer_epoch}\r\n"
+    if reply.expected_seq is not None:
+        lines += f"Producer-Expected-Seq: {reply.expected_seq}\r\nProducer-Received-Seq: {reply.received_seq}\r\n"
+        problem |= {"expected_seq": reply.expected_seq, "received_seq": reply.received_seq}
+    if reply.allow is not None:
+        lines += f"Allow: {reply.allow}\r\n"
+    if reply.code in _RETRY_LATER:
+        lines += "Retry-After: 1\r\n"
+    return Answer(status, lines, msgspec.json.encode(problem))
+
+
+ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
+    Created: _created,
+    Existed: _existed,
+    Appended: _appended,
+    ClosedOnly: _closed_only,
+    Duplicate: _duplicate,
+    Deleted: _deleted,
+    Described: _described,
+    Page: _page,
+    Refusal: _refusal,
+}
+
+
+def from_now(page: Page, voice: Voice) -> Answer:
+    """The answer to a catch-up read that began at `now`: never cached, never tagged."""
+    lines = f"Content-Type: {page.content_type}\r\nStream-Up-To-Date: true\r\n{_NO_STORE}"
+    return Answer(200, lines + _stream_lines(page.incarnation, page.next_offset, page.closed, voice), page.body)
+
+
+def not_modified(page: Page, voice: Voice) -> Answer:
+    """The answer to a read whose tag the client has already: the same headers, no body."""
+    return _page(page, voice)._replace(status=304, body=b"")
+
+
+def polled(page: Page, voice: Voice, cursor: int) -> Answer:
+    """The answer to a long-poll that found data: a page with a cursor."""
+    status, lines, body = _page(page, voice)
+    return Answer(status, f"{lines}Stream-Cursor: {cursor}\r\n", body)
+
+
+def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:
+    """The answer to a long-poll that found nothing: still at the tail, perhaps for ever."""
+    lines = _stream_lines(page.incarnation, page.next_offset, page.closed, voice)
+    lines += f"Stream-Up-To-Date: true\r\n{_NO_STORE}"
+    return Answer(204, lines if page.closed else f"{lines}Stream-Cursor: {cursor}\r\n")

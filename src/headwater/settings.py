@@ -1,0 +1,82 @@
+"""The one Settings: defaults, then a TOML file, then the environment, then flags; frozen once read."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+ENVIRONMENT_PREFIX = "HEADWATER_"
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class SettingsError(Exception):
+    """A setting has no sensible value; the message is one sentence for a person."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything an operator may choose; each field is also a flag and an environment variable."""
+
+    host: str = "127.0.0.1"
+    port: Port = 4437
+    data: str = "data"
+    memory: bool = False
+    long_poll_seconds: Seconds = 20.0
+    sse_seconds: Seconds = 60.0
+    heartbeat_seconds: Seconds = 15.0
+    page_bytes: Count = 1024 * 1024
+    segment_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
+    image_log_bytes: Count = 64 * 1024 * 1024
+    connections_max: Count = 20_000
+    header_seconds: Seconds = 10.0
+    body_seconds: Seconds = 30.0
+    idle_seconds: Seconds = 75.0
+    slow_reader_seconds: Seconds = 30.0
+    drain_seconds: Seconds = 10.0
+
+    @property
+    def data_directory(self) -> Path:
+        return Path(self.data)
+
+
+HELP: dict[str, str] = {
+    "host": "Address to listen on.",
+    "port": "Port to listen on; 0 takes a free one.",
+    "data": "Directory for the journal and its images.",
+    "memory": "Keep nothing on disk.",
+    "long_poll_seconds": "How long a long-poll waits.",
+    "sse_seconds": "How long an SSE connection lasts before the client is asked to come again.",
+    "heartbeat_seconds": "How often an idle SSE connection gets a comment.",
+    "page_bytes": "How much one catch-up response holds, at least one message.",
+    "segment_bytes": "Size of a journal segment file.",
+    "image_log_bytes": "How much log is written before a new image is taken.",
+    "connections_max": "How many connections may be open.",
+    "header_seconds": "How long a client may take to send a request's headers.",
+    "body_seconds": "How long a client may pause within a request's body.",
+    "idle_seconds": "How long a connection may stay open without a request.",
+    "slow_reader_seconds": "How long a reader may leave a full socket unread before it is dropped.",
+    "drain_seconds": "How long running requests may take to finish at shutdown.",
+}
+
+
+def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings in force; a flag that is None was not given."""
+    values: dict[str, Any] = {}
+    if config is not None:
+        try:
+            values |= tomllib.loads(config.read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError(f"The settings file {config} cannot be read: {error}.") from error
+    for name in Settings.__struct_fields__:
+        if (text := environment.get(ENVIRONMENT_PREFIX + name.upper())) is not None:
+            values[name] = text
+    values |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"A setting is wrong: {error}.") from error

@@ -1,0 +1,173 @@
+"""Appends and closes: the order of the checks is the protocol's, and one function holds it.
+
+presence (404, 410)  ->  incarnation (410)  ->  closed (duplicate 204, close-only 204, 409)  ->  content type (409)
+->  producer (403, 400, 409, 429, duplicate 204)  ->  Stream-Seq (409)  ->  accepted
+"""
+
+from headwater.protocol.commands import Append
+from headwater.protocol.content_types import media_type
+from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
+from headwater.protocol.producers import LastAccepted, Producer, Standing, stand
+from headwater.protocol.refusals import Code, Refusal, incarnation_changed
+from headwater.protocol.replies import Appended, ClosedOnly, Duplicate, Reply
+from headwater.streams.state import Hot, State, Stream
+
+
+def judge_standing(state: State, command: Append, now: int) -> Stream | Reply:
+    """The stream, or an outcome that no later append can undo: the node may answer it without logging the command."""
+    stream = state.present(command.name, now)
+    if isinstance(stream, Refusal):
+        return stream
+    if command.incarnation is not None and command.incarnation != stream.incarnation:
+        return incarnation_changed(stream.name, stream.incarnation)
+    return _judge_closed(stream, command) if stream.closed else stream
+
+
+def judge(state: State, command: Append, now: int) -> Stream | Reply:
+    """The stream if the append may go in, else the outcome."""
+    stream = judge_standing(state, command, now)
+    if not isinstance(stream, Stream):
+        return stream
+    if command.payload and media_type(command.content_type) != media_type(stream.content_type):
+        return content_type_mismatch(stream, command.content_type)
+    if command.producer is not None:
+        outcome = _judge_producer(stream, command.producer, now)
+        if outcome is not None:
+            return outcome
+    if command.seq is not None and stream.seq is not None and command.seq <= stream.seq:
+        return Refusal(
+            Code.STREAM_SEQ_CONFLICT,
+            f"Stream-Seq {command.seq!r} does not sort above the last one, {stream.seq!r}.",
+            incarnation=stream.incarnation,
+            next_offset=stream.tail,
+        )
+    return stream
+
+
+def apply(state: State, command: Append) -> Reply:
+    """Judge, then add the messages, close, and remember the producer."""
+    stream = judge(state, command, state.now)
+    if not isinstance(stream, Stream):
+        return stream
+    state.before_change(stream)
+    record = stream.record_next
+    if command.payload:
+        extend(state, stream, command.payload, command.ends, command.producer)
+    stream.closed = command.close
+    stream.written_at = stream.touched_at = state.now
+    if command.seq is not None:
+        stream.seq = command.seq
+    producer = command.producer
+    if producer is None:
+        if command.payload:
+            return Appended(stream.incarnation, stream.tail, stream.closed, record, stream.record_next)
+        return ClosedOnly(stream.incarnation, stream.tail)
+    _remember(stream, producer, record, state.now)
+    if not command.payload:
+        return ClosedOnly(stream.incarnation, stream.tail, producer.epoch, producer.seq)
+    return Appended(
+        stream.incarnation, stream.tail, stream.closed, record, stream.record_next, producer.epoch, producer.seq
+    )
+
+
+def extend(
+    state: State, stream: Stream, payload: bytes, ends: tuple[int, ...] | None, producer: Producer | None
+) -> None:
+    """Put one append's messages at the end of a stream."""
+    hot = Hot(stream.tail, payload, ends, stream.record_next, state.position, state.now, producer)
+    if stream.hot is None:
+        stream.hot = [hot]
+    else:
+        stream.hot.append(hot)
+    stream.tail += len(payload)
+    stream.record_next += hot.messages
+    state.hot_bytes += len(payload)
+
+
+def content_type_mismatch(stream: Stream, content_type: str) -> Refusal:
+    return Refusal(
+        Code.CONTENT_TYPE_MISMATCH,
+        f"The stream {stream.name!r} holds {stream.content_type}, not {content_type or 'an unnamed type'}.",
+        incarnation=stream.incarnation,
+        next_offset=stream.tail,
+    )
+
+
+def _judge_closed(stream: Stream, command: Append) -> Reply:
+    producer, known = command.producer, stream.producers
+    if producer is not None and known is not None:
+        last = known.get(producer.id)
+        if last is not None and stand(last, producer) is Standing.DUPLICATE:
+            return _duplicate(stream, last, producer)
+    if command.close and not command.payload:
+        return ClosedOnly(stream.incarnation, stream.tail)
+    return Refusal(
+        Code.STREAM_CLOSED,
+        f"The stream {stream.name!r} is closed; nothing can be added to it.",
+        incarnation=stream.incarnation,
+        next_offset=stream.tail,
+        closed=True,
+    )
+
+
+def _judge_producer(stream: Stream, producer: Producer, now: int) -> Reply | None:
+    known = stream.producers
+    last = known.get(producer.id) if known is not None else None
+    standing = stand(last, producer)
+    if standing is Standing.NEW:
+        return _judge_room(stream, now) if last is None else None
+    if last is None or standing is Standing.GAP:
+        expected = 0 if last is None else last.seq + 1
+        return Refusal(
+            Code.PRODUCER_SEQ_CONFLICT,
+            f"Producer {producer.id!r} sent sequence {producer.seq}, but {expected} is next.",
+            incarnation=stream.incarnation,
+            expected_seq=expected,
+            received_seq=producer.seq,
+        )
+    if standing is Standing.DUPLICATE:
+        return _duplicate(stream, last, producer)
+    if standing is Standing.STALE:
+        return Refusal(
+            Code.PRODUCER_EPOCH_STALE,
+            f"Producer {producer.id!r} is at epoch {last.epoch}; epoch {producer.epoch} was taken over.",
+            incarnation=stream.incarnation,
+            producer_epoch=last.epoch,
+        )
+    return Refusal(
+        Code.PRODUCER_EPOCH_INVALID,
+        f"Producer {producer.id!r} begins epoch {producer.epoch} with sequence {producer.seq}; it must begin with 0.",
+        incarnation=stream.incarnation,
+        producer_epoch=last.epoch,
+    )
+
+
+def _judge_room(stream: Stream, now: int) -> Refusal | None:
+    known = stream.producers
+    if known is None or len(known) < PRODUCERS_PER_STREAM_MAX or _longest_idle(known).at <= now - PRODUCER_IDLE_US:
+        return None
+    return Refusal(
+        Code.PRODUCERS_TOO_MANY,
+        f"The stream {stream.name!r} has {len(known)} active producers, the most it may have; use fewer producer ids.",
+        incarnation=stream.incarnation,
+    )
+
+
+def _longest_idle(known: dict[str, LastAccepted]) -> LastAccepted:
+    # `_remember` moves a producer to the end whenever it is heard of, so the first is the longest silent.
+    return known[next(iter(known))]
+
+
+def _remember(stream: Stream, producer: Producer, record: int, now: int) -> None:
+    if stream.producers is None:
+        stream.producers = {}
+    known = stream.producers
+    if known.pop(producer.id, None) is None and len(known) >= PRODUCERS_PER_STREAM_MAX:
+        del known[next(iter(known))]
+    known[producer.id] = LastAccepted(producer.epoch, producer.seq, stream.tail, record, stream.record_next, now)
+
+
+def _duplicate(stream: Stream, last: LastAccepted, producer: Producer) -> Duplicate:
+    # The last request's answer is remembered; for an older one the tail is the best that is known.
+    next_offset = last.next_offset if producer.seq == last.seq else stream.tail
+    return Duplicate(stream.incarnation, next_offset, stream.closed, last.epoch, last.seq)

@@ -1,0 +1,47 @@
+"""The one place where commands become state: each command of a batch in order, each giving a reply."""
+
+from collections.abc import Callable
+from typing import Any
+
+from headwater.protocol.commands import (
+    Append,
+    Batch,
+    Confirm,
+    Create,
+    CreateFork,
+    Delete,
+    Expire,
+    Paid,
+    Pin,
+    Settle,
+    Touch,
+    Unpin,
+)
+from headwater.protocol.replies import Reply
+from headwater.streams import appending, forking, lifecycle
+from headwater.streams.state import State
+
+HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
+    Append: appending.apply,
+    Create: lifecycle.create,
+    Delete: lifecycle.delete,
+    Touch: lifecycle.touch,
+    Expire: lifecycle.expire,
+    Pin: forking.pin,
+    Confirm: forking.confirm,
+    Unpin: forking.unpin,
+    CreateFork: forking.create_fork,
+    Settle: forking.settle,
+    Paid: forking.paid,
+}
+
+
+def apply(state: State, batch: Batch) -> list[Reply]:
+    """Apply a decided batch; a shard's time never goes back."""
+    assert batch.first_position == state.position + 1, "the log has a hole or was applied twice"
+    state.now = max(state.now, batch.at)
+    replies = []
+    for command in batch.commands:
+        state.position += 1
+        replies.append(HANDLERS[type(command)](state, command))
+    return replies

@@ -1,0 +1,242 @@
+"""Forks: the commands on either shard, and the saga that strings them together.
+
+A fork holds a range of its source by a pin and copies nothing. The source may be in another shard, so no command
+touches both; the saga does, in steps that can each be the last one:
+
+    look at the target        it exists: it alone answers
+    resolve the fork point    to a byte position of one life of the source
+    Pin                       on the source, with a deadline
+    CreateFork                on the target, refused past the deadline
+    Confirm                   on the source after 201, not waited for; every other outcome waits for Unpin instead
+
+Whoever dies in between leaves a pin without a fork: past the deadline `Settle` asks the target's shard who holds it,
+and from then on nobody can take it. A fork that ends leaves a debt in its shard's state until its source has let go.
+"""
+
+from collections.abc import Generator
+
+import msgspec
+
+from headwater.protocol import json_mode
+from headwater.protocol.commands import (
+    Ancestry,
+    Command,
+    Confirm,
+    CreateFork,
+    Origin,
+    Paid,
+    Pin,
+    Settle,
+    Unpin,
+)
+from headwater.protocol.content_types import is_json, media_type
+from headwater.protocol.limits import FORK_DEPTH_MAX
+from headwater.protocol.queries import Anchor, Query, Target
+from headwater.protocol.refusals import Code, Refusal, stream_not_found
+from headwater.protocol.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
+from headwater.streams.lifecycle import enter, judge_name
+from headwater.streams.state import OpenPin, State, Stream
+
+
+def look_at_target(state: State, query: Target, now: int) -> Reply:
+    """What stands under the name of a fork that is about to be made."""
+    outcome = _judge_fork_name(state, query.name, query.closed, query.ancestry, now)
+    return Absent() if outcome is None else outcome
+
+
+def _judge_fork_name(state: State, name: str, closed: bool, asked: Ancestry, now: int) -> Reply | None:
+    return judge_name(
+        state,
+        name,
+        now,
+        content_type=asked.content_type,
+        lifetime=asked.lifetime,
+        closed=closed,
+        ancestry=asked,
+    )
+
+
+def source_of_fork(state: State, name: str, now: int) -> Stream | Refusal:
+    """The stream to fork from; one that only its forks keep alive cannot be forked again."""
+    stream = state.present(name, now)
+    if isinstance(stream, Refusal) and stream.code is Code.STREAM_GONE:
+        return Refusal(Code.FORK_CONFLICT, f"The source {name!r} was deleted; it cannot be forked any more.")
+    return stream
+
+
+def pin(state: State, command: Pin) -> Reply:
+    """Hold the source's bytes up to the fork point."""
+    stream = source_of_fork(state, command.name, state.now)
+    if isinstance(stream, Refusal):
+        return stream
+    if command.incarnation is not None and command.incarnation != stream.incarnation:
+        return stream_not_found(command.name)
+    depth = stream.origin.depth + 1 if stream.origin else 1
+    if depth > FORK_DEPTH_MAX:
+        return Refusal(Code.FORK_CONFLICT, f"The source {command.name!r} is a fork of {FORK_DEPTH_MAX} others already.")
+    to, record_to = command.to, command.record_to
+    if to is None or record_to is None:
+        to, record_to = stream.tail, stream.record_next
+    state.before_change(stream)
+    if stream.pins is None:
+        stream.pins = {}
+    stream.pins[command.pin] = to
+    state.unconfirmed[command.pin] = OpenPin(stream.name, stream.incarnation, command.fork, command.deadline)
+    return Pinned(
+        stream.incarnation,
+        stream.content_type,
+        stream.lifetime,
+        stream.start,
+        to,
+        stream.record_start,
+        record_to,
+        depth,
+    )
+
+
+def confirm(state: State, command: Confirm) -> Reply:
+    """The fork reported: its pin has no deadline any more."""
+    state.unconfirmed.pop(command.pin, None)
+    return Done()
+
+
+def unpin(state: State, command: Unpin) -> Reply:
+    """Let go of the source; a deleted one goes with its last pin."""
+    state.unconfirmed.pop(command.pin, None)
+    stream = state.streams.get(command.name)
+    if stream is None or stream.incarnation != command.incarnation or not stream.pins or command.pin not in stream.pins:
+        return Done()
+    state.before_change(stream)
+    del stream.pins[command.pin]
+    if not stream.pins:
+        stream.pins = None
+        if stream.deleted:
+            state.bury(stream)
+    return Done()
+
+
+def create_fork(state: State, command: CreateFork) -> Reply:
+    """Make the fork, or say what stands in its place; its pin holds only until the deadline."""
+    outcome = _judge_fork_name(state, command.name, command.closed, command.ancestry, state.now)
+    if outcome is not None:
+        return outcome
+    if state.now > command.deadline:
+        return Refusal(Code.OVERLOADED, "The fork took too long to make; try again.")
+    origin = command.origin
+    stream = Stream(
+        name=command.name,
+        incarnation=state.position,
+        content_type=command.content_type,
+        lifetime=command.lifetime,
+        created_at=state.now,
+        written_at=state.now,
+        touched_at=state.now,
+        tail=origin.to,
+        record_next=origin.record_to,
+        start=origin.start,
+        record_start=origin.record_start,
+        origin=origin,
+        ancestry=command.ancestry,
+    )
+    return enter(state, stream, command.payload, command.ends, command.closed)
+
+
+def settle(state: State, command: Settle) -> Reply:
+    """Whether a fork holds the pin, or held it and owes its release; asked too early, no answer is final."""
+    if state.now <= command.deadline:
+        return Refusal(Code.OVERLOADED, "The pin's deadline has not passed yet.")
+    stream = state.streams.get(command.name)
+    holds = stream is not None and stream.origin is not None and stream.origin.pin == command.pin
+    return Settled(holds or command.pin in state.owed)
+
+
+def paid(state: State, command: Paid) -> Reply:
+    """The source has let go."""
+    state.owed.pop(command.pin, None)
+    return Done()
+
+
+# -- The saga --------------------------------------------------------------------------------------------------------
+
+
+class ForkRequest(msgspec.Struct, frozen=True, gc=False):
+    """What a client asks for: a name, its fork point, and what else a create may carry."""
+
+    name: str
+    ancestry: Ancestry
+    closed: bool
+    body: bytes
+
+
+Saga = Generator[Command | Query | Reply, Reply | None, None]
+"""Yields what to ask, each of the shard that owns its name, and is sent the reply. A reply that it yields is the
+client's answer; whatever it asks after that, nobody waits for."""
+
+
+def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
+    """Make a fork; `pin_id` is unique to this attempt."""
+    asked = request.ancestry
+    target = yield Target(request.name, request.closed, asked)
+    if not isinstance(target, Absent):
+        yield _reply(target)
+        return
+    point = Pin(asked.source, pin_id, request.name, deadline)
+    if asked.offset is not None:
+        anchor = yield Anchor(asked.source, asked.offset, asked.sub_offset)
+        if not isinstance(anchor, Anchored):
+            yield _reply(anchor)
+            return
+        point = Pin(asked.source, pin_id, request.name, deadline, anchor.incarnation, anchor.to, anchor.record_to)
+    pinned = yield point
+    if not isinstance(pinned, Pinned):
+        yield _reply(pinned)
+        return
+    creation = _creation(request, pinned, pin_id, deadline)
+    outcome = creation if isinstance(creation, Refusal) else _reply((yield creation))
+    if isinstance(outcome, Created):
+        yield outcome
+        yield Confirm(asked.source, pinned.incarnation, pin_id)
+    else:
+        yield Unpin(asked.source, pinned.incarnation, pin_id)
+        yield outcome
+
+
+def _reply(sent: Reply | None) -> Reply:
+    assert sent is not None, "a saga is sent a reply to everything it asks"
+    return sent
+
+
+def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) -> CreateFork | Refusal:
+    asked = request.ancestry
+    if asked.content_type is not None and media_type(asked.content_type) != media_type(pinned.content_type):
+        return Refusal(
+            Code.CONTENT_TYPE_MISMATCH,
+            f"The source {asked.source!r} holds {pinned.content_type}; a fork cannot be {asked.content_type}.",
+        )
+    payload, ends = request.body, None
+    if payload and is_json(pinned.content_type):
+        messages = json_mode.split(payload)
+        if isinstance(messages, Refusal):
+            return messages
+        payload, ends = b"".join(messages), json_mode.message_ends(messages)
+    origin = Origin(
+        asked.source,
+        pinned.incarnation,
+        pinned.start,
+        pinned.to,
+        pinned.record_start,
+        pinned.record_to,
+        pin_id,
+        pinned.depth,
+    )
+    return CreateFork(
+        request.name,
+        pinned.content_type if asked.content_type is None else asked.content_type,
+        pinned.lifetime if asked.lifetime is None else asked.lifetime,
+        request.closed,
+        payload,
+        ends,
+        origin,
+        asked,
+        deadline,
+    )

@@ -1,0 +1,181 @@
+"""Images: the whole state of a shard as of one log position, in canonical pieces, taken without stopping the shard.
+
+The first piece is the `Header`; every other is a list of streams in the order of their names, or, where one stream
+holds more than a piece may, further appends of the last stream before it. Where pieces are cut depends on the state
+alone, so two replicas at one position write the same bytes.
+
+While a walk is under way commands go on. A stream that is about to change and whose turn has not come is set aside
+first: its metadata copied, its appends by reference and length, for the list of appends only grows. A life that began
+after the walk did is not part of the image.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.streams.sorted_names import SortedNames
+from headwater.streams.state import Debt, Hot, OpenPin, State, Stream
+
+VERSION = 1
+PIECE_BYTES = 256 * 1024
+PIECE_ROWS = 2_000
+"""What one piece may hold, so that encoding one never holds the loop up."""
+NAMES_PER_STEP = 256
+
+
+class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header"):
+    """What is not per stream."""
+
+    version: int
+    journal: str
+    position: int
+    now: int
+    owed: dict[str, Debt]
+    unconfirmed: dict[str, OpenPin]
+
+
+class Streams(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="streams"):
+    """The next streams by name; the last one may go on in `Appends`."""
+
+    streams: list[Stream]
+
+
+class Appends(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="appends"):
+    """More appends of the stream before."""
+
+    appends: list[Hot]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Header | Streams | Appends)
+
+
+class _View(NamedTuple):
+    """A stream as the image sees it: metadata, and the first `length` of its appends."""
+
+    stream: Stream
+    length: int
+
+
+class Walk:
+    """An image in the making; the state tells it of every change until it ends."""
+
+    def __init__(self, state: State) -> None:
+        assert state.observer is None, "one image at a time"
+        self.position = state.position
+        self._state = state
+        self._cursor = ""
+        self._aside: dict[str, _View] = {}
+        self._aside_names: list[str] = []
+        self._header = Header(
+            VERSION, state.journal, state.position, state.now, dict(state.owed), dict(state.unconfirmed)
+        )
+        state.observer = self
+
+    def before_change(self, stream: Stream) -> None:
+        """Set a stream aside that is about to change before its turn."""
+        if stream.name <= self._cursor or stream.incarnation > self.position or stream.name in self._aside:
+            return
+        copy = msgspec.structs.replace(
+            stream,
+            producers=None if stream.producers is None else dict(stream.producers),
+            pins=None if stream.pins is None else dict(stream.pins),
+        )
+        self._aside[stream.name] = _View(copy, len(stream.hot or ()))
+        heapq.heappush(self._aside_names, stream.name)
+
+    def end(self) -> None:
+        """Stop watching the state, whether or not the image is finished."""
+        self._state.observer = None
+
+    def pieces(self) -> Iterator[bytes]:
+        """The image's pieces; commands may be applied between any two of them."""
+        yield _encoder.encode(self._header)
+        group: list[msgspec.Raw] = []
+        size = 0
+        for view in self._views():
+            # Encoded at once: whatever lingers in the group is bytes already, and no later command can change it.
+            appends = view.stream.hot
+            first, rest = _part(appends, 0, view.length)
+            encoded = _encoder.encode(msgspec.structs.replace(view.stream, hot=first or None))
+            if group and size + len(encoded) > PIECE_BYTES:
+                yield _encode_streams(group)
+                group, size = [], 0
+            group.append(msgspec.Raw(encoded))
+            size += len(encoded)
+            while rest < view.length:
+                if group:
+                    yield _encode_streams(group)
+                    group, size = [], 0
+                more, rest = _part(appends, rest, view.length)
+                yield _encoder.encode(Appends(more))
+        if group:
+            yield _encode_streams(group)
+
+    def _views(self) -> Iterator[_View]:
+        while True:
+            names = list(self._state.names.after(self._cursor, NAMES_PER_STEP))
+            for name in sorted({*names, *self._aside_up_to(names[-1] if names else None)}):
+                self._cursor = name
+                view = self._aside.pop(name, None)
+                if view is not None:
+                    yield view
+                    continue
+                stream = self._state.streams.get(name)
+                if stream is not None and stream.incarnation <= self.position:
+                    yield _View(stream, len(stream.hot or ()))
+            if not names:
+                return
+
+    def _aside_up_to(self, last: str | None) -> Iterator[str]:
+        # Streams that were deleted meanwhile are no longer among the names, but still part of the image.
+        while self._aside_names and (last is None or self._aside_names[0] <= last):
+            yield heapq.heappop(self._aside_names)
+
+
+def _encode_streams(group: list[msgspec.Raw]) -> bytes:
+    return _encoder.encode(("streams", group))
+
+
+def _part(appends: list[Hot] | None, start: int, count: int) -> tuple[list[Hot], int]:
+    """The appends from `start` that fit into one piece, and where the next piece goes on."""
+    stop, size = start, 0
+    while stop < count and stop - start < PIECE_ROWS and size < PIECE_BYTES:
+        assert appends is not None
+        size += len(appends[stop].payload)
+        stop += 1
+    return (appends[start:stop] if appends else []), stop
+
+
+def restore(pieces: Iterable[bytes | memoryview]) -> State:
+    """The state that an image holds."""
+    decoded = map(_decoder.decode, pieces)
+    header = next(decoded)
+    assert isinstance(header, Header), "an image begins with its header"
+    if header.version != VERSION:
+        raise ValueError(f"the image has version {header.version}; this server reads version {VERSION}")
+    state = State(header.journal)
+    state.position, state.now = header.position, header.now
+    state.owed, state.unconfirmed = header.owed, header.unconfirmed
+    last: Stream | None = None
+    for piece in decoded:
+        if isinstance(piece, Appends):
+            assert last is not None and last.hot is not None, "appends follow the stream that they belong to"
+            last.hot.extend(piece.appends)
+        else:
+            assert isinstance(piece, Streams)
+            for last in piece.streams:
+                state.restore(last)
+    state.names = SortedNames(state.streams)
+    state.hot_bytes = sum(stream.hot_bytes for stream in state.streams.values())
+    return state
+
+
+def image_of(state: State) -> list[bytes]:
+    """The image of a state that stands still."""
+    walk = Walk(state)
+    pieces = list(walk.pieces())
+    walk.end()
+    return pieces

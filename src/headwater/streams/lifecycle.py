@@ -1,0 +1,145 @@
+"""Births and ends: create, delete, touch, expire.
+
+A name is free when nothing stands under it, or only an expired life that no fork holds. A life that forks hold is never
+buried; it is marked deleted and goes with the last pin.
+"""
+
+from headwater.protocol.commands import Ancestry, Create, Delete, Expire, Touch
+from headwater.protocol.content_types import media_type
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.refusals import Code, Refusal, incarnation_changed
+from headwater.protocol.replies import Created, Deleted, Done, Existed, Reply
+from headwater.streams.appending import extend
+from headwater.streams.state import State, Stream
+
+
+def judge_name(
+    state: State,
+    name: str,
+    now: int,
+    *,
+    content_type: str | None,
+    lifetime: Lifetime | None,
+    closed: bool,
+    ancestry: Ancestry | None,
+) -> Reply | None:
+    """None if a stream may be made under this name, else the outcome; a fork that leaves a setting out inherited it."""
+    stream = state.streams.get(name)
+    if stream is None:
+        return None
+    if stream.deleted or stream.expired(now):
+        if stream.deleted or stream.pins:
+            return Refusal(Code.FORK_CONFLICT, f"The stream {name!r} was deleted, but forks of it still need the name.")
+        return None
+    difference = _difference(stream, content_type, lifetime, closed, ancestry)
+    if difference is None:
+        return Existed(stream.incarnation, stream.content_type, stream.tail, stream.closed)
+    return Refusal(
+        Code.STREAM_EXISTS,
+        f"The stream {name!r} exists with another {difference}.",
+        incarnation=stream.incarnation,
+        next_offset=stream.tail,
+        closed=stream.closed,
+    )
+
+
+def _difference(
+    stream: Stream, content_type: str | None, lifetime: Lifetime | None, closed: bool, ancestry: Ancestry | None
+) -> str | None:
+    if not _same_ancestry(stream.ancestry, ancestry):
+        return "origin"
+    if content_type is not None and media_type(content_type) != media_type(stream.content_type):
+        return "content type"
+    first = stream.ancestry.lifetime if stream.ancestry else stream.lifetime
+    if (lifetime is None) != (first is None) or (lifetime and first and not lifetime.same_as(first)):
+        return "lifetime"
+    return "closure" if closed != stream.closed else None
+
+
+def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
+    if first is None or wanted is None:
+        return first is wanted
+    same_point = wanted.offset is None or wanted.offset == first.offset
+    return first.source == wanted.source and same_point and first.sub_offset == wanted.sub_offset
+
+
+def create(state: State, command: Create) -> Reply:
+    """Make a stream, or say what stands in its place."""
+    outcome = judge_name(
+        state,
+        command.name,
+        state.now,
+        content_type=command.content_type,
+        lifetime=command.lifetime,
+        closed=command.closed,
+        ancestry=None,
+    )
+    if outcome is not None:
+        return outcome
+    stream = Stream(
+        name=command.name,
+        incarnation=state.position,
+        content_type=command.content_type,
+        lifetime=command.lifetime,
+        created_at=state.now,
+        written_at=state.now,
+        touched_at=state.now,
+    )
+    return enter(state, stream, command.payload, command.ends, command.closed)
+
+
+def enter(state: State, stream: Stream, payload: bytes, ends: tuple[int, ...] | None, closed: bool) -> Created:
+    """Put a new life under its name, where at most an expired one stands, with its first bytes."""
+    expired = state.streams.get(stream.name)
+    if expired is not None:
+        state.bury(expired)
+    state.add(stream)
+    if payload:
+        extend(state, stream, payload, ends, None)
+    stream.closed = closed
+    return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed)
+
+
+def judge_delete(state: State, command: Delete, now: int) -> Stream | Refusal:
+    """The stream, or why there is nothing to delete."""
+    stream = state.present(command.name, now)
+    if isinstance(stream, Refusal):
+        return stream
+    if command.incarnation is not None and command.incarnation != stream.incarnation:
+        return incarnation_changed(stream.name, stream.incarnation)
+    return stream
+
+
+def delete(state: State, command: Delete) -> Reply:
+    """End a stream."""
+    stream = judge_delete(state, command, state.now)
+    if isinstance(stream, Refusal):
+        return stream
+    _end(state, stream)
+    return Deleted(stream.incarnation)
+
+
+def touch(state: State, command: Touch) -> Reply:
+    """Renew a sliding lifetime, if that life still lives."""
+    stream = state.present(command.name, state.now)
+    if isinstance(stream, Stream) and stream.incarnation == command.incarnation:
+        state.before_change(stream)
+        stream.touched_at = state.now
+    return Done()
+
+
+def expire(state: State, command: Expire) -> Reply:
+    """End a life whose time is over; one that was renewed meanwhile, or replaced, stays."""
+    stream = state.streams.get(command.name)
+    if stream is None or stream.incarnation != command.incarnation or stream.deleted or not stream.expired(state.now):
+        return Done()
+    _end(state, stream)
+    return Deleted(stream.incarnation)
+
+
+def _end(state: State, stream: Stream) -> None:
+    if stream.pins:
+        state.before_change(stream)
+        stream.deleted = True
+    else:
+        state.bury(stream)

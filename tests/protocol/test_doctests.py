@@ -1,0 +1,18 @@
+"""The examples in the docstrings of `headwater.protocol` are true."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import headwater.protocol
+
+MODULES = [module.name for module in pkgutil.iter_modules(headwater.protocol.__path__, "headwater.protocol.")]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_example_in_a_module_runs_and_is_true(name: str) -> None:
+    module = importlib.import_module(name)
+    assert doctest.testmod(module) == (0, inspect.getsource(module).count(">>> "))

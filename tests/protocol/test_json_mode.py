@@ -1,0 +1,151 @@
+import json
+from typing import NoReturn
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.protocol import json_mode
+from headwater.protocol.refusals import Code, Refusal
+
+
+@pytest.mark.parametrize(
+    ("body", "messages"),
+    [
+        (b"[]", []),
+        (b" [ ] ", []),
+        (b"[1,2]", [b"1", b"2"]),
+        (b"[[1,2]]", [b"[1,2]"]),
+        (b'\r\n{"a": 1}\t', [b'{"a": 1}']),
+        (b'"text"', [b'"text"']),
+        (b"null", [b"null"]),
+        (b"[true , false]", [b"true", b"false"]),
+    ],
+)
+def test_an_array_is_flattened_by_one_level_and_anything_else_is_one_message(
+    body: bytes, messages: list[bytes]
+) -> None:
+    assert json_mode.split(body) == messages
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"12345678901234567890",
+        b"1.0",
+        b"-0",
+        b"1e999",
+        b'{"b":1,"a":2,"b":3}',
+        b'{ "a" :\n1 }',
+        '"é\u2028"'.encode(),
+        rb'"\u00e9\/"',
+        rb'"\ud83d\ude00"',
+    ],
+)
+def test_messages_keep_their_exact_bytes(message: bytes) -> None:
+    assert json_mode.split(message) == [message]
+    assert json_mode.split(b"[0, %b ,0]" % message) == [b"0", message, b"0"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [rb'"\ud800"', rb'"\uDFFF"', rb'"\\\ud800"', rb'{"\udc00":"\ud800\ud800"}', rb'["\ud800x", "\ud800y"]'],
+)
+def test_a_lone_surrogate_escape_is_legal_and_kept(message: bytes) -> None:
+    assert json_mode.split(b"[%b]" % message) == [message]
+    assert json_mode.split(b'["A", %b,"\\ud800"]' % message) == [b'"A"', message, rb'"\ud800"']
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"[1",
+        b"[1,]",
+        b"{'a':1}",
+        b"{}{}",
+        b"01",
+        b"NaN",
+        b"[Infinity]",
+        b"-Infinity",
+        b'"\n"',
+        rb'"\ud800',
+        rb'"\ud80"',
+        rb'["\ud800", 01]',
+    ],
+)
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    refusal = json_mode.split(body)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID_JSON
+    assert refusal.detail.startswith("The body is not valid JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'"\xff"', "not UTF-8"),
+        (b'"\xed\xa0\x80"', "not UTF-8"),
+        (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
+        (rb'["\ud800",' + b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_no_reader_could_parse_is_refused(body: bytes, reason: str) -> None:
+    refusal = json_mode.split(body)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID_JSON
+    assert reason in refusal.detail
+
+
+def no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse(text: str) -> object:
+    """What the standard library makes of it; numbers as they are written, objects as their pairs."""
+    return json.loads(
+        text,
+        parse_constant=no_constant,
+        parse_int=str,
+        parse_float=str,
+        object_pairs_hook=lambda pairs: ("object", pairs),
+    )
+
+
+STRINGS = st.lists(st.sampled_from(["a", "é", "[", ",", r"\"", r"\\", r"\u0041", r"\ud800", r"\udc00"])).map(
+    lambda parts: f'"{"".join(parts)}"'
+)
+VALUES = st.recursive(
+    st.sampled_from(["0", "-1.50e+3", "true", "null"]) | STRINGS,
+    lambda values: (
+        st.lists(values).map(lambda items: f"[ {' , '.join(items)}]")
+        | st.lists(st.tuples(STRINGS, values)).map(lambda items: "{" + ",".join(f"{k}: {v}" for k, v in items) + "}")
+    ),
+    max_leaves=8,
+)
+SCRAPS = st.lists(
+    st.sampled_from([*'[]{},:" \n-01.eE\\/', "true", "nul", "NaN", "\x01", "\ufeff", r"\ud800", '"a"', '{"a":']),
+    max_size=8,
+).map("".join)
+
+
+@settings(deadline=None)
+@given(st.one_of(VALUES, SCRAPS, st.tuples(SCRAPS, VALUES, SCRAPS).map("".join)))
+def test_it_accepts_what_the_standard_parser_accepts_and_cuts_where_it_cuts(text: str) -> None:
+    messages = json_mode.split(text.encode())
+    try:
+        whole = parse(text)
+    except ValueError:
+        assert isinstance(messages, Refusal)
+        return
+    assert isinstance(messages, list)
+    assert [parse(message.decode()) for message in messages] == (whole if isinstance(whole, list) else [whole])
+    assert all(message == message.strip() and message in text.encode() for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("messages", "ends"), [([], None), ([b"abc"], None), ([b"a", b"bcd"], (1, 4)), ([b"1", b"2", b"3"], (1, 2, 3))]
+)
+def test_only_several_messages_need_their_ends(messages: list[bytes], ends: tuple[int, ...] | None) -> None:
+    assert json_mode.message_ends(messages) == ends

@@ -1,0 +1,8 @@
+import pytest
+
+from .shards import Shards
+
+
+@pytest.fixture
+def shards() -> Shards:
+    return Shards()

@@ -1,0 +1,106 @@
+import pytest
+
+from headwater.protocol.commands import Append, Create, Delete, Pin, Touch
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.limits import SECOND_US
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.state import Hot, State, Stream
+
+from .shards import START_US, Shards
+
+
+def code_of(found: Stream | Refusal) -> Code | None:
+    return found.code if isinstance(found, Refusal) else None
+
+
+def test_a_new_shard_is_empty() -> None:
+    state = State("journal")
+    assert (state.position, state.now, state.hot_bytes) == (0, 0, 0)
+    assert code_of(state.present("b/s", 0)) is Code.STREAM_NOT_FOUND
+
+
+def test_a_stream_is_present_until_its_deadline(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", Lifetime(ttl_seconds=10)))
+    state, end = shards.all[0].state, START_US + 11 * SECOND_US
+    assert state.present("b/s", end - 1) is state.streams["b/s"]
+    assert code_of(state.present("b/s", end)) is Code.STREAM_NOT_FOUND
+
+
+def test_an_expired_stream_is_gone_rather_than_missing_while_a_fork_holds_it(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", Lifetime(ttl_seconds=10)))
+    shards.ask(Pin("b/s", "pin", "b/f", START_US))
+    assert code_of(shards.all[0].state.present("b/s", START_US + 11 * SECOND_US)) is Code.STREAM_GONE
+
+
+def test_a_deleted_stream_that_a_fork_holds_is_gone(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain"))
+    shards.ask(Pin("b/s", "pin", "b/f", START_US))
+    shards.ask(Delete("b/s"))
+    assert code_of(shards.all[0].state.present("b/s", START_US)) is Code.STREAM_GONE
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "expired"),
+    [
+        (FOREVER, False),
+        (Lifetime(), False),
+        (Lifetime(ttl_seconds=0), True),
+        (Lifetime(ttl_seconds=1), False),
+        (Lifetime(expires_at=START_US), True),
+        (Lifetime(expires_at=START_US + 1), False),
+    ],
+)
+def test_a_stream_without_time_is_expired_at_once(lifetime: Lifetime, expired: bool) -> None:
+    stream = Stream("b/s", 1, "text/plain", lifetime, START_US, START_US, START_US)
+    assert stream.expired(START_US) is expired
+
+
+def test_what_many_streams_share_is_kept_once(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/x-shared"))
+    shards.ask(Create("b/t", "text/x-shared"))
+    assert shards.stream("b/s").content_type is shards.stream("b/t").content_type
+    assert shards.stream("b/s").lifetime is FOREVER
+
+
+def test_hot_bytes_are_those_of_the_streams_that_are_there(shards: Shards) -> None:
+    state = shards.all[0].state
+    shards.ask(Create("b/s", "text/plain", payload=b"123"))
+    shards.ask(Append("b/s", b"45", content_type="text/plain"))
+    shards.ask(Create("b/t", "text/plain", payload=b"6"))
+    assert (shards.stream("b/s").hot_bytes, state.hot_bytes) == (5, 6)
+    shards.ask(Delete("b/s"))
+    assert state.hot_bytes == 1
+
+
+def test_a_fork_counts_only_its_own_bytes_as_hot(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", payload=b"123"))
+    shards.finish(shards.fork("b/f", "b/s", body=b"45"))
+    assert shards.stream("b/f").tail == 5
+    assert (shards.stream("b/f").hot_bytes, shards.all[0].state.hot_bytes) == (2, 5)
+
+
+def test_an_append_knows_where_it_ends_and_how_many_messages_it_holds() -> None:
+    one = Hot(10, b"abc", None, 0, 1, 0, None)
+    two = Hot(10, b"abc", (1, 3), 0, 1, 0, None)
+    assert (one.end, one.messages) == (13, 1)
+    assert (two.end, two.messages) == (13, 2)
+
+
+class Witness:
+    """Writes down what a stream looked like before each change."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, bool]] = []
+
+    def before_change(self, stream: Stream) -> None:
+        self.seen.append((stream.name, stream.tail, stream.deleted))
+
+
+def test_an_observer_sees_a_stream_before_it_changes(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", payload=b"123"))
+    shards.all[0].state.observer = witness = Witness()
+    shards.ask(Append("b/s", b"45", content_type="text/plain"))
+    shards.ask(Touch("b/s", 1))
+    shards.ask(Pin("b/s", "pin", "b/f", START_US))
+    shards.ask(Delete("b/s"))
+    assert witness.seen == [("b/s", 3, False), ("b/s", 5, False), ("b/s", 5, False), ("b/s", 5, False)]
