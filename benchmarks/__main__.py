@@ -79,7 +79,9 @@ def run(options: argparse.Namespace) -> int:
     rig, results = Rig(scale(options), generator(options), SCRATCH), Results()
     plan = [(workload, specs(options, workload)) for workload in chosen]
     if empty := [workload.name for workload, peers in plan if not peers]:
-        raise BenchmarkError(f"None of these servers can be measured for {empty[0]!r}: it needs one that is started here.")
+        raise BenchmarkError(
+            f"None of these servers can be measured for {empty[0]!r}: it needs one that is started here."
+        )
     SCRATCH.mkdir(parents=True)
     print(f"Machine: {machine.describe(SCRATCH)}.", flush=True)
     print(f"Generator: {rig.generator.name} for appends and reads, our own elsewhere.", flush=True)

@@ -4,7 +4,7 @@ import secrets
 import time
 
 from benchmarks.loads import SENDING_CORES, Load
-from benchmarks.servers import Server, Spec
+from benchmarks.servers import BenchmarkError, Server, Spec
 from benchmarks.sockets import Job, run, share
 from benchmarks.sources import Creations, stream_path
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
@@ -50,9 +50,7 @@ class Idle:
                 "memory and restart are for those"
             )
         if server.spec.is_durable and load.done:
-            sample.values["stop_seconds"] = server.stop()
-            sample.values["start_seconds"] = server.start()
-            sample.problems += missing(server, prefix, load.done)
+            restart(server, prefix, load.done, sample)
         return sample
 
 
@@ -65,6 +63,16 @@ def create(server: Server, prefix: str, streams: int, seconds: float) -> Load:
             for index, count in enumerate(counts)
         ]
     )
+
+
+def restart(server: Server, prefix: str, streams: int, sample: Sample) -> None:
+    """Stops and starts the server; one that does not come back keeps the figures that it has."""
+    sample.values["stop_seconds"] = server.stop()
+    try:
+        sample.values["start_seconds"] = server.start()
+        sample.problems += missing(server, prefix, streams)
+    except (BenchmarkError, OSError) as error:
+        sample.problems.append(f"the restart failed: {error}")
 
 
 def missing(server: Server, prefix: str, streams: int) -> list[str]:

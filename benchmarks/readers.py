@@ -55,7 +55,7 @@ class Reader:
     def await_first_event(self) -> None:
         """Blocks until the server has sent the first event, so that nothing written later can be missed."""
         seen = b""
-        while b"event: control" not in seen or not seen.rstrip(b"\r\n").endswith(b"}"):
+        while b"\n\n" not in seen.partition(b"event: control")[2]:
             data = self.socket.recv(RECEIVE_BYTES)
             seen += data
             if not data or not seen.startswith(b"HTTP/1.1 200"[: len(seen)]):

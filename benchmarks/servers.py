@@ -147,12 +147,12 @@ class Server:
     def _await_ready(self, deadline: float) -> None:
         while time.monotonic() < deadline:
             if self.process is not None and self.process.poll() is not None:
-                raise BenchmarkError(f"{self.spec.name} exited with {self.process.returncode}:\n{self.last_words()}")
+                raise BenchmarkError(f"{self.spec.name} exited with {self.process.returncode}: {self.last_words()}")
             with contextlib.suppress(OSError), self.client(timeout_seconds=5.0) as client:
                 if client.send("HEAD", f"{self.base}/bench-ready/none").status != 503:
                     return
             time.sleep(0.005)
-        raise BenchmarkError(f"{self.spec.name} did not answer within {READY_SECONDS_MAX:.0f} s.\n{self.last_words()}")
+        raise BenchmarkError(f"{self.spec.name} did not answer within {READY_SECONDS_MAX:.0f} s. {self.last_words()}")
 
     def stop(self) -> float:
         """Asks the process to end, insists after a while, and returns the seconds that it took."""
@@ -171,8 +171,10 @@ class Server:
         return time.monotonic() - began
 
     def last_words(self) -> str:
+        """Returns the last line that the process printed, which for a failure says what happened."""
         output = self.place / "output"
-        return output.read_text(errors="replace")[-2000:] if output.exists() else ""
+        lines = output.read_text(errors="replace").split("\n") if output.exists() else []
+        return next((line for line in reversed(lines) if line.strip()), "")
 
     def rss_bytes(self) -> int:
         return processes.rss_bytes(self.process.pid) if self.process else 0

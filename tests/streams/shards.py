@@ -92,7 +92,7 @@ class Shards:
     def wait(self, seconds: float) -> None:
         self.now += int(seconds * SECOND_US)
 
-    # -- One command, one query ------------------------------------------------------------------------------------
+    # -- One command, one query ---------------------------------------------------------------------------------------
 
     def ask(self, question: Command | Query, home: Shard | None = None) -> Reply:
         """The reply of the shard that owns the name; `home` owns a command that has none."""
@@ -125,7 +125,7 @@ class Shards:
         if refusal is not None:
             return refusal
         slices, end = reading.plan(stream, start, bytes_max, self.source_of)
-        body = b"".join(piece.hot.payload[piece.lo : piece.hi] for piece in slices)
+        body = b"".join(hot.payload[lo:hi] for piece in slices for hot, lo, hi in piece.parts())
         return Page(stream.incarnation, stream.content_type, start, end, end == stream.tail, stream.closed, body)
 
     def messages(self, name: str, offset: int = 0, bytes_max: int = 1 << 20) -> Iterator[list[bytes]]:
@@ -142,7 +142,7 @@ class Shards:
         assert isinstance(page, Page), page
         return page.body
 
-    # -- Forks and chores ------------------------------------------------------------------------------------------
+    # -- Forks and chores ---------------------------------------------------------------------------------------------
 
     def fork(
         self,
@@ -209,5 +209,8 @@ def _pay(pin: str, state: State) -> Saga:
 
 def messages_of(piece: Slice) -> list[bytes]:
     """The messages in a slice; its first and last may be parts of one."""
-    borders = [piece.lo, *(end for end in piece.hot.ends or () if piece.lo < end < piece.hi), piece.hi]
-    return [piece.hot.payload[lo:hi] for lo, hi in pairwise(borders)]
+    messages = []
+    for hot, lo, hi in piece.parts():
+        borders = [lo, *(end for end in hot.ends or () if lo < end < hi), hi]
+        messages += [hot.payload[start:end] for start, end in pairwise(borders)]
+    return messages

@@ -38,7 +38,7 @@ def code_of(reply: Reply) -> Code | None:
     return reply.code if isinstance(reply, Refusal) else None
 
 
-# -- What is accepted --------------------------------------------------------------------------------------------------
+# -- What is accepted -------------------------------------------------------------------------------------------------
 
 
 def test_an_append_goes_to_the_end(shards: Shards) -> None:
@@ -96,7 +96,7 @@ def test_a_write_renews_a_sliding_lifetime(command: Append, shards: Shards) -> N
     assert stream.written_at == START_US + 10 * SECOND_US
 
 
-# -- The refusals, and which one wins ----------------------------------------------------------------------------------
+# -- The refusals, and which one wins ---------------------------------------------------------------------------------
 
 
 def test_an_append_to_nothing_is_not_found(shards: Shards) -> None:
@@ -205,7 +205,7 @@ def test_a_refused_append_changes_nothing(refused: Append, code: Code, shards: S
     assert shards.ask(append(b"yes", seq="c", producer=Producer("p", 1, 1))) == Appended(1, 6, False, 1, 2, 1, 1)
 
 
-# -- Producers ---------------------------------------------------------------------------------------------------------
+# -- Producers --------------------------------------------------------------------------------------------------------
 
 
 def test_a_producer_is_answered_with_its_epoch_and_sequence(shards: Shards) -> None:
@@ -312,7 +312,7 @@ class TestTheMostProducersThatAStreamMayHave:
         assert set(shards.stream(NAME).producers or ()) == {"p", "q"}
 
 
-# -- What may be answered before the log -------------------------------------------------------------------------------
+# -- What may be answered before the log ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

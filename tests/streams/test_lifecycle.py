@@ -19,7 +19,7 @@ def code_of(reply: Reply | Stream) -> Code | None:
     return reply.code if isinstance(reply, Refusal) else None
 
 
-# -- Create ------------------------------------------------------------------------------------------------------------
+# -- Create -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_stream_is_empty_and_open(shards: Shards) -> None:
@@ -126,7 +126,7 @@ def test_a_name_is_not_free_while_forks_need_it(end: str, shards: Shards) -> Non
     assert code_of(shards.ask(Create(NAME, "text/plain", TTL))) is Code.FORK_CONFLICT
 
 
-# -- Delete ------------------------------------------------------------------------------------------------------------
+# -- Delete -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_stream_is_gone_with_its_bytes(shards: Shards) -> None:
@@ -164,7 +164,7 @@ def test_the_end_of_a_fork_is_owed_to_its_source(shards: Shards) -> None:
     assert (debt.source, debt.incarnation) == (NAME, 1)
 
 
-# -- Touch and expire --------------------------------------------------------------------------------------------------
+# -- Touch and expire -------------------------------------------------------------------------------------------------
 
 
 def test_a_touch_renews_a_sliding_lifetime(shards: Shards) -> None:

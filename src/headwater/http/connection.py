@@ -7,6 +7,7 @@ reads on for a moment, so that the client gets to see the answer instead of a re
 
 import asyncio
 from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 import httptools
@@ -14,7 +15,7 @@ import httptools
 from headwater.http import rendering
 from headwater.http.exchanges import Exchange, Kind
 from headwater.http.live import LiveRead, LongPoll, SseRead
-from headwater.http.requests import Request, split_target
+from headwater.http.requests import NOTHING, Request, head_problem, split_target
 from headwater.http.routes import dispatch
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -31,6 +32,14 @@ LINGER_SECONDS = 2.0
 LINGER_BYTES_MAX = 64 * 1024 * 1024
 """How long and how much a refused client may go on sending."""
 _FOREVER = float("inf")
+
+
+class Stage(Enum):
+    """Which part of a request comes next."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
 
 
 class Connection(asyncio.Protocol):
@@ -53,16 +62,9 @@ class Connection(asyncio.Protocol):
         self._refused = False
         self._lingered_bytes = 0
         self._owes_continue = False
-        self._in_request = False
-        self._reset_request()
-
-    def _reset_request(self) -> None:
-        self._target = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._headers_bytes = 0
-        self._headers_count = 0
-        self._body: list[bytes] = []
-        self._body_bytes = 0
+        self._stage = Stage.IDLE
+        self.on_message_begin()
+        self._stage = Stage.IDLE
 
     # -- The transport's side -------------------------------------------------------------------------------------
 
@@ -86,15 +88,32 @@ class Connection(asyncio.Protocol):
         if self._refused:
             self._linger(len(data))
             return
-        if not self._in_request:
-            self._headers_began()
+        stage = self._stage
+        if stage is Stage.IDLE:
+            self.deadline = self.server.now + self.server.settings.header_seconds
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(Code.BAD_REQUEST, "This server speaks HTTP/1.1 and upgrades to nothing else.")
+            self._refuse_upgrade()
         except httptools.HttpParserError as error:
-            if not self._refused:
-                self._refuse(Code.BAD_REQUEST, f"The request is not HTTP/1.1: {str(error)[:100]}.")
+            self._refuse(Code.BAD_REQUEST, f"The request is not HTTP/1.1: {str(error)[:100]}.")
+        if stage is self._stage and stage is not Stage.IDLE:
+            self._bound_raw_bytes(len(data))
+
+    def _bound_raw_bytes(self, size: int) -> None:
+        """The parser tells of a header only when it is whole, and of chunk extensions never: count what it swallows."""
+        self._raw_bytes += size
+        if self._stage is Stage.HEAD and self._raw_bytes > HEADERS_BYTES_MAX + URI_BYTES_MAX:
+            self._refuse_headers()
+        elif self._raw_bytes > 2 * APPEND_BYTES_MAX:
+            self._refuse_body()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; stay for what it still waits for, unless that never ends."""
+        if not self._exchanges or self._live or self._refused:
+            return False
+        self._exchanges[-1].close = True
+        return True
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -119,12 +138,14 @@ class Connection(asyncio.Protocol):
 
     # -- The parser's side ----------------------------------------------------------------------------------------
 
-    def _headers_began(self) -> None:
-        self._in_request = True
-        self.deadline = self.server.now + self.server.settings.header_seconds
-
     def on_message_begin(self) -> None:
-        self._reset_request()
+        self._stage = Stage.HEAD
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._headers_bytes = 0
+        self._raw_bytes = 0
+        self._body: list[bytes] = []
+        self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._target = self._target + url if self._target else url
@@ -132,25 +153,28 @@ class Connection(asyncio.Protocol):
             self._refuse(Code.URI_TOO_LONG, f"The request target is longer than {URI_BYTES_MAX} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._stage is not Stage.HEAD:
+            return  # A trailer: whatever it says, it says too late.
         name = name.lower()
         headers = self._headers
         headers[name] = value if name not in headers else headers[name] + b", " + value
-        self._headers_bytes += len(name) + len(value) + 4
-        self._headers_count += 1
-        if self._headers_bytes > HEADERS_BYTES_MAX or self._headers_count > HEADERS_MAX:
-            detail = f"The headers are larger than {HEADERS_BYTES_MAX} bytes or more than {HEADERS_MAX}."
-            self._refuse(Code.HEADERS_TOO_LARGE, detail)
+        self._headers_bytes += len(name) + len(value)
+        if self._headers_bytes > HEADERS_BYTES_MAX or len(headers) > HEADERS_MAX:
+            self._refuse_headers()
 
     def on_headers_complete(self) -> None:
-        headers = self._headers
-        version = self._parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            self._refuse(Code.BAD_REQUEST, f"HTTP/{version} is not spoken here; use HTTP/1.1.")
-        elif version == "1.1" and (b"host" not in headers or b"," in headers[b"host"]):
-            self._refuse(Code.BAD_REQUEST, "A request needs exactly one Host header.")
-        elif int(headers.get(b"content-length", b"0")) > APPEND_BYTES_MAX:
+        self._stage = Stage.BODY
+        headers, parser = self._headers, self._parser
+        if parser.should_upgrade():
+            self._refuse_upgrade()
+            return
+        version = parser.get_http_version()
+        problem = head_problem(version, self._target, headers)
+        if problem is not None:
+            self._refuse(Code.BAD_REQUEST, problem)
+        elif b"content-length" in headers and int(headers[b"content-length"]) > APPEND_BYTES_MAX:
             self._refuse_body()
-        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and not self._refused:
+        elif b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and version == "1.1":
             self._owes_continue = True
             self._continue()
 
@@ -160,43 +184,39 @@ class Connection(asyncio.Protocol):
             self._transport.write(rendering.CONTINUE)
 
     def on_body(self, body: bytes) -> None:
+        if self._refused:
+            return
         self._body.append(body)
         self._body_bytes += len(body)
         self.deadline = self.server.now + self.server.settings.body_seconds
         if self._body_bytes > APPEND_BYTES_MAX:
             self._refuse_body()
 
-    def _refuse_body(self) -> None:
-        self._refuse(Code.TOO_LARGE, f"The body is larger than {APPEND_BYTES_MAX} bytes; send it in several appends.")
-
     def on_message_complete(self) -> None:
         if self._refused:
             return
-        self._in_request, self._owes_continue = False, False
+        self._stage, self._owes_continue = Stage.IDLE, False
         self.deadline = _FOREVER
         parser, body = self._parser, self._body
         method = parser.get_method()
         path, query = split_target(self._target)
         request = Request(method, path, query, self._headers, body[0] if len(body) == 1 else b"".join(body))
-        keep_alive = parser.should_keep_alive() and not self.server.draining
-        exchange = Exchange(
-            self,
-            self.server.voice,
-            close=not keep_alive,
-            head_only=method == b"HEAD",
-            host=self._headers.get(b"host", b"localhost"),
-        )
+        exchange = Exchange(self, request, close=self.server.draining or not parser.should_keep_alive())
         self.chunked = parser.get_http_version() == "1.1"
         self._exchanges.append(exchange)
         if len(self._exchanges) >= PIPELINE_MAX:
             self._balance_reading()
-        exchange.guard(lambda: dispatch(request, exchange))
+        try:
+            dispatch(request, exchange)
+        except Exception:
+            exchange.fail()
 
     # -- Exchanges ------------------------------------------------------------------------------------------------
 
     def may_start(self, exchange: Exchange) -> bool:
         """Whether nothing before this exchange holds it up."""
-        if self._exchanges[0] is exchange:
+        exchanges = self._exchanges
+        if exchanges[0] is exchange:
             return True
         for other in self._exchanges:
             if other is exchange:
@@ -221,7 +241,10 @@ class Connection(asyncio.Protocol):
         for waiting in tuple(exchanges):
             if waiting.start is not None and self.may_start(waiting):
                 start, waiting.start = waiting.start, None
-                waiting.guard(start)
+                try:
+                    start()
+                except Exception:
+                    waiting.fail()
         self._send_finished()
 
     def _send_finished(self) -> None:
@@ -241,14 +264,17 @@ class Connection(asyncio.Protocol):
         self._live.pop(exchange, None)
         if exchange.close:
             self._exchanges.clear()
-            self._transport.close()
+            if self._refused:
+                self._transport.write_eof()
+            else:
+                self._transport.close()
             return
         if self._reading_paused:
             self._balance_reading()
         if not self._exchanges:
             if self._owes_continue:
                 self._continue()
-            if not self._in_request and not self.write_paused:
+            if self._stage is Stage.IDLE and not self.write_paused:
                 self.deadline = self.server.now + self.server.settings.idle_seconds
         elif self._sse is None and isinstance(live := self._live.get(self._exchanges[0]), SseRead):
             self._begin_sse(live)
@@ -273,7 +299,8 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Bytes of the SSE response that holds this connection."""
-        self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def end_sse(self) -> None:
         if self.chunked and not self._transport.is_closing():
@@ -291,8 +318,10 @@ class Connection(asyncio.Protocol):
 
     def expire(self) -> None:
         """The deadline has passed: answer a request that never ended, drop a reader that does not read."""
-        if self.write_paused or self._refused or not self._in_request:
-            self._transport.abort() if self.write_paused else self._transport.close()
+        if self.write_paused:
+            self._transport.abort()
+        elif self._refused or self._stage is Stage.IDLE:
+            self._transport.close()
         else:
             self._refuse(Code.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
@@ -316,10 +345,20 @@ class Connection(asyncio.Protocol):
             return
         self._refused = True
         self.deadline = self.server.now + LINGER_SECONDS
-        exchange = Exchange(self, self.server.voice, close=False, head_only=False, host=b"")
+        exchange = Exchange(self, NOTHING, close=True)
         self._exchanges.append(exchange)
-        exchange.close = True
         exchange.reply(Refusal(code, detail))
+
+    def _refuse_headers(self) -> None:
+        detail = f"The headers are larger than {HEADERS_BYTES_MAX} bytes or more than {HEADERS_MAX}."
+        self._refuse(Code.HEADERS_TOO_LARGE, detail)
+
+    def _refuse_body(self) -> None:
+        self._refuse(Code.TOO_LARGE, f"The body is larger than {APPEND_BYTES_MAX} bytes; send it in several appends.")
+
+    def _refuse_upgrade(self) -> None:
+        # The parser takes the body of such a request for something else, so nothing after its head may be parsed.
+        self._refuse(Code.BAD_REQUEST, "This server speaks HTTP/1.1 and upgrades to nothing else.")
 
     def _linger(self, size: int) -> None:
         self._lingered_bytes += size

@@ -7,9 +7,11 @@ has been applied, and everything waits for a fork, whose saga takes more than on
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from headwater.http import rendering
+from headwater.http.requests import Request
 from headwater.protocol import statuses
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Created, Page, Reply
@@ -34,55 +36,48 @@ class Kind(Enum):
 class Exchange:
     """One request that is being answered."""
 
-    __slots__ = ("close", "connection", "head_only", "host", "kind", "location", "node", "response", "start", "voice")
+    __slots__ = ("close", "connection", "kind", "node", "request", "response", "start", "voice")
 
-    def __init__(self, connection: "Connection", voice: Voice, *, close: bool, head_only: bool, host: bytes) -> None:
+    def __init__(self, connection: "Connection", request: Request, *, close: bool) -> None:
         self.connection = connection
-        self.node: Node = connection.server.node
-        self.voice = voice
+        self.request = request
         self.close = close
-        self.head_only = head_only
-        self.host = host
-        self.location = b""
+        self.node: Node = connection.server.node
+        self.voice: Voice = connection.server.voice
         self.kind = Kind.READ
         self.start: Callable[[], None] | None = None
         self.response: bytes | None = None
 
-    @property
-    def now(self) -> float:
-        return self.connection.server.now
-
-    def run(self, kind: Kind, start: Callable[[], None]) -> None:
+    def run(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
         """Do the work of this exchange as soon as what is before it allows."""
         self.kind = kind
         if self.connection.may_start(self):
-            self.guard(start)
+            work(*arguments)
         else:
-            self.start = start
-
-    def guard(self, work: Callable[[], None]) -> None:
-        """Do some work; if it fails, that is our mistake, and the client learns so."""
-        try:
-            work()
-        except Exception:
-            log.exception("a request failed")
-            if self.response is None:
-                self.refuse(Code.INTERNAL, "The server made a mistake; its log says more.")
+            self.start = partial(work, *arguments)
 
     def reply(self, reply: Reply) -> None:
         """Answer with the outcome of a command or a query."""
         answer = statuses.answer(reply, self.voice)
         if type(reply) is Created:
-            location = f"Location: http://{self.host.decode('latin-1')}{self.location.decode('latin-1')}\r\n"
+            host = self.request.headers.get(b"host", b"localhost").decode("latin-1")
+            location = f"Location: http://{host}{self.request.path.decode('latin-1')}\r\n"
             answer = answer._replace(headers=answer.headers + location)
         self.answer(answer)
 
     def refuse(self, code: Code, detail: str) -> None:
         self.reply(Refusal(code, detail))
 
+    def fail(self) -> None:
+        """Whatever went wrong is our mistake: the log says what, the client learns that."""
+        log.exception("a request failed")
+        if self.response is None:
+            self.refuse(Code.INTERNAL, "The server made a mistake; its log says more.")
+
     def answer(self, answer: Answer) -> None:
         """Finish; the bytes leave when every response before them has."""
-        self.response = rendering.response(answer, close=self.close, head_only=self.head_only)
+        head_only = self.request.method == b"HEAD"
+        self.response = rendering.response(answer, close=self.close, head_only=head_only)
         self.connection.finished(self)
 
     def go_live(self, live: "LongPoll | SseRead", page: Page) -> None:

@@ -2,7 +2,10 @@
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
 
 from headwater.http.requests import Request, parse_query
 from headwater.protocol import content_types, cursors, incarnations, json_mode, lifetimes, names, offsets, producers
@@ -27,7 +30,10 @@ class Live(Enum):
     SSE = "sse"
 
 
-class ReadRequest(NamedTuple):
+_LIVE = {live.value: live for live in Live}
+
+
+class ReadRequest(msgspec.Struct, frozen=True, gc=False):
     """A GET: what to read, how live, and the client's conditions."""
 
     read: Read
@@ -147,40 +153,54 @@ def _incarnation(request: Request, journal: str) -> int | None:
     return None if text is None else incarnations.parse(journal, text)
 
 
-def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refusal:
-    """A GET of a stream."""
-    parameters = parse_query(request.query)
+class _ReadQuery(NamedTuple):
+    """What the query of a GET says; the same for every request that asks it, so it is parsed once."""
+
+    offset: int | None
+    live: Live
+    cursor: int
+    timeout_seconds: float | None
+    incarnation: str | None
+
+
+@lru_cache(maxsize=4096)
+def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
+    parameters = parse_query(query)
     if isinstance(parameters, Refusal):
         return parameters
-    offset_text, live_text, cursor_text = parameters.get("offset"), parameters.get("live"), parameters.get("cursor")
-    try:
-        live = Live(live_text)
-    except ValueError:
-        return Refusal(Code.BAD_REQUEST, f"live={live_text!r} is unknown; use long-poll or sse.")
-    incarnation = _incarnation(request, journal)
-    resumed = _last_event(request, journal) if live is Live.SSE else None
-    if resumed is not None:
-        offset, incarnation = resumed
-    elif offset_text is None:
-        if live is not Live.NO:
-            return Refusal(
-                Code.BAD_REQUEST, "A live read needs an offset; use offset=-1 for the beginning or offset=now."
-            )
-        if cursor_text is not None:
-            return Refusal(Code.BAD_REQUEST, "cursor= needs an offset beside it.")
-        offset = 0
-    else:
-        parsed = offsets.parse(offset_text)
-        if parsed is None:
-            return Refusal(
-                Code.INVALID_OFFSET, f"{offset_text[:60]!r} is no offset; use -1, now, or one you were given."
-            )
-        offset = parsed
+    live = _LIVE.get(parameters.get("live"))
+    if live is None:
+        return Refusal(Code.BAD_REQUEST, f"live={parameters['live'][:40]!r} is unknown; use long-poll or sse.")
+    token = parameters.get("offset")
+    offset = None if token is None else offsets.parse(token)
+    if token is not None and offset is None:
+        return Refusal(Code.INVALID_OFFSET, f"{token[:60]!r} is no offset; use -1, now, or one you were given.")
+    if token is None and "cursor" in parameters:
+        return Refusal(Code.BAD_REQUEST, "cursor= needs an offset beside it.")
     timeout = _timeout_seconds(parameters.get("timeout_ms"))
     if isinstance(timeout, Refusal):
         return timeout
-    if_none_match = request.header(b"if-none-match")
-    return ReadRequest(Read(name, offset, incarnation), live, cursors.parse(cursor_text), timeout, if_none_match)
+    cursor = cursors.parse(parameters.get("cursor"))
+    return _ReadQuery(offset, live, cursor, timeout, parameters.get("incarnation"))
+
+
+def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refusal:
+    """A GET of a stream."""
+    parsed = _parse_read_query(request.query)
+    if isinstance(parsed, Refusal):
+        return parsed
+    offset, live, cursor, timeout, incarnation_text = parsed
+    incarnation_text = request.header(b"stream-incarnation") or incarnation_text
+    incarnation = None if incarnation_text is None else incarnations.parse(journal, incarnation_text)
+    if live is Live.SSE and b"last-event-id" in request.headers:
+        offset, incarnation = _last_event(request, journal) or (offset, incarnation)
+    if offset is None:
+        if live is not Live.NO:
+            return Refusal(
+                Code.BAD_REQUEST, "A live read needs an offset; offset=-1 is the beginning, offset=now the end."
+            )
+        offset = 0
+    return ReadRequest(Read(name, offset, incarnation), live, cursor, timeout, request.header(b"if-none-match"))
 
 
 def _last_event(request: Request, journal: str) -> tuple[int, int] | None:

@@ -1,13 +1,14 @@
 """A request as it came, and small readers of its parts."""
 
 from functools import lru_cache
-from typing import NamedTuple
 from urllib.parse import unquote_plus
+
+import msgspec
 
 from headwater.protocol.refusals import Code, Refusal
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """One HTTP request, whole."""
 
     method: bytes
@@ -27,6 +28,10 @@ class Request(NamedTuple):
         return value is not None and value.strip().lower() == b"true"
 
 
+NOTHING = Request(b"", b"", b"", {}, b"")
+"""What stands for a request that was refused before it was whole."""
+
+
 def split_target(target: bytes) -> tuple[bytes, bytes]:
     """Path and query of a request target, in origin or absolute form.
 
@@ -37,6 +42,19 @@ def split_target(target: bytes) -> tuple[bytes, bytes]:
         target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
     path, _, query = target.partition(b"?")
     return path, query
+
+
+def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> str | None:
+    """What the parser lets through and RFC 9112 does not, as a sentence."""
+    if version not in ("1.1", "1.0"):
+        return f"HTTP/{version} is not spoken here; use HTTP/1.1."
+    if version == "1.1" and (b"host" not in headers or b"," in headers[b"host"]):
+        return "A request needs exactly one Host header."
+    if b"transfer-encoding" in headers and (version == "1.0" or headers[b"transfer-encoding"].lower() != b"chunked"):
+        return "Transfer-Encoding may only be chunked, and only in HTTP/1.1."
+    if (target[:1] != b"/" and not target.startswith((b"http://", b"https://")) and target != b"*") or b"#" in target:
+        return "The request target must be a path without a fragment."
+    return None
 
 
 @lru_cache(maxsize=4096)

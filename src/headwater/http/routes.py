@@ -13,7 +13,7 @@ from headwater.http.live import LongPoll, SseRead, poll_answer
 from headwater.http.parsing import FLAT_PREFIX, BadBody, Live, ReadRequest
 from headwater.http.requests import Request
 from headwater.protocol import etags, names, statuses
-from headwater.protocol.commands import Create
+from headwater.protocol.commands import Append, Create
 from headwater.protocol.queries import Head
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Page
@@ -51,38 +51,39 @@ def dispatch(request: Request, exchange: Exchange) -> None:
 
 def create(request: Request, name: str, exchange: Exchange) -> None:
     parsed = parsing.parse_create(request, name)
-    exchange.location = request.path
     if isinstance(parsed, Create):
-        exchange.run(Kind.WRITE, lambda: exchange.node.submit(parsed, exchange.reply))
+        exchange.run(Kind.WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, ForkRequest):
-        exchange.run(Kind.FORK, lambda: exchange.node.fork(parsed, exchange.reply))
+        exchange.run(Kind.FORK, exchange.node.fork, parsed, exchange.reply)
     else:
         exchange.reply(parsed)
 
 
 def append(request: Request, name: str, exchange: Exchange) -> None:
     parsed = parsing.parse_append(request, name, exchange.node.journal)
-    if isinstance(parsed, Refusal):
-        exchange.reply(parsed)
+    if isinstance(parsed, Append):
+        exchange.run(Kind.WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, BadBody):
-        append, refusal = parsed
-        exchange.run(Kind.READ, lambda: exchange.reply(exchange.node.judge_standing(append) or refusal))
+        exchange.run(Kind.READ, _refuse_body, parsed, exchange)
     else:
-        exchange.run(Kind.WRITE, lambda: exchange.node.submit(parsed, exchange.reply))
+        exchange.reply(parsed)
+
+
+def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
+    exchange.reply(exchange.node.judge_standing(bad.append) or bad.refusal)
 
 
 def delete(request: Request, name: str, exchange: Exchange) -> None:
     command = parsing.parse_delete(request, name, exchange.node.journal)
-    exchange.run(Kind.WRITE, lambda: exchange.node.submit(command, exchange.reply))
+    exchange.run(Kind.WRITE, exchange.node.submit, command, exchange.reply)
 
 
 def head(request: Request, name: str, exchange: Exchange) -> None:
-    exchange.run(Kind.READ, lambda: _describe(request, name, exchange))
+    exchange.run(Kind.READ, _describe, name, exchange)
 
 
-def _describe(request: Request, name: str, exchange: Exchange) -> None:
-    answer = statuses.answer(exchange.node.read(Head(name)), exchange.voice)
-    exchange.answer(answer)
+def _describe(name: str, exchange: Exchange) -> None:
+    exchange.reply(exchange.node.read(Head(name)))
 
 
 def read(request: Request, name: str, exchange: Exchange) -> None:
@@ -90,7 +91,7 @@ def read(request: Request, name: str, exchange: Exchange) -> None:
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:
-        exchange.run(Kind.READ, lambda: _read(parsed, exchange))
+        exchange.run(Kind.READ, _read, parsed, exchange)
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:
@@ -102,7 +103,9 @@ def _read(request: ReadRequest, exchange: Exchange) -> None:
     elif exchange.node.tails.full:
         exchange.refuse(Code.WAITERS_TOO_MANY, "Too many live readers are connected; try again in a second.")
     elif request.live is Live.SSE:
-        exchange.go_live(SseRead(exchange.node, exchange.voice, request, exchange.connection, exchange.now), page)
+        exchange.go_live(
+            SseRead(exchange.node, exchange.voice, request, exchange.connection, exchange.connection.server.now), page
+        )
     elif page.next_offset > page.start or page.closed:
         exchange.answer(poll_answer(page, exchange.voice, exchange.node.now(), request.cursor))
     else:

@@ -27,7 +27,7 @@ class Committer:
 
     def __init__(self, state: State, command_log: CommandLog, tails: Tails, now: Callable[[], int]) -> None:
         self._state, self._log, self._tails, self._now = state, command_log, tails, now
-        self._queue: deque[tuple[Command, Done]] = deque()
+        self._queue: deque[tuple[Command, Done, int]] = deque()
         self._in_flight: list[Done] = []
         self._scheduled = False
         self.queued_bytes = 0
@@ -47,8 +47,9 @@ class Committer:
 
     def submit(self, command: Command, done: Done) -> None:
         """Queue a command; `done` is called when it has been decided and applied."""
-        self._queue.append((command, done))
-        self.queued_bytes += cost_bytes(command)
+        cost = cost_bytes(command)
+        self._queue.append((command, done, cost))
+        self.queued_bytes += cost
         if not self._in_flight and not self._scheduled:
             # Not at once: whatever else this turn of the loop brings goes into the same batch.
             self._scheduled = True
@@ -59,15 +60,15 @@ class Committer:
         queue, room = self._queue, BATCH_BYTES_MAX
         commands: list[Command] = []
         while queue:
-            cost = cost_bytes(queue[0][0])
+            command, done, cost = queue[0]
             if cost > room and commands:
                 break
-            room -= cost
-            self.queued_bytes -= cost
-            command, done = queue.popleft()
+            queue.popleft()
             commands.append(command)
             self._in_flight.append(done)
+            room -= cost
         if commands:
+            self.queued_bytes -= BATCH_BYTES_MAX - room
             self._log.append(self._now(), commands)
 
     def deliver(self, batch: Batch) -> None:

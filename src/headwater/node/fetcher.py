@@ -1,25 +1,33 @@
 """From planned slices to the bytes of a page."""
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from headwater.streams.reading import Slice
+
+_PAYLOAD = attrgetter("payload")
 
 
 def fetch(slices: Sequence[Slice], *, json: bool) -> bytes:
     """The body that these slices make: their bytes, or for JSON an array of the exact messages."""
     if json:
-        return b"[%b]" % b",".join(_messages(slices))
-    return b"".join(_bytes(slice_) for slice_ in slices)
+        return b"[%b]" % b",".join(message for slice_ in slices for message in _messages(slice_))
+    return b"".join(map(_bytes, slices)) if len(slices) != 1 else _bytes(slices[0])
 
 
 def _bytes(slice_: Slice) -> bytes:
-    payload = slice_.hot.payload
-    return payload if slice_.hi - slice_.lo == len(payload) else payload[slice_.lo : slice_.hi]
+    appends = slice_.appends[slice_.first : slice_.stop]
+    payloads = list(map(_PAYLOAD, appends))
+    # The last append first: it may be the first as well, and is then cut at both ends.
+    if (beyond := appends[-1].end - slice_.end) > 0:
+        payloads[-1] = payloads[-1][:-beyond]
+    if (before := slice_.start - appends[0].offset) > 0:
+        payloads[0] = payloads[0][before:]
+    return b"".join(payloads) if len(payloads) != 1 else payloads[0]
 
 
-def _messages(slices: Sequence[Slice]) -> Iterator[bytes]:
-    for slice_ in slices:
-        hot, lo, hi = slice_
+def _messages(slice_: Slice) -> Iterator[bytes]:
+    for hot, lo, hi in slice_.parts():
         if hot.ends is None:
             yield hot.payload
             continue

@@ -16,7 +16,7 @@ from headwater.protocol.commands import Append, Command, Create, CreateFork, Del
 from headwater.protocol.content_types import is_json
 from headwater.protocol.lifetimes import touch_interval_us
 from headwater.protocol.limits import PIN_DEADLINE_US
-from headwater.protocol.queries import Anchor, Head, Query, Read, Target
+from headwater.protocol.queries import Anchor, Query, Read, Target
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
 from headwater.protocol.replies import Created, Described, Page, Reply
 from headwater.streams import appending, forking, lifecycle, reading
@@ -24,6 +24,11 @@ from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.state import State, Stream
 
 PAGE_BYTES = 1024 * 1024
+
+NEEDS_ROOM = frozenset({Append, Create, CreateFork})
+"""Commands that take space; all others free some, or take next to none."""
+SETTLES = frozenset({Create, CreateFork, Delete})
+"""Commands that begin or end a life: while one is under way, nothing is final about its name."""
 
 
 class Node:
@@ -85,21 +90,27 @@ class Node:
 
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided; where the applied state already gives a final answer, that is given at once."""
-        if isinstance(command, Append | Delete):
-            early = self._early(command)
+        kind = type(command)
+        if kind is Append or kind is Delete:
+            early = self._early(command)  # type: ignore[arg-type]
             if early is not None:
                 done(early)
                 return
-        if isinstance(command, Append | Create | CreateFork):
-            if self._committer.full:
-                done(Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second."))
+        if kind in NEEDS_ROOM:
+            refusal = self._no_room()
+            if refusal is not None:
+                done(refusal)
                 return
-            if not self._log.has_room:
-                done(Refusal(Code.OVERLOADED, "The disk is full; make room, or delete streams, and try again."))
-                return
-        if isinstance(command, Create | CreateFork | Delete):
-            done = self._settling(command.name, done)
+        if kind in SETTLES:
+            done = self._settling(command.name, done)  # type: ignore[union-attr]
         self._committer.submit(command, done)
+
+    def _no_room(self) -> Refusal | None:
+        if self._committer.full:
+            return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
+        if not self._log.has_room:
+            return Refusal(Code.OVERLOADED, "The disk is full; make room, or delete streams, and try again.")
+        return None
 
     def judge_standing(self, command: Append) -> Reply | None:
         """What the applied state says of an append whose body was refused: missing, gone, closed or of another type."""
@@ -165,9 +176,9 @@ class Node:
         stream = self.state.present(query.name, now)
         if isinstance(stream, Refusal):
             return stream
-        if isinstance(query, Head):
-            return Described(stream.incarnation, stream.content_type, stream.tail, stream.closed, stream.lifetime)
-        return self._page(stream, query)
+        if isinstance(query, Read):
+            return self._page(stream, query)
+        return Described(stream.incarnation, stream.content_type, stream.tail, stream.closed, stream.lifetime)
 
     def _page(self, stream: Stream, query: Read) -> Page | Refusal:
         if query.incarnation is not None and query.incarnation != stream.incarnation:

@@ -158,6 +158,9 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
         return self.first_position + len(self.commands) - 1
 
 
+COMMAND_BYTES = 128
+"""About what a command takes beside its payload."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])
 
@@ -175,5 +178,7 @@ def decode(record: bytes | memoryview, first_position: int) -> Batch:
 
 def cost_bytes(command: Command) -> int:
     """About what a command takes in the log, to bound a batch."""
-    payload = command.payload if isinstance(command, Append | Create | CreateFork) else b""
-    return 128 + len(payload)
+    kind = type(command)
+    if kind is Append or kind is Create or kind is CreateFork:
+        return COMMAND_BYTES + len(command.payload)  # type: ignore[union-attr]
+    return COMMAND_BYTES

@@ -1,5 +1,6 @@
 """Stream names: `bucket/stream`, one string, sorted by code point (which is the order of their UTF-8 bytes)."""
 
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from headwater.protocol.limits import NAME_BYTES_MAX
@@ -10,6 +11,7 @@ RESERVED_SEGMENT = "__ds"
 """First path segment that the base protocol keeps for itself."""
 
 
+@lru_cache(maxsize=16_384)
 def parse_flat(raw_path: bytes) -> str | Refusal:
     """The name behind `/v1/stream/{raw_path}`: the first `/` ends the bucket; without one the bucket is `_default`.
 

@@ -132,7 +132,9 @@ class Walk:
     def _aside_up_to(self, last: str | None) -> Iterator[str]:
         # Streams that were deleted meanwhile are no longer among the names, but still part of the image.
         while self._aside_names and (last is None or self._aside_names[0] <= last):
-            yield heapq.heappop(self._aside_names)
+            name = heapq.heappop(self._aside_names)
+            if name in self._aside:  # else it was still among the names when its turn came
+                yield name
 
 
 def _encode_streams(group: list[msgspec.Raw]) -> bytes:

@@ -4,7 +4,7 @@ A fork's bytes below its fork point are its source's, and so on up the chain; `s
 names, in whatever shard it is. In JSON streams only borders between messages are offsets; elsewhere any byte is.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
@@ -22,11 +22,18 @@ _OFFSET = attrgetter("offset")
 
 
 class Slice(NamedTuple):
-    """The bytes `lo` to `hi` of one append's payload."""
+    """The bytes from position `start` to `end`, within the appends `first` to `stop` of one stream's own."""
 
-    hot: Hot
-    lo: int
-    hi: int
+    appends: list[Hot]
+    first: int
+    stop: int
+    start: int
+    end: int
+
+    def parts(self) -> Iterator[tuple[Hot, int, int]]:
+        """Each append, and which bytes of its payload are meant."""
+        for hot in self.appends[self.first : self.stop]:
+            yield hot, max(self.start - hot.offset, 0), min(self.end - hot.offset, len(hot.payload))
 
 
 class Plan(NamedTuple):
@@ -54,8 +61,9 @@ def judge(stream: Stream, offset: int, source_of: SourceOf) -> Refusal | None:
         )
     if offset in (stream.tail, stream.start) or not is_json(stream.content_type):
         return None
-    first = next(slices_from(stream, offset, source_of))
-    if first.lo == 0 or first.lo in (first.hot.ends or ()):
+    hot, _ = _append_at(stream, offset, source_of)
+    within = offset - hot.offset
+    if within == 0 or within in (hot.ends or ()):
         return None
     return Refusal(
         Code.OFFSET_UNALIGNED,
@@ -66,59 +74,56 @@ def judge(stream: Stream, offset: int, source_of: SourceOf) -> Refusal | None:
 
 
 def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf) -> Plan:
-    """A page from `offset` on, which has been judged: whole messages up to `bytes_max`, and at least one."""
-    taken: list[Slice] = []
-    room, position = bytes_max, offset
-    for piece in slices_from(stream, offset, source_of):
-        size = piece.hi - piece.lo
-        if size > room:
-            cut = _cut(piece, room, at_least_one=not taken)
-            if cut > piece.lo:
-                taken.append(piece._replace(hi=cut))
-                position += cut - piece.lo
-            break
-        taken.append(piece)
-        position += size
-        room -= size
-    return Plan(taken, position)
+    """A page from `offset` on, which has been judged: whole messages up to `bytes_max`, and at least one.
+
+    Costs a search or two in the list of appends, however many of them the page spans.
+    """
+    slices: list[Slice] = []
+    position, until = offset, offset + bytes_max
+    for appends, limit in _owners(stream, offset, source_of):
+        if position < limit:
+            first = bisect_right(appends, position, key=_OFFSET) - 1
+            end = limit if until >= limit else _border_before(appends, until)
+            if end <= position and not slices:
+                end = min(_border_after(appends[first], position), limit)
+            if end > position:
+                slices.append(Slice(appends, first, bisect_left(appends, end, key=_OFFSET), position, end))
+                position = end
+            if end < limit:
+                break
+    return Plan(slices, position)
 
 
-def slices_from(stream: Stream, offset: int, source_of: SourceOf) -> Iterator[Slice]:
-    """Every slice from `offset` to the tail, the sources' before the stream's own."""
-    upto = stream.tail
-    owners: list[tuple[Stream, int]] = []
+def _owners(stream: Stream, offset: int, source_of: SourceOf) -> list[tuple[list[Hot], int]]:
+    """Whose appends hold the bytes from `offset` on, each up to which position; the oldest source first."""
+    owners = [(stream.hot or [], stream.tail)]
     while stream.origin is not None and offset < stream.origin.to:
-        owners.append((stream, upto))
-        upto = min(upto, stream.origin.to)
+        limit = min(stream.origin.to, owners[-1][1])
         stream = source_of(stream.origin)
-    owners.append((stream, upto))
-    for owner, limit in reversed(owners):
-        for piece in _own_slices(owner, offset, limit):
-            yield piece
-            offset = piece.hot.offset + piece.hi
+        owners.append((stream.hot or [], limit))
+    owners.reverse()
+    return owners
 
 
-def _own_slices(stream: Stream, offset: int, limit: int) -> Iterator[Slice]:
-    appends = stream.hot or []
-    index = max(bisect_right(appends, offset, key=_OFFSET) - 1, 0)
-    while index < len(appends):
-        hot = appends[index]
-        if hot.offset >= limit:
-            return
-        lo, hi = max(offset - hot.offset, 0), min(len(hot.payload), limit - hot.offset)
-        if lo < hi:
-            yield Slice(hot, lo, hi)
-        index += 1
+def _append_at(stream: Stream, offset: int, source_of: SourceOf) -> tuple[Hot, int]:
+    """The append that holds the byte at `offset`, and up to which position it is part of the stream."""
+    appends, limit = _owners(stream, offset, source_of)[0]
+    hot = appends[bisect_right(appends, offset, key=_OFFSET) - 1]
+    return hot, min(hot.end, limit)
 
 
-def _cut(piece: Slice, room: int, *, at_least_one: bool) -> int:
-    """Where to cut a slice that does not fit: after the last message that does, or after the first if one is owed."""
-    ends = piece.hot.ends or (len(piece.hot.payload),)
-    fitting = bisect_right(ends, piece.lo + room) - 1
-    if fitting >= 0 and ends[fitting] > piece.lo:
-        return ends[fitting]
-    first = ends[bisect_right(ends, piece.lo)]
-    return min(first, piece.hi) if at_least_one else piece.lo
+def _border_before(appends: list[Hot], position: int) -> int:
+    """The last border between messages at or before a position."""
+    hot = appends[bisect_right(appends, position, key=_OFFSET) - 1]
+    ends = hot.ends or (len(hot.payload),)
+    index = bisect_right(ends, position - hot.offset)
+    return hot.offset + (ends[index - 1] if index else 0)
+
+
+def _border_after(hot: Hot, position: int) -> int:
+    """The next border between messages behind a position in an append."""
+    ends = hot.ends or (len(hot.payload),)
+    return hot.offset + ends[bisect_right(ends, position - hot.offset)]
 
 
 def anchor(stream: Stream, query: Anchor, source_of: SourceOf) -> Anchored | Refusal:
@@ -127,22 +132,19 @@ def anchor(stream: Stream, query: Anchor, source_of: SourceOf) -> Anchored | Ref
     refusal = judge(stream, offset, source_of)
     if refusal is not None:
         return refusal
-    piece = next(slices_from(stream, offset, source_of), None)
-    if piece is None:
-        if steps == 0:
-            return Anchored(stream.incarnation, offset, stream.record_next)
-        return _overshoot(stream, steps)
+    if offset == stream.tail:
+        return _overshoot(stream, steps) if steps else Anchored(stream.incarnation, offset, stream.record_next)
+    hot, limit = _append_at(stream, offset, source_of)
     if is_json(stream.content_type):
-        ends = piece.hot.ends or (len(piece.hot.payload),)
-        index = bisect_right(ends, piece.lo) + steps
-        if index > bisect_right(ends, piece.hi):
+        ends = hot.ends or (len(hot.payload),)
+        index = bisect_right(ends, offset - hot.offset) + steps
+        if index > bisect_right(ends, limit - hot.offset):
             return _overshoot(stream, steps)
-        to = piece.hot.offset + (ends[index - 1] if index else 0)
-        return Anchored(stream.incarnation, to, piece.hot.record + index)
-    if piece.lo + steps > piece.hi:
-        return _overshoot(stream, steps)
+        return Anchored(stream.incarnation, hot.offset + (ends[index - 1] if index else 0), hot.record + index)
     to = offset + steps
-    return Anchored(stream.incarnation, to, piece.hot.record + (1 if to > piece.hot.offset else 0))
+    if to > limit:
+        return _overshoot(stream, steps)
+    return Anchored(stream.incarnation, to, hot.record + (1 if to > hot.offset else 0))
 
 
 def _overshoot(stream: Stream, steps: int) -> Refusal:

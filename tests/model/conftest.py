@@ -1,0 +1,19 @@
+"""How hard the model tests try: `HEADWATER_EXAMPLES` is the number of examples each, 30 unless told.
+
+Every run tries other examples, in CI too; a failure prints the blob that brings it back.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "headwater",
+    max_examples=int(os.environ.get("HEADWATER_EXAMPLES", "30")),
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("headwater")

@@ -1,0 +1,400 @@
+"""What streams are, said as simply as possible: the model that the core is compared with.
+
+It shares no rule with the core. A stream is a list of appends, each a list of messages; a fork is a copy; an offset is a
+length. Outcomes are a word and the facts that go with it.
+"""
+
+from dataclasses import dataclass, field
+
+SECOND = 1_000_000
+WEEK = 7 * 24 * 3600 * SECOND
+PRODUCERS_MAX = 3
+DEPTH_MAX = 3
+
+Outcome = tuple[str, dict[str, object]]
+
+
+def outcome(word: str, **facts: object) -> Outcome:
+    return word, {name: fact for name, fact in facts.items() if fact is not None and fact is not False}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a client may say of a stream when it makes it; a fork that says None inherits."""
+
+    content_type: str | None = "text/plain"
+    ttl: int | None = None
+    until: int | None = None
+    closed: bool = False
+
+    @property
+    def says_how_long(self) -> bool:
+        return self.ttl is not None or self.until is not None
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a client wants to fork."""
+
+    source: str
+    offset: int | None = None
+    sub_offset: int = 0
+
+
+@dataclass(frozen=True)
+class Who:
+    """A producer's triple."""
+
+    name: str
+    epoch: int
+    seq: int
+
+
+@dataclass
+class Heard:
+    """What a stream remembers of a producer."""
+
+    epoch: int
+    seq: int
+    offset: int
+    at: int
+
+
+@dataclass(eq=False)
+class Life:
+    """One life of one stream."""
+
+    name: str
+    incarnation: int
+    asked: Settings
+    content_type: str
+    ttl: int | None
+    until: int | None
+    used_at: int
+    closed: bool = False
+    deleted: bool = False
+    appends: list[list[bytes]] = field(default_factory=list)
+    last_seq: str | None = None
+    producers: dict[str, Heard] = field(default_factory=dict)
+    point: Point | None = None
+    parent: "Life | None" = None
+    forks: list["Life"] = field(default_factory=list)
+
+    @property
+    def messages(self) -> list[bytes]:
+        return [message for append in self.appends for message in append]
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(self.messages)
+
+    @property
+    def tail(self) -> int:
+        return len(self.content)
+
+    @property
+    def is_json(self) -> bool:
+        return kind_of(self.content_type) == "application/json"
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    def over(self, now: int) -> bool:
+        if self.ttl is not None:
+            allowance = min(self.ttl * SECOND // 10, 60 * SECOND)
+            return now >= self.used_at + self.ttl * SECOND + allowance
+        return self.until is not None and now >= self.until
+
+    def borders(self) -> set[int]:
+        """Every offset at which a read may begin."""
+        if not self.is_json:
+            return set(range(self.tail + 1))
+        return {sum(map(len, self.messages[:count])) for count in range(len(self.messages) + 1)}
+
+
+def kind_of(content_type: str) -> str:
+    return content_type.split(";")[0].strip().lower()
+
+
+class Oracle:
+    """Every stream there is, under its name."""
+
+    def __init__(self) -> None:
+        self.lives: dict[str, Life] = {}
+        self.unpaid: list[Life] = []
+
+    def find(self, name: str, now: int) -> Life | Outcome:
+        life = self.lives.get(name)
+        if life is None or (life.over(now) and not life.deleted and not life.forks):
+            return outcome("stream_not_found")
+        if life.deleted or life.over(now):
+            return outcome("stream_gone")
+        return life
+
+    # -- Births ----------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, asked: Settings, messages: list[bytes], now: int, incarnation: int) -> Outcome:
+        standing = self._standing(name, asked, None, now)
+        if standing is not None:
+            return standing
+        assert asked.content_type is not None
+        life = Life(name, incarnation, asked, asked.content_type, asked.ttl, asked.until, now)
+        return self._born(life, messages)
+
+    def fork(
+        self, name: str, point: Point, asked: Settings, messages: list[bytes] | None, now: int, incarnation: int
+    ) -> Outcome:
+        """A fork, whole; no messages at all (None) stand for a body that is not JSON."""
+        standing = self._standing(name, asked, point, now)
+        if standing is not None:
+            return standing
+        source = self.find(point.source, now)
+        if not isinstance(source, Life):
+            return outcome("fork_conflict") if source[0] == "stream_gone" else source
+        copied = self._copy(source, point)
+        if isinstance(copied, tuple):
+            return copied
+        if source.depth >= DEPTH_MAX:
+            return outcome("fork_conflict")
+        if asked.content_type is not None and kind_of(asked.content_type) != kind_of(source.content_type):
+            return outcome("content_type_mismatch")
+        if messages is None:
+            return outcome("invalid_json")
+        lasts = asked if asked.says_how_long else Settings(None, source.ttl, source.until)
+        content_type = source.content_type if asked.content_type is None else asked.content_type
+        life = Life(name, incarnation, asked, content_type, lasts.ttl, lasts.until, now, appends=copied)
+        life.point, life.parent = point, source
+        source.forks.append(life)
+        return self._born(life, messages)
+
+    def _born(self, life: Life, messages: list[bytes]) -> Outcome:
+        former = self.lives.get(life.name)
+        if former is not None:
+            self._bury(former)
+        self.lives[life.name] = life
+        if messages:
+            life.appends.append(messages)
+        life.closed = life.asked.closed
+        return self._about("created", life)
+
+    def _standing(self, name: str, asked: Settings, point: Point | None, now: int) -> Outcome | None:
+        found = self.find(name, now)
+        if not isinstance(found, Life):
+            return outcome("fork_conflict") if found[0] == "stream_gone" else None
+        if self._same(found, asked, point):
+            return self._about("existed", found)
+        return outcome("stream_exists", incarnation=found.incarnation, next_offset=found.tail, closed=found.closed)
+
+    def _same(self, life: Life, asked: Settings, point: Point | None) -> bool:
+        if (life.point is None) != (point is None):
+            return False
+        if life.point is not None and point is not None:
+            if life.point.source != point.source or life.point.sub_offset != point.sub_offset:
+                return False
+            if point.offset is not None and life.point.offset != point.offset:
+                return False
+        if asked.content_type is not None and kind_of(asked.content_type) != kind_of(life.content_type):
+            return False
+        return (asked.ttl, asked.until, asked.closed) == (life.asked.ttl, life.asked.until, life.closed)
+
+    def _about(self, word: str, life: Life) -> Outcome:
+        return outcome(
+            word,
+            incarnation=life.incarnation,
+            content_type=life.content_type,
+            next_offset=life.tail,
+            closed=life.closed,
+        )
+
+    def _copy(self, source: Life, point: Point) -> list[list[bytes]] | Outcome:
+        """The appends before a fork point, the last one cut."""
+        if point.offset is None:
+            return [list(append) for append in source.appends]
+        unreadable = self._unreadable(source, point.offset)
+        if unreadable is not None:
+            return unreadable
+        copied: list[list[bytes]] = []
+        room, steps = point.offset, point.sub_offset
+        for append in source.appends:
+            copied.append([])
+            for message in append:
+                if room > 0:
+                    part = message[:room]
+                    room -= len(part)
+                    copied[-1].append(part)
+                    if part == message:
+                        continue
+                    rest = message[len(part) :]
+                    copied[-1][-1] += rest[:steps]
+                    steps -= min(steps, len(rest))
+                elif steps > 0 and source.is_json:
+                    copied[-1].append(message)
+                    steps -= 1
+                elif steps > 0:
+                    copied[-1].append(message[:steps])
+                    steps -= min(steps, len(message))
+            if room == 0 and sum(map(len, append)) + self._size(copied[:-1]) > point.offset:
+                break
+        if steps > 0:
+            return outcome("invalid_offset", incarnation=source.incarnation, next_offset=source.tail)
+        return [append for append in copied if append]
+
+    def _size(self, appends: list[list[bytes]]) -> int:
+        return sum(len(message) for append in appends for message in append)
+
+    # -- Writes ----------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        name: str,
+        messages: list[bytes],
+        content_type: str,
+        now: int,
+        *,
+        close: bool = False,
+        seq: str | None = None,
+        who: Who | None = None,
+        incarnation: int | None = None,
+    ) -> Outcome:
+        life = self.find(name, now)
+        if not isinstance(life, Life):
+            return life
+        this = {"incarnation": life.incarnation}
+        here = {**this, "next_offset": life.tail}
+        if incarnation is not None and incarnation != life.incarnation:
+            return outcome("incarnation_changed", **this)
+        heard = life.producers.get(who.name) if who else None
+        again = who is not None and heard is not None and who.epoch == heard.epoch and who.seq <= heard.seq
+        if life.closed and not again:
+            return outcome("stream_closed", **here, closed=True) if messages or not close else outcome("closed_only", **here)
+        if messages and kind_of(content_type) != kind_of(life.content_type) and not life.closed:
+            return outcome("content_type_mismatch", **here)
+        if who and heard and again:
+            return outcome(
+                "duplicate",
+                incarnation=life.incarnation,
+                next_offset=heard.offset if who.seq == heard.seq else life.tail,
+                closed=life.closed,
+                producer_epoch=heard.epoch,
+                producer_seq=heard.seq,
+            )
+        if who:
+            refused = self._refused(life, who, heard, now)
+            if refused is not None:
+                return refused
+        if seq is not None and life.last_seq is not None and not seq.encode() > life.last_seq.encode():
+            return outcome("stream_seq_conflict", **here)
+        return self._written(life, messages, close, seq, who, now)
+
+    def _refused(self, life: Life, who: Who, heard: Heard | None, now: int) -> Outcome | None:
+        this = {"incarnation": life.incarnation}
+        if heard is None:
+            if who.seq > 0:
+                return outcome("producer_seq_conflict", **this, expected_seq=0, received_seq=who.seq)
+            silent = min((known.at for known in life.producers.values()), default=now)
+            if len(life.producers) >= PRODUCERS_MAX and now - silent < WEEK:
+                return outcome("producers_too_many", **this)
+            return None
+        if who.epoch < heard.epoch:
+            return outcome("producer_epoch_stale", **this, producer_epoch=heard.epoch)
+        if who.epoch > heard.epoch:
+            return outcome("producer_epoch_invalid", **this, producer_epoch=heard.epoch) if who.seq else None
+        if who.seq > heard.seq + 1:
+            return outcome("producer_seq_conflict", **this, expected_seq=heard.seq + 1, received_seq=who.seq)
+        return None
+
+    def _written(
+        self, life: Life, messages: list[bytes], close: bool, seq: str | None, who: Who | None, now: int
+    ) -> Outcome:
+        record = len(life.messages)
+        if messages:
+            life.appends.append(messages)
+        life.closed = close
+        life.used_at = now
+        if seq is not None:
+            life.last_seq = seq
+        if who:
+            life.producers.pop(who.name, None)
+            if len(life.producers) >= PRODUCERS_MAX:
+                del life.producers[min(life.producers, key=lambda name: life.producers[name].at)]
+            life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, now)
+        echo = {"producer_epoch": who.epoch, "producer_seq": who.seq} if who else {}
+        if not messages:
+            return outcome("closed_only", incarnation=life.incarnation, next_offset=life.tail, **echo)
+        return outcome(
+            "appended",
+            incarnation=life.incarnation,
+            next_offset=life.tail,
+            closed=life.closed,
+            record=record,
+            record_next=len(life.messages),
+            **echo,
+        )
+
+    def touch(self, name: str, incarnation: int, now: int) -> Outcome:
+        life = self.find(name, now)
+        if isinstance(life, Life) and life.incarnation == incarnation:
+            life.used_at = now
+        return outcome("done")
+
+    # -- Ends ------------------------------------------------------------------------------------------------------
+
+    def delete(self, name: str, incarnation: int | None, now: int) -> Outcome:
+        life = self.find(name, now)
+        if not isinstance(life, Life):
+            return life
+        if incarnation is not None and incarnation != life.incarnation:
+            return outcome("incarnation_changed", incarnation=life.incarnation)
+        self._end(life)
+        return outcome("deleted", incarnation=life.incarnation)
+
+    def expire(self, name: str, incarnation: int, now: int) -> Outcome:
+        life = self.lives.get(name)
+        if life is None or life.incarnation != incarnation or life.deleted or not life.over(now):
+            return outcome("done")
+        self._end(life)
+        return outcome("deleted", incarnation=life.incarnation)
+
+    def _end(self, life: Life) -> None:
+        if life.forks:
+            life.deleted = True
+        else:
+            self._bury(life)
+
+    def _bury(self, life: Life) -> None:
+        del self.lives[life.name]
+        if life.parent is not None:
+            self.unpaid.append(life)
+
+    def pay(self) -> None:
+        """Ended forks let go of their sources, which may end by that."""
+        while self.unpaid:
+            fork = self.unpaid.pop()
+            source = fork.parent
+            assert source is not None
+            source.forks.remove(fork)
+            if source.deleted and not source.forks:
+                self._bury(source)
+
+    # -- Reads -----------------------------------------------------------------------------------------------------
+
+    def head(self, name: str, now: int) -> Outcome:
+        life = self.find(name, now)
+        if not isinstance(life, Life):
+            return life
+        word, facts = self._about("described", life)
+        return outcome(word, **facts, ttl_seconds=life.ttl, expires_at=life.until)
+
+    def read(self, name: str, offset: int, now: int) -> bytes | Outcome:
+        """Everything from `offset` on, or why not."""
+        life = self.find(name, now)
+        if not isinstance(life, Life):
+            return life
+        return self._unreadable(life, offset) or life.content[offset:]
+
+    def _unreadable(self, life: Life, offset: int) -> Outcome | None:
+        where = {"incarnation": life.incarnation, "next_offset": life.tail}
+        if offset > life.tail:
+            return outcome("offset_beyond_tail", **where)
+        return None if offset in life.borders() else outcome("offset_unaligned", **where)

@@ -1,0 +1,457 @@
+import pytest
+
+from headwater.protocol.commands import (
+    Ancestry,
+    Append,
+    Confirm,
+    Create,
+    CreateFork,
+    Delete,
+    Origin,
+    Paid,
+    Pin,
+    Settle,
+    Unpin,
+)
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
+from headwater.protocol.producers import Producer
+from headwater.protocol.queries import Anchor, Target
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import (
+    Absent,
+    Appended,
+    Created,
+    Done,
+    Existed,
+    Pinned,
+    Reply,
+    Settled,
+)
+from headwater.streams import forking
+from headwater.streams.state import OpenPin
+
+from .shards import START_US, Shards, Task
+
+SOURCE, FORK = "b/source", "b/copy"
+DEADLINE = START_US + PIN_DEADLINE_US
+TTL = Lifetime(ttl_seconds=10)
+TTL_AND_A_TENTH = 11
+
+
+@pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
+def shards(request: pytest.FixtureRequest) -> Shards:
+    """A source of text at position 1 of its shard; with three shards the fork is in another one."""
+    shards = Shards(request.param)
+    shards.ask(Create(SOURCE, "text/plain", payload=b"abc"))
+    return shards
+
+
+def code_of(reply: Reply | None) -> Code | None:
+    return reply.code if isinstance(reply, Refusal) else None
+
+
+def pins_of(shards: Shards, name: str) -> dict[str, int]:
+    return shards.stream(name).pins or {}
+
+
+def test_source_and_fork_of_these_tests_are_in_different_shards_where_there_are_three() -> None:
+    shards = Shards(3)
+    assert shards.owner(SOURCE) is not shards.owner(FORK)
+
+
+# -- The saga ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_begins_with_the_bytes_of_its_source(shards: Shards) -> None:
+    created = shards.finish(shards.fork(FORK, SOURCE))
+    assert created == Created(shards.stream(FORK).incarnation, "text/plain", 3, False)
+    assert shards.body(FORK) == b"abc"
+
+
+def test_source_and_fork_go_their_own_ways(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE, body=b"F"))
+    shards.ask(Append(SOURCE, b"S", content_type="text/plain", close=True))
+    assert isinstance(shards.ask(Append(FORK, b"G", content_type="text/plain")), Appended)
+    assert (shards.body(SOURCE), shards.body(FORK)) == (b"abcS", b"abcFG")
+
+
+def test_a_fork_of_a_closed_stream_is_open_unless_it_asks_to_be_closed(shards: Shards) -> None:
+    shards.ask(Append(SOURCE, b"", close=True))
+    assert shards.finish(shards.fork(FORK, SOURCE)) == Created(
+        shards.stream(FORK).incarnation, "text/plain", 3, closed=False
+    )
+    assert shards.finish(shards.fork("b/closed", SOURCE, closed=True, body=b"last words")) == Created(
+        shards.stream("b/closed").incarnation, "text/plain", 13, closed=True
+    )
+
+
+def test_a_fork_inherits_no_producers_and_no_stream_seq(shards: Shards) -> None:
+    first = Append(SOURCE, b"x", content_type="text/plain", seq="z", producer=Producer("p", 0, 0))
+    shards.ask(first)
+    shards.finish(shards.fork(FORK, SOURCE))
+    assert isinstance(
+        shards.ask(Append(FORK, b"x", content_type="text/plain", seq="a", producer=Producer("p", 0, 0))), Appended
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "asked", "lifetime"),
+    [
+        (FOREVER, None, FOREVER),
+        (TTL, None, TTL),
+        (Lifetime(None, 2 * START_US, "later"), None, Lifetime(None, 2 * START_US, "later")),
+        (TTL, Lifetime(ttl_seconds=99), Lifetime(ttl_seconds=99)),
+        (TTL, Lifetime(None, 2 * START_US, "later"), Lifetime(None, 2 * START_US, "later")),
+        (FOREVER, TTL, TTL),
+    ],
+)
+def test_a_fork_inherits_the_lifetime_that_it_does_not_ask_for(
+    source: Lifetime, asked: Lifetime | None, lifetime: Lifetime, shards: Shards
+) -> None:
+    shards.ask(Create("b/other", "text/plain", source))
+    shards.finish(shards.fork(FORK, "b/other", lifetime=asked))
+    assert shards.stream(FORK).lifetime == lifetime
+
+
+def test_forking_does_not_renew_the_source(shards: Shards) -> None:
+    shards.ask(Create("b/other", "text/plain", TTL))
+    shards.wait(10)
+    shards.finish(shards.fork(FORK, "b/other"))
+    assert shards.stream("b/other").touched_at == START_US
+    assert shards.stream(FORK).touched_at == START_US + 10 * SECOND_US
+
+
+def test_a_fork_may_write_its_content_type_in_its_own_way(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE, content_type="Text/Plain; charset=utf-8"))
+    assert shards.stream(FORK).content_type == "Text/Plain; charset=utf-8"
+
+
+def test_the_body_of_a_fork_of_json_is_cut_into_messages(shards: Shards) -> None:
+    shards.ask(Create("b/json", "application/json", payload=b"12", ends=(1, 2)))
+    shards.finish(shards.fork(FORK, "b/json", 0, sub_offset=1, body=b' [3, "x"] '))
+    assert [*shards.messages(FORK)] == [[b"1", b"3", b'"x"']]
+    assert shards.stream(FORK).record_next == 3
+
+
+def test_an_empty_array_is_an_empty_body_of_a_fork_of_json(shards: Shards) -> None:
+    shards.ask(Create("b/json", "application/json", payload=b"1"))
+    assert isinstance(shards.finish(shards.fork(FORK, "b/json", body=b"[]")), Created)
+    assert shards.stream(FORK).hot is None
+
+
+def test_sub_offsets_add_up_over_chained_forks(shards: Shards) -> None:
+    shards.finish(shards.fork("b/one", SOURCE, 0, sub_offset=2, body=b"123"))
+    shards.finish(shards.fork("b/two", "b/one", 2, sub_offset=1, body=b"xyz"))
+    shards.finish(shards.fork("b/three", "b/two", 0, sub_offset=1))
+    assert [shards.body(name) for name in ("b/one", "b/two", "b/three")] == [b"ab123", b"ab1xyz", b"a"]
+    assert [shards.stream(name).record_next for name in ("b/one", "b/two", "b/three")] == [2, 3, 1]
+
+
+def test_a_fork_of_too_many_forks_is_refused(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "FORK_DEPTH_MAX", 2)
+    assert isinstance(shards.finish(shards.fork("b/one", SOURCE)), Created)
+    assert isinstance(shards.finish(shards.fork("b/two", "b/one")), Created)
+    assert code_of(shards.finish(shards.fork("b/three", "b/two"))) is Code.FORK_CONFLICT
+    assert not pins_of(shards, "b/two")
+
+
+def test_the_client_has_its_answer_before_the_pin_is_confirmed(shards: Shards) -> None:
+    task = shards.fork(FORK, SOURCE)
+    while task.answer is None:
+        task.step(shards)
+    assert isinstance(task.answer, Created)
+    assert task.asks == Confirm(SOURCE, 1, "pin-1")
+    assert list(shards.owner(SOURCE).state.unconfirmed) == ["pin-1"]
+    task.step(shards)
+    assert not shards.owner(SOURCE).state.unconfirmed
+    assert pins_of(shards, SOURCE) == {"pin-1": 3}
+
+
+def test_a_refused_fork_lets_go_of_its_source_before_its_client_is_answered(shards: Shards) -> None:
+    task = shards.fork(FORK, SOURCE, content_type="text/html")
+    while not isinstance(task.asks, Unpin):
+        task.step(shards)
+    assert list(pins_of(shards, SOURCE)) == ["pin-1"]
+    assert task.answer is None
+    task.step(shards)
+    assert not pins_of(shards, SOURCE)
+    assert not shards.owner(SOURCE).state.unconfirmed
+    assert code_of(shards.finish(task)) is Code.CONTENT_TYPE_MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("ancestry", "code"),
+    [
+        (Ancestry(SOURCE, 4, 0, None, None), Code.OFFSET_BEYOND_TAIL),
+        (Ancestry(SOURCE, 0, 4, None, None), Code.INVALID_OFFSET),
+        (Ancestry(SOURCE, 3, 1, None, None), Code.INVALID_OFFSET),
+        (Ancestry(SOURCE, None, 0, "text/html", None), Code.CONTENT_TYPE_MISMATCH),
+        (Ancestry(SOURCE, 3, 0, "application/json", None), Code.CONTENT_TYPE_MISMATCH),
+    ],
+)
+def test_a_refused_fork_leaves_nothing_behind(ancestry: Ancestry, code: Code, shards: Shards) -> None:
+    assert code_of(shards.finish(fork_of(ancestry, shards))) is code
+    shards.ask(Delete(SOURCE))
+    assert shards.streams == []
+
+
+def test_a_fork_with_a_bad_body_is_refused(shards: Shards) -> None:
+    shards.ask(Create("b/json", "application/json"))
+    assert code_of(shards.finish(shards.fork(FORK, "b/json", body=b"[1"))) is Code.INVALID_JSON
+    assert not pins_of(shards, "b/json")
+
+
+@pytest.mark.parametrize("offset", [None, 0])
+def test_a_fork_of_nothing_is_not_found(offset: int | None, shards: Shards) -> None:
+    assert code_of(shards.finish(shards.fork(FORK, "b/nothing", offset))) is Code.STREAM_NOT_FOUND
+
+
+@pytest.mark.parametrize("offset", [None, 0])
+def test_a_fork_of_an_expired_stream_is_not_found(offset: int | None, shards: Shards) -> None:
+    shards.ask(Create("b/ttl", "text/plain", Lifetime(ttl_seconds=0)))
+    assert code_of(shards.finish(shards.fork(FORK, "b/ttl", offset))) is Code.STREAM_NOT_FOUND
+
+
+@pytest.mark.parametrize("offset", [None, 0])
+def test_a_deleted_stream_cannot_be_forked_again(offset: int | None, shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE))
+    shards.ask(Delete(SOURCE))
+    assert code_of(shards.finish(shards.fork("b/second", SOURCE, offset))) is Code.FORK_CONFLICT
+
+
+def test_a_source_that_was_created_again_since_its_anchor_was_found_is_not_forked(shards: Shards) -> None:
+    task = shards.fork(FORK, SOURCE, 3)
+    task.step(shards)
+    assert isinstance(task.asks, Anchor)
+    task.step(shards)
+    shards.ask(Delete(SOURCE))
+    shards.ask(Create(SOURCE, "text/plain", payload=b"other"))
+    assert code_of(shards.finish(task)) is Code.STREAM_NOT_FOUND
+    assert not pins_of(shards, SOURCE)
+
+
+# -- A second PUT of the fork -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source_lives", [True, False])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Ancestry(SOURCE, None, 0, None, None), Ancestry(SOURCE, None, 0, None, None)),
+        (Ancestry(SOURCE, 1, 1, "text/plain", TTL), Ancestry(SOURCE, 1, 1, "TEXT/plain", TTL)),
+        (Ancestry(SOURCE, 1, 1, "text/plain", None), Ancestry(SOURCE, None, 1, None, None)),
+        (Ancestry(SOURCE, None, 0, None, None), Ancestry(SOURCE, None, 0, "text/plain", None)),
+    ],
+)
+def test_the_same_fork_again_is_there_already_whatever_became_of_its_source(
+    first: Ancestry, second: Ancestry, source_lives: bool, shards: Shards
+) -> None:
+    created = shards.finish(fork_of(first, shards))
+    assert isinstance(created, Created)
+    if not source_lives:
+        shards.ask(Delete(SOURCE))
+    assert shards.finish(fork_of(second, shards)) == Existed(
+        created.incarnation, "text/plain", created.next_offset, False
+    )
+    assert len(pins_of(shards, SOURCE)) == 1
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        Ancestry("b/another", 1, 1, "text/plain", TTL),
+        Ancestry(SOURCE, 2, 1, "text/plain", TTL),
+        Ancestry(SOURCE, 1, 0, "text/plain", TTL),
+        Ancestry(SOURCE, 1, 1, "text/html", TTL),
+        Ancestry(SOURCE, 1, 1, "text/plain", Lifetime(ttl_seconds=11)),
+        Ancestry(SOURCE, 1, 1, "text/plain", FOREVER),
+        Ancestry(SOURCE, 1, 1, "text/plain", None),
+    ],
+)
+def test_another_fork_under_the_same_name_is_refused(second: Ancestry, shards: Shards) -> None:
+    shards.finish(fork_of(Ancestry(SOURCE, 1, 1, "text/plain", TTL), shards))
+    assert code_of(shards.finish(fork_of(second, shards))) is Code.STREAM_EXISTS
+    assert len(pins_of(shards, SOURCE)) == 1
+
+
+def test_a_fork_is_refused_under_the_name_of_a_stream_that_is_no_fork(shards: Shards) -> None:
+    shards.ask(Create(FORK, "text/plain", payload=b"abc"))
+    assert code_of(shards.finish(shards.fork(FORK, SOURCE))) is Code.STREAM_EXISTS
+    assert code_of(shards.finish(shards.fork(SOURCE, SOURCE))) is Code.STREAM_EXISTS
+
+
+def test_a_fork_is_refused_under_a_name_that_other_forks_need(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE))
+    shards.ask(Delete(SOURCE))
+    shards.ask(Create("b/other", "text/plain"))
+    assert code_of(shards.finish(shards.fork(SOURCE, "b/other"))) is Code.FORK_CONFLICT
+
+
+def test_of_two_forks_at_once_one_is_made_and_the_other_finds_it(shards: Shards) -> None:
+    one, other = shards.fork(FORK, SOURCE), shards.fork(FORK, SOURCE)
+    while not isinstance(one.asks, CreateFork):
+        one.step(shards)
+    while not isinstance(other.asks, CreateFork):
+        other.step(shards)
+    assert {type(shards.finish(one)), type(shards.finish(other))} == {Created, Existed}
+    assert list(pins_of(shards, SOURCE)) == ["pin-1"]
+
+
+def fork_of(ancestry: Ancestry, shards: Shards) -> Task:
+    return shards.fork(
+        FORK,
+        ancestry.source,
+        ancestry.offset,
+        sub_offset=ancestry.sub_offset,
+        content_type=ancestry.content_type,
+        lifetime=ancestry.lifetime,
+    )
+
+
+# -- Soft delete ------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_source_stays_readable_through_its_forks(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE, body=b"F"))
+    shards.finish(shards.fork("b/second", FORK))
+    shards.ask(Delete(SOURCE))
+    shards.ask(Delete(FORK))
+    assert shards.body("b/second") == b"abcF"
+
+
+def test_the_last_fork_takes_the_deleted_chain_above_it_along(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE))
+    shards.finish(shards.fork("b/second", FORK))
+    shards.ask(Delete(SOURCE))
+    shards.ask(Delete(FORK))
+    shards.ask(Delete("b/second"))
+    shards.tidy()
+    assert shards.streams == []
+
+
+def test_an_expired_fork_takes_its_deleted_source_along(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE, lifetime=TTL))
+    shards.ask(Delete(SOURCE))
+    shards.wait(TTL_AND_A_TENTH)
+    shards.tidy()
+    assert shards.streams == []
+
+
+def test_a_living_source_outlives_its_forks(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE))
+    shards.ask(Delete(FORK))
+    shards.tidy()
+    assert (shards.body(SOURCE), pins_of(shards, SOURCE)) == (b"abc", {})
+
+
+def test_a_deleted_source_stays_for_its_other_forks(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE))
+    shards.finish(shards.fork("b/second", SOURCE))
+    shards.ask(Delete(SOURCE))
+    shards.ask(Delete(FORK))
+    shards.tidy()
+    assert shards.body("b/second") == b"abc"
+
+
+# -- The commands of the saga, one by one -----------------------------------------------------------------------------
+
+
+def pin(to: int | None = None, record_to: int | None = None, incarnation: int | None = None) -> Pin:
+    return Pin(SOURCE, "pin", FORK, DEADLINE, incarnation, to, record_to)
+
+
+def creation(deadline: int = DEADLINE) -> CreateFork:
+    return CreateFork(
+        FORK,
+        "text/plain",
+        FOREVER,
+        False,
+        b"",
+        None,
+        Origin(SOURCE, 1, 0, 3, 0, 1, "pin", 1),
+        Ancestry(SOURCE, None, 0, None, None),
+        deadline,
+    )
+
+
+def test_a_pin_without_a_point_holds_up_to_the_tail(shards: Shards) -> None:
+    assert shards.ask(pin()) == Pinned(1, "text/plain", FOREVER, 0, 3, 0, 1, depth=1)
+    assert pins_of(shards, SOURCE) == {"pin": 3}
+    assert shards.owner(SOURCE).state.unconfirmed == {"pin": OpenPin(SOURCE, 1, FORK, DEADLINE)}
+
+
+def test_a_pin_with_a_point_holds_up_to_it(shards: Shards) -> None:
+    assert shards.ask(pin(to=2, record_to=1, incarnation=1)) == Pinned(1, "text/plain", FOREVER, 0, 2, 0, 1, depth=1)
+    assert pins_of(shards, SOURCE) == {"pin": 2}
+
+
+def test_a_pin_on_another_life_holds_nothing(shards: Shards) -> None:
+    assert code_of(shards.ask(pin(to=2, record_to=1, incarnation=9))) is Code.STREAM_NOT_FOUND
+    assert not pins_of(shards, SOURCE)
+
+
+def test_an_unpin_may_come_twice_late_or_for_another_life(shards: Shards) -> None:
+    shards.ask(pin())
+    for wrong in (Unpin(SOURCE, 9, "pin"), Unpin(SOURCE, 1, "other"), Unpin("b/nothing", 1, "pin")):
+        assert shards.ask(wrong) == Done()
+        assert pins_of(shards, SOURCE) == {"pin": 3}
+    for _ in range(2):
+        assert shards.ask(Unpin(SOURCE, 1, "pin")) == Done()
+        assert not pins_of(shards, SOURCE)
+
+
+def test_a_confirmation_may_come_twice_or_too_late(shards: Shards) -> None:
+    shards.ask(pin())
+    for _ in range(2):
+        assert shards.ask(Confirm(SOURCE, 1, "pin")) == Done()
+        assert not shards.owner(SOURCE).state.unconfirmed
+        assert pins_of(shards, SOURCE) == {"pin": 3}
+
+
+@pytest.mark.parametrize(("late_us", "code"), [(0, None), (1, Code.OVERLOADED)])
+def test_a_fork_is_made_until_its_deadline_and_not_after(late_us: int, code: Code | None, shards: Shards) -> None:
+    shards.now = DEADLINE + late_us
+    assert code_of(shards.ask(creation())) is code
+
+
+@pytest.mark.parametrize("late_us", [-SECOND_US, 0])
+def test_a_pin_is_not_settled_before_its_deadline_has_passed(late_us: int, shards: Shards) -> None:
+    shards.now = DEADLINE + late_us
+    assert code_of(shards.ask(Settle(FORK, "pin", DEADLINE))) is Code.OVERLOADED
+
+
+@pytest.mark.parametrize(("pin_id", "held"), [("pin", True), ("other", False)])
+def test_a_fork_holds_its_pin_and_no_other(pin_id: str, held: bool, shards: Shards) -> None:
+    shards.ask(creation())
+    shards.now = DEADLINE + 1
+    assert shards.ask(Settle(FORK, pin_id, DEADLINE)) == Settled(held)
+
+
+def test_nobody_holds_the_pin_of_a_fork_that_was_never_made(shards: Shards) -> None:
+    shards.now = DEADLINE + 1
+    assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(False)
+    shards.ask(Create(FORK, "text/plain"))
+    assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(False)
+
+
+def test_a_pin_counts_as_held_until_its_release_is_paid(shards: Shards) -> None:
+    shards.ask(creation())
+    shards.ask(Delete(FORK))
+    shards.now = DEADLINE + 1
+    assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(True)
+    for _ in range(2):
+        assert shards.ask(Paid("pin"), shards.owner(FORK)) == Done()
+        assert not shards.owner(FORK).state.owed
+        assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(False)
+
+
+def test_a_free_name_is_a_target(shards: Shards) -> None:
+    assert shards.look(Target(FORK, False, Ancestry(SOURCE, None, 0, None, None))) == Absent()
+
+
+def test_a_name_is_a_target_as_soon_as_its_stream_has_expired(shards: Shards) -> None:
+    shards.ask(Create(FORK, "text/plain", TTL))
+    shards.wait(TTL_AND_A_TENTH)
+    assert isinstance(shards.finish(shards.fork(FORK, SOURCE)), Created)
+    assert shards.body(FORK) == b"abc"

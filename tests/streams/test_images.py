@@ -1,0 +1,196 @@
+import msgspec
+import pytest
+
+from headwater.protocol.commands import Append, Command, Create, Delete, Paid, Pin, Settle, Unpin, decode
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import Producer
+from headwater.streams import images
+from headwater.streams.apply import apply
+from headwater.streams.images import Walk, image_of, restore
+from headwater.streams.state import State
+
+from .shards import START_US, Shards
+
+
+@pytest.fixture
+def shards() -> Shards:
+    """One of everything that a state may hold."""
+    shards = Shards()
+    shards.ask(Create("b/plain", "text/plain", payload=b"abc"))
+    shards.ask(Append("b/plain", b"de", content_type="text/plain", seq="7", producer=Producer("p", 1, 0)))
+    shards.ask(Append("b/plain", b"f", content_type="text/plain", close=True))
+    shards.ask(Create("b/json", "application/json", Lifetime(ttl_seconds=60), payload=b"12", ends=(1, 2)))
+    shards.ask(Create("b/until", "text/plain", Lifetime(None, 2 * START_US, "later")))
+    shards.finish(shards.fork("b/fork", "b/plain", 0, sub_offset=2, body=b"xyz"))
+    shards.finish(shards.fork("b/grandchild", "b/fork"))
+    shards.finish(shards.fork("b/gone", "b/json"))
+    shards.ask(Delete("b/fork"))
+    shards.ask(Delete("b/gone"))
+    shards.ask(Pin("b/until", "open pin", "b/never", START_US))
+    return shards
+
+
+def facts(state: State) -> dict[str, object]:
+    """Everything in a state, in a form that compares by value."""
+    return {
+        "journal": state.journal,
+        "position": state.position,
+        "now": state.now,
+        "streams": {name: msgspec.structs.asdict(stream) for name, stream in state.streams.items()},
+        "names": list(state.names.after("", 1_000_000)),
+        "owed": state.owed,
+        "unconfirmed": state.unconfirmed,
+        "hot_bytes": state.hot_bytes,
+    }
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch, rows: int = 2, size: int = 1, names: int = 2) -> None:
+    monkeypatch.setattr(images, "PIECE_ROWS", rows)
+    monkeypatch.setattr(images, "PIECE_BYTES", size)
+    monkeypatch.setattr(images, "NAMES_PER_STEP", names)
+
+
+def test_the_fixture_has_one_of_everything(shards: Shards) -> None:
+    state = shards.all[0].state
+    assert state.owed
+    assert state.unconfirmed
+    assert any(stream.deleted for stream in shards.streams)
+    assert any(stream.origin and stream.ancestry for stream in shards.streams)
+    assert any(stream.producers and stream.seq for stream in shards.streams)
+
+
+def test_an_image_gives_back_the_whole_state(shards: Shards) -> None:
+    state = shards.all[0].state
+    assert facts(restore(image_of(state))) == facts(state)
+
+
+def test_an_image_in_small_pieces_gives_back_the_whole_state(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pieces(monkeypatch)
+    state = shards.all[0].state
+    pieces = image_of(state)
+    assert len(pieces) > len(state.streams)
+    assert facts(restore(map(memoryview, pieces))) == facts(state)
+
+
+def test_an_image_of_nothing_is_its_header() -> None:
+    state = State("journal")
+    pieces = image_of(state)
+    assert len(pieces) == 1
+    assert facts(restore(pieces)) == facts(state)
+
+
+def test_a_restored_state_goes_on_like_the_first(shards: Shards) -> None:
+    state = shards.all[0].state
+    twin = restore(image_of(state))
+    more: list[Command] = [
+        Append("b/json", b"3", content_type="application/json"),
+        Unpin("b/plain", 1, "pin-1"),
+        Delete("b/grandchild"),
+        Create("b/grandchild", "text/html"),
+        Settle("b/gone", "pin-3", START_US - 1),
+        Paid("pin-3"),
+    ]
+    replies = shards.all[0].submit(more, shards.now)
+    assert apply(twin, decode(shards.all[0].log[-1], twin.position + 1)) == replies
+    assert image_of(twin) == image_of(state)
+
+
+def test_a_restored_state_shares_what_many_streams_share(shards: Shards) -> None:
+    twin = restore(image_of(shards.all[0].state))
+    assert twin.streams["b/plain"].content_type is twin.streams["b/until"].content_type
+    assert twin.streams["b/plain"].lifetime is FOREVER
+
+
+def test_pieces_are_cut_by_size_at_the_borders_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pieces(monkeypatch, rows=100, size=300)
+    shards = Shards()
+    for number in range(20):
+        shards.ask(Create(f"b/{number:02}", "text/plain", payload=b"x" * 50))
+    _, *pieces = image_of(shards.all[0].state)
+    assert 1 < len(pieces) < 20
+    assert max(map(len, pieces)) < 300 + 50
+
+
+@pytest.mark.parametrize(("rows", "size", "pieces"), [(3, 10_000, 4), (100, 40, 3), (100, 10_000, 1)])
+def test_a_long_stream_goes_on_in_further_pieces(
+    rows: int, size: int, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch, rows=rows, size=size)
+    shards = Shards()
+    shards.ask(Create("b/long", "text/plain"))
+    for number in range(10):
+        shards.ask(Append("b/long", b"%010d" % number, content_type="text/plain"))
+    _, *parts = image_of(shards.all[0].state)
+    assert len(parts) == pieces
+    assert facts(restore(image_of(shards.all[0].state))) == facts(shards.all[0].state)
+
+
+# -- While commands go on ---------------------------------------------------------------------------------------------
+
+
+def test_one_image_is_taken_at_a_time(shards: Shards) -> None:
+    walk = Walk(shards.all[0].state)
+    with pytest.raises(AssertionError, match="one image at a time"):
+        Walk(shards.all[0].state)
+    walk.end()
+    Walk(shards.all[0].state).end()
+
+
+def test_a_finished_walk_is_told_of_nothing_more(shards: Shards) -> None:
+    walk = Walk(shards.all[0].state)
+    walk.end()
+    shards.ask(Delete("b/plain"))
+    assert not walk._aside
+
+
+CHANGES: dict[str, list[Command]] = {
+    "append": [Append("b/4", b"more", content_type="text/plain", producer=Producer("p", 0, 1))],
+    "delete": [Delete("b/4")],
+    "delete and create": [Delete("b/4"), Create("b/4", "text/html", payload=b"new")],
+    "delete, create and delete": [Delete("b/4"), Create("b/4", "text/html"), Delete("b/4")],
+    "pin": [Pin("b/4", "another", "b/f", START_US)],
+    "pin and delete": [Pin("b/4", "another", "b/f", START_US), Delete("b/4")],
+    "create between": [Create("b/3½", "text/plain", payload=b"new"), Append("b/3½", b"er", content_type="text/plain")],
+    "create at the end": [Create("b/9", "text/plain", payload=b"new")],
+    "delete everything": [Delete(f"b/{number}") for number in range(7)],
+}
+
+
+@pytest.mark.parametrize("names", [1, 2, 3, 100])
+@pytest.mark.parametrize("after", range(9))
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_image_shows_the_state_as_it_was_when_the_walk_began(
+    change: str, after: int, names: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch, rows=2, size=1, names=names)
+    shards = Shards()
+    for number in range(7):
+        shards.ask(Create(f"b/{number}", "text/plain", payload=b"abc"))
+    shards.ask(Append("b/4", b"def", content_type="text/plain", producer=Producer("p", 0, 0)))
+    still = image_of(shards.all[0].state)
+    walk = Walk(shards.all[0].state)
+    pieces = walk.pieces()
+    taken = [next(pieces) for _ in range(after)]
+    shards.all[0].submit(CHANGES[change], shards.now)
+    taken += pieces
+    walk.end()
+    assert taken == still
+
+
+def test_an_image_of_another_version_is_not_read() -> None:
+    header = msgspec.msgpack.encode(images.Header(2, "journal", 0, 0, {}, {}))
+    with pytest.raises(ValueError, match="version 2"):
+        restore([header])
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("streams", [])],
+        [images.Header(1, "journal", 0, 0, {}, {}), ("appends", [])],
+        [images.Header(1, "journal", 0, 0, {}, {}), images.Header(1, "journal", 0, 0, {}, {})],
+    ],
+)
+def test_pieces_in_the_wrong_order_are_not_an_image(pieces: list[object]) -> None:
+    with pytest.raises(AssertionError):
+        restore(map(msgspec.msgpack.encode, pieces))

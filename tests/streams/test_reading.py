@@ -1,0 +1,262 @@
+import pytest
+
+from headwater.protocol.commands import Append, Create
+from headwater.protocol.lifetimes import FOREVER
+from headwater.protocol.offsets import NOW, parse
+from headwater.protocol.queries import Anchor, Read
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Anchored, Page
+from headwater.streams import reading
+from headwater.streams.state import Hot, Stream
+
+from .shards import Shards
+
+JSON = "application/json"
+
+
+@pytest.fixture
+def shards() -> Shards:
+    """A stream of text (two appends), one of JSON (one append of three messages, one of one), an empty one of each."""
+    shards = Shards()
+    shards.ask(Create("b/text", "text/plain", payload=b"abcd"))
+    shards.ask(Append("b/text", b"efg", content_type="text/plain"))
+    shards.ask(Create("b/json", JSON, payload=b'10"b"300', ends=(2, 5, 8)))
+    shards.ask(Append("b/json", b"4000", content_type=JSON))
+    shards.ask(Create("b/empty", "text/plain"))
+    shards.ask(Create("b/empty-json", JSON))
+    return shards
+
+
+def page(shards: Shards, name: str, offset: int, bytes_max: int) -> tuple[bytes, int, bool]:
+    found = shards.look(Read(name, offset), bytes_max)
+    assert isinstance(found, Page)
+    assert found.next_offset == offset + len(found.body)
+    return found.body, found.next_offset, found.up_to_date
+
+
+# -- Where a read may begin -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["b/text", "b/json", "b/empty", "b/empty-json"])
+@pytest.mark.parametrize("token", ["now", "tail"])
+def test_a_read_at_the_tail_is_empty_and_up_to_date(name: str, token: str, shards: Shards) -> None:
+    offset = NOW if token == "now" else shards.stream(name).tail
+    found = shards.look(Read(name, offset))
+    assert isinstance(found, Page)
+    assert (found.body, found.next_offset, found.up_to_date) == (b"", shards.stream(name).tail, True)
+
+
+@pytest.mark.parametrize("offset", [8, parse("9999999999999999_9999999999999999")])
+def test_a_read_beyond_the_tail_is_refused_and_told_the_tail(offset: int, shards: Shards) -> None:
+    refusal = shards.look(Read("b/text", offset))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.OFFSET_BEYOND_TAIL
+    assert (refusal.incarnation, refusal.next_offset) == (1, 7)
+
+
+def test_a_read_before_the_retained_start_is_refused_and_told_the_start() -> None:
+    trimmed = Stream("b/s", 5, "text/plain", FOREVER, 0, 0, 0, tail=13, start=10, hot=[hot(10, b"abc")])
+    refusal = reading.judge(trimmed, 9, no_source)
+    assert refusal is not None
+    assert refusal.code is Code.OFFSET_TRIMMED
+    assert (refusal.incarnation, refusal.earliest_offset) == (5, 10)
+    assert reading.judge(trimmed, 10, no_source) is None
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_any_byte_of_a_text_stream_is_an_offset(offset: int, shards: Shards) -> None:
+    assert page(shards, "b/text", offset, 100) == (b"abcdefg"[offset:], 7, True)
+
+
+@pytest.mark.parametrize("offset", [0, 2, 5, 8, 12])
+def test_a_border_between_json_messages_is_an_offset(offset: int, shards: Shards) -> None:
+    assert page(shards, "b/json", offset, 100) == (b'10"b"3004000'[offset:], 12, True)
+
+
+@pytest.mark.parametrize("offset", [1, 3, 4, 6, 7, 9, 10, 11])
+def test_the_inside_of_a_json_message_is_not_an_offset(offset: int, shards: Shards) -> None:
+    refusal = shards.look(Read("b/json", offset))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.OFFSET_UNALIGNED
+    assert (refusal.incarnation, refusal.next_offset) == (3, 12)
+
+
+# -- Pages ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "bytes_max", "body"),
+    [
+        ("b/text", 0, 100, b"abcdefg"),
+        ("b/text", 0, 7, b"abcdefg"),
+        ("b/text", 0, 6, b"abcd"),
+        ("b/text", 0, 4, b"abcd"),
+        ("b/text", 0, 1, b"abcd"),
+        ("b/text", 0, 0, b"abcd"),
+        ("b/text", 2, 5, b"cdefg"),
+        ("b/text", 2, 4, b"cd"),
+        ("b/text", 4, 1, b"efg"),
+        ("b/json", 0, 100, b'10"b"3004000'),
+        ("b/json", 0, 11, b'10"b"300'),
+        ("b/json", 0, 7, b'10"b"'),
+        ("b/json", 0, 4, b"10"),
+        ("b/json", 0, 1, b"10"),
+        ("b/json", 2, 1, b'"b"'),
+        ("b/json", 2, 6, b'"b"300'),
+        ("b/json", 2, 5, b'"b"'),
+        ("b/json", 5, 6, b"300"),
+        ("b/json", 8, 1, b"4000"),
+    ],
+)
+def test_a_page_holds_whole_messages_and_at_least_one(
+    name: str, offset: int, bytes_max: int, body: bytes, shards: Shards
+) -> None:
+    end = offset + len(body)
+    assert page(shards, name, offset, bytes_max) == (body, end, end == shards.stream(name).tail)
+
+
+def test_a_page_is_planned_without_touching_bytes(shards: Shards) -> None:
+    stream = shards.stream("b/text")
+    plan = reading.plan(stream, 2, 100, no_source)
+    parts = [(hot.payload, lo, hi) for piece in plan.slices for hot, lo, hi in piece.parts()]
+    assert parts == [(b"abcd", 2, 4), (b"efg", 0, 3)]
+    assert plan.next_offset == 7
+
+
+# -- Forks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def family(shards: Shards) -> Shards:
+    """child: abcde + XY + Z; grandchild: of the child at 6, abcdeX + !!; sibling: of the child at 3, abc + ?"""
+    shards.finish(shards.fork("b/child", "b/text", 4, sub_offset=1, body=b"XY"))
+    shards.finish(shards.fork("b/grandchild", "b/child", 5, sub_offset=1, body=b"!!"))
+    shards.finish(shards.fork("b/sibling", "b/child", 3, body=b"?"))
+    shards.ask(Append("b/text", b"never seen", content_type="text/plain"))
+    shards.ask(Append("b/child", b"Z", content_type="text/plain"))
+    return shards
+
+
+CONTENTS = {"b/child": b"abcdeXYZ", "b/grandchild": b"abcdeX!!", "b/sibling": b"abc?"}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_fork_reads_on_from_its_source_into_its_own_bytes(name: str, family: Shards) -> None:
+    content = CONTENTS[name]
+    for offset in range(len(content) + 1):
+        assert page(family, name, offset, 100) == (content[offset:], len(content), True)
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("bytes_max", range(1, 9))
+def test_the_pages_of_a_fork_make_up_the_whole(name: str, bytes_max: int, family: Shards) -> None:
+    pages = list(family.messages(name, 0, bytes_max))
+    assert b"".join(message for found in pages for message in found) == CONTENTS[name]
+    assert all(len(found) == 1 or sum(map(len, found)) <= bytes_max for found in pages)
+
+
+def test_a_fork_of_json_knows_the_borders_of_its_source(shards: Shards) -> None:
+    shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b'[7, "x"]'))
+    assert [*shards.messages("b/fork", 0, 1)] == [[b"10"], [b'"b"'], [b"7"], [b'"x"']]
+    refusals = [offset for offset in range(10) if isinstance(shards.look(Read("b/fork", offset)), Refusal)]
+    assert refusals == [1, 3, 4, 7, 8]
+
+
+# -- Fork points ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "point"),
+    [
+        (Anchor("b/text", 0, 0), (0, 0)),
+        (Anchor("b/text", 0, 1), (1, 1)),
+        (Anchor("b/text", 0, 4), (4, 1)),
+        (Anchor("b/text", 2, 2), (4, 1)),
+        (Anchor("b/text", 4, 0), (4, 1)),
+        (Anchor("b/text", 4, 1), (5, 2)),
+        (Anchor("b/text", 4, 3), (7, 2)),
+        (Anchor("b/text", 7, 0), (7, 2)),
+        (Anchor("b/empty", 0, 0), (0, 0)),
+        (Anchor("b/json", 0, 0), (0, 0)),
+        (Anchor("b/json", 0, 1), (2, 1)),
+        (Anchor("b/json", 0, 3), (8, 3)),
+        (Anchor("b/json", 2, 0), (2, 1)),
+        (Anchor("b/json", 2, 2), (8, 3)),
+        (Anchor("b/json", 5, 1), (8, 3)),
+        (Anchor("b/json", 8, 0), (8, 3)),
+        (Anchor("b/json", 8, 1), (12, 4)),
+        (Anchor("b/json", 12, 0), (12, 4)),
+        (Anchor("b/empty-json", 0, 0), (0, 0)),
+    ],
+)
+def test_a_fork_point_lies_bytes_or_messages_past_its_anchor(
+    query: Anchor, point: tuple[int, int], shards: Shards
+) -> None:
+    assert shards.look(query) == Anchored(shards.stream(query.name).incarnation, *point)
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "steps"),
+    [
+        ("b/text", 0, 5),
+        ("b/text", 2, 3),
+        ("b/text", 4, 4),
+        ("b/text", 7, 1),
+        ("b/empty", 0, 1),
+        ("b/json", 0, 4),
+        ("b/json", 2, 3),
+        ("b/json", 5, 2),
+        ("b/json", 8, 2),
+        ("b/json", 8, 10**30),
+        ("b/json", 12, 1),
+        ("b/empty-json", 0, 1),
+    ],
+)
+def test_a_fork_point_past_the_append_of_its_anchor_is_refused(
+    name: str, offset: int, steps: int, shards: Shards
+) -> None:
+    refusal = shards.look(Anchor(name, offset, steps))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID_OFFSET
+    assert (refusal.incarnation, refusal.next_offset) == (shards.stream(name).incarnation, shards.stream(name).tail)
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "code"),
+    [
+        ("b/text", 8, Code.OFFSET_BEYOND_TAIL),
+        ("b/json", 3, Code.OFFSET_UNALIGNED),
+        ("b/none", 0, Code.STREAM_NOT_FOUND),
+    ],
+)
+def test_a_fork_point_must_be_readable(name: str, offset: int, code: Code, shards: Shards) -> None:
+    refusal = shards.look(Anchor(name, offset, 0))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is code
+
+
+@pytest.mark.parametrize(
+    ("offset", "steps", "to", "record_to"), [(4, 1, 5, 2), (5, 2, 7, 3), (6, 1, 7, 3), (7, 1, 8, 4)]
+)
+def test_a_fork_point_in_a_fork_is_bounded_by_what_the_fork_has(
+    offset: int, steps: int, to: int, record_to: int, family: Shards
+) -> None:
+    assert family.look(Anchor("b/child", offset, steps)) == Anchored(
+        family.stream("b/child").incarnation, to, record_to
+    )
+    assert isinstance(family.look(Anchor("b/child", offset, steps + 1)), Refusal)
+
+
+def test_a_fork_point_in_a_fork_of_json_is_bounded_by_what_the_fork_has(shards: Shards) -> None:
+    shards.finish(shards.fork("b/fork", "b/json", 0, sub_offset=2))
+    fork = shards.stream("b/fork").incarnation
+    assert shards.look(Anchor("b/fork", 0, 2)) == Anchored(fork, 5, 2)
+    assert isinstance(shards.look(Anchor("b/fork", 0, 3)), Refusal)
+
+
+def hot(offset: int, payload: bytes) -> Hot:
+    return Hot(offset, payload, None, 0, 1, 0, None)
+
+
+def no_source(origin: object) -> Stream:
+    raise AssertionError("only a fork has a source")
