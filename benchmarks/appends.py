@@ -7,6 +7,7 @@ from benchmarks.loads import Load
 from benchmarks.records import Ledger
 from benchmarks.servers import Server, Spec
 from benchmarks.sources import stream_path
+from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
 
 
@@ -36,9 +37,9 @@ class Appends:
         create(server, warm, case.streams)
         rig.generator.append(server.address, warm, case.streams, case.connections, rig.scale.warm_seconds)
         create(server, prefix, case.streams)
-        cpu_before = server.cpu_seconds()
+        watch = Watch(server)
         load = rig.generator.append(server.address, prefix, case.streams, case.connections, rig.scale.seconds)
-        sample = summary(load, server.cpu_seconds() - cpu_before)
+        sample = summary(load, watch)
         sample.problems += verify(server, prefix, case.streams, load)
         if not server.spec.is_started:
             for used in (warm, prefix):
@@ -46,12 +47,14 @@ class Appends:
         return sample
 
 
-def summary(load: Load, cpu_seconds: float) -> Sample:
+def summary(load: Load, watch: Watch) -> Sample:
+    cpu_seconds = watch.server_seconds()
     values = {
         "rate": load.rate,
         "p50_ms": load.latencies_us["p50"] / 1e3,
         "p99_ms": load.latencies_us["p99"] / 1e3,
         "generator_busy": load.busy_share,
+        "foreign_share": watch.foreign_share(load.cpu_seconds),
     }
     if cpu_seconds and load.done:
         values["cpu_us"] = cpu_seconds / load.done * 1e6

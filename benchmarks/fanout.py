@@ -10,6 +10,7 @@ from benchmarks.readers import PADDING, Audience, Receipt, message
 from benchmarks.servers import Server, Spec
 from benchmarks.sockets import share
 from benchmarks.sources import stream_path
+from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
 
 GRACE_SECONDS = 5.0
@@ -92,17 +93,18 @@ class Broadcast:
 
 def broadcast(case: Case, server: Server, path: str, audience: Audience, seconds: float) -> Sample:
     due = round(case.rate * seconds)
-    cpu_before, began = server.cpu_seconds(), time.monotonic()
+    watch, began = Watch(server), time.monotonic()
     deadline = began + seconds + GRACE_SECONDS
     sent = write(server, path, due, case.rate, deadline)
     receipts = audience.finish(sent, deadline)
+    server_seconds, foreign_share = watch.server_seconds(), watch.foreign_share(sum(r.cpu_seconds for r in receipts))
     last = max(receipt.last_ns for receipt in receipts) / 1e9
     outcome = Broadcast(case.readers, due, sent, max(last - began, 0.001), receipts)
-    sample = Sample(outcome.values(), outcome.problems())
+    sample = Sample(outcome.values() | {"foreign_share": foreign_share}, outcome.problems())
     if sample.values["readers_busy"] > BUSY_SHARE_MAX:
         sample.notes.append("the readers were busy all the time: their limit, not the server's")
     if outcome.delivered:
-        sample.values["cpu_us"] = (server.cpu_seconds() - cpu_before) / outcome.delivered * 1e6
+        sample.values["cpu_us"] = server_seconds / outcome.delivered * 1e6
     return sample
 
 

@@ -20,6 +20,7 @@ class Load:
     wrong: int = 0
     latencies_us: dict[str, float] = field(default_factory=dict)
     busy_share: float = 0.0
+    cpu_seconds: float = 0.0
     unanswered_max: int = 0
 
     @property

@@ -43,3 +43,10 @@ def cpu_seconds(pid: int) -> float:
         fields = stat.rpartition(")")[2].split()
         total += (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
     return total
+
+
+def machine_cpu_seconds() -> float:
+    """Returns the time that all cores together were not idle, and what a hypervisor took from them, so far."""
+    with Path("/proc/stat").open() as stat:
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / TICKS_PER_SECOND

@@ -7,6 +7,7 @@ from benchmarks.appends import summary
 from benchmarks.client import Client
 from benchmarks.servers import Server, Spec
 from benchmarks.sources import stream_path
+from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
 
 APPEND_BYTES = 1000
@@ -41,9 +42,9 @@ class Reads:
             # A server may answer with a page of its own size; the load is checked against that page.
             page = client.must("GET", f"{path}?offset=-1").body
         rig.generator.read(server.address, path, page, case.connections, rig.scale.warm_seconds)
-        cpu_before = server.cpu_seconds()
+        watch = Watch(server)
         load = rig.generator.read(server.address, path, page, case.connections, rig.scale.seconds)
-        sample = summary(load, server.cpu_seconds() - cpu_before)
+        sample = summary(load, watch)
         sample.values["mb_per_second"] = load.rate * len(page) / 1e6
         if len(page) < len(content):
             sample.notes.append(f"each read returned a page of {len(page):,} B, not the whole {len(content):,} B")

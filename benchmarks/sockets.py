@@ -208,6 +208,7 @@ def run(jobs: list[Job]) -> Load:
         wrong=sum(tally.wrong for tally in tallies),
         latencies_us=percentiles(latencies_us),
         busy_share=max(tally.cpu_seconds / tally.seconds for tally in tallies),
+        cpu_seconds=sum(tally.cpu_seconds for tally in tallies),
     )
 
 

@@ -7,6 +7,9 @@ from benchmarks.rounds import Results
 from benchmarks.servers import Spec
 from benchmarks.workloads import Case, Figure, Scale, Workload
 
+# Half a core on a machine of two: above that, figures say more about the neighbours than about the server.
+FOREIGN_SHARE_MAX = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -47,6 +50,14 @@ class Table:
                 seen.setdefault((result.server, result.case), []).append(f"round {result.round + 1}: {text}")
         for (server, case), texts in seen.items():
             yield f"- {server}, {case}: {' / '.join(texts)}"
+        yield from self._noise()
+
+    def _noise(self) -> Iterator[str]:
+        mine = [result.sample.values for result in self.results.all if result.workload == self.workload.name]
+        noisy = sum(values.get("foreign_share", 0.0) > FOREIGN_SHARE_MAX for values in mine)
+        if noisy:
+            share = f"{FOREIGN_SHARE_MAX:.0%}"
+            yield f"- noise: in {noisy} of {len(mine)} measurements other processes used over {share} of the machine"
 
 
 def aligned(rows: list[list[str]]) -> Iterator[str]:

@@ -34,11 +34,13 @@ class WrkGenerator:
         command += [f"--script={SCRIPT}", f"http://{address[0]}:{address[1]}/", "--", *words]
         before, began = cpu_seconds(), time.monotonic()
         output = subprocess.run(command, capture_output=True, text=True, timeout=seconds + EXIT_SECONDS_MAX, check=True)
-        busy_share = (cpu_seconds() - before) / (time.monotonic() - began) / threads
+        used = cpu_seconds() - before
         _, found, counts = output.stdout.partition("JSON ")
         if not found:
             raise OSError(f"wrk printed no counts: {output.stdout[-200:]} {output.stderr[-200:]}")
-        return load(json.loads(counts), connections, size, busy_share)
+        outcome = load(json.loads(counts), connections, size)
+        outcome.cpu_seconds, outcome.busy_share = used, used / (time.monotonic() - began) / threads
+        return outcome
 
 
 def cpu_seconds() -> float:
@@ -46,7 +48,7 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def load(counts: dict[str, int], connections: int, body_bytes: int, busy_share: float) -> Load:
+def load(counts: dict[str, int], connections: int, body_bytes: int) -> Load:
     """Turns wrk's counts into ours; it does not look at bodies, so their sum must be enough for all of them."""
     done = counts["requests"] - counts["refused"]
     return Load(
@@ -56,6 +58,5 @@ def load(counts: dict[str, int], connections: int, body_bytes: int, busy_share: 
         broken=counts["broken"],
         wrong=max(0, done - counts["bytes"] // body_bytes) if body_bytes else 0,
         latencies_us={name: float(counts[name]) for name in ("p50", "p99", "p99.9", "max")},
-        busy_share=busy_share,
         unanswered_max=connections,
     )

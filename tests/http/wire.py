@@ -237,6 +237,7 @@ class Sse:
     def __init__(self, wire: Wire, headers: dict[str, str]) -> None:
         self.wire, self.headers = wire, headers
         self.raw = b""
+        self._complete = False
         self._unread = bytearray()
         self._chunks = wire.chunks() if headers.get("transfer-encoding") == "chunked" else self._pieces()
 
@@ -247,6 +248,7 @@ class Sse:
                 try:
                     chunk = next(self._chunks)
                 except StopIteration:
+                    self._complete = True
                     raise Ended(f"the events ended behind {self.raw[-200:]!r}") from None
                 self.raw += chunk
                 self._unread += chunk
@@ -266,8 +268,7 @@ class Sse:
             while True:
                 events.append(self.event())
         except Ended:
-            # A response cut short raises the same; but then the connection has not come to an orderly end.
-            assert next(self._chunks, None) is None
+            assert self._complete, f"the response was cut short behind {self.raw[-200:]!r}"
             assert not self._unread, f"half an event at the end: {bytes(self._unread)!r}"
         assert self.wire.ended(), "bytes came after the end of the response"
         return events
@@ -278,6 +279,7 @@ class Sse:
                 self.wire._fill()
             except Ended:
                 return
+            # Without chunks the end of the connection is the end of the response.
             yield self.wire.take(len(self.wire._buffer))
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "headwater",
     max_examples=int(os.environ.get("HEADWATER_EXAMPLES", "30")),
-    stateful_step_count=40,
+    stateful_step_count=50,
     deadline=None,
     derandomize=False,
     print_blob=True,

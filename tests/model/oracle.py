@@ -1,10 +1,11 @@
 """What streams are, said as simply as possible: the model that the core is compared with.
 
-It shares no rule with the core. A stream is a list of appends, each a list of messages; a fork is a copy; an offset is a
-length. Outcomes are a word and the facts that go with it.
+It shares no rule with the core. A stream is a list of appends, each a list of messages; a fork is a copy; an offset is
+a length. Outcomes are a word and the facts that go with it.
 """
 
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 SECOND = 1_000_000
 WEEK = 7 * 24 * 3600 * SECOND
@@ -106,15 +107,30 @@ class Life:
             return now >= self.used_at + self.ttl * SECOND + allowance
         return self.until is not None and now >= self.until
 
+    def beginning(self, length: int) -> list[list[bytes]]:
+        """A copy of the appends up to a length, the last message cut."""
+        copied: list[list[bytes]] = []
+        for append in self.appends:
+            copied.append([])
+            for message in append:
+                copied[-1].append(message[:length])
+                length = max(length - len(message), 0)
+        return [kept for append in copied if (kept := [message for message in append if message])]
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each append begins and ends."""
+        ends = list(accumulate((sum(map(len, append)) for append in self.appends), initial=0))
+        return list(pairwise(ends))
+
     def borders(self) -> set[int]:
         """Every offset at which a read may begin."""
         if not self.is_json:
             return set(range(self.tail + 1))
-        return {sum(map(len, self.messages[:count])) for count in range(len(self.messages) + 1)}
+        return set(accumulate(map(len, self.messages), initial=0))
 
 
 def kind_of(content_type: str) -> str:
-    return content_type.split(";")[0].strip().lower()
+    return content_type.split(";", maxsplit=1)[0].strip().lower()
 
 
 class Oracle:
@@ -143,7 +159,7 @@ class Oracle:
         return self._born(life, messages)
 
     def fork(
-        self, name: str, point: Point, asked: Settings, messages: list[bytes] | None, now: int, incarnation: int
+        self, name: str, point: Point, asked: Settings, messages: list[bytes] | None, *, now: int, incarnation: int
     ) -> Outcome:
         """A fork, whole; no messages at all (None) stand for a body that is not JSON."""
         standing = self._standing(name, asked, point, now)
@@ -152,9 +168,9 @@ class Oracle:
         source = self.find(point.source, now)
         if not isinstance(source, Life):
             return outcome("fork_conflict") if source[0] == "stream_gone" else source
-        copied = self._copy(source, point)
-        if isinstance(copied, tuple):
-            return copied
+        length = self._cut_at(source, point)
+        if not isinstance(length, int):
+            return length
         if source.depth >= DEPTH_MAX:
             return outcome("fork_conflict")
         if asked.content_type is not None and kind_of(asked.content_type) != kind_of(source.content_type):
@@ -163,7 +179,9 @@ class Oracle:
             return outcome("invalid_json")
         lasts = asked if asked.says_how_long else Settings(None, source.ttl, source.until)
         content_type = source.content_type if asked.content_type is None else asked.content_type
-        life = Life(name, incarnation, asked, content_type, lasts.ttl, lasts.until, now, appends=copied)
+        life = Life(
+            name, incarnation, asked, content_type, lasts.ttl, lasts.until, now, appends=source.beginning(length)
+        )
         life.point, life.parent = point, source
         source.forks.append(life)
         return self._born(life, messages)
@@ -207,41 +225,20 @@ class Oracle:
             closed=life.closed,
         )
 
-    def _copy(self, source: Life, point: Point) -> list[list[bytes]] | Outcome:
-        """The appends before a fork point, the last one cut."""
+    def _cut_at(self, source: Life, point: Point) -> int | Outcome:
+        """The length of what a fork inherits."""
         if point.offset is None:
-            return [list(append) for append in source.appends]
+            return source.tail
         unreadable = self._unreadable(source, point.offset)
         if unreadable is not None:
             return unreadable
-        copied: list[list[bytes]] = []
-        room, steps = point.offset, point.sub_offset
-        for append in source.appends:
-            copied.append([])
-            for message in append:
-                if room > 0:
-                    part = message[:room]
-                    room -= len(part)
-                    copied[-1].append(part)
-                    if part == message:
-                        continue
-                    rest = message[len(part) :]
-                    copied[-1][-1] += rest[:steps]
-                    steps -= min(steps, len(rest))
-                elif steps > 0 and source.is_json:
-                    copied[-1].append(message)
-                    steps -= 1
-                elif steps > 0:
-                    copied[-1].append(message[:steps])
-                    steps -= min(steps, len(message))
-            if room == 0 and sum(map(len, append)) + self._size(copied[:-1]) > point.offset:
-                break
-        if steps > 0:
-            return outcome("invalid_offset", incarnation=source.incarnation, next_offset=source.tail)
-        return [append for append in copied if append]
-
-    def _size(self, appends: list[list[bytes]]) -> int:
-        return sum(len(message) for append in appends for message in append)
+        reachable = [point.offset]
+        for start, end in source.spans():
+            if start <= point.offset < end:
+                reachable += [border for border in sorted(source.borders()) if point.offset < border <= end]
+        if point.sub_offset < len(reachable):
+            return reachable[point.sub_offset]
+        return outcome("invalid_offset", incarnation=source.incarnation, next_offset=source.tail)
 
     # -- Writes ----------------------------------------------------------------------------------------------------
 
@@ -267,7 +264,11 @@ class Oracle:
         heard = life.producers.get(who.name) if who else None
         again = who is not None and heard is not None and who.epoch == heard.epoch and who.seq <= heard.seq
         if life.closed and not again:
-            return outcome("stream_closed", **here, closed=True) if messages or not close else outcome("closed_only", **here)
+            return (
+                outcome("stream_closed", **here, closed=True)
+                if messages or not close
+                else outcome("closed_only", **here)
+            )
         if messages and kind_of(content_type) != kind_of(life.content_type) and not life.closed:
             return outcome("content_type_mismatch", **here)
         if who and heard and again:
@@ -285,7 +286,7 @@ class Oracle:
                 return refused
         if seq is not None and life.last_seq is not None and not seq.encode() > life.last_seq.encode():
             return outcome("stream_seq_conflict", **here)
-        return self._written(life, messages, close, seq, who, now)
+        return self._written(life, messages, now, close=close, seq=seq, who=who)
 
     def _refused(self, life: Life, who: Who, heard: Heard | None, now: int) -> Outcome | None:
         this = {"incarnation": life.incarnation}
@@ -305,7 +306,7 @@ class Oracle:
         return None
 
     def _written(
-        self, life: Life, messages: list[bytes], close: bool, seq: str | None, who: Who | None, now: int
+        self, life: Life, messages: list[bytes], now: int, *, close: bool, seq: str | None, who: Who | None
     ) -> Outcome:
         record = len(life.messages)
         if messages:

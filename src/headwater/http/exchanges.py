@@ -33,6 +33,10 @@ class Kind(Enum):
     FORK = "fork"
 
 
+# An enum's members cost a function call each time they are looked up; these do not.
+READ, WRITE, FORK = Kind
+
+
 class Exchange:
     """One request that is being answered."""
 
@@ -44,7 +48,7 @@ class Exchange:
         self.close = close
         self.node: Node = connection.server.node
         self.voice: Voice = connection.server.voice
-        self.kind = Kind.READ
+        self.kind = READ
         self.start: Callable[[], None] | None = None
         self.response: bytes | None = None
 
@@ -62,7 +66,7 @@ class Exchange:
         if type(reply) is Created:
             host = self.request.headers.get(b"host", b"localhost").decode("latin-1")
             location = f"Location: http://{host}{self.request.path.decode('latin-1')}\r\n"
-            answer = answer._replace(headers=answer.headers + location)
+            answer = Answer(answer.status, answer.headers + location)
         self.answer(answer)
 
     def refuse(self, code: Code, detail: str) -> None:

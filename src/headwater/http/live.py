@@ -8,12 +8,13 @@ after a while.
 
 import asyncio
 import random
-from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from headwater.http import rendering
+from headwater.http.exchanges import Exchange
 from headwater.http.parsing import ReadRequest
-from headwater.node.node import Node
 from headwater.node.tails import Shared
 from headwater.protocol import content_types, cursors, sse, statuses
 from headwater.protocol.offsets import render
@@ -45,12 +46,10 @@ class LiveRead(Protocol):
 class LongPoll:
     """Waits until there is something to read, the stream ends, or the time is over; answers once."""
 
-    def __init__(
-        self, node: Node, voice: Voice, request: ReadRequest, timeout_seconds: float, answer: Callable[[Answer], None]
-    ) -> None:
-        self._node, self._voice, self._answer = node, voice, answer
+    def __init__(self, exchange: Exchange, request: ReadRequest) -> None:
+        self._exchange, self._node, self._voice = exchange, exchange.node, exchange.voice
         self._read, self._client_cursor = request.read, request.cursor
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = request.timeout_seconds or exchange.connection.settings.long_poll_seconds
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, page: Page) -> None:
@@ -71,9 +70,9 @@ class LongPoll:
     def _end(self, outcome: object) -> None:
         self.abandon()
         if isinstance(outcome, Refusal):
-            self._answer(statuses.answer(outcome, self._voice))
+            self._exchange.reply(outcome)
         elif isinstance(outcome, Page):
-            self._answer(poll_answer(outcome, self._voice, self._node.now(), self._client_cursor))
+            self._exchange.answer(poll_answer(outcome, self._voice, self._node.now(), self._client_cursor))
 
     def abandon(self) -> None:
         self._node.tails.unwatch(self._read.name, self)
@@ -98,24 +97,24 @@ def poll_answer(page: Page, voice: Voice, now_us: int, client_cursor: int) -> An
 class SseRead:
     """An SSE response: everything from an offset on, then whatever comes, until it is closed or its time is over."""
 
-    def __init__(self, node: Node, voice: Voice, request: ReadRequest, connection: "SseConnection", now: float) -> None:
-        self._node, self._voice, self._connection = node, voice, connection
+    def __init__(self, exchange: Exchange, request: ReadRequest) -> None:
+        self._node, self._voice, self._connection = exchange.node, exchange.voice, exchange.connection
+        self._chunked = exchange.request.takes_chunks
         self._read = request.read
         # A client that echoes a cursor of the current interval gets one above it, alone, until time has caught up.
-        interval = cursors.current(node.now())
         self._own_cursor = -1
-        if request.cursor >= interval:
-            self._own_cursor = cursors.advance(node.now(), request.cursor, random.random())
-        self._ends_at = now + connection.sse_seconds * (0.9 + 0.2 * random.random())
-        self._beats_at = now + connection.heartbeat_seconds
-        self._behind = False
+        if request.cursor >= cursors.current(self._node.now()):
+            self._own_cursor = cursors.advance(self._node.now(), request.cursor, random.random())
+        settings, now = self._connection.settings, self._connection.server.now
+        self._ends_at = now + settings.sse_seconds * (0.9 + 0.2 * random.random())
+        self._beats_at = now + settings.heartbeat_seconds
         self._over = False
 
     def start(self, page: Page) -> None:
         """Send the head and what there is, then wait."""
         text = content_types.is_text(page.content_type)
         lines = SSE_LINES if text else SSE_LINES + BASE64_LINE
-        self._connection.write(rendering.stream_head(lines, chunked=self._connection.chunked))
+        self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
         self._read = Read(self._read.name, page.start, page.incarnation)
         self._send(page, {})
         if not self._over:
@@ -132,10 +131,8 @@ class SseRead:
         """Send page after page until the tail, as far as the socket takes them."""
         while not self._over:
             if self._connection.write_paused:
-                self._behind = True
                 return
-            self._behind = False
-            event = shared.get((self._read.offset, self._connection.chunked)) if self._own_cursor < 0 else None
+            event = shared.get((self._read.offset, self._chunked)) if self._own_cursor < 0 else None
             if event is not None:
                 self._read, data, over = event
                 self._write(data, over)
@@ -151,12 +148,10 @@ class SseRead:
     def _send(self, page: Page, shared: Shared) -> None:
         """Encode a page as a data and a control event, for all who stand at the same offset."""
         over = page.up_to_date and page.closed
-        data = self._encode(page, over)
-        if self._connection.chunked:
-            data = rendering.chunk(data)
+        data = self._framed(self._encode(page, over))
         following = Read(self._read.name, page.next_offset, page.incarnation)
         if self._own_cursor < 0:
-            shared[page.start, self._connection.chunked] = (following, data, over)
+            shared[page.start, self._chunked] = (following, data, over)
         self._read = following
         self._write(data, over)
 
@@ -168,6 +163,9 @@ class SseRead:
             return control
         text = content_types.is_text(page.content_type)
         return sse.data_event(page.body, event_id, text=text) + control
+
+    def _framed(self, data: bytes) -> bytes:
+        return rendering.chunk(data) if self._chunked else data
 
     def _cursor(self) -> int:
         interval = cursors.current(self._node.now())
@@ -181,41 +179,28 @@ class SseRead:
             self._close()
 
     def tick(self, now: float) -> None:
-        if now >= self._ends_at and not self._behind:
+        if self._connection.write_paused:
+            return
+        if now >= self._ends_at:
             self._close()
         elif now >= self._beats_at:
-            self._beats_at = now + self._connection.heartbeat_seconds
-            if not self._connection.write_paused:
-                beat = sse.HEARTBEAT
-                self._connection.write(rendering.chunk(beat) if self._connection.chunked else beat)
+            self._beats_at = now + self._connection.settings.heartbeat_seconds
+            self._connection.write(self._framed(sse.HEARTBEAT))
 
     def finish(self) -> None:
+        """Say once more where the client is, so that it comes again right there."""
         page = self._node.read(self._read)
         if isinstance(page, Page) and not self._connection.write_paused:
-            offset = render(self._read.offset, self._voice.form)
-            event_id = sse.event_id(offset, self._voice.journal, page.incarnation)
-            at_tail = page.next_offset == page.start
-            last = sse.control_event(offset, event_id, self._cursor(), up_to_date=at_tail, closed=False)
-            self._connection.write(rendering.chunk(last) if self._connection.chunked else last)
+            nothing = msgspec.structs.replace(page, next_offset=page.start)
+            self._connection.write(self._framed(self._encode(nothing, over=False)))
         self._close()
 
     def _close(self) -> None:
         self.abandon()
+        if self._chunked:
+            self._connection.write(rendering.LAST_CHUNK)
         self._connection.end_sse()
 
     def abandon(self) -> None:
         self._over = True
         self._node.tails.unwatch(self._read.name, self)
-
-
-class SseConnection(Protocol):
-    """What an SSE read needs of its connection."""
-
-    sse_seconds: float
-    heartbeat_seconds: float
-    chunked: bool
-    write_paused: bool
-
-    def write(self, data: bytes) -> None: ...
-
-    def end_sse(self) -> None: ...

@@ -53,7 +53,7 @@ def _head(status: int) -> str:
 
 def response(answer: Answer, *, close: bool = False, head_only: bool = False) -> bytes:
     """A whole response; `head_only` leaves the body out, as HEAD wants it."""
-    status, lines, body = answer
+    status, lines, body = answer.status, answer.headers, answer.body
     if close:
         lines += "Connection: close\r\n"
     if status in _BODILESS or (head_only and not body):

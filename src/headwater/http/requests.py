@@ -16,6 +16,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     query: bytes
     headers: dict[bytes, bytes]
     body: bytes
+    keep_alive: bool = False
+    takes_chunks: bool = False
+    """Whether the client speaks HTTP/1.1, so that a response may go on without a length."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, stripped; names are lower case."""
@@ -52,7 +55,7 @@ def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> st
         return "A request needs exactly one Host header."
     if b"transfer-encoding" in headers and (version == "1.0" or headers[b"transfer-encoding"].lower() != b"chunked"):
         return "Transfer-Encoding may only be chunked, and only in HTTP/1.1."
-    if (target[:1] != b"/" and not target.startswith((b"http://", b"https://")) and target != b"*") or b"#" in target:
+    if b"#" in target or not target.startswith((b"/", b"http://", b"https://", b"*")):
         return "The request target must be a path without a fragment."
     return None
 

@@ -8,7 +8,7 @@ every URL                      OPTIONS: what a browser may send
 from collections.abc import Callable
 
 from headwater.http import parsing, rendering
-from headwater.http.exchanges import Exchange, Kind
+from headwater.http.exchanges import FORK, READ, WRITE, Exchange
 from headwater.http.live import LongPoll, SseRead, poll_answer
 from headwater.http.parsing import FLAT_PREFIX, BadBody, Live, ReadRequest
 from headwater.http.requests import Request
@@ -52,9 +52,9 @@ def dispatch(request: Request, exchange: Exchange) -> None:
 def create(request: Request, name: str, exchange: Exchange) -> None:
     parsed = parsing.parse_create(request, name)
     if isinstance(parsed, Create):
-        exchange.run(Kind.WRITE, exchange.node.submit, parsed, exchange.reply)
+        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, ForkRequest):
-        exchange.run(Kind.FORK, exchange.node.fork, parsed, exchange.reply)
+        exchange.run(FORK, exchange.node.fork, parsed, exchange.reply)
     else:
         exchange.reply(parsed)
 
@@ -62,9 +62,9 @@ def create(request: Request, name: str, exchange: Exchange) -> None:
 def append(request: Request, name: str, exchange: Exchange) -> None:
     parsed = parsing.parse_append(request, name, exchange.node.journal)
     if isinstance(parsed, Append):
-        exchange.run(Kind.WRITE, exchange.node.submit, parsed, exchange.reply)
+        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, BadBody):
-        exchange.run(Kind.READ, _refuse_body, parsed, exchange)
+        exchange.run(READ, _refuse_body, parsed, exchange)
     else:
         exchange.reply(parsed)
 
@@ -75,11 +75,11 @@ def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
 
 def delete(request: Request, name: str, exchange: Exchange) -> None:
     command = parsing.parse_delete(request, name, exchange.node.journal)
-    exchange.run(Kind.WRITE, exchange.node.submit, command, exchange.reply)
+    exchange.run(WRITE, exchange.node.submit, command, exchange.reply)
 
 
 def head(request: Request, name: str, exchange: Exchange) -> None:
-    exchange.run(Kind.READ, _describe, name, exchange)
+    exchange.run(READ, _describe, name, exchange)
 
 
 def _describe(name: str, exchange: Exchange) -> None:
@@ -91,7 +91,7 @@ def read(request: Request, name: str, exchange: Exchange) -> None:
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:
-        exchange.run(Kind.READ, _read, parsed, exchange)
+        exchange.run(READ, _read, parsed, exchange)
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:
@@ -103,14 +103,11 @@ def _read(request: ReadRequest, exchange: Exchange) -> None:
     elif exchange.node.tails.full:
         exchange.refuse(Code.WAITERS_TOO_MANY, "Too many live readers are connected; try again in a second.")
     elif request.live is Live.SSE:
-        exchange.go_live(
-            SseRead(exchange.node, exchange.voice, request, exchange.connection, exchange.connection.server.now), page
-        )
+        exchange.go_live(SseRead(exchange, request), page)
     elif page.next_offset > page.start or page.closed:
         exchange.answer(poll_answer(page, exchange.voice, exchange.node.now(), request.cursor))
     else:
-        timeout = request.timeout_seconds or exchange.connection.long_poll_seconds
-        exchange.go_live(LongPoll(exchange.node, exchange.voice, request, timeout, exchange.answer), page)
+        exchange.go_live(LongPoll(exchange, request), page)
 
 
 def _catch_up(request: ReadRequest, page: Page, exchange: Exchange) -> Answer:

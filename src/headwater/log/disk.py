@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 ZEROS = bytes(1 << 20)
+READ_BYTES_MAX = 16 * 1024 * 1024
+"""What one system call is asked for: room for all of it is allocated before a byte is read."""
 
 
 class File(Protocol):
@@ -20,7 +22,8 @@ class File(Protocol):
     def read(self, at: int, size: int) -> bytes:
         """At most `size` bytes; fewer only at the end of the file."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the file; closing it twice is no harm."""
 
 
 class Disk(Protocol):
@@ -36,7 +39,7 @@ class Disk(Protocol):
     def remove(self, path: Path) -> None: ...
 
     def names(self, directory: Path) -> list[str]:
-        """The names in a directory, sorted."""
+        """The names in a directory, sorted; a directory that is missing is made."""
 
 
 class RealFile:
@@ -57,14 +60,17 @@ class RealFile:
 
     def read(self, at: int, size: int) -> bytes:
         parts = []
-        while size > 0 and (part := os.pread(self._fd, size, at)):
+        while size > 0 and (part := os.pread(self._fd, min(size, READ_BYTES_MAX), at)):
             parts.append(part)
             at += len(part)
             size -= len(part)
         return b"".join(parts)
 
     def close(self) -> None:
-        os.close(self._fd)
+        # Once only: by the second time the number may belong to somebody else's file.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class RealDisk:
@@ -72,17 +78,18 @@ class RealDisk:
 
     def create(self, path: Path, size: int = 0) -> File:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        file = RealFile(fd)
         try:
             # Zeros, not holes: a sync of blocks that exist changes no metadata, which makes it several times faster.
             for at in range(0, size, len(ZEROS)):
-                os.pwrite(fd, ZEROS[: size - at], at)
+                file.write([ZEROS[: size - at]], at)
             os.fsync(fd)
             _sync_directory(path.parent)
         except OSError:
-            os.close(fd)
+            file.close()
             path.unlink(missing_ok=True)
             raise
-        return RealFile(fd)
+        return file
 
     def open(self, path: Path) -> File:
         return RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
@@ -96,8 +103,19 @@ class RealDisk:
         _sync_directory(path.parent)
 
     def names(self, directory: Path) -> list[str]:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
+        # A process that was killed may have changed names and not lived to sync them.
+        _sync_directory(directory.parent)
+        _sync_directory(directory)
         return sorted(os.listdir(directory))
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory, and those above it, where they are missing; durable when it returns."""
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        _sync_directory(directory.parent)
 
 
 def _sync_directory(directory: Path) -> None:

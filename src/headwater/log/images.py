@@ -5,6 +5,7 @@ damaged it; one that is not whole is passed over, loudly, in favour of the older
 """
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from headwater.log.disk import Disk, File
 
 SUFFIX = ".image"
 TEMPORARY = ".tmp"
+DAMAGED = ".damaged"
 KEPT = 2
 END = b"end"
+
+_NAME = re.compile(r"[0-9]{20}\.image")
 
 log = logging.getLogger(__name__)
 
@@ -74,14 +78,14 @@ class ImageFiles:
     def positions(self) -> list[int]:
         """The positions of all images, newest first."""
         names = self._disk.names(self._directory)
-        return sorted((int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX)), reverse=True)
+        return sorted((int(name.removesuffix(SUFFIX)) for name in names if _NAME.fullmatch(name)), reverse=True)
 
     def begin(self, position: int) -> ImageWriter:
         return ImageWriter(self._directory, self._disk, self._journal, position)
 
     def read(self, position: int) -> Iterator[bytes]:
         """The pieces of an image, each checked; raises where the file is not what was written."""
-        path = self._directory / f"{position:020d}{SUFFIX}"
+        path = self._path(position)
         seed = frames.seed("image", self._journal, position)
         file = self._disk.open(path)
         try:
@@ -101,8 +105,16 @@ class ImageFiles:
         """Keep the newest two; return the position up to which the log is no longer needed."""
         positions = self.positions()
         for position in positions[KEPT:]:
-            self._disk.remove(self._directory / f"{position:020d}{SUFFIX}")
+            self._disk.remove(self._path(position))
         return positions[KEPT - 1] if len(positions) >= KEPT else 0
+
+    def set_aside(self, position: int) -> None:
+        """Take a damaged image out of the count, so that two good ones are kept beside it."""
+        path = self._path(position)
+        self._disk.rename(path, path.with_suffix(DAMAGED))
+
+    def _path(self, position: int) -> Path:
+        return self._directory / f"{position:020d}{SUFFIX}"
 
 
 def _read_frame(file: File, at: int, seed: int) -> frames.Frame | None:

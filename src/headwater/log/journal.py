@@ -10,16 +10,13 @@ unknown then, so the process ends.
 import asyncio
 import logging
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
 
-import msgspec
-
-from headwater.log import frames, segments
+from headwater.log import frames, identity, segments
 from headwater.log.disk import Disk, File, RealDisk
 from headwater.log.seam import Deliver
 from headwater.protocol import commands
@@ -30,13 +27,6 @@ SPARE = "spare"
 SPARE_RETRY_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """What makes a data directory this journal and no other."""
-
-    format: int
-    journal: str
 
 
 def end_process(error: BaseException) -> None:
@@ -57,11 +47,11 @@ class Journal:
     ) -> None:
         self._directory, self._disk = directory, disk or RealDisk()
         self._segment_bytes, self._on_failure = segment_bytes, on_failure
-        self._segments = [name for name in self._disk.names(directory) if name.endswith(segments.SUFFIX)]
-        self.journal = self._identity()
+        self._segments = [name for name in self._disk.names(directory) if segments.is_segment(name)]
+        ours = self._identity()
+        self.journal, self._seed = ours.journal, ours.seed
         self.size_bytes = 0
         self.has_room = True
-        self._seed = segments.frame_seed(self.journal)
         self._next_position = 1
         self._file: File | None = None
         self._file_at = 0
@@ -71,36 +61,25 @@ class Journal:
         self._queue: SimpleQueue[tuple[int, list[Command]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def _identity(self) -> str:
-        names = self._disk.names(self._directory)
-        path = self._directory / "identity.json"
-        if path.name in names:
-            file = self._disk.open(path)
-            identity = msgspec.json.decode(file.read(0, 4096), type=Identity)
-            file.close()
-            return identity.journal
-        if self._segments:
+    def _identity(self) -> identity.Identity:
+        ours = identity.load(self._directory, self._disk)
+        if ours is None and self._segments:
+            path = self._directory / identity.NAME
             raise segments.JournalDamaged(f"{path} is missing beside journal segments; restore it from a copy.")
-        identity = Identity(segments.VERSION, secrets.token_hex(8))
-        temporary = path.with_suffix(".tmp")
-        if temporary.name in names:
-            self._disk.remove(temporary)
-        file = self._disk.create(temporary)
-        file.write([msgspec.json.encode(identity)], 0)
-        file.sync()
-        file.close()
-        self._disk.rename(temporary, path)
-        return identity.journal
+        return ours or identity.make(self._directory, self._disk)
 
     # -- Reading back ---------------------------------------------------------------------------------------------
 
     def replay(self, after: int) -> Iterator[Batch]:
         """Every batch above `after`; cuts a torn end; refuses a hole or a bad frame before it."""
+        # First, since on a full disk the torn end is kept aside in its place.
+        if SPARE in self._disk.names(self._directory):
+            self._disk.remove(self._directory / SPARE)
         needed = [name for name, following in pairwise(self._segments) if _first(following) > after + 1]
         needed += self._segments[-1:]
         expected = min(after + 1, _first(needed[0])) if needed else 1
         for name in needed:
-            reader = segments.SegmentReader(self._disk, self._directory / name, self.journal)
+            reader = segments.SegmentReader(self._disk, self._directory / name, self.journal, self._seed)
             begin = reader.end.next_position
             if begin != expected:
                 raise segments.JournalDamaged(f"Positions {expected} to {begin - 1} are missing before {reader.path}.")
@@ -109,22 +88,26 @@ class Journal:
                 expected = batch.last_position + 1
                 if batch.last_position > after:
                     yield batch
-            if name == self._segments[-1]:
-                reader.cut(self._directory / "torn", self._disk)
-                self._file, self._file_at = reader.file, reader.end.at
+            if name == self._segments[-1] and expected > after:
+                self._go_on_in(reader)
             else:
                 reader.file.close()
         if expected <= after:
             raise segments.JournalDamaged(f"The journal ends at position {expected - 1}, but an image holds {after}.")
         self._next_position = expected
 
+    def _go_on_in(self, last: segments.SegmentReader) -> None:
+        """Append to the last segment from where its whole frames end."""
+        last.cut(self._directory / "torn", self._disk)
+        # A process that was killed may have written a frame and not lived to sync it. It is about to be served.
+        last.file.sync()
+        self._file, self._file_at = last.file, last.end.at
+
     # -- Appending ------------------------------------------------------------------------------------------------
 
     def start(self, deliver: Deliver) -> None:
         """Open for appends, with a spare ready, and begin to deliver."""
         self._loop, self._deliver = asyncio.get_running_loop(), deliver
-        if SPARE in self._disk.names(self._directory):
-            self._disk.remove(self._directory / SPARE)
         self._make_first_spare()
         if self._file is None:
             self._rotate()
@@ -153,7 +136,7 @@ class Journal:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except OSError as error:
+        except Exception as error:
             self._on_failure(error)
 
     def _commit_forever(self) -> None:
@@ -164,7 +147,8 @@ class Journal:
     def commit(self, at: int, batch: list[Command]) -> Batch:
         """Write one batch as one frame and sync it."""
         record = commands.encode(at, batch)
-        if self._file_at + frames.size(len(record)) > self._segment_bytes:
+        # A batch that is larger than a segment makes an empty one longer: two segments cannot begin at one position.
+        if self._file_at + frames.size(len(record)) > self._segment_bytes and self._file_at > segments.FIRST_FRAME:
             self._rotate()
         assert self._file is not None
         parts = frames.encode(record, self._next_position, len(batch), self._seed)
@@ -186,7 +170,7 @@ class Journal:
         if self._file is not None:
             self._file.close()
         self._file, self._spare = self._spare, None
-        segments.write_header(self._file, self.journal, self._next_position)
+        segments.write_header(self._file, self.journal, self._seed, self._next_position)
         name = segments.name_of(self._next_position)
         self._disk.rename(self._directory / SPARE, self._directory / name)
         self._segments.append(name)

@@ -6,7 +6,9 @@ damaged, and the journal refuses to open.
 """
 
 import logging
+import re
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +23,10 @@ VERSION = 1
 SUFFIX = ".journal"
 FIRST_FRAME = 256
 """Where the first batch of a segment begins; its header frame lies before."""
+WHOLE = 1 << 40
+"""More than any segment holds: read all of it."""
+
+_NAME = re.compile(r"[0-9]{20}\.journal")
 
 log = logging.getLogger(__name__)
 
@@ -50,25 +56,25 @@ def first_position_of(name: str) -> int:
     return int(name.removesuffix(SUFFIX))
 
 
-def frame_seed(journal: str) -> int:
-    return frames.seed("journal", journal)
+def is_segment(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
 
 
-def write_header(file: File, journal: str, first_position: int) -> None:
+def write_header(file: File, journal: str, seed: int, first_position: int) -> None:
     """Make a zero-filled file a segment."""
     header = msgspec.json.encode(SegmentHeader(VERSION, journal, first_position))
-    file.write(frames.encode(header, first_position, 0, frame_seed(journal)), 0)
+    file.write(frames.encode(header, first_position, 0, seed), 0)
     file.sync()
 
 
 class SegmentReader:
     """Reads one segment, batch by batch, and knows afterwards where it ended."""
 
-    def __init__(self, disk: Disk, path: Path, journal: str) -> None:
+    def __init__(self, disk: Disk, path: Path, journal: str, seed: int) -> None:
         self.path = path
         self.file = disk.open(path)
-        self._seed = frame_seed(journal)
-        self.data = self.file.read(0, 1 << 40)
+        self._seed = seed
+        self.data = self.file.read(0, WHOLE)
         self.end = SegmentEnd(self._first_position(journal), FIRST_FRAME)
 
     def _first_position(self, journal: str) -> int:
@@ -90,10 +96,22 @@ class SegmentReader:
                     f"{self.path} holds position {frame.number} where {self.end.next_position} belongs; restore a copy."
                 )
             self.end = SegmentEnd(frame.number + frame.entries, frame.end)
-            yield commands.decode(frame.payload, frame.number), len(frame.payload)
+            yield self._decode(frame), len(frame.payload)
+
+    def _decode(self, frame: frames.Frame) -> Batch:
+        try:
+            return commands.decode(frame.payload, frame.number)
+        except msgspec.DecodeError as error:
+            raise JournalDamaged(
+                f"{self.path} holds a command at position {frame.number} that this server does not know ({error}); "
+                "start the version that wrote it."
+            ) from error
 
     def cut(self, aside: Path, disk: Disk) -> bool:
-        """After the last batch of the last segment: cut what is torn, keep it in `aside`; say whether anything was."""
+        """After the last batch of the last segment: cut what is torn, keep it in `aside`; say whether anything was.
+
+        The cut is not synced yet.
+        """
         rest = self.data[self.end.at :]
         if not any(rest):
             return False
@@ -102,13 +120,17 @@ class SegmentReader:
                 f"{self.path} is damaged at byte {self.end.at}, before position {frame.number}; restore a copy."
             )
         torn = rest.rstrip(b"\0")
-        kept = aside / f"{self.end.next_position:020d}.torn"
-        if kept.name not in disk.names(aside):
-            copy = disk.create(kept)
-            copy.write([torn], 0)
-            copy.sync()
-            copy.close()
+        kept = self._unused_name(aside, disk)
+        copy = disk.create(kept)
+        copy.write([torn], 0)
+        copy.sync()
+        copy.close()
         self.file.write([bytes(len(torn))], self.end.at)
-        self.file.sync()
         log.warning("cut %d torn bytes before position %d; kept in %s", len(torn), self.end.next_position, kept)
         return True
+
+    def _unused_name(self, aside: Path, disk: Disk) -> Path:
+        # The same position may be torn again, and a crash may have left half a copy behind.
+        taken = disk.names(aside)
+        names = (f"{self.end.next_position:020d}-{number}.torn" for number in count())
+        return aside / next(name for name in names if name not in taken)

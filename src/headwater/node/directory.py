@@ -5,12 +5,14 @@ import gc
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.log.disk import Disk, RealDisk
+from headwater.log.disk import Disk, RealDisk, make_directory
 from headwater.log.images import ImageDamaged, ImageFiles
-from headwater.log.journal import Journal
+from headwater.log.journal import Journal, end_process
+from headwater.log.segments import JournalDamaged
 from headwater.streams.apply import apply
 from headwater.streams.images import restore
 from headwater.streams.state import State
@@ -32,7 +34,7 @@ class Recovered(NamedTuple):
 
 def lock(directory: Path) -> int:
     """Take the directory for this process, or say who has it; the descriptor holds the lock until the process ends."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,12 +47,18 @@ def lock(directory: Path) -> int:
     return fd
 
 
-def recover(directory: Path, segment_bytes: int, disk: Disk | None = None) -> Recovered:
+def recover(
+    directory: Path,
+    segment_bytes: int,
+    disk: Disk | None = None,
+    on_failure: Callable[[BaseException], None] = end_process,
+) -> Recovered:
     """The state as of the last durable command: the newest good image, then the log behind it."""
     disk = disk or RealDisk()
     started = time.monotonic()
-    journal = Journal(directory / "journal", disk, segment_bytes)
+    journal = Journal(directory / "journal", disk, segment_bytes, on_failure)
     images = ImageFiles(directory / "images", disk, journal.journal)
+    positions = images.positions()
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -61,6 +69,10 @@ def recover(directory: Path, segment_bytes: int, disk: Disk | None = None) -> Re
     finally:
         if collecting:
             gc.enable()
+    _check_complete(directory, state, positions)
+    for position in positions:
+        if position > image_position:
+            images.set_aside(position)
     if state.position:
         log.info(
             "recovered %d streams at position %d (image at %d) in %.1f s",
@@ -76,6 +88,16 @@ def _newest_good_image(images: ImageFiles) -> State | None:
     for position in images.positions():
         try:
             return restore(images.read(position))
-        except (ImageDamaged, ValueError) as error:
+        except (ImageDamaged, ValueError, OSError) as error:
             log.error("the image at position %d cannot be used, falling back to an older one: %s", position, error)
     return None
+
+
+def _check_complete(directory: Path, state: State, image_positions: list[int]) -> None:
+    """Even an image that cannot be read proves by its name that the log went as far."""
+    newest = max(image_positions, default=0)
+    if state.position < newest:
+        raise JournalDamaged(
+            f"The journal in {directory} ends at position {state.position}, but there is an image of position {newest};"
+            " restore the journal from a copy."
+        )

@@ -5,14 +5,14 @@ position 0; `now` is the tail, whatever it is when the request is answered.
 """
 
 import re
-from enum import Enum
+from enum import StrEnum
 
 NOW = -1
 """What `parse` answers for `now`; never a position."""
 
 
-class Form(Enum):
-    """How a surface prints a position."""
+class Form(StrEnum):
+    """How a surface prints a position; the member itself is the pattern, so that printing costs no look-up."""
 
     FLAT = "0000000000000000_%016d"
     PLAIN = "%020d"
@@ -28,7 +28,7 @@ def render(position: int, form: Form) -> str:
     >>> render(42, Form.FLAT), render(42, Form.PLAIN)
     ('0000000000000000_0000000000000042', '00000000000000000042')
     """
-    return form.value % position
+    return form % position
 
 
 def parse(token: str) -> int | None:

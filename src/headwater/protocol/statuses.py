@@ -32,7 +32,7 @@ class Voice(NamedTuple):
     journal: str
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A status, header lines that end in CRLF each, and a body."""
 
     status: int
@@ -205,13 +205,13 @@ def from_now(page: Page, voice: Voice) -> Answer:
 
 def not_modified(page: Page, voice: Voice) -> Answer:
     """The answer to a read whose tag the client has already: the same headers, no body."""
-    return _page(page, voice)._replace(status=304, body=b"")
+    return Answer(304, _page(page, voice).headers)
 
 
 def polled(page: Page, voice: Voice, cursor: int) -> Answer:
     """The answer to a long-poll that found data: a page with a cursor."""
-    status, lines, body = _page(page, voice)
-    return Answer(status, f"{lines}Stream-Cursor: {cursor}\r\n", body)
+    found = _page(page, voice)
+    return Answer(found.status, f"{found.headers}Stream-Cursor: {cursor}\r\n", found.body)
 
 
 def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:

@@ -7,7 +7,8 @@ names, in whatever shard it is. In JSON streams only borders between messages ar
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import NamedTuple
+
+import msgspec
 
 from headwater.protocol.commands import Origin
 from headwater.protocol.content_types import is_json
@@ -21,7 +22,7 @@ SourceOf = Callable[[Origin], Stream]
 _OFFSET = attrgetter("offset")
 
 
-class Slice(NamedTuple):
+class Slice(msgspec.Struct, frozen=True, gc=False):
     """The bytes from position `start` to `end`, within the appends `first` to `stop` of one stream's own."""
 
     appends: list[Hot]
@@ -36,7 +37,7 @@ class Slice(NamedTuple):
             yield hot, max(self.start - hot.offset, 0), min(self.end - hot.offset, len(hot.payload))
 
 
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """The slices of a page, and where the next one begins."""
 
     slices: list[Slice]

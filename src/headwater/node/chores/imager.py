@@ -12,6 +12,8 @@ from headwater.streams.state import State
 
 SLICE_SECONDS = 0.001
 """How long encoding may hold the loop before others get a turn."""
+RETRY_SECONDS = 10.0
+"""How long to leave the disk alone after an image that failed, or that made no room on a full disk."""
 
 log = logging.getLogger(__name__)
 
@@ -22,29 +24,37 @@ class _Stopping(Exception):
 
 class Imager:
     """At most one image in the making. Begun when the log since the last one exceeds the larger of a limit and that
-    image's size, so that all writing together stays within a factor of two of the log."""
+    image's size, so that all writing together stays within a factor of two of the log. On a full disk it is begun
+    whenever anything was logged: without it the commands that free space would free none."""
 
     def __init__(self, state: State, command_log: CommandLog, images: ImageFiles, log_bytes: int) -> None:
         self._state, self._log, self._images = state, command_log, images
         self._log_bytes_min = log_bytes
         self._image_bytes = 0
         self._log_mark = 0
+        self._not_before_seconds = 0.0
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._thread = ThreadPoolExecutor(1, "imager")
 
     def begin_if_due(self) -> None:
-        """Called after every batch: one subtraction and one comparison."""
-        if self._log.size_bytes - self._log_mark > max(self._log_bytes_min, self._image_bytes) and self._task is None:
-            self._log_mark = self._log.size_bytes
+        """Called after every batch: one subtraction and two comparisons."""
+        grown_bytes = self._log.size_bytes - self._log_mark
+        due = grown_bytes > max(self._log_bytes_min, self._image_bytes) or not self._log.has_room
+        if due and grown_bytes and self._task is None and time.monotonic() >= self._not_before_seconds:
+            mark = self._log.size_bytes
             self._task = asyncio.get_running_loop().create_task(self._take())
-            self._task.add_done_callback(self._taken)
+            self._task.add_done_callback(lambda task: self._taken(task, mark))
 
-    def _taken(self, task: asyncio.Task[None]) -> None:
+    def _taken(self, task: asyncio.Task[None], mark: int) -> None:
         self._task = None
         error = task.exception()
-        if error is not None and not isinstance(error, _Stopping):
+        if error is None:
+            self._log_mark = mark
+        elif not isinstance(error, _Stopping):
             log.error("no image was taken, so the journal keeps growing until the next try: %s", error)
+        if error is not None or not self._log.has_room:
+            self._not_before_seconds = time.monotonic() + RETRY_SECONDS
 
     async def stop(self) -> None:
         """Leave off at the next slice."""

@@ -1,0 +1,176 @@
+"""The reader: bytes of a connection in, whole requests out; the only file that knows the native parser.
+
+llhttp (through httptools) refuses most of what is malformed. What it lets through and RFC 9112 does not, and what is
+too large, is refused here. A refusal is final: how the rest of the input is framed is in doubt then, so nothing more is
+read.
+"""
+
+from enum import Enum
+from typing import Protocol
+
+import httptools
+
+from headwater.http.requests import Request, head_problem, split_target
+from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
+from headwater.protocol.refusals import Code
+
+
+class Stage(Enum):
+    """Which part of a request comes next."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
+
+
+# An enum's members cost a function call each time they are looked up; these do not.
+IDLE, HEAD, BODY = Stage
+
+
+class Owner(Protocol):
+    """Whom a reader tells of what it has read."""
+
+    def requested(self, request: Request) -> None:
+        """A whole request has arrived."""
+
+    def expects_continue(self) -> None:
+        """The client waits for leave to send its body."""
+
+    def refuse(self, code: Code, detail: str) -> None:
+        """What arrived cannot be answered as it is, and nothing after it can be read."""
+
+
+class RequestReader:
+    """Parses one connection's input; its `on_` methods are the parser's callbacks."""
+
+    __slots__ = (
+        "_body",
+        "_chunks",
+        "_headers",
+        "_headers_bytes",
+        "_more_body",
+        "_more_body_bytes",
+        "_owner",
+        "_parser",
+        "_raw_bytes",
+        "_target",
+        "refused",
+        "stage",
+    )
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._parser: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
+        self.refused = False
+        self.on_message_begin()
+        self.stage = IDLE
+
+    def close(self) -> None:
+        """Break the cycle with the parser."""
+        self.refused = True
+        del self._parser, self._owner
+
+    def feed(self, data: bytes) -> None:
+        """Take what has arrived; requests that are whole by now have been handed over when this returns."""
+        stage = self.stage
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse_upgrade()
+        except httptools.HttpParserError as error:
+            self._refuse(Code.BAD_REQUEST, f"The request is not HTTP/1.1: {str(error)[:100]}.")
+        if stage is self.stage and stage is not IDLE:
+            self._bound_raw_bytes(len(data))
+
+    def _bound_raw_bytes(self, size: int) -> None:
+        """The parser tells of a header only when it is whole, of chunk extensions never: count what it swallows."""
+        self._raw_bytes += size
+        if self.stage is HEAD and self._raw_bytes > HEADERS_BYTES_MAX + URI_BYTES_MAX:
+            self._refuse_headers()
+        elif self._raw_bytes > 2 * APPEND_BYTES_MAX:
+            self._refuse_body()
+
+    # -- The parser's callbacks -----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self.stage = HEAD
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._headers_bytes = 0
+        self._raw_bytes = 0
+        self._body = b""
+        self._more_body: list[bytes] | None = None
+
+    def on_url(self, url: bytes) -> None:
+        self._target = self._target + url if self._target else url
+        if len(self._target) > URI_BYTES_MAX:
+            self._refuse(Code.URI_TOO_LONG, f"The request target is longer than {URI_BYTES_MAX} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.stage is not HEAD:
+            return  # A trailer: whatever it says, it says too late.
+        name = name.lower()
+        headers = self._headers
+        headers[name] = value if name not in headers else headers[name] + b", " + value
+        self._headers_bytes += len(name) + len(value)
+        if self._headers_bytes > HEADERS_BYTES_MAX or len(headers) > HEADERS_MAX:
+            self._refuse_headers()
+
+    def on_headers_complete(self) -> None:
+        self.stage = BODY
+        parser, headers = self._parser, self._headers
+        if parser.should_upgrade():
+            self._refuse_upgrade()
+            return
+        version = parser.get_http_version()
+        self._chunks = version == "1.1"
+        problem = head_problem(version, self._target, headers)
+        if problem is not None:
+            self._refuse(Code.BAD_REQUEST, problem)
+        elif b"content-length" in headers and int(headers[b"content-length"]) > APPEND_BYTES_MAX:
+            self._refuse_body()
+        elif b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and not self.refused:
+            self._owner.expects_continue()
+
+    def on_body(self, body: bytes) -> None:
+        if self.refused:
+            return
+        if not self._body:
+            self._body = body
+        elif self._more_body is None:
+            self._more_body = [body]
+            self._more_body_bytes = len(body)
+        else:
+            self._more_body.append(body)
+            self._more_body_bytes += len(body)
+            if len(self._body) + self._more_body_bytes > APPEND_BYTES_MAX:
+                self._refuse_body()
+
+    def on_message_complete(self) -> None:
+        if self.refused:
+            return
+        self.stage = IDLE
+        parser, body = self._parser, self._body
+        if self._more_body is not None:
+            body = b"".join([body, *self._more_body])
+        path, query = split_target(self._target)
+        method, keep_alive = parser.get_method(), parser.should_keep_alive()
+        self._owner.requested(Request(method, path, query, self._headers, body, keep_alive, self._chunks))
+
+    # -- Refusing -------------------------------------------------------------------------------------------------
+
+    def _refuse(self, code: Code, detail: str) -> None:
+        if not self.refused:
+            self.refused = True
+            self._owner.refuse(code, detail)
+
+    def _refuse_headers(self) -> None:
+        detail = f"The headers are larger than {HEADERS_BYTES_MAX} bytes or more than {HEADERS_MAX}."
+        self._refuse(Code.HEADERS_TOO_LARGE, detail)
+
+    def _refuse_body(self) -> None:
+        self._refuse(Code.TOO_LARGE, f"The body is larger than {APPEND_BYTES_MAX} bytes; send it in several appends.")
+
+    def _refuse_upgrade(self) -> None:
+        # The parser takes the body of such a request for something else, so nothing after its head may be parsed.
+        self._refuse(Code.BAD_REQUEST, "This server speaks HTTP/1.1 and upgrades to nothing else.")

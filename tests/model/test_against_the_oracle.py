@@ -1,0 +1,385 @@
+"""Whatever clients do, the core answers what the oracle answers, and every read gives the oracle's bytes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from headwater.protocol import json_mode
+from headwater.protocol.commands import Append, Command, Create, Delete, Expire, Touch
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.limits import PIN_DEADLINE_US
+from headwater.protocol.producers import Producer
+from headwater.protocol.queries import Head, Read
+from headwater.protocol.refusals import Refusal
+from headwater.protocol.replies import Created, Page, Reply
+from headwater.streams import appending, forking
+
+from ..streams.shards import START_US, Shards
+from .invariants import check_shards, check_tidied
+from .oracle import DEPTH_MAX, PRODUCERS_MAX, SECOND, WEEK, Life, Oracle, Outcome, Point, Settings, Who, outcome
+
+T = TypeVar("T")
+
+
+def outcome_of(reply: Reply) -> Outcome:
+    """A reply in the oracle's words."""
+    facts = msgspec.structs.asdict(reply)
+    lifetime = facts.pop("lifetime", None)
+    if isinstance(lifetime, Lifetime):
+        facts |= {"ttl_seconds": lifetime.ttl_seconds, "expires_at": lifetime.expires_at}
+    if isinstance(reply, Refusal):
+        del facts["detail"]
+        return outcome(facts.pop("code").value, **facts)
+    word = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in type(reply).__name__)
+    return outcome(word.removeprefix("_"), **facts)
+
+
+def lifetime_of(asked: Settings) -> Lifetime:
+    return Lifetime(asked.ttl, asked.until, None if asked.until is None else f"at {asked.until}")
+
+
+# -- What a client may want, said before it is known what there is -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Creation:
+    name: str
+    asked: Settings
+    sizes: list[int]
+
+
+@dataclass(frozen=True)
+class Addition:
+    name: str
+    sizes: list[int]
+    close: bool
+    seq: str | None
+    producer: tuple[str, str] | None
+    """A name, and how its triple follows on the last one."""
+    content_type: str | None
+    incarnation: str
+
+
+@dataclass(frozen=True)
+class Small:
+    """A command that only names a life."""
+
+    kind: Callable[[str, int], Delete | Touch | Expire]
+    name: str
+    incarnation: str
+
+
+Wish = Creation | Addition | Small
+
+
+def mostly(usual: Sequence[T], unusual: Sequence[T]) -> st.SearchStrategy[T]:
+    """One of the usual, and once in nine one of the unusual."""
+    return st.integers(0, 8).flatmap(lambda dice: st.sampled_from(unusual if dice == 0 else usual))
+
+
+ALL_NAMES = ["b/a", "b/c", "b/d", "b/e", "b/f", "b/g"]
+NAMES = st.sampled_from(ALL_NAMES)
+SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+TYPES = mostly(["text/plain", "application/json"], ["Text/Plain; charset=utf-8", "Application/JSON; charset=utf-8"])
+LIFETIMES: st.SearchStrategy[tuple[int | None, int | None]] = mostly(
+    [(None, None)],
+    [(0, None), (5, None), (600, None), (10**6, None), (None, START_US), (None, START_US + 60 * SECOND)],
+)
+RARELY = st.sampled_from([False] * 30 + [True])
+INCARNATIONS = mostly(["any", "this"], ["other"])
+STEPS = mostly(["next", "next", "again"], ["again", "older", "gap", "epoch", "bad epoch", "stale"])
+
+
+def settings(types: st.SearchStrategy[str | None]) -> st.SearchStrategy[Settings]:
+    return st.builds(lambda kind, life, closed: Settings(kind, life[0], life[1], closed), types, LIFETIMES, RARELY)
+
+
+CREATIONS = st.builds(Creation, NAMES, settings(TYPES), SIZES | st.just([]))
+ADDITIONS = st.builds(
+    Addition,
+    NAMES,
+    st.booleans().flatmap(lambda plain: SIZES if plain else mostly([[1], [2, 3]], [[]])),
+    RARELY,
+    mostly([None], ["1", "10", "2", "a", "é"]),
+    st.none() | st.tuples(st.sampled_from("pppqrs"), STEPS),
+    mostly([None], ["text/html"]),
+    INCARNATIONS,
+)
+ENDS = st.builds(Small, mostly([Touch], [Delete, Expire]), NAMES, INCARNATIONS)
+
+
+class Streams(RuleBasedStateMachine):
+    """The same wishes given to shards and to the oracle."""
+
+    @initialize(count=st.sampled_from([1, 3]))
+    def begin(self, count: int) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(appending, "PRODUCERS_PER_STREAM_MAX", PRODUCERS_MAX)
+        self.patch.setattr(forking, "FORK_DEPTH_MAX", DEPTH_MAX)
+        self.shards = Shards(count)
+        self.oracle = Oracle()
+        self.written = 0
+        self.submit(
+            [Creation("b/a", Settings("text/plain"), [3]), Creation("b/c", Settings("application/json"), [1, 1])]
+        )
+        self.tails: dict[tuple[str, int], tuple[int, int, int]] = {}
+
+    # -- Writes ----------------------------------------------------------------------------------------------------
+
+    @rule(wish=CREATIONS)
+    def create(self, wish: Creation) -> None:
+        self.submit([wish])
+
+    @rule(wishes=st.lists(ADDITIONS, min_size=1, max_size=8), which=st.integers(0, 30))
+    def append(self, wishes: list[Addition], which: int) -> None:
+        name = self.pick("living", which)
+        self.submit([replace(wish, name=name) for wish in wishes])
+
+    @rule(wishes=st.lists(st.one_of(CREATIONS, ADDITIONS, ENDS), min_size=1, max_size=8))
+    def write(self, wishes: list[Wish]) -> None:
+        self.submit(wishes)
+
+    def submit(self, wishes: Sequence[Wish]) -> None:
+        """Some commands at once, those of one shard in one batch."""
+        for shard in self.shards.all:
+            commands: list[Command] = []
+            outcomes: list[Outcome] = []
+            for wish in wishes:
+                if self.shards.owner(wish.name) is shard:
+                    command, expected = self.meet(wish, shard.state.position + len(commands) + 1)
+                    commands.append(command)
+                    outcomes.append(expected)
+            if commands:
+                assert [*map(outcome_of, shard.submit(commands, self.shards.now))] == outcomes
+
+    def meet(self, wish: Wish, position: int) -> tuple[Command, Outcome]:
+        """The command that a wish becomes, and what the oracle says to it."""
+        now, life = self.shards.now, self.oracle.lives.get(wish.name)
+        if isinstance(wish, Creation):
+            assert wish.asked.content_type is not None
+            messages = self.messages(wish.sizes, wish.asked.content_type)
+            ends = json_mode.message_ends(messages)
+            create = Create(
+                wish.name,
+                wish.asked.content_type,
+                lifetime_of(wish.asked),
+                wish.asked.closed,
+                b"".join(messages),
+                ends,
+            )
+            return create, self.oracle.create(wish.name, wish.asked, messages, now, position)
+        incarnation = {"any": None, "this": life.incarnation if life else 1, "other": 0}[wish.incarnation]
+        if isinstance(wish, Addition):
+            return self.meet_addition(wish, life, incarnation)
+        if wish.kind is Delete:
+            return Delete(wish.name, incarnation), self.oracle.delete(wish.name, incarnation, now)
+        meant = incarnation if incarnation is not None else life.incarnation if life else 1
+        act = self.oracle.touch if wish.kind is Touch else self.oracle.expire
+        return wish.kind(wish.name, meant), act(wish.name, meant, now)
+
+    def meet_addition(self, wish: Addition, life: Life | None, incarnation: int | None) -> tuple[Command, Outcome]:
+        content_type = wish.content_type or (life.content_type if life else "text/plain")
+        messages = self.messages(wish.sizes, content_type)
+        who = self.who(life, *wish.producer) if wish.producer else None
+        close = wish.close or not messages
+        append = Append(
+            wish.name,
+            b"".join(messages),
+            json_mode.message_ends(messages),
+            content_type,
+            close,
+            wish.seq,
+            Producer(who.name, who.epoch, who.seq) if who else None,
+            incarnation,
+        )
+        return append, self.oracle.append(
+            wish.name,
+            messages,
+            content_type,
+            self.shards.now,
+            close=close,
+            seq=wish.seq,
+            who=who,
+            incarnation=incarnation,
+        )
+
+    def who(self, life: Life | None, name: str, step: str) -> Who:
+        heard = life.producers.get(name) if life else None
+        if heard is None:
+            return Who(name, 1, 1 if step == "gap" else 0)
+        epoch, seq = {
+            "next": (heard.epoch, heard.seq + 1),
+            "again": (heard.epoch, heard.seq),
+            "older": (heard.epoch, max(heard.seq - 1, 0)),
+            "gap": (heard.epoch, heard.seq + 2),
+            "epoch": (heard.epoch + 1, 0),
+            "bad epoch": (heard.epoch + 1, 1),
+            "stale": (heard.epoch - 1, 0),
+        }[step]
+        return Who(name, max(epoch, 0), seq)
+
+    def messages(self, sizes: list[int], content_type: str) -> list[bytes]:
+        """Messages that were never written before; those of a byte stream are one."""
+        texts = []
+        for size in sizes:
+            self.written += 1
+            texts.append((b"%d." % self.written).ljust(size, b"."))
+        if "json" in content_type.lower():
+            return [b'"%b"' % text for text in texts]
+        return [b"".join(texts)] if texts else []
+
+    @rule(
+        name=mostly(["free"], ALL_NAMES),
+        source=mostly(["living"], ALL_NAMES),
+        which=st.integers(0, 30),
+        offset=st.none() | st.integers(0, 60),
+        near=st.booleans(),
+        sub_offset=st.integers(0, 4),
+        asked=settings(st.none() | TYPES),
+        sizes=SIZES | st.none(),
+        confirmed=st.booleans(),
+    )
+    def fork(
+        self,
+        *,
+        name: str,
+        source: str,
+        which: int,
+        offset: int | None,
+        near: bool,
+        sub_offset: int,
+        asked: Settings,
+        sizes: list[int] | None,
+        confirmed: bool,
+    ) -> None:
+        """A fork from end to end; its last step may be lost."""
+        name, source = self.pick(name, which), self.pick(source, which)
+        life = self.oracle.lives.get(source)
+        if offset is not None:
+            offset = self.offset(life, offset, near)
+        point = Point(source, offset, 0 if offset is None else sub_offset)
+        messages: list[bytes] | None = self.messages(sizes or [], life.content_type if life else "text/plain")
+        assert messages is not None
+        body = b"".join(messages)
+        if life and life.is_json:
+            body = b" [%b] " % b" , ".join(messages)
+            if sizes is None:
+                body, messages = b"[1,", None
+        task = self.shards.fork(
+            name,
+            source,
+            point.offset,
+            sub_offset=point.sub_offset,
+            content_type=asked.content_type,
+            lifetime=lifetime_of(asked) if asked.says_how_long else None,
+            closed=asked.closed,
+            body=body,
+        )
+        while task.answer is None:
+            task.step(self.shards)
+        incarnation = self.shards.owner(name).state.position if isinstance(task.answer, Created) else 0
+        expected = self.oracle.fork(name, point, asked, messages, now=self.shards.now, incarnation=incarnation)
+        assert outcome_of(task.answer) == expected
+        if confirmed:
+            self.shards.finish(task)
+
+    @rule(name=mostly(["living", "source"], ALL_NAMES), which=st.integers(0, 30))
+    def delete(self, name: str, which: int) -> None:
+        self.submit([Small(Delete, self.pick(name, which), "any")])
+
+    def pick(self, name: str, which: int) -> str:
+        """That name, or one of a kind."""
+        lives = self.oracle.lives
+        living = [each for each in lives if isinstance(self.oracle.find(each, self.shards.now), Life)]
+        kinds = {
+            "free": [each for each in ALL_NAMES if each not in lives],
+            "living": living,
+            "source": [each for each in living if lives[each].forks],
+        }
+        several = kinds.get(name, [name]) or ALL_NAMES
+        return several[which % len(several)]
+
+    # -- Time ------------------------------------------------------------------------------------------------------
+
+    @rule(seconds=mostly([0.001, 1, 4.5, 6], [31, 650, WEEK / SECOND]))
+    def wait(self, seconds: float) -> None:
+        self.shards.wait(seconds)
+
+    @rule()
+    def tidy(self) -> None:
+        """All chores; afterwards only what somebody needs is there, and whole."""
+        self.shards.wait(PIN_DEADLINE_US / SECOND)
+        self.shards.wait(1)
+        self.shards.tidy()
+        for life in list(self.oracle.lives.values()):
+            self.oracle.expire(life.name, life.incarnation, self.shards.now)
+        self.oracle.pay()
+        check_tidied(self.shards)
+        for life in self.oracle.lives.values():
+            assert [m for found in self.shards.messages(life.name) for m in found] == life.messages
+
+    # -- Reads -----------------------------------------------------------------------------------------------------
+
+    @rule(name=NAMES)
+    def head(self, name: str) -> None:
+        assert outcome_of(self.shards.look(Head(name))) == self.oracle.head(name, self.shards.now)
+
+    @rule(name=NAMES, offset=st.integers(0, 60), near=st.booleans(), bytes_max=st.integers(1, 30))
+    def read(self, name: str, offset: int, near: bool, bytes_max: int) -> None:
+        life = self.oracle.lives.get(name)
+        offset = self.offset(life, offset, near)
+        expected = self.oracle.read(name, offset, self.shards.now)
+        page = self.shards.look(Read(name, offset), bytes_max)
+        if isinstance(page, Refusal):
+            assert outcome_of(page) == expected
+            return
+        assert life is not None
+        assert isinstance(page, Page)
+        pages = list(self.shards.messages(name, offset, bytes_max))
+        messages = [message for found in pages for message in found]
+        assert b"".join(messages) == expected
+        assert page.body == b"".join(pages[0] if pages else [])
+        assert (page.next_offset, page.closed) == (offset + len(page.body), life.closed)
+        assert page.up_to_date == (page.next_offset == life.tail)
+        assert all(len(found) == 1 or sum(map(len, found)) <= bytes_max for found in pages)
+        if life.is_json:
+            assert messages == life.messages[len(life.messages) - len(messages) :]
+
+    def offset(self, life: Life | None, number: int, near: bool) -> int:
+        """Some offset, perhaps beyond the tail; a `near` one is a border of that stream."""
+        if life is None:
+            return number
+        borders = sorted(life.borders())
+        return borders[number % len(borders)] if near else number % (life.tail + 3)
+
+    # -- What always holds -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def shards_are_sound(self) -> None:
+        check_shards(self.shards)
+
+    @invariant()
+    def nothing_goes_back(self) -> None:
+        for stream in self.shards.streams:
+            life = (stream.name, stream.incarnation)
+            here = (stream.tail, stream.record_next, stream.touched_at)
+            before = self.tails.get(life, (0, 0, 0))
+            assert all(new >= old for new, old in zip(here, before, strict=True))
+            self.tails[life] = here
+
+    @invariant()
+    def the_same_lives_are_there(self) -> None:
+        lives = {(life.name, life.incarnation, life.deleted) for life in self.oracle.lives.values()}
+        assert {(stream.name, stream.incarnation, stream.deleted) for stream in self.shards.streams} == lives
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+
+TestStreams = Streams.TestCase
