@@ -274,12 +274,13 @@ class Sse:
         return events
 
     def _pieces(self) -> Iterator[bytes]:
+        # Without chunks the end of the connection is the end of the response.
         while True:
-            try:
-                self.wire._fill()
-            except Ended:
-                return
-            # Without chunks the end of the connection is the end of the response.
+            if not self.wire._buffer:
+                try:
+                    self.wire._fill()
+                except Ended:
+                    return
             yield self.wire.take(len(self.wire._buffer))
 
 

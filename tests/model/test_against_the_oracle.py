@@ -18,8 +18,9 @@ from headwater.protocol.queries import Head, Read
 from headwater.protocol.refusals import Refusal
 from headwater.protocol.replies import Created, Page, Reply
 from headwater.streams import appending, forking
+from headwater.streams.images import image_of, restore
 
-from ..streams.shards import START_US, Shards
+from ..streams.shards import START_US, Shards, replay
 from .invariants import check_shards, check_tidied
 from .oracle import DEPTH_MAX, PRODUCERS_MAX, SECOND, WEEK, Life, Oracle, Outcome, Point, Settings, Who, outcome
 
@@ -322,6 +323,14 @@ class Streams(RuleBasedStateMachine):
         check_tidied(self.shards)
         for life in self.oracle.lives.values():
             assert [m for found in self.shards.messages(life.name) for m in found] == life.messages
+
+    @rule()
+    def restart(self) -> None:
+        """Every shard comes back from its image, which is the one that its whole log leads to."""
+        for shard in self.shards.all:
+            image = image_of(shard.state)
+            assert image == image_of(replay(shard.log))
+            shard.state = restore(image)
 
     # -- Reads -----------------------------------------------------------------------------------------------------
 

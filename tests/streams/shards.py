@@ -1,6 +1,6 @@
 """Shards in memory for tests: no node, no clock, no disk; every command passes through the bytes of a log record."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from zlib import crc32
 
@@ -41,6 +41,19 @@ class Shard:
     def submit(self, commands: list[Command], now: int) -> list[Reply]:
         self.log.append(encode(now + self.ahead_us, commands))
         return apply(self.state, decode(self.log[-1], self.state.position + 1))
+
+
+def replay(log: list[bytes]) -> State:
+    """The state that a log leads to."""
+    state = State("journal")
+    follow(state, log)
+    return state
+
+
+def follow(state: State, log: Iterable[bytes]) -> None:
+    """Apply the records that come next."""
+    for record in log:
+        apply(state, decode(record, state.position + 1))
 
 
 class Task:

@@ -72,6 +72,35 @@ def test_an_image_in_small_pieces_gives_back_the_whole_state(shards: Shards, mon
     assert facts(restore(map(memoryview, pieces))) == facts(state)
 
 
+def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image whose form must change gets a new version; images with the old one are still out there."""
+    small_pieces(monkeypatch, rows=1, size=1000)
+    shards, at = Shards(), START_US
+    shards.ask(Create("b/a", "text/plain", Lifetime(ttl_seconds=60), closed=True, payload=b"12", ends=(1, 2)))
+    shards.ask(Create("b/b", "text/plain"))
+    producer = Producer("p", 1, 0)
+    shards.ask(Append("b/b", b"x", content_type="text/plain", seq="7", producer=producer))
+    shards.ask(Append("b/b", b"y", content_type="text/plain"))
+    shards.finish(shards.fork("b/c", "b/b", 0))
+    shards.finish(shards.fork("b/d", "b/b", 0))
+    shards.ask(Delete("b/d"))
+    shards.ask(Pin("b/a", "open pin", "b/never", at))
+    position, forever, text = shards.all[0].state.position, [None, None, None], "text/plain"
+    held, owed = {"open pin": ["b/a", 1, "b/never", at]}, {"pin-2": ["b/b", 2]}
+    first, second = [0, b"12", [1, 2], 0, 1, at, None], [0, b"x", None, 0, 3, at, ["p", 1, 0]]
+    heard, pins = {"p": [1, 0, 1, 0, 1, at]}, {"pin-1": 0, "pin-2": 0}
+    origin, ancestry = ["b/b", 2, 0, 0, 0, 0, "pin-1", 1], ["b/b", 0, 0, None, None]
+    a = ["b/a", 1, text, [60, None, None], at, at, at, 2, 2, 0, 0, True, False, *[None] * 4, {"open pin": 2}, [first]]
+    b = ["b/b", 2, text, forever, at, at, at, 2, 2, 0, 0, False, False, "7", heard, None, None, pins, [second]]
+    c = ["b/c", 6, text, forever, at, at, at, 0, 0, 0, 0, False, False, None, None, origin, ancestry, None, None]
+    assert [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)] == [
+        ["header", 1, "journal", position, at, owed, held],
+        ["streams", [a, b]],
+        ["appends", [[1, b"y", None, 1, 4, at, None]]],
+        ["streams", [c]],
+    ]
+
+
 def test_an_image_of_nothing_is_its_header() -> None:
     state = State("journal")
     pieces = image_of(state)

@@ -167,11 +167,14 @@ class Connection(asyncio.Protocol):
         last: Exchange | None = None
         while exchanges and (response := exchanges[0].response) is not None:
             last = exchanges.popleft()
-            out.append(response)
+            out += response
             if last.close:
                 exchanges.clear()
         if last is not None:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if len(out) == 1:
+                self._transport.write(out[0])
+            else:
+                self._transport.writelines(out)
             self._sent(last)
 
     def _start_waiting(self) -> None:

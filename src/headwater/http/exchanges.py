@@ -50,7 +50,7 @@ class Exchange:
         self.voice: Voice = connection.server.voice
         self.kind = READ
         self.start: Callable[[], None] | None = None
-        self.response: bytes | None = None
+        self.response: list[bytes] | None = None
 
     def run(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
         """Do the work of this exchange as soon as what is before it allows."""

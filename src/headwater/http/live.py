@@ -8,7 +8,7 @@ after a while.
 
 import asyncio
 import random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -94,6 +94,15 @@ def poll_answer(page: Page, voice: Voice, now_us: int, client_cursor: int) -> An
     return statuses.poll_ended(page, voice, cursor)
 
 
+class Event(NamedTuple):
+    """What goes to everybody at one offset: the bytes, where the reader stands then, and whether that is the end."""
+
+    following: Read
+    data: bytes
+    up_to_date: bool
+    over: bool
+
+
 class SseRead:
     """An SSE response: everything from an offset on, then whatever comes, until it is closed or its time is over."""
 
@@ -116,7 +125,7 @@ class SseRead:
         lines = SSE_LINES if text else SSE_LINES + BASE64_LINE
         self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
         self._read = Read(self._read.name, page.start, page.incarnation)
-        self._send(page, {})
+        self._send(self._event(page))
         if not self._over:
             self._node.wait(self._read.name, self)
             self._pump({})
@@ -129,31 +138,34 @@ class SseRead:
 
     def _pump(self, shared: Shared) -> None:
         """Send page after page until the tail, as far as the socket takes them."""
-        while not self._over:
-            if self._connection.write_paused:
-                return
+        up_to_date = False
+        while not (up_to_date or self._over or self._connection.write_paused):
             event = shared.get((self._read.offset, self._chunked)) if self._own_cursor < 0 else None
-            if event is not None:
-                self._read, data, over = event
-                self._write(data, over)
-                continue
-            page = self._node.read(self._read)
-            if not isinstance(page, Page):
-                self._close()
-                return
-            if page.next_offset == page.start and not page.closed:
-                return
-            self._send(page, shared)
+            if event is None:
+                page = self._node.read(self._read)
+                if not isinstance(page, Page):
+                    self._close()
+                    return
+                if page.next_offset == page.start and not page.closed:
+                    return
+                event = self._event(page)
+                if self._own_cursor < 0:
+                    shared[page.start, self._chunked] = event
+            up_to_date = self._send(event)
 
-    def _send(self, page: Page, shared: Shared) -> None:
-        """Encode a page as a data and a control event, for all who stand at the same offset."""
+    def _event(self, page: Page) -> Event:
+        """A page as a data and a control event, the same for all who stand at the same offset."""
         over = page.up_to_date and page.closed
-        data = self._framed(self._encode(page, over))
         following = Read(self._read.name, page.next_offset, page.incarnation)
-        if self._own_cursor < 0:
-            shared[page.start, self._chunked] = (following, data, over)
-        self._read = following
-        self._write(data, over)
+        return Event(following, self._framed(self._encode(page, over)), page.up_to_date, over)
+
+    def _send(self, event: Event) -> bool:
+        """Send an event; whether the reader has everything then."""
+        self._read = event.following
+        self._connection.write(event.data)
+        if event.over:
+            self._close()
+        return event.up_to_date
 
     def _encode(self, page: Page, over: bool) -> bytes:
         offset = render(page.next_offset, self._voice.form)
@@ -172,11 +184,6 @@ class SseRead:
         if interval >= self._own_cursor:
             self._own_cursor = -1
         return max(interval, self._own_cursor)
-
-    def _write(self, data: bytes, over: bool) -> None:
-        self._connection.write(data)
-        if over:
-            self._close()
 
     def tick(self, now: float) -> None:
         if self._connection.write_paused:

@@ -32,6 +32,9 @@ PREFLIGHT_LINES = (
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
+COPY_BYTES_MAX = 64 * 1024
+"""Up to here copying a body behind its head is cheaper than sending two parts."""
+
 _BODILESS = frozenset({204, 304})
 _heads: dict[int, str] = {}
 _heads_until = 0.0
@@ -51,15 +54,17 @@ def _head(status: int) -> str:
     return head
 
 
-def response(answer: Answer, *, close: bool = False, head_only: bool = False) -> bytes:
-    """A whole response; `head_only` leaves the body out, as HEAD wants it."""
+def response(answer: Answer, *, close: bool = False, head_only: bool = False) -> list[bytes]:
+    """A whole response in one part, or two where the body is large; `head_only` leaves it out, as HEAD wants it."""
     status, lines, body = answer.status, answer.headers, answer.body
     if close:
         lines += "Connection: close\r\n"
     if status in _BODILESS or (head_only and not body):
-        return f"{_head(status)}{lines}\r\n".encode("latin-1")
+        return [f"{_head(status)}{lines}\r\n".encode("latin-1")]
     head = f"{_head(status)}{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
-    return head if head_only else head + body
+    if head_only:
+        return [head]
+    return [head + body] if len(body) < COPY_BYTES_MAX else [head, body]
 
 
 def stream_head(lines: str, *, chunked: bool) -> bytes:

@@ -49,12 +49,15 @@ def split_target(target: bytes) -> tuple[bytes, bytes]:
 
 def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> str | None:
     """What the parser lets through and RFC 9112 does not, as a sentence."""
-    if version not in ("1.1", "1.0"):
+    if version == "1.1":
+        if b"host" not in headers or b"," in headers[b"host"]:
+            return "A request needs exactly one Host header."
+        if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
+            return "Transfer-Encoding may only be chunked."
+    elif version != "1.0":
         return f"HTTP/{version} is not spoken here; use HTTP/1.1."
-    if version == "1.1" and (b"host" not in headers or b"," in headers[b"host"]):
-        return "A request needs exactly one Host header."
-    if b"transfer-encoding" in headers and (version == "1.0" or headers[b"transfer-encoding"].lower() != b"chunked"):
-        return "Transfer-Encoding may only be chunked, and only in HTTP/1.1."
+    elif b"transfer-encoding" in headers:
+        return "Transfer-Encoding needs HTTP/1.1."
     if b"#" in target or not target.startswith((b"/", b"http://", b"https://", b"*")):
         return "The request target must be a path without a fragment."
     return None

@@ -11,11 +11,13 @@ from headwater.node.chores.reaper import Reaper
 from headwater.node.clock import Clock
 from headwater.node.committer import Committer, Done
 from headwater.node.fetcher import fetch
+from headwater.node.pages import PageCache
 from headwater.node.tails import Tails, Waiter
 from headwater.protocol.commands import Append, Command, Create, CreateFork, Delete, Origin, Touch
 from headwater.protocol.content_types import is_json
 from headwater.protocol.lifetimes import touch_interval_us
 from headwater.protocol.limits import PIN_DEADLINE_US
+from headwater.protocol.offsets import NOW
 from headwater.protocol.queries import Anchor, Query, Read, Target
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
 from headwater.protocol.replies import Created, Described, Page, Reply
@@ -50,6 +52,7 @@ class Node:
         self._clock = clock or Clock()
         self._log = command_log
         self._page_bytes = page_bytes
+        self._pages = PageCache()
         self._committer = Committer(state, command_log, self.tails, self._clock.now)
         self._unsettled: dict[str, int] = {}
         self._touching: set[str] = set()
@@ -185,12 +188,15 @@ class Node:
             return incarnation_changed(stream.name, stream.incarnation)
         if stream.lifetime.ttl_seconds is not None:
             self.touch(stream)
-        start = stream.tail if query.from_now else query.offset
+        start = stream.tail if query.offset == NOW else query.offset
+        page = self._pages.get(stream.incarnation, start, stream.tail, stream.closed)
+        if page is not None:
+            return page
         refusal = reading.judge(stream, start, self._source_of)
         if refusal is not None:
             return refusal
         plan = reading.plan(stream, start, self._page_bytes, self._source_of)
-        return Page(
+        page = Page(
             stream.incarnation,
             stream.content_type,
             start,
@@ -199,6 +205,8 @@ class Node:
             stream.closed,
             fetch(plan.slices, json=is_json(stream.content_type)),
         )
+        self._pages.put(page)
+        return page
 
     def _source_of(self, origin: Origin) -> Stream:
         source = self.state.streams[origin.name]

@@ -5,6 +5,7 @@ is not about the outcome itself (CORS, Date, framing) is added by the front.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -144,14 +145,22 @@ def _described(reply: Described, voice: Voice) -> Answer:
 
 def _page(reply: Page, voice: Voice) -> Answer:
     ended = reply.up_to_date and reply.closed
-    lines = f"Content-Type: {reply.content_type}\r\n" + _stream_lines(
-        reply.incarnation, reply.next_offset, ended, voice
+    lines = _page_lines(
+        reply.content_type, reply.incarnation, reply.start, reply.next_offset, reply.up_to_date, ended, voice
     )
-    if reply.up_to_date:
+    return Answer(200, lines, reply.body)
+
+
+@lru_cache(maxsize=4096)
+def _page_lines(  # noqa: PLR0917
+    content_type: str, incarnation: int, start: int, next_offset: int, up_to_date: bool, ended: bool, voice: Voice
+) -> str:
+    """The headers of a page: many readers ask for the same one."""
+    lines = f"Content-Type: {content_type}\r\n" + _stream_lines(incarnation, next_offset, ended, voice)
+    if up_to_date:
         lines += "Stream-Up-To-Date: true\r\n"
-    etag = etags.render(voice.journal, reply.incarnation, reply.start, reply.next_offset, ended)
-    cache = _CACHE_PAGE if reply.next_offset > reply.start else _CACHE_TAIL
-    return Answer(200, f"{lines}ETag: {etag}\r\n{cache}", reply.body)
+    etag = etags.render(voice.journal, incarnation, start, next_offset, ended)
+    return f"{lines}ETag: {etag}\r\n{_CACHE_PAGE if next_offset > start else _CACHE_TAIL}"
 
 
 def _refusal(reply: Refusal, voice: Voice) -> Answer:

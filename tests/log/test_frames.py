@@ -1,0 +1,71 @@
+from random import Random
+
+import pytest
+
+from headwater.log import frames
+
+SEED = frames.seed("journal", "9f2c", 7)
+
+
+def encoded(payload: bytes, number: int = 5, entries: int = 2, seed: int = SEED) -> bytes:
+    return b"".join(frames.encode(payload, number, entries, seed))
+
+
+@pytest.mark.parametrize("size", [0, 1, 39, 40, 41, 1000])
+def test_a_frame_is_read_back_whole_and_ends_aligned(size: int) -> None:
+    payload = Random(size).randbytes(size)
+    data = encoded(payload)
+    frame = frames.decode(data, 0, SEED)
+    assert frame == frames.Frame(number=5, entries=2, payload=payload, end=len(data))
+    assert len(data) % frames.ALIGNMENT == 0
+    assert len(data) == frames.size(size)
+
+
+def test_every_flipped_bit_that_is_covered_is_found() -> None:
+    data = encoded(b"an append")
+    covered = frames.HEADER.size + len(b"an append")
+    for bit in range(covered * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert frames.decode(bytes(damaged), 0, SEED) is None, f"bit {bit} went unnoticed"
+
+
+def test_every_truncation_is_found() -> None:
+    data = encoded(b"an append")
+    for length in range(frames.HEADER.size + len(b"an append")):
+        assert frames.decode(data[:length], 0, SEED) is None
+
+
+def test_a_frame_of_another_seed_is_none() -> None:
+    assert frames.decode(encoded(b"theirs", seed=frames.seed("journal", "0000", 7)), 0, SEED) is None
+
+
+def test_seeds_tell_files_apart() -> None:
+    assert len({frames.seed("journal", "a"), frames.seed("journal", "b"), frames.seed("image", "a", 1)}) == 3
+
+
+def test_zeros_are_no_frame() -> None:
+    assert frames.decode(bytes(1024), 0, SEED) is None
+    assert frames.find(bytes(1024), 0, SEED) is None
+
+
+def test_frames_are_walked_until_there_is_none() -> None:
+    data = encoded(b"a", 1) + encoded(b"b" * 100, 2) + bytes(64) + encoded(b"c", 3)
+    assert [frame.payload for frame in frames.walk(data, 0, SEED)] == [b"a", b"b" * 100]
+
+
+def test_a_whole_frame_is_found_behind_rubbish() -> None:
+    rubbish = Random(1).randbytes(640)
+    data = rubbish + encoded(b"whole", 9)
+    frame = frames.find(data, 0, SEED)
+    assert frame is not None and frame.number == 9
+
+
+def test_a_frame_at_an_unaligned_place_is_not_found() -> None:
+    assert frames.find(bytes(3) + encoded(b"inside a payload"), 0, SEED) is None
+
+
+def test_magic_without_a_frame_is_passed_over() -> None:
+    data = (frames.MAGIC + bytes(60)) * 3 + encoded(b"whole", 9)
+    frame = frames.find(data, 0, SEED)
+    assert frame is not None and frame.number == 9

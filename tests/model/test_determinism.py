@@ -1,0 +1,116 @@
+"""The same log gives the same bytes: applied twice, applied from any image, and seen by a walk while it goes on."""
+
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.protocol.commands import Append, Command, Create, Delete, Touch
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import Producer
+from headwater.streams import images
+from headwater.streams.images import Walk, image_of, restore
+
+from ..streams.shards import Shards, Task, follow, replay
+
+ALL_NAMES = ["b/a", "b/b", "b/c", "b/d", "b/e"]
+NAMES = st.sampled_from(ALL_NAMES)
+KINDS = ["append"] * 4 + ["fork"] * 3 + ["create", "replace", "delete", "touch", "wait", "chore"]
+EVENTS = st.tuples(st.sampled_from(KINDS), NAMES, NAMES, st.integers(0, 12))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[bytes]:
+    """The records of one shard in which a few streams meet with everything."""
+    shards = Shards()
+    shards.all[0].submit([Create(name, "text/plain") for name in ALL_NAMES], shards.now)
+    for kind, name, other, number in draw(st.lists(EVENTS, min_size=10, max_size=60)):
+        happen(shards, kind, name, other, number)
+    return shards.all[0].log
+
+
+def happen(shards: Shards, kind: str, name: str, other: str, number: int) -> None:
+    fork = f"{name}-{number % 3}"
+    if kind != "fork" and number % 2 and fork in shards.all[0].state.streams:
+        name = fork
+    lifetime = Lifetime(ttl_seconds=10 * number) if number % 4 == 1 else FOREVER
+    commands: list[Command] = []
+    if kind == "append":
+        commands = [
+            Append(name, b"%03d" % seq, (1, 3) if seq % 2 else None, "text/plain", False, None, producer)
+            for seq in range(number + 1)
+            for producer in (None, Producer(other, number % 3, seq))
+        ]
+    elif kind == "create":
+        commands = [Create(name, "text/plain", lifetime, number == 12, b"first")]
+    elif kind == "replace":
+        commands = [Delete(name), Create(name, "text/plain", lifetime)]
+    elif kind == "delete":
+        commands = [Delete(name)]
+    elif kind == "touch" and name in shards.all[0].state.streams:
+        commands = [Touch(name, shards.stream(name).incarnation)]
+    elif kind == "fork":
+        go_on(shards, shards.fork(fork, other), steps=number)
+    elif kind == "wait":
+        shards.wait(number**2)
+    elif kind == "chore":
+        for chore in shards.chores()[: number // 2 + 1]:
+            go_on(shards, chore, steps=number)
+    if commands:
+        shards.all[0].submit(commands, shards.now)
+
+
+def go_on(shards: Shards, task: Task, steps: int) -> None:
+    """Some steps of a task, which may then be dropped."""
+    for _ in range(steps):
+        if task.asks is not None:
+            task.step(shards)
+
+
+@given(log=logs())
+def test_a_log_applied_twice_gives_the_same_bytes(log: list[bytes]) -> None:
+    assert image_of(replay(log)) == image_of(replay(log))
+
+
+@given(log=logs(), cuts=st.lists(st.integers(0, 99), min_size=1, max_size=4))
+def test_a_log_may_be_cut_by_images_anywhere(log: list[bytes], cuts: list[int]) -> None:
+    state, done = replay([]), 0
+    for cut in sorted(cut % (len(log) + 1) for cut in cuts):
+        follow(state, log[done:cut])
+        state, done = restore(image_of(state)), cut
+    follow(state, log[done:])
+    assert image_of(state) == image_of(replay(log))
+    assert state.hot_bytes == replay(log).hot_bytes
+
+
+@given(
+    log=logs(),
+    begin=st.integers(0, 99),
+    pace=st.lists(st.integers(0, 5), min_size=1, max_size=20),
+    rows=st.integers(1, 4),
+    size=st.sampled_from([1, 40, 400, 100_000]),
+    names=st.integers(1, 6),
+)
+def test_a_walk_sees_the_state_at_which_it_began_whatever_is_applied_between_its_pieces(
+    *, log: list[bytes], begin: int, pace: list[int], rows: int, size: int, names: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images, "PIECE_ROWS", rows)
+        patch.setattr(images, "PIECE_BYTES", size)
+        patch.setattr(images, "NAMES_PER_STEP", names)
+        begin %= len(log) + 1
+        state, rest = replay(log[:begin]), iter(log[begin:])
+        walk = Walk(state)
+        taken = []
+        pieces = walk.pieces()
+        for count in range(10_000):
+            follow(state, islice(rest, pace[count % len(pace)]))
+            piece = next(pieces, None)
+            if piece is None:
+                break
+            taken.append(piece)
+        walk.end()
+        assert taken == image_of(replay(log[:begin]))
+        follow(state, rest)
+        assert image_of(state) == image_of(replay(log))
