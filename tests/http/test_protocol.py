@@ -546,28 +546,28 @@ def test_100_headers_are_the_most(wire: Wire, text: str) -> None:
     assert wire.ended()
 
 
-ENDLESS: dict[str, tuple[bytes, int]] = {
-    "an endless target": (b"GET /v1/stream/", 414),
-    "an endless header": (b"GET /v1/stream/x HTTP/1.1\r\nHost: a\r\nX-Endless: ", 431),
-    "an endless name of a header": (b"GET /v1/stream/x HTTP/1.1\r\nHost: a\r\nX", 431),
-    "an endless trailer": (post_chunked("/v1/stream/x", b"3\r\nabc\r\n0\r\nX-Endless: "), 431),
-    "endless trailers": (post_chunked("/v1/stream/x", b"3\r\nabc\r\n0\r\n" + b"X-Trailer: y\r\n" * 1_000), 431),
-    "an endless extension of a chunk": (post_chunked("/v1/stream/x", b"3;"), 400),
-    "an endless method": (b"", 400),
+ENDLESS: dict[str, tuple[bytes, set[int]]] = {
+    "an endless target": (b"GET /v1/stream/", {414}),
+    "an endless header": (b"GET /v1/stream/x HTTP/1.1\r\nHost: a\r\nX-Endless: ", {431}),
+    "an endless name of a header": (b"GET /v1/stream/x HTTP/1.1\r\nHost: a\r\nX", {431}),
+    "an endless method": (b"", {400}),
+    "an endless chunk size": (post_chunked("/v1/stream/x", b""), {400}),
+    "an endless extension of a chunk": (post_chunked("/v1/stream/x", b"3;"), {400, 413, 431}),
+    "an endless trailer": (post_chunked("/v1/stream/x", chunked(b"abc")[:-2] + b"X-Endless: "), {400, 413, 431}),
 }
 
 
-@pytest.mark.parametrize(("beginning", "status"), ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize(("beginning", "statuses"), ENDLESS.values(), ids=ENDLESS)
 def test_what_never_ends_is_refused_while_it_still_comes(
-    server: RunningServer, wire: Wire, beginning: bytes, status: int
+    server: RunningServer, wire: Wire, beginning: bytes, statuses: set[int]
 ) -> None:
-    """The answer comes, and can be read, though the client has sent much more; and it has cost next to no memory."""
+    """The answer comes, and can be read, though the client has sent much more; and it has cost little memory."""
     before = resident_bytes(server.pid)
-    wire.send(beginning + b"x" * (4 * MIB))
+    wire.send(beginning + b"x" * (40 * MIB))
     response = wire.receive()
-    assert response.status in (status, 400), response.body
+    assert response.status in statuses, response.body
     assert response.headers["connection"] == "close"
-    assert resident_bytes(server.pid) - before < 32 * MIB
+    assert resident_bytes(server.pid) - before < 64 * MIB
     assert wire.ended()
 
 
@@ -604,7 +604,7 @@ def test_a_client_that_pipelines_reads_and_reads_no_answers_costs_little_memory(
         wire.ask("PUT", path, {}, bytes(MIB))
         before = resident_bytes(server.pid)
         lazy.socket.setblocking(False)
-        pipeline = request("GET", path) * 4000
+        pipeline = b"".join(request("GET", f"{path}?offset={number:020}") for number in range(4000))
         try:
             while pipeline:
                 pipeline = pipeline[lazy.socket.send(pipeline) :]

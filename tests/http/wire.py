@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 10.0
 """How long any one wait may take; much longer than anything takes, so that only a hang meets it."""
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) ([ -~]*)\r\n")

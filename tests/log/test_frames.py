@@ -49,9 +49,12 @@ def test_zeros_are_no_frame() -> None:
     assert frames.find(bytes(1024), 0, SEED) is None
 
 
-def test_frames_are_walked_until_there_is_none() -> None:
-    data = encoded(b"a", 1) + encoded(b"b" * 100, 2) + bytes(64) + encoded(b"c", 3)
-    assert [frame.payload for frame in frames.walk(data, 0, SEED)] == [b"a", b"b" * 100]
+def test_frames_lie_one_behind_the_other() -> None:
+    data = encoded(b"a", 1) + encoded(b"b" * 100, 2)
+    first = frames.decode(data, 0, SEED)
+    assert first is not None
+    second = frames.decode(data, first.end, SEED)
+    assert second is not None and (second.payload, second.end) == (b"b" * 100, len(data))
 
 
 def test_a_whole_frame_is_found_behind_rubbish() -> None:

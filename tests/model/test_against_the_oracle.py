@@ -141,26 +141,27 @@ class Streams(RuleBasedStateMachine):
         name = self.pick("living", which)
         self.submit([replace(wish, name=name) for wish in wishes])
 
-    @rule(wishes=st.lists(st.one_of(CREATIONS, ADDITIONS, ENDS), min_size=1, max_size=8))
-    def write(self, wishes: list[Wish]) -> None:
-        self.submit(wishes)
+    @rule(wishes=st.lists(st.one_of(CREATIONS, ADDITIONS, ENDS), min_size=1, max_size=8), late=mostly([0], [3, 1000]))
+    def write(self, wishes: list[Wish], late: int) -> None:
+        self.submit(wishes, late * SECOND)
 
-    def submit(self, wishes: Sequence[Wish]) -> None:
-        """Some commands at once, those of one shard in one batch."""
+    def submit(self, wishes: Sequence[Wish], late: int = 0) -> None:
+        """Some commands at once, those of one shard in one batch; the clock that stamps them may be late."""
         for shard in self.shards.all:
+            now = max(shard.state.now, self.shards.now - late)
             commands: list[Command] = []
             outcomes: list[Outcome] = []
             for wish in wishes:
                 if self.shards.owner(wish.name) is shard:
-                    command, expected = self.meet(wish, shard.state.position + len(commands) + 1)
+                    command, expected = self.meet(wish, now, shard.state.position + len(commands) + 1)
                     commands.append(command)
                     outcomes.append(expected)
             if commands:
-                assert [*map(outcome_of, shard.submit(commands, self.shards.now))] == outcomes
+                assert [*map(outcome_of, shard.submit(commands, self.shards.now - late))] == outcomes
 
-    def meet(self, wish: Wish, position: int) -> tuple[Command, Outcome]:
+    def meet(self, wish: Wish, now: int, position: int) -> tuple[Command, Outcome]:
         """The command that a wish becomes, and what the oracle says to it."""
-        now, life = self.shards.now, self.oracle.lives.get(wish.name)
+        life = self.oracle.lives.get(wish.name)
         if isinstance(wish, Creation):
             assert wish.asked.content_type is not None
             messages = self.messages(wish.sizes, wish.asked.content_type)
@@ -176,14 +177,16 @@ class Streams(RuleBasedStateMachine):
             return create, self.oracle.create(wish.name, wish.asked, messages, now, position)
         incarnation = {"any": None, "this": life.incarnation if life else 1, "other": 0}[wish.incarnation]
         if isinstance(wish, Addition):
-            return self.meet_addition(wish, life, incarnation)
+            return self.meet_addition(wish, life, incarnation, now)
         if wish.kind is Delete:
             return Delete(wish.name, incarnation), self.oracle.delete(wish.name, incarnation, now)
         meant = incarnation if incarnation is not None else life.incarnation if life else 1
         act = self.oracle.touch if wish.kind is Touch else self.oracle.expire
         return wish.kind(wish.name, meant), act(wish.name, meant, now)
 
-    def meet_addition(self, wish: Addition, life: Life | None, incarnation: int | None) -> tuple[Command, Outcome]:
+    def meet_addition(
+        self, wish: Addition, life: Life | None, incarnation: int | None, now: int
+    ) -> tuple[Command, Outcome]:
         content_type = wish.content_type or (life.content_type if life else "text/plain")
         messages = self.messages(wish.sizes, content_type)
         who = self.who(life, *wish.producer) if wish.producer else None
@@ -202,7 +205,7 @@ class Streams(RuleBasedStateMachine):
             wish.name,
             messages,
             content_type,
-            self.shards.now,
+            now,
             close=close,
             seq=wish.seq,
             who=who,

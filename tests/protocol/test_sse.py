@@ -17,6 +17,7 @@ def received(event: bytes) -> list[str]:
         (b"", [""]),
         (b"line1", ["line1"]),
         (b"a\nb", ["a", "b"]),
+        (b"a\rb", ["a", "b"]),
         (b"a\r\nb\rc\n", ["a", "b", "c", ""]),
         (b" indented", [" indented"]),
         (b"  two\n three", ["  two", " three"]),

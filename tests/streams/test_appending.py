@@ -142,11 +142,12 @@ def test_closing_a_closed_stream_succeeds(shards: Shards) -> None:
 
 def test_another_content_type_is_refused(shards: Shards) -> None:
     shards.ask(append(b"abc"))
-    for content_type in ("text/html", ""):
+    for content_type, word in (("text/html", "text/html"), ("", "an unnamed type")):
         refusal = shards.ask(append(content_type=content_type))
         assert isinstance(refusal, Refusal)
         assert refusal.code is Code.CONTENT_TYPE_MISMATCH
         assert (refusal.incarnation, refusal.next_offset) == (1, 3)
+        assert refusal.detail.endswith(f"not {word}.")
 
 
 @pytest.mark.parametrize(("last", "seq"), [("2", "10"), ("a", "B"), ("a", "a"), ("b", "a"), ("a", ""), ("é", "z")])

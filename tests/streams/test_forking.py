@@ -1,40 +1,17 @@
 import pytest
 
-from headwater.protocol.commands import (
-    Ancestry,
-    Append,
-    Confirm,
-    Create,
-    CreateFork,
-    Delete,
-    Origin,
-    Paid,
-    Pin,
-    Settle,
-    Unpin,
-)
+from headwater.protocol.commands import Ancestry, Append, Confirm, Create, CreateFork, Delete, Unpin
 from headwater.protocol.lifetimes import FOREVER, Lifetime
-from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
+from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Anchor, Target
+from headwater.protocol.queries import Anchor
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import (
-    Absent,
-    Appended,
-    Created,
-    Done,
-    Existed,
-    Pinned,
-    Reply,
-    Settled,
-)
+from headwater.protocol.replies import Appended, Created, Existed, Reply
 from headwater.streams import forking
-from headwater.streams.state import OpenPin
 
 from .shards import START_US, Shards, Task
 
 SOURCE, FORK = "b/source", "b/copy"
-DEADLINE = START_US + PIN_DEADLINE_US
 TTL = Lifetime(ttl_seconds=10)
 TTL_AND_A_TENTH = 11
 
@@ -298,6 +275,13 @@ def test_of_two_forks_at_once_one_is_made_and_the_other_finds_it(shards: Shards)
     assert list(pins_of(shards, SOURCE)) == ["pin-1"]
 
 
+def test_a_name_is_a_target_as_soon_as_its_stream_has_expired(shards: Shards) -> None:
+    shards.ask(Create(FORK, "text/plain", TTL))
+    shards.wait(TTL_AND_A_TENTH)
+    assert isinstance(shards.finish(shards.fork(FORK, SOURCE)), Created)
+    assert shards.body(FORK) == b"abc"
+
+
 def fork_of(ancestry: Ancestry, shards: Shards) -> Task:
     return shards.fork(
         FORK,
@@ -352,106 +336,3 @@ def test_a_deleted_source_stays_for_its_other_forks(shards: Shards) -> None:
     shards.ask(Delete(FORK))
     shards.tidy()
     assert shards.body("b/second") == b"abc"
-
-
-# -- The commands of the saga, one by one -----------------------------------------------------------------------------
-
-
-def pin(to: int | None = None, record_to: int | None = None, incarnation: int | None = None) -> Pin:
-    return Pin(SOURCE, "pin", FORK, DEADLINE, incarnation, to, record_to)
-
-
-def creation(deadline: int = DEADLINE) -> CreateFork:
-    return CreateFork(
-        FORK,
-        "text/plain",
-        FOREVER,
-        False,
-        b"",
-        None,
-        Origin(SOURCE, 1, 0, 3, 0, 1, "pin", 1),
-        Ancestry(SOURCE, None, 0, None, None),
-        deadline,
-    )
-
-
-def test_a_pin_without_a_point_holds_up_to_the_tail(shards: Shards) -> None:
-    assert shards.ask(pin()) == Pinned(1, "text/plain", FOREVER, 0, 3, 0, 1, depth=1)
-    assert pins_of(shards, SOURCE) == {"pin": 3}
-    assert shards.owner(SOURCE).state.unconfirmed == {"pin": OpenPin(SOURCE, 1, FORK, DEADLINE)}
-
-
-def test_a_pin_with_a_point_holds_up_to_it(shards: Shards) -> None:
-    assert shards.ask(pin(to=2, record_to=1, incarnation=1)) == Pinned(1, "text/plain", FOREVER, 0, 2, 0, 1, depth=1)
-    assert pins_of(shards, SOURCE) == {"pin": 2}
-
-
-def test_a_pin_on_another_life_holds_nothing(shards: Shards) -> None:
-    assert code_of(shards.ask(pin(to=2, record_to=1, incarnation=9))) is Code.STREAM_NOT_FOUND
-    assert not pins_of(shards, SOURCE)
-
-
-def test_an_unpin_may_come_twice_late_or_for_another_life(shards: Shards) -> None:
-    shards.ask(pin())
-    for wrong in (Unpin(SOURCE, 9, "pin"), Unpin(SOURCE, 1, "other"), Unpin("b/nothing", 1, "pin")):
-        assert shards.ask(wrong) == Done()
-        assert pins_of(shards, SOURCE) == {"pin": 3}
-    for _ in range(2):
-        assert shards.ask(Unpin(SOURCE, 1, "pin")) == Done()
-        assert not pins_of(shards, SOURCE)
-
-
-def test_a_confirmation_may_come_twice_or_too_late(shards: Shards) -> None:
-    shards.ask(pin())
-    for _ in range(2):
-        assert shards.ask(Confirm(SOURCE, 1, "pin")) == Done()
-        assert not shards.owner(SOURCE).state.unconfirmed
-        assert pins_of(shards, SOURCE) == {"pin": 3}
-
-
-@pytest.mark.parametrize(("late_us", "code"), [(0, None), (1, Code.OVERLOADED)])
-def test_a_fork_is_made_until_its_deadline_and_not_after(late_us: int, code: Code | None, shards: Shards) -> None:
-    shards.now = DEADLINE + late_us
-    assert code_of(shards.ask(creation())) is code
-
-
-@pytest.mark.parametrize("late_us", [-SECOND_US, 0])
-def test_a_pin_is_not_settled_before_its_deadline_has_passed(late_us: int, shards: Shards) -> None:
-    shards.now = DEADLINE + late_us
-    assert code_of(shards.ask(Settle(FORK, "pin", DEADLINE))) is Code.OVERLOADED
-
-
-@pytest.mark.parametrize(("pin_id", "held"), [("pin", True), ("other", False)])
-def test_a_fork_holds_its_pin_and_no_other(pin_id: str, held: bool, shards: Shards) -> None:
-    shards.ask(creation())
-    shards.now = DEADLINE + 1
-    assert shards.ask(Settle(FORK, pin_id, DEADLINE)) == Settled(held)
-
-
-def test_nobody_holds_the_pin_of_a_fork_that_was_never_made(shards: Shards) -> None:
-    shards.now = DEADLINE + 1
-    assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(False)
-    shards.ask(Create(FORK, "text/plain"))
-    assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(False)
-
-
-def test_a_pin_counts_as_held_until_its_release_is_paid(shards: Shards) -> None:
-    shards.ask(creation())
-    shards.ask(Delete(FORK))
-    shards.now = DEADLINE + 1
-    assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(True)
-    for _ in range(2):
-        assert shards.ask(Paid("pin"), shards.owner(FORK)) == Done()
-        assert not shards.owner(FORK).state.owed
-        assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(False)
-
-
-def test_a_free_name_is_a_target(shards: Shards) -> None:
-    assert shards.look(Target(FORK, False, Ancestry(SOURCE, None, 0, None, None))) == Absent()
-
-
-def test_a_name_is_a_target_as_soon_as_its_stream_has_expired(shards: Shards) -> None:
-    shards.ask(Create(FORK, "text/plain", TTL))
-    shards.wait(TTL_AND_A_TENTH)
-    assert isinstance(shards.finish(shards.fork(FORK, SOURCE)), Created)
-    assert shards.body(FORK) == b"abc"

@@ -47,6 +47,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         self._lingered_bytes = 0
         self._owes_continue = False
+        self._starting = False
 
     # -- The transport's side -------------------------------------------------------------------------------------
 
@@ -96,6 +97,7 @@ class Connection(asyncio.Protocol):
         self.write_paused = False
         self.deadline = _NEVER if self._exchanges else self.server.now + self.settings.idle_seconds
         self._balance_reading()
+        self._start_waiting()
         for live in list(self._live.values()):
             live.resume()
 
@@ -148,21 +150,28 @@ class Connection(asyncio.Protocol):
 
     def may_start(self, exchange: Exchange) -> bool:
         """Whether nothing before this exchange holds it up."""
+        if self.write_paused and exchange.kind is READ:
+            return False
         exchanges = self._exchanges
         if exchanges[0] is exchange:
             return True
         for other in exchanges:
             if other is exchange:
                 break
-            if other.response is None and (other.kind is FORK or (other.kind is WRITE and exchange.kind is READ)):
+            waits = other.kind is FORK or (other.kind is WRITE and exchange.kind is READ)
+            if other.start is not None or (waits and other.response is None):
                 return False
         return True
 
-    def finished(self, exchange: Exchange) -> None:
-        """Send what has become sendable, and start what has waited for it."""
+    def finished(self) -> None:
+        """An exchange has its response: send what has become sendable, and start what has waited for it."""
+        if not self._starting:
+            self._send_finished()
+            if self._exchanges:
+                self._start_waiting()
+
+    def _send_finished(self) -> None:
         exchanges = self._exchanges
-        if len(exchanges) > 1:
-            self._start_waiting()
         out: list[bytes] = []
         last: Exchange | None = None
         while exchanges and (response := exchanges[0].response) is not None:
@@ -178,13 +187,19 @@ class Connection(asyncio.Protocol):
             self._sent(last)
 
     def _start_waiting(self) -> None:
+        self._starting = True
         for waiting in tuple(self._exchanges):
-            if waiting.start is not None and self.may_start(waiting):
+            if waiting.start is not None:
+                if not self.may_start(waiting):
+                    break
                 start, waiting.start = waiting.start, None
                 try:
                     start()
                 except Exception:
                     waiting.fail()
+                # At once, so that a client that does not read stops us after the first large page.
+                self._send_finished()
+        self._starting = False
 
     def _sent(self, last: Exchange) -> None:
         if self._live:

@@ -1,7 +1,8 @@
 """Exchanges: one request and its response, on a connection that may carry several at once.
 
-Responses leave in the order of the requests. Writes are queued as they come; a read waits until every write before it
-has been applied, and everything waits for a fork, whose saga takes more than one commit.
+Responses leave in the order of the requests. Writes one behind the other are queued as they come; a read waits until
+every write before it has been applied, a write until every read before it has looked, and everything waits for a fork,
+whose saga takes more than one commit. So a pipeline reads as if its requests had come one by one.
 """
 
 import logging
@@ -64,7 +65,8 @@ class Exchange:
         """Answer with the outcome of a command or a query."""
         answer = statuses.answer(reply, self.voice)
         if type(reply) is Created:
-            host = self.request.headers.get(b"host", b"localhost").decode("latin-1")
+            authority = self.request.authority or self.request.headers.get(b"host", b"localhost")
+            host = authority.decode("latin-1").strip()
             location = f"Location: http://{host}{self.request.path.decode('latin-1')}\r\n"
             answer = Answer(answer.status, answer.headers + location)
         self.answer(answer)
@@ -82,7 +84,7 @@ class Exchange:
         """Finish; the bytes leave when every response before them has."""
         head_only = self.request.method == b"HEAD"
         self.response = rendering.response(answer, close=self.close, head_only=head_only)
-        self.connection.finished(self)
+        self.connection.finished()
 
     def go_live(self, live: "LongPoll | SseRead", page: Page) -> None:
         """Keep the exchange open for a live read that begins behind `page`."""

@@ -54,7 +54,7 @@ class LongPoll:
 
     def start(self, page: Page) -> None:
         """Wait behind a page that was empty."""
-        self._read = Read(self._read.name, page.next_offset, page.incarnation)
+        self._read = Read(self._read.name, page.next_offset, page.incarnation, self._read.bytes_max)
         self._timer = asyncio.get_running_loop().call_later(self._timeout_seconds, self.finish)
         self._node.wait(self._read.name, self)
 
@@ -122,7 +122,7 @@ class SseRead:
     def start(self, page: Page) -> None:
         """Send the head and what there is, then wait."""
         text = content_types.is_text(page.content_type)
-        lines = SSE_LINES if text else SSE_LINES + BASE64_LINE
+        lines = SSE_LINES + statuses.incarnation_line(page.incarnation, self._voice) + ("" if text else BASE64_LINE)
         self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
         self._read = Read(self._read.name, page.start, page.incarnation)
         self._send(self._event(page))

@@ -11,8 +11,9 @@ from headwater.http.requests import Request, parse_query
 from headwater.protocol import content_types, cursors, incarnations, json_mode, lifetimes, names, offsets, producers
 from headwater.protocol.commands import Ancestry, Append, Create, Delete
 from headwater.protocol.lifetimes import FOREVER
-from headwater.protocol.limits import STREAM_SEQ_BYTES_MAX
-from headwater.protocol.queries import Read
+from headwater.protocol.limits import NUMBER_MAX, STREAM_SEQ_BYTES_MAX
+from headwater.protocol.producers import Producer
+from headwater.protocol.queries import Head, Read
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.forking import ForkRequest
 
@@ -50,8 +51,11 @@ class BadBody(NamedTuple):
     refusal: Refusal
 
 
-def parse_create(request: Request, name: str) -> Create | ForkRequest | Refusal:
+def parse_create(request: Request, name: str, journal: str) -> Create | ForkRequest | Refusal:
     """A PUT of a stream."""
+    writer = _parse_writer(request, journal)
+    if isinstance(writer, Refusal):
+        return writer
     lifetime = lifetimes.parse(request.header(b"stream-ttl"), request.header(b"stream-expires-at"))
     if isinstance(lifetime, Refusal):
         return lifetime
@@ -63,7 +67,7 @@ def parse_create(request: Request, name: str) -> Create | ForkRequest | Refusal:
     if isinstance(ancestry, Refusal):
         return ancestry
     if ancestry is not None:
-        return ForkRequest(name, ancestry, closed, request.body)
+        return ForkRequest(name, ancestry, closed, request.body, *writer)
     content_type = content_type or content_types.DEFAULT
     payload, ends = request.body, None
     if payload and content_types.is_json(content_type):
@@ -71,7 +75,33 @@ def parse_create(request: Request, name: str) -> Create | ForkRequest | Refusal:
         if isinstance(messages, Refusal):
             return messages
         payload, ends = b"".join(messages), json_mode.message_ends(messages)
-    return Create(name, content_type, lifetime, closed, payload, ends)
+    return Create(name, content_type, lifetime, closed, payload, ends, *writer)
+
+
+class _Writer(NamedTuple):
+    """Who writes, and under which conditions."""
+
+    seq: str | None
+    producer: Producer | None
+    incarnation: int | None
+
+
+def _parse_writer(request: Request, journal: str) -> _Writer | Refusal:
+    headers, producer = request.headers, None
+    if b"producer-id" in headers or b"producer-epoch" in headers or b"producer-seq" in headers:
+        parsed = producers.parse(
+            request.header(b"producer-id"), request.header(b"producer-epoch"), request.header(b"producer-seq")
+        )
+        if isinstance(parsed, Refusal):
+            return parsed
+        producer = parsed
+    seq = request.header(b"stream-seq")
+    if seq is not None and len(seq) > STREAM_SEQ_BYTES_MAX:
+        return Refusal(Code.INVALID_HEADER, f"Stream-Seq is longer than {STREAM_SEQ_BYTES_MAX} bytes.")
+    incarnation = parse_incarnation(request, journal)
+    if isinstance(incarnation, Refusal):
+        return incarnation
+    return _Writer(seq, producer, incarnation)
 
 
 def _parse_ancestry(
@@ -109,47 +139,52 @@ def parse_source(path: bytes) -> str | Refusal:
 
 def parse_append(request: Request, name: str, journal: str) -> Append | BadBody | Refusal:
     """A POST to a stream: an append, a close, or both."""
-    headers, body = request.headers, request.body
-    producer = None
-    if b"producer-id" in headers or b"producer-epoch" in headers or b"producer-seq" in headers:
-        parsed = producers.parse(
-            request.header(b"producer-id"), request.header(b"producer-epoch"), request.header(b"producer-seq")
-        )
-        if isinstance(parsed, Refusal):
-            return parsed
-        producer = parsed
-    seq = request.header(b"stream-seq")
-    if seq is not None and len(seq) > STREAM_SEQ_BYTES_MAX:
-        return Refusal(Code.INVALID_HEADER, f"Stream-Seq is longer than {STREAM_SEQ_BYTES_MAX} bytes.")
-    close = b"stream-closed" in headers and request.says_true(b"stream-closed")
-    incarnation = _incarnation(request, journal)
+    body = request.body
+    writer = _parse_writer(request, journal)
+    if isinstance(writer, Refusal):
+        return writer
+    close = b"stream-closed" in request.headers and request.says_true(b"stream-closed")
     if not body:
         if not close:
             return Refusal(Code.EMPTY_BODY, "There is nothing to append; send a body, or Stream-Closed: true to close.")
-        return Append(name, b"", None, "", True, seq, producer, incarnation)
+        return Append(name, b"", None, "", True, *writer)
     content_type = request.header(b"content-type")
     if not content_type:
         return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
     if not content_types.is_json(content_type):
-        return Append(name, body, None, content_type, close, seq, producer, incarnation)
+        return Append(name, body, None, content_type, close, *writer)
     messages = json_mode.split(body)
     if not messages:
         messages = Refusal(Code.EMPTY_BODY, "There is nothing to append: the JSON array is empty.")
     if isinstance(messages, Refusal):
-        return BadBody(Append(name, body, None, content_type, close, seq, producer, incarnation), messages)
+        return BadBody(Append(name, body, None, content_type, close, *writer), messages)
     payload, ends = b"".join(messages), json_mode.message_ends(messages)
-    return Append(name, payload, ends, content_type, close, seq, producer, incarnation)
+    return Append(name, payload, ends, content_type, close, *writer)
 
 
-def parse_delete(request: Request, name: str, journal: str) -> Delete:
-    return Delete(name, _incarnation(request, journal))
+def parse_delete(request: Request, name: str, journal: str) -> Delete | Refusal:
+    """A DELETE of a stream."""
+    incarnation = parse_incarnation(request, journal)
+    return incarnation if isinstance(incarnation, Refusal) else Delete(name, incarnation)
 
 
-def _incarnation(request: Request, journal: str) -> int | None:
+def parse_head(request: Request, name: str, journal: str) -> Head | Refusal:
+    """A HEAD of a stream."""
+    incarnation = parse_incarnation(request, journal)
+    return incarnation if isinstance(incarnation, Refusal) else Head(name, incarnation)
+
+
+def parse_incarnation(request: Request, journal: str) -> int | Refusal | None:
+    """The life of the stream that a request is meant for, in a header or in the query."""
     text = request.header(b"stream-incarnation")
-    if text is None and request.query:
+    if request.query:
         parameters = parse_query(request.query)
-        text = None if isinstance(parameters, Refusal) else parameters.get("incarnation")
+        if isinstance(parameters, Refusal):
+            return parameters
+        in_query = parameters.get("incarnation")
+        if text is not None and in_query is not None and text != in_query:
+            return Refusal(Code.BAD_REQUEST, "The incarnation in the header is not the one in the query.")
+        text = in_query if text is None else text
     return None if text is None else incarnations.parse(journal, text)
 
 
@@ -160,7 +195,7 @@ class _ReadQuery(NamedTuple):
     live: Live
     cursor: int
     timeout_seconds: float | None
-    incarnation: str | None
+    bytes_max: int | None
 
 
 @lru_cache(maxsize=4096)
@@ -177,11 +212,14 @@ def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
         return Refusal(Code.INVALID_OFFSET, f"{token[:60]!r} is no offset; use -1, now, or one you were given.")
     if token is None and "cursor" in parameters:
         return Refusal(Code.BAD_REQUEST, "cursor= needs an offset beside it.")
-    timeout = _timeout_seconds(parameters.get("timeout_ms"))
-    if isinstance(timeout, Refusal):
-        return timeout
+    timeout_ms = _whole("timeout_ms", parameters, LONG_POLL_MS_MAX)
+    if isinstance(timeout_ms, Refusal):
+        return timeout_ms
+    bytes_max = _whole("max_bytes", parameters, NUMBER_MAX)
+    if isinstance(bytes_max, Refusal):
+        return bytes_max
     cursor = cursors.parse(parameters.get("cursor"))
-    return _ReadQuery(offset, live, cursor, timeout, parameters.get("incarnation"))
+    return _ReadQuery(offset, live, cursor, None if timeout_ms is None else timeout_ms / 1000, bytes_max)
 
 
 def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refusal:
@@ -189,9 +227,10 @@ def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refus
     parsed = _parse_read_query(request.query)
     if isinstance(parsed, Refusal):
         return parsed
-    offset, live, cursor, timeout, incarnation_text = parsed
-    incarnation_text = request.header(b"stream-incarnation") or incarnation_text
-    incarnation = None if incarnation_text is None else incarnations.parse(journal, incarnation_text)
+    offset, live, cursor, timeout, bytes_max = parsed
+    incarnation = parse_incarnation(request, journal)
+    if isinstance(incarnation, Refusal):
+        return incarnation
     if live is Live.SSE and b"last-event-id" in request.headers:
         offset, incarnation = _last_event(request, journal) or (offset, incarnation)
     if offset is None:
@@ -200,7 +239,8 @@ def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refus
                 Code.BAD_REQUEST, "A live read needs an offset; offset=-1 is the beginning, offset=now the end."
             )
         offset = 0
-    return ReadRequest(Read(name, offset, incarnation), live, cursor, timeout, request.header(b"if-none-match"))
+    read = Read(name, offset, incarnation, bytes_max)
+    return ReadRequest(read, live, cursor, timeout, request.header(b"if-none-match"))
 
 
 def _last_event(request: Request, journal: str) -> tuple[int, int] | None:
@@ -210,9 +250,11 @@ def _last_event(request: Request, journal: str) -> tuple[int, int] | None:
     return None if offset is None or offset < 0 else (offset, incarnations.parse(journal, incarnation))
 
 
-def _timeout_seconds(text: str | None) -> float | Refusal | None:
+def _whole(name: str, parameters: dict[str, str], most: int) -> int | Refusal | None:
+    """A parameter that must be a whole number from 1."""
+    text = parameters.get(name)
     if text is None:
         return None
-    if _NUMBER.fullmatch(text) is None or not 1 <= int(text) <= LONG_POLL_MS_MAX:
-        return Refusal(Code.BAD_REQUEST, f"timeout_ms={text[:40]!r} must be from 1 to {LONG_POLL_MS_MAX}.")
-    return int(text) / 1000
+    if _NUMBER.fullmatch(text) is None or not 1 <= int(text) <= most:
+        return Refusal(Code.BAD_REQUEST, f"{name}={text[:40]!r} must be a whole number from 1 to {most}.")
+    return int(text)

@@ -10,9 +10,12 @@ from typing import Protocol
 
 import httptools
 
-from headwater.http.requests import Request, head_problem, split_target
+from headwater.http.requests import SINGULAR, Request, head_problem, split_target
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
 from headwater.protocol.refusals import Code
+
+FRAMING_FACTOR_MAX = 16
+"""What chunks may take on the wire for each byte they carry, beside what trailers may take."""
 
 
 class Stage(Enum):
@@ -54,6 +57,8 @@ class RequestReader:
         "_parser",
         "_raw_bytes",
         "_target",
+        "_upgrade_body",
+        "_upgrading",
         "refused",
         "stage",
     )
@@ -62,6 +67,8 @@ class RequestReader:
         self._owner = owner
         self._parser: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
+        self._upgrading = False
+        self._upgrade_body: tuple[int, bytes] | None = None
         self.on_message_begin()
         self.stage = IDLE
 
@@ -72,11 +79,15 @@ class RequestReader:
 
     def feed(self, data: bytes) -> None:
         """Take what has arrived; requests that are whole by now have been handed over when this returns."""
+        if self._upgrade_body is not None:
+            self._read_upgrade_body(data)
+            return
         stage = self.stage
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse_upgrade()
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self.refused:
+                self._pass_over_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse(Code.BAD_REQUEST, f"The request is not HTTP/1.1: {str(error)[:100]}.")
         if stage is self.stage and stage is not IDLE:
@@ -85,10 +96,13 @@ class RequestReader:
     def _bound_raw_bytes(self, size: int) -> None:
         """The parser tells of a header only when it is whole, of chunk extensions never: count what it swallows."""
         self._raw_bytes += size
-        if self.stage is HEAD and self._raw_bytes > HEADERS_BYTES_MAX + URI_BYTES_MAX:
-            self._refuse_headers()
-        elif self._raw_bytes > 2 * APPEND_BYTES_MAX:
-            self._refuse_body()
+        if self.stage is HEAD:
+            if self._raw_bytes > HEADERS_BYTES_MAX + URI_BYTES_MAX:
+                self._refuse_headers()
+            return
+        body_bytes = len(self._body) + (self._more_body_bytes if self._more_body is not None else 0)
+        if self._raw_bytes > FRAMING_FACTOR_MAX * body_bytes + HEADERS_BYTES_MAX:
+            self._refuse(Code.BAD_REQUEST, "The framing of the body takes more bytes than the body.")
 
     # -- The parser's callbacks -----------------------------------------------------------------------------------
 
@@ -111,7 +125,11 @@ class RequestReader:
             return  # A trailer: whatever it says, it says too late.
         name = name.lower()
         headers = self._headers
-        headers[name] = value if name not in headers else headers[name] + b", " + value
+        if name in headers:
+            if name in SINGULAR:
+                self._refuse(Code.BAD_REQUEST, f"The header {name.decode('latin-1')} is given twice.")
+            value = headers[name] + b", " + value
+        headers[name] = value
         self._headers_bytes += len(name) + len(value)
         if self._headers_bytes > HEADERS_BYTES_MAX or len(headers) > HEADERS_MAX:
             self._refuse_headers()
@@ -119,8 +137,9 @@ class RequestReader:
     def on_headers_complete(self) -> None:
         self.stage = BODY
         parser, headers = self._parser, self._headers
-        if parser.should_upgrade():
-            self._refuse_upgrade()
+        self._upgrading = parser.should_upgrade()
+        if self._upgrading and (b"transfer-encoding" in headers or parser.get_method() == b"CONNECT"):
+            self._refuse(Code.BAD_REQUEST, "This server speaks HTTP/1.1 and upgrades to nothing else.")
             return
         version = parser.get_http_version()
         self._chunks = version == "1.1"
@@ -129,7 +148,7 @@ class RequestReader:
             self._refuse(Code.BAD_REQUEST, problem)
         elif b"content-length" in headers and int(headers[b"content-length"]) > APPEND_BYTES_MAX:
             self._refuse_body()
-        elif b"expect" in headers and headers[b"expect"].lower() == b"100-continue" and not self.refused:
+        elif b"expect" in headers and self._chunks and headers[b"expect"].lower() == b"100-continue":
             self._owner.expects_continue()
 
     def on_body(self, body: bytes) -> None:
@@ -147,15 +166,43 @@ class RequestReader:
                 self._refuse_body()
 
     def on_message_complete(self) -> None:
-        if self.refused:
-            return
+        if not (self.refused or self._upgrading):
+            parser = self._parser
+            self._hand_over(parser.get_method(), parser.should_keep_alive())
+
+    def _hand_over(self, method: bytes, keep_alive: bool) -> None:
         self.stage = IDLE
-        parser, body = self._parser, self._body
+        body = self._body
         if self._more_body is not None:
             body = b"".join([body, *self._more_body])
-        path, query = split_target(self._target)
-        method, keep_alive = parser.get_method(), parser.should_keep_alive()
-        self._owner.requested(Request(method, path, query, self._headers, body, keep_alive, self._chunks))
+        authority, path, query = split_target(self._target)
+        request = Request(method, authority, path, query, self._headers, body, keep_alive, self._chunks)
+        self._owner.requested(request)
+
+    # -- Offers to upgrade ----------------------------------------------------------------------------------------
+
+    def _pass_over_upgrade(self, rest: bytes) -> None:
+        """Some clients offer HTTP/2 in their first request, and are answered in HTTP/1.1.
+
+        The parser stops at the head of such a request and would take its body for the next request, so the body is read
+        here, and a new parser goes on behind it.
+        """
+        method = self._parser.get_method()
+        self._parser = httptools.HttpRequestParser(self)
+        self._upgrade_body = int(self._headers.get(b"content-length", b"0")), method
+        self._read_upgrade_body(rest)
+
+    def _read_upgrade_body(self, data: bytes) -> None:
+        assert self._upgrade_body is not None
+        left, method = self._upgrade_body
+        if data[:left]:
+            self.on_body(data[:left])
+        self._upgrade_body = left - len(data[:left]), method
+        if left <= len(data):
+            self._upgrade_body = None
+            self._hand_over(method, b"close" not in self._headers[b"connection"].lower())
+            if len(data) > left:
+                self.feed(data[left:])
 
     # -- Refusing -------------------------------------------------------------------------------------------------
 
@@ -170,7 +217,3 @@ class RequestReader:
 
     def _refuse_body(self) -> None:
         self._refuse(Code.TOO_LARGE, f"The body is larger than {APPEND_BYTES_MAX} bytes; send it in several appends.")
-
-    def _refuse_upgrade(self) -> None:
-        # The parser takes the body of such a request for something else, so nothing after its head may be parsed.
-        self._refuse(Code.BAD_REQUEST, "This server speaks HTTP/1.1 and upgrades to nothing else.")

@@ -1,6 +1,8 @@
 """A request as it came, and small readers of its parts."""
 
+import re
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 import msgspec
@@ -12,6 +14,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """One HTTP request, whole."""
 
     method: bytes
+    authority: bytes
     path: bytes
     query: bytes
     headers: dict[bytes, bytes]
@@ -31,52 +34,92 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         return value is not None and value.strip().lower() == b"true"
 
 
-NOTHING = Request(b"", b"", b"", {}, b"")
+NOTHING = Request(b"", b"", b"", b"", {}, b"")
 """What stands for a request that was refused before it was whole."""
 
 
-def split_target(target: bytes) -> tuple[bytes, bytes]:
-    """Path and query of a request target, in origin or absolute form.
+class Target(NamedTuple):
+    """A request target in parts; the authority is empty unless the target was in absolute form."""
 
-    >>> split_target(b"/a?b=c"), split_target(b"http://host/a")
-    ((b'/a', b'b=c'), (b'/a', b''))
+    authority: bytes
+    path: bytes
+    query: bytes
+
+
+_ABSOLUTE = re.compile(rb"https?://([^/?]*)", re.IGNORECASE)
+
+
+def split_target(target: bytes) -> Target:
+    """The parts of a request target, in origin or absolute form.
+
+    >>> split_target(b"/a?b=c")
+    Target(authority=b'', path=b'/a', query=b'b=c')
+    >>> split_target(b"http://host/a")
+    Target(authority=b'host', path=b'/a', query=b'')
     """
-    if target[:1] != b"/" and b"://" in target:
-        target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
+    authority = b""
+    if target[:1] != b"/" and (absolute := _ABSOLUTE.match(target)):
+        authority, target = absolute[1], target[absolute.end() :]
     path, _, query = target.partition(b"?")
-    return path, query
+    return Target(authority, path, query)
+
+
+SINGULAR = frozenset(
+    b"host content-type content-length last-event-id stream-closed stream-seq stream-ttl stream-expires-at "
+    b"stream-incarnation stream-forked-from stream-fork-offset stream-fork-sub-offset "
+    b"producer-id producer-epoch producer-seq".split()
+)
+"""Headers that mean nothing when they come twice."""
+
+_AUTHORITY = re.compile(rb"(?:\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~%!$&'()*+;=-]*)(?::[0-9]*)?")
+
+
+@lru_cache(maxsize=1024)
+def is_authority(host: bytes) -> bool:
+    """Whether a Host is one: a name or an address, perhaps a port."""
+    return _AUTHORITY.fullmatch(host.strip()) is not None
 
 
 def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> str | None:
     """What the parser lets through and RFC 9112 does not, as a sentence."""
     if version == "1.1":
-        if b"host" not in headers or b"," in headers[b"host"]:
-            return "A request needs exactly one Host header."
+        if b"host" not in headers or not is_authority(headers[b"host"]):
+            return "A request needs exactly one Host header with a name or an address."
         if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
             return "Transfer-Encoding may only be chunked."
     elif version != "1.0":
         return f"HTTP/{version} is not spoken here; use HTTP/1.1."
     elif b"transfer-encoding" in headers:
         return "Transfer-Encoding needs HTTP/1.1."
-    if b"#" in target or not target.startswith((b"/", b"http://", b"https://", b"*")):
-        return "The request target must be a path without a fragment."
-    return None
+    elif b"host" in headers and not is_authority(headers[b"host"]):
+        return "The Host header must be a name or an address."
+    if target[:1] != b"/" and target != b"*" and not _absolute_target(target):
+        return "The request target must be a path."
+    return "The request target may not have a fragment." if b"#" in target else None
+
+
+def _absolute_target(target: bytes) -> bool:
+    match = _ABSOLUTE.match(target)
+    return match is not None and is_authority(match[1])
+
+
+KNOWN_PARAMETERS = frozenset({"offset", "live", "cursor", "timeout_ms", "max_bytes", "incarnation"})
 
 
 @lru_cache(maxsize=4096)
 def parse_query(query: bytes) -> dict[str, str] | Refusal:
-    """The parameters of a query; a repeated one is refused, an unknown one is nobody's business.
+    """The parameters of a query that mean something here; one of them twice is refused.
 
-    >>> parse_query(b"offset=-1&live=sse")
+    >>> parse_query(b"offset=-1&live=sse&utm=x")
     {'offset': '-1', 'live': 'sse'}
     """
     parameters: dict[str, str] = {}
     for pair in query.decode("latin-1").split("&"):
-        if not pair:
+        raw_name, _, value = pair.partition("=")
+        name = unquote_plus(raw_name)
+        if name not in KNOWN_PARAMETERS:
             continue
-        name, _, value = pair.partition("=")
-        name = unquote_plus(name)
         if name in parameters:
-            return Refusal(Code.BAD_REQUEST, f"The parameter {name[:40]!r} is given twice.")
+            return Refusal(Code.BAD_REQUEST, f"The parameter {name} is given twice.")
         parameters[name] = unquote_plus(value)
     return parameters

@@ -16,7 +16,7 @@ from headwater.protocol import etags, names, statuses
 from headwater.protocol.commands import Append, Create
 from headwater.protocol.queries import Head
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Page
+from headwater.protocol.replies import Described, Page
 from headwater.protocol.statuses import Answer
 from headwater.streams.forking import ForkRequest
 
@@ -50,7 +50,7 @@ def dispatch(request: Request, exchange: Exchange) -> None:
 
 
 def create(request: Request, name: str, exchange: Exchange) -> None:
-    parsed = parsing.parse_create(request, name)
+    parsed = parsing.parse_create(request, name, exchange.node.journal)
     if isinstance(parsed, Create):
         exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, ForkRequest):
@@ -74,16 +74,30 @@ def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
 
 
 def delete(request: Request, name: str, exchange: Exchange) -> None:
-    command = parsing.parse_delete(request, name, exchange.node.journal)
-    exchange.run(WRITE, exchange.node.submit, command, exchange.reply)
+    parsed = parsing.parse_delete(request, name, exchange.node.journal)
+    if isinstance(parsed, Refusal):
+        exchange.reply(parsed)
+    else:
+        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
 
 
 def head(request: Request, name: str, exchange: Exchange) -> None:
-    exchange.run(READ, _describe, name, exchange)
+    parsed = parsing.parse_head(request, name, exchange.node.journal)
+    if isinstance(parsed, Refusal):
+        exchange.reply(parsed)
+    else:
+        exchange.run(READ, _describe, parsed, exchange)
 
 
-def _describe(name: str, exchange: Exchange) -> None:
-    exchange.reply(exchange.node.read(Head(name)))
+def _describe(query: Head, exchange: Exchange) -> None:
+    reply = exchange.node.read(query)
+    if_none_match = exchange.request.header(b"if-none-match")
+    if isinstance(reply, Described) and if_none_match is not None:
+        etag = etags.render(exchange.voice.journal, reply.incarnation, 0, reply.next_offset, reply.closed)
+        if etags.matches(if_none_match, etag):
+            exchange.answer(Answer(304, statuses.answer(reply, exchange.voice).headers))
+            return
+    exchange.reply(reply)
 
 
 def read(request: Request, name: str, exchange: Exchange) -> None:

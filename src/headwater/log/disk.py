@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -105,16 +106,17 @@ class RealDisk:
     def names(self, directory: Path) -> list[str]:
         make_directory(directory)
         # A process that was killed may have changed names and not lived to sync them.
-        _sync_directory(directory.parent)
         _sync_directory(directory)
         return sorted(os.listdir(directory))
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory, and those above it, where they are missing; durable when it returns."""
+    """Make a directory, and those above it, where they are missing; durable when it returns, whoever made it."""
     if not directory.is_dir():
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
+    # What lies in a directory that we may not open was not made by us.
+    with suppress(PermissionError):
         _sync_directory(directory.parent)
 
 

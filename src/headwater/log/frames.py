@@ -8,7 +8,6 @@ forge a frame.
 """
 
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -67,10 +66,3 @@ def find(data: bytes, at: int, seed: int) -> Frame | None:
             return frame
         at += 1
     return None
-
-
-def walk(data: bytes, at: int, seed: int) -> Iterator[Frame]:
-    """Whole frames one behind the other, until there is none."""
-    while (frame := decode(data, at, seed)) is not None:
-        yield frame
-        at = frame.end

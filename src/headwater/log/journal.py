@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -108,13 +109,21 @@ class Journal:
     def start(self, deliver: Deliver) -> None:
         """Open for appends, with a spare ready, and begin to deliver."""
         self._loop, self._deliver = asyncio.get_running_loop(), deliver
-        self._make_first_spare()
-        if self._file is None:
-            self._rotate()
+        self.make_ready()
         for work in (self._commit_forever, self._make_spares_forever):
             thread = threading.Thread(target=self._guarded, args=(work,), name=work.__name__, daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def make_ready(self) -> None:
+        """Have a segment to commit to, and a spare behind it; only the first segment of all is indispensable."""
+        error = self.make_spare()
+        if self._file is None:
+            if error is not None:
+                raise error
+            self._rotate()
+        elif error is not None:
+            self._spare_wanted.put(True)
 
     def append(self, at: int, commands: list[Command]) -> None:
         self._queue.put((at, commands))
@@ -177,38 +186,27 @@ class Journal:
         self._file_at = segments.FIRST_FRAME
         self._spare_wanted.put(True)
 
-    def _make_spare(self) -> None:
-        self._spare = self._disk.create(self._directory / SPARE, self._segment_bytes)
-        self._spare_ready.set()
-
-    def _make_first_spare(self) -> None:
+    def make_spare(self) -> OSError | None:
+        """Have a spare ready; as long as none can be made there is no room, and this says why."""
+        if self._spare_ready.is_set():
+            return None
         try:
-            self._make_spare()
+            self._spare = self._disk.create(self._directory / SPARE, self._segment_bytes)
         except OSError as error:
-            if self._file is None:
-                raise
-            self._out_of_space(error)
-            self._spare_wanted.put(True)
-
-    def _out_of_space(self, error: OSError) -> None:
-        if self.has_room:
-            log.error("no space for another journal segment, so appends are refused: %s", error)
-        self.has_room = False
+            if self.has_room:
+                log.error("no space for another journal segment, so appends are refused: %s", error)
+            self.has_room = False
+            return error
+        if not self.has_room:
+            log.warning("there is space for journal segments again")
+        self.has_room = True
+        self._spare_ready.set()
+        return None
 
     def _make_spares_forever(self) -> None:
-        stop = threading.Event()
         while self._spare_wanted.get():
-            while not self._spare_ready.is_set():
-                try:
-                    self._make_spare()
-                except OSError as error:
-                    self._out_of_space(error)
-                    stop.wait(SPARE_RETRY_SECONDS)
-                    if not self._spare_wanted.empty():
-                        break
-            if not self.has_room and self._spare_ready.is_set():
-                log.warning("there is space for journal segments again")
-                self.has_room = True
+            while self.make_spare() is not None and self._spare_wanted.empty():
+                time.sleep(SPARE_RETRY_SECONDS)
 
 
 def _first(name: str) -> int:

@@ -57,6 +57,8 @@ class Committer:
 
     def _flush(self) -> None:
         self._scheduled = False
+        if self._in_flight:
+            return
         queue, room = self._queue, BATCH_BYTES_MAX
         commands: list[Command] = []
         while queue:

@@ -130,7 +130,12 @@ class Node:
             outcome = appending.judge_standing(self.state, command, self.now())
         else:
             outcome = lifecycle.judge_delete(self.state, command, self.now())
-        return None if isinstance(outcome, Stream) or command.name in self._unsettled else outcome
+        if isinstance(outcome, Stream) or command.name in self._unsettled:
+            return None
+        stream = self.state.streams.get(command.name)
+        if stream is not None and stream.closed and not stream.deleted:
+            self.touch(stream)  # A write that changes nothing is still a use.
+        return outcome
 
     def _settling(self, name: str, done: Done) -> Done:
         """Count a birth or an end of this name until it has been applied."""
@@ -179,23 +184,24 @@ class Node:
         stream = self.state.present(query.name, now)
         if isinstance(stream, Refusal):
             return stream
+        if query.incarnation is not None and query.incarnation != stream.incarnation:
+            return incarnation_changed(stream.name, stream.incarnation)
         if isinstance(query, Read):
             return self._page(stream, query)
         return Described(stream.incarnation, stream.content_type, stream.tail, stream.closed, stream.lifetime)
 
     def _page(self, stream: Stream, query: Read) -> Page | Refusal:
-        if query.incarnation is not None and query.incarnation != stream.incarnation:
-            return incarnation_changed(stream.name, stream.incarnation)
         if stream.lifetime.ttl_seconds is not None:
             self.touch(stream)
         start = stream.tail if query.offset == NOW else query.offset
+        bytes_max = self._page_bytes if query.bytes_max is None else min(self._page_bytes, query.bytes_max)
         page = self._pages.get(stream.incarnation, start, stream.tail, stream.closed)
-        if page is not None:
+        if page is not None and len(page.body) <= bytes_max:
             return page
         refusal = reading.judge(stream, start, self._source_of)
         if refusal is not None:
             return refusal
-        plan = reading.plan(stream, start, self._page_bytes, self._source_of)
+        plan = reading.plan(stream, start, bytes_max, self._source_of)
         page = Page(
             stream.incarnation,
             stream.content_type,
@@ -205,7 +211,8 @@ class Node:
             stream.closed,
             fetch(plan.slices, json=is_json(stream.content_type)),
         )
-        self._pages.put(page)
+        if bytes_max == self._page_bytes:
+            self._pages.put(page)
         return page
 
     def _source_of(self, origin: Origin) -> Stream:

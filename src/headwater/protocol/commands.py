@@ -24,6 +24,9 @@ class Create(_Logged, frozen=True, tag="create.1"):
     closed: bool = False
     payload: bytes = b""
     ends: tuple[int, ...] | None = None
+    seq: str | None = None
+    producer: Producer | None = None
+    incarnation: int | None = None
 
 
 class Append(_Logged, frozen=True, tag="append.1"):
@@ -127,6 +130,8 @@ class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
     origin: Origin
     ancestry: Ancestry
     deadline: int
+    seq: str | None = None
+    producer: Producer | None = None
 
 
 class Settle(_Logged, frozen=True, tag="settle.1"):

@@ -10,6 +10,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     """What a stream is; does not renew its lifetime."""
 
     name: str
+    incarnation: int | None = None
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
@@ -18,6 +19,8 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     name: str
     offset: int = 0
     incarnation: int | None = None
+    bytes_max: int | None = None
+    """What the client wants at the most; the server's own limit holds too."""
 
     @property
     def from_now(self) -> bool:
@@ -30,6 +33,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     name: str
     closed: bool
     ancestry: Ancestry
+    incarnation: int | None = None
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):

@@ -17,6 +17,8 @@ class Created(_Reply, frozen=True):
     content_type: str
     next_offset: int
     closed: bool
+    producer_epoch: int | None = None
+    producer_seq: int | None = None
 
 
 class Existed(_Reply, frozen=True):

@@ -88,6 +88,10 @@ def answer(reply: Reply, voice: Voice) -> Answer:
     return ANSWERS[type(reply)](reply, voice)
 
 
+def incarnation_line(incarnation: int, voice: Voice) -> str:
+    return f"Stream-Incarnation: {incarnations.render(voice.journal, incarnation)}\r\n"
+
+
 def _stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice) -> str:
     lines = (
         f"Stream-Next-Offset: {render(next_offset, voice.form)}\r\n"
@@ -97,7 +101,10 @@ def _stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice
 
 
 def _created(reply: Created, voice: Voice) -> Answer:
-    return Answer(201, _configuration_lines(reply, voice))
+    lines = _configuration_lines(reply, voice)
+    if reply.producer_epoch is not None:
+        lines += _producer_lines(reply.producer_epoch, reply.producer_seq)
+    return Answer(201, lines)
 
 
 def _existed(reply: Existed, voice: Voice) -> Answer:
@@ -114,23 +121,27 @@ def _appended(reply: Appended, voice: Voice) -> Answer:
     lines = _stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
     if reply.producer_epoch is None:
         return Answer(204, lines)
-    return Answer(200, f"{lines}Producer-Epoch: {reply.producer_epoch}\r\nProducer-Seq: {reply.producer_seq}\r\n")
+    return Answer(200, lines + _producer_lines(reply.producer_epoch, reply.producer_seq))
 
 
 def _closed_only(reply: ClosedOnly, voice: Voice) -> Answer:
     lines = _stream_lines(reply.incarnation, reply.next_offset, True, voice)
     if reply.producer_epoch is not None:
-        lines += f"Producer-Epoch: {reply.producer_epoch}\r\nProducer-Seq: {reply.producer_seq}\r\n"
+        lines += _producer_lines(reply.producer_epoch, reply.producer_seq)
     return Answer(204, lines)
 
 
 def _duplicate(reply: Duplicate, voice: Voice) -> Answer:
     lines = _stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
-    return Answer(204, f"{lines}Producer-Epoch: {reply.producer_epoch}\r\nProducer-Seq: {reply.producer_seq}\r\n")
+    return Answer(204, lines + _producer_lines(reply.producer_epoch, reply.producer_seq))
 
 
-def _deleted(_: Deleted, __: Voice) -> Answer:
-    return Answer(204, "")
+def _producer_lines(epoch: int, seq: int | None) -> str:
+    return f"Producer-Epoch: {epoch}\r\nProducer-Seq: {seq}\r\n"
+
+
+def _deleted(reply: Deleted, voice: Voice) -> Answer:
+    return Answer(204, incarnation_line(reply.incarnation, voice))
 
 
 def _described(reply: Described, voice: Voice) -> Answer:
@@ -174,7 +185,7 @@ def _refusal(reply: Refusal, voice: Voice) -> Answer:
         "code": reply.code.value,
     }
     if reply.incarnation is not None:
-        lines += f"Stream-Incarnation: {incarnations.render(voice.journal, reply.incarnation)}\r\n"
+        lines += incarnation_line(reply.incarnation, voice)
     if reply.next_offset is not None:
         lines += f"Stream-Next-Offset: {render(reply.next_offset, voice.form)}\r\n"
     if reply.closed:

@@ -62,7 +62,7 @@ def apply(state: State, command: Append) -> Reply:
         if command.payload:
             return Appended(stream.incarnation, stream.tail, stream.closed, record, stream.record_next)
         return ClosedOnly(stream.incarnation, stream.tail)
-    _remember(stream, producer, record, state.now)
+    remember(stream, producer, record, state.now)
     if not command.payload:
         return ClosedOnly(stream.incarnation, stream.tail, producer.epoch, producer.seq)
     return Appended(
@@ -154,11 +154,12 @@ def _judge_room(stream: Stream, now: int) -> Refusal | None:
 
 
 def _longest_idle(known: dict[str, LastAccepted]) -> LastAccepted:
-    # `_remember` moves a producer to the end whenever it is heard of, so the first is the longest silent.
+    # `remember` moves a producer to the end whenever it is heard of, so the first is the longest silent.
     return known[next(iter(known))]
 
 
-def _remember(stream: Stream, producer: Producer, record: int, now: int) -> None:
+def remember(stream: Stream, producer: Producer, record: int, now: int) -> None:
+    """Keep a producer's last accepted request, and what was answered to it."""
     if stream.producers is None:
         stream.producers = {}
     known = stream.producers

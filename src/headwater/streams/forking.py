@@ -31,20 +31,23 @@ from headwater.protocol.commands import (
 )
 from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.limits import FORK_DEPTH_MAX
+from headwater.protocol.producers import Producer
 from headwater.protocol.queries import Anchor, Query, Target
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
 from headwater.protocol.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
-from headwater.streams.lifecycle import enter, judge_name
+from headwater.streams.lifecycle import enter, judge_founder, judge_name
 from headwater.streams.state import OpenPin, State, Stream
 
 
 def look_at_target(state: State, query: Target, now: int) -> Reply:
     """What stands under the name of a fork that is about to be made."""
-    outcome = _judge_fork_name(state, query.name, query.closed, query.ancestry, now)
+    outcome = _judge_fork_name(state, query.name, query.closed, query.ancestry, now, query.incarnation)
     return Absent() if outcome is None else outcome
 
 
-def _judge_fork_name(state: State, name: str, closed: bool, asked: Ancestry, now: int) -> Reply | None:
+def _judge_fork_name(  # noqa: PLR0917
+    state: State, name: str, closed: bool, asked: Ancestry, now: int, incarnation: int | None = None
+) -> Reply | None:
     return judge_name(
         state,
         name,
@@ -53,6 +56,7 @@ def _judge_fork_name(state: State, name: str, closed: bool, asked: Ancestry, now
         lifetime=asked.lifetime,
         closed=closed,
         ancestry=asked,
+        incarnation=incarnation,
     )
 
 
@@ -117,7 +121,9 @@ def unpin(state: State, command: Unpin) -> Reply:
 
 def create_fork(state: State, command: CreateFork) -> Reply:
     """Make the fork, or say what stands in its place; its pin holds only until the deadline."""
-    outcome = _judge_fork_name(state, command.name, command.closed, command.ancestry, state.now)
+    outcome = _judge_fork_name(state, command.name, command.closed, command.ancestry, state.now) or judge_founder(
+        command.name, command.producer
+    )
     if outcome is not None:
         return outcome
     if state.now > command.deadline:
@@ -138,7 +144,7 @@ def create_fork(state: State, command: CreateFork) -> Reply:
         origin=origin,
         ancestry=command.ancestry,
     )
-    return enter(state, stream, command.payload, command.ends, command.closed)
+    return enter(state, stream, command)
 
 
 def settle(state: State, command: Settle) -> Reply:
@@ -166,6 +172,9 @@ class ForkRequest(msgspec.Struct, frozen=True, gc=False):
     ancestry: Ancestry
     closed: bool
     body: bytes
+    seq: str | None = None
+    producer: Producer | None = None
+    incarnation: int | None = None
 
 
 Saga = Generator[Command | Query | Reply, Reply | None, None]
@@ -176,7 +185,7 @@ client's answer; whatever it asks after that, nobody waits for."""
 def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
     """Make a fork; `pin_id` is unique to this attempt."""
     asked = request.ancestry
-    target = yield Target(request.name, request.closed, asked)
+    target = yield Target(request.name, request.closed, asked, request.incarnation)
     if not isinstance(target, Absent):
         yield _reply(target)
         return
@@ -239,4 +248,6 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
         origin,
         asked,
         deadline,
+        request.seq,
+        request.producer,
     )

@@ -4,12 +4,13 @@ A name is free when nothing stands under it, or only an expired life that no for
 buried; it is marked deleted and goes with the last pin.
 """
 
-from headwater.protocol.commands import Ancestry, Create, Delete, Expire, Touch
+from headwater.protocol.commands import Ancestry, Create, CreateFork, Delete, Expire, Touch
 from headwater.protocol.content_types import media_type
 from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
 from headwater.protocol.replies import Created, Deleted, Done, Existed, Reply
-from headwater.streams.appending import extend
+from headwater.streams.appending import extend, remember
 from headwater.streams.state import State, Stream
 
 
@@ -22,6 +23,7 @@ def judge_name(
     lifetime: Lifetime | None,
     closed: bool,
     ancestry: Ancestry | None,
+    incarnation: int | None = None,
 ) -> Reply | None:
     """None if a stream may be made under this name, else the outcome; a fork that leaves a setting out inherited it."""
     stream = state.streams.get(name)
@@ -31,6 +33,8 @@ def judge_name(
         if stream.deleted or stream.pins:
             return Refusal(Code.FORK_CONFLICT, f"The stream {name!r} was deleted, but forks of it still need the name.")
         return None
+    if incarnation is not None and incarnation != stream.incarnation:
+        return incarnation_changed(name, stream.incarnation)
     difference = _difference(stream, content_type, lifetime, closed, ancestry)
     if difference is None:
         return Existed(stream.incarnation, stream.content_type, stream.tail, stream.closed)
@@ -73,7 +77,8 @@ def create(state: State, command: Create) -> Reply:
         lifetime=command.lifetime,
         closed=command.closed,
         ancestry=None,
-    )
+        incarnation=command.incarnation,
+    ) or judge_founder(command.name, command.producer)
     if outcome is not None:
         return outcome
     stream = Stream(
@@ -85,19 +90,35 @@ def create(state: State, command: Create) -> Reply:
         written_at=state.now,
         touched_at=state.now,
     )
-    return enter(state, stream, command.payload, command.ends, command.closed)
+    return enter(state, stream, command)
 
 
-def enter(state: State, stream: Stream, payload: bytes, ends: tuple[int, ...] | None, closed: bool) -> Created:
+def judge_founder(name: str, producer: Producer | None) -> Refusal | None:
+    """A producer's create is its first request to the stream, whose body is its sequence 0."""
+    if producer is None or producer.seq == 0:
+        return None
+    return Refusal(
+        Code.PRODUCER_SEQ_CONFLICT,
+        f"Producer {producer.id!r} creates {name!r} with sequence {producer.seq}; it must begin with 0.",
+        expected_seq=0,
+        received_seq=producer.seq,
+    )
+
+
+def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created:
     """Put a new life under its name, where at most an expired one stands, with its first bytes."""
     expired = state.streams.get(stream.name)
     if expired is not None:
         state.bury(expired)
     state.add(stream)
-    if payload:
-        extend(state, stream, payload, ends, None)
-    stream.closed = closed
-    return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed)
+    record, producer = stream.record_next, command.producer
+    if command.payload:
+        extend(state, stream, command.payload, command.ends, producer)
+    stream.closed, stream.seq = command.closed, command.seq
+    if producer is None:
+        return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed)
+    remember(stream, producer, record, state.now)
+    return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed, producer.epoch, producer.seq)
 
 
 def judge_delete(state: State, command: Delete, now: int) -> Stream | Refusal:

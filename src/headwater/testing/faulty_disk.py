@@ -108,6 +108,7 @@ class FaultyDisk:
         self._names = Names()
         self._faults: list[_Fault] = []
         self._steps_left: int | None = None
+        self._halt_name = ""
         self._lock = RLock()
 
     # -- The disk -------------------------------------------------------------------------------------------------
@@ -142,7 +143,6 @@ class FaultyDisk:
 
     def names(self, directory: Path) -> list[str]:
         self._make_directory(directory)
-        self._sync_directory(directory.parent)
         self._sync_directory(directory)
         with self._lock:
             return self._names.listed(directory)
@@ -159,7 +159,7 @@ class FaultyDisk:
         if not self._names.is_directory(directory):
             self._make_directory(directory.parent)
             self.step(Step.MAKE_DIRECTORY, directory, lambda: self._names.make_directory(directory))
-            self._sync_directory(directory.parent)
+        self._sync_directory(directory.parent)
 
     def _sync_directory(self, directory: Path) -> None:
         self.step(Step.SYNC_DIRECTORY, directory, lambda: self._names.sync(directory))
@@ -183,15 +183,19 @@ class FaultyDisk:
                 self._faults.remove(fault)
                 on_failure()
                 raise OSError(fault.error, os.strerror(fault.error), str(path))
-            if step is not Step.READ and self._steps_left is not None:
-                self._steps_left -= 1
-                if self._steps_left <= 0:
-                    self._halt(step, path, act, on_failure)
+            if self._halts_now(step, path):
+                self._halt(step, path, act, on_failure)
             act()
 
     def _check_running(self, life: int | None = None) -> None:
         if self.halted or (life is not None and life != self.life):
             raise Halted(errno.EIO, "the machine has halted")
+
+    def _halts_now(self, step: Step, path: Path) -> bool:
+        if self._steps_left is None or step is Step.READ or self._halt_name not in path.name:
+            return False
+        self._steps_left -= 1
+        return self._steps_left <= 0
 
     def _halt(self, step: Step, path: Path, act: Callable[[], None], on_failure: Callable[[], None]) -> None:
         self.halted = True
@@ -203,9 +207,12 @@ class FaultyDisk:
 
     # -- Faults ---------------------------------------------------------------------------------------------------
 
-    def halt_in(self, steps: int) -> None:
-        """Halt in the middle of the step that is so many steps away; then lose power or kill the process."""
-        self._steps_left = steps
+    def halt_in(self, steps: int, in_name: str = "") -> None:
+        """Halt in the middle of the step that is so many steps away, counting those on names that contain this.
+
+        Nothing reaches the disk after that, until `lose_power` or `kill_process` begins another life of it.
+        """
+        self._steps_left, self._halt_name = steps, in_name
 
     def lose_power(self) -> None:
         """Keep what was synced and, of everything else, all or nothing or some sectors; then the power is back."""

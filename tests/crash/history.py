@@ -1,0 +1,49 @@
+"""What a recovered state must be: exactly what the acknowledged batches make, perhaps with the one in flight."""
+
+from collections import deque
+
+from headwater.protocol.commands import Batch, Command
+from headwater.streams.apply import apply
+from headwater.streams.images import image_of
+from headwater.streams.state import State
+
+
+class History:
+    """Batches in the order in which they were handed to the log, and the state that the acknowledged ones make."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.survived_in_flight = 0
+        self._expected = State("")
+        self._in_flight: deque[tuple[int, list[Command]]] = deque()
+
+    def send(self, at: int, commands: list[Command]) -> None:
+        """A batch goes to the log; from now on it may survive a crash."""
+        self._in_flight.append((at, commands))
+
+    def withdraw(self) -> None:
+        """The last batch did not reach the log after all."""
+        self._in_flight.pop()
+
+    def acknowledge(self) -> None:
+        """The oldest batch in flight was decided; from now on it must survive."""
+        self._apply_next()
+        self.acknowledged += 1
+
+    def check(self, recovered: State) -> None:
+        """Compare byte by byte; what survived in flight is visible now, so it must survive from here on as well."""
+        if self._expected.position == 0:
+            # Nothing was promised yet, not even the journal's id.
+            self._expected = State(recovered.journal)
+        lost = self._expected.position - recovered.position
+        assert lost <= 0, f"the last {lost} acknowledged commands are lost"
+        while self._in_flight and self._expected.position < recovered.position:
+            self._apply_next()
+            self.survived_in_flight += 1
+        self._in_flight.clear()
+        assert recovered.position == self._expected.position, "commands were applied that nobody sent, or twice"
+        assert image_of(recovered) == image_of(self._expected), "acknowledged history has changed"
+
+    def _apply_next(self) -> None:
+        at, commands = self._in_flight.popleft()
+        apply(self._expected, Batch(self._expected.position + 1, at, commands))

@@ -1,0 +1,181 @@
+"""A server on a faulty disk, without threads: everything happens in an order that a seed decides.
+
+It does what the node does and in the same order (commit, apply, acknowledge), makes spares and takes images in
+between, and lets commits happen in the middle of both, as the threads of the node would.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+from headwater.log.images import ImageFiles, ImageWriter
+from headwater.log.journal import Journal
+from headwater.node import directory
+from headwater.protocol.commands import Batch
+from headwater.streams.apply import apply
+from headwater.streams.images import Walk
+from headwater.streams.state import State
+from headwater.testing import FaultyDisk, Halted, Step
+
+from .history import History
+from .load import Load
+
+DATA = Path("/data")
+SEGMENT_BYTES = 8192
+WORK_MAX = 150
+"""How much is done in one life when its halt never comes."""
+AIMS = [("", 30), ("", 300), (".journal", 100), ("spare", 40), ("journal", 5), (".tmp", 40), ("images", 8), (".image", 1)]
+"""What a life halts at: any name that contains this, and at most after how many steps on such names."""
+
+
+class WouldWait(Exception):
+    """A commit needs a spare that is only being made."""
+
+
+class SteppedJournal(Journal):
+    """A journal whose spares are made when the machine says so."""
+
+    is_making_spare = False
+
+    def make_spare(self) -> OSError | None:
+        self.is_making_spare = True
+        try:
+            return super().make_spare()
+        finally:
+            self.is_making_spare = False
+
+    def _rotate(self) -> None:
+        if self.is_making_spare and not self._spare_ready.is_set():
+            raise WouldWait
+        if (error := self.make_spare()) is not None:
+            raise error
+        super()._rotate()
+
+
+class ImageInTheMaking:
+    """An image that is written piece by piece."""
+
+    def __init__(self, state: State, images: ImageFiles) -> None:
+        self.walk = Walk(state)
+        self._images = images
+        self._pieces: Iterator[bytes] = self.walk.pieces()
+        self._writer: ImageWriter | None = None
+
+    def step(self) -> bool:
+        """Go one step further; whether the image is finished."""
+        if self._writer is None:
+            self._writer = self._images.begin(self.walk.position)
+            return False
+        piece = next(self._pieces, None)
+        if piece is not None:
+            self._writer.write([piece])
+            return False
+        self.walk.end()
+        self._writer.finish()
+        return True
+
+
+class Machine:
+    """One data directory through many lives of its server."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = FaultyDisk(self.random)
+        self.disk.on_step = self._in_between
+        self.history = History()
+        self.halts: Counter[str] = Counter()
+        self.images_taken = 0
+        self._load = Load(self.random)
+        self._image: ImageInTheMaking | None = None
+        self._in_background = False
+
+    def live(self) -> None:
+        """Start, work until the machine halts somewhere, and lose power or only the process."""
+        aim, steps_max = self.random.choice(AIMS)
+        self.disk.halt_in(self.random.randrange(1, steps_max + 1), aim)
+        try:
+            self.start()
+            for _ in range(WORK_MAX):
+                self.work()
+            self.halts["at rest"] += 1
+        except Halted as halt:
+            self.halts[_scene(halt)] += 1
+        if self.random.random() < 0.7:
+            self.disk.lose_power()
+        else:
+            self.disk.kill_process()
+
+    def start(self) -> None:
+        """Recover, and compare with what must be there."""
+        self._image, self._in_background = None, False
+        self.disk.names(DATA)
+        self.state, journal, self.images = directory.recover(DATA, SEGMENT_BYTES, self.disk, _fail)
+        assert isinstance(journal, SteppedJournal), "the machine needs a journal without threads"
+        self.journal = journal
+        self.history.check(self.state)
+        self.journal.make_ready()
+        self._check_running()
+
+    def work(self) -> None:
+        """Do one thing or another."""
+        kind = self.random.random()
+        if kind < 0.60:
+            self.commit()
+        elif kind < 0.70:
+            self._background(self.journal.make_spare)
+        else:
+            self._background(self._work_on_image)
+        self._check_running()
+
+    def commit(self) -> None:
+        """Commit a batch, apply it, acknowledge it: the committer's order."""
+        at, commands = self._load.batch(self.state)
+        self.history.send(at, commands)
+        try:
+            batch: Batch = self.journal.commit(at, commands)
+        except WouldWait:
+            self.history.withdraw()
+            return
+        apply(self.state, batch)
+        self.history.acknowledge()
+
+    def finish_image(self) -> None:
+        """Go on with the image, or begin one, until it has its name."""
+        taken = self.images_taken
+        while self.images_taken == taken:
+            self._work_on_image()
+
+    def _work_on_image(self) -> None:
+        if self._image is None:
+            self._image = ImageInTheMaking(self.state, self.images)
+        if self._image.step():
+            self._image = None
+            self.images_taken += 1
+            self.journal.forget(self.images.drop_old())
+
+    def _background(self, act: Callable[[], object]) -> None:
+        self._in_background = True
+        act()
+        self._in_background = False
+
+    def _in_between(self, step: Step, path: Path) -> None:
+        # In the middle of a background step the committer goes on.
+        if self._in_background and self.random.random() < 0.3:
+            self._in_background = False
+            self.commit()
+            self._in_background = True
+
+    def _check_running(self) -> None:
+        if self.disk.halted:
+            raise Halted("the machine halts while a spare is made")
+
+
+def _scene(halt: Halted) -> str:
+    """Where it halted, whatever the numbers."""
+    return re.sub(r"[0-9]+", "N", str(halt).rpartition("halts ")[2])
+
+
+def _fail(error: BaseException) -> None:
+    raise AssertionError("a journal without threads raises its errors") from error
