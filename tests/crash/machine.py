@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from headwater.log.images import ImageFiles, ImageWriter
 from headwater.log.journal import Journal
@@ -26,8 +27,33 @@ DATA = Path("/data")
 SEGMENT_BYTES = 8192
 WORK_MAX = 150
 """How much is done in one life when its halt never comes."""
-AIMS = [("", 30), ("", 300), (".journal", 100), ("spare", 40), ("journal", 5), (".tmp", 40), ("images", 8), (".image", 1)]
-"""What a life halts at: any name that contains this, and at most after how many steps on such names."""
+
+
+class Aim(NamedTuple):
+    """What a life halts at: a kind of step, or any, on names that contain this, at most so many of them away."""
+
+    step: Step | None
+    in_name: str
+    steps_max: int
+
+    def hits(self, step: Step, path: Path) -> bool:
+        return self.in_name in path.name and self.step in (None, step)
+
+
+AIMS = [
+    Aim(None, "", 30),
+    Aim(None, "", 300),
+    Aim(None, ".journal", 100),
+    Aim(None, "spare", 40),
+    Aim(Step.RENAME, "spare", 5),
+    Aim(Step.SYNC_DIRECTORY, "journal", 12),
+    Aim(Step.UNLINK, ".journal", 2),
+    Aim(None, ".tmp", 40),
+    Aim(Step.RENAME, ".tmp", 2),
+    Aim(Step.SYNC_DIRECTORY, "images", 12),
+    Aim(Step.UNLINK, ".image", 1),
+    Aim(None, ".torn", 3),
+]
 
 
 class WouldWait(Exception):
@@ -93,8 +119,8 @@ class Machine:
 
     def live(self) -> None:
         """Start, work until the machine halts somewhere, and lose power or only the process."""
-        aim, steps_max = self.random.choice(AIMS)
-        self.disk.halt_in(self.random.randrange(1, steps_max + 1), aim)
+        aim = self.random.choice(AIMS)
+        self.disk.halt_in(self.random.randrange(1, aim.steps_max + 1), aim.hits)
         try:
             self.start()
             for _ in range(WORK_MAX):

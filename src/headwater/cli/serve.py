@@ -25,9 +25,8 @@ from headwater.node.node import Node
 from headwater.settings import HELP, Settings, SettingsError
 from headwater.streams.state import State
 
-SWITCH_SECONDS = 0.0005
-"""How long a thread may keep the interpreter while another waits: the sync thread must not wait for long."""
 COLLECT_AFTER_OBJECTS = 50_000
+"""How many new containers make a young collection worth its while."""
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
@@ -109,7 +108,7 @@ def _node(settings: Settings, state: State, command_log: CommandLog, images: Ima
 
 
 def _tune_process() -> None:
-    """Open as many sockets as allowed, switch threads quickly, and never let the collector walk all streams.
+    """Open as many sockets as allowed, and never let the collector walk all streams.
 
     State has no cycles. What survives a full collection is frozen, so each object is looked at by one full collection
     at most, and a pause is bounded by what was made since the last, not by how many streams there are.
@@ -117,7 +116,6 @@ def _tune_process() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(COLLECT_AFTER_OBJECTS, 10, 10)
     gc.callbacks.append(_freeze_survivors)
 

@@ -127,7 +127,7 @@ class RequestReader:
         headers = self._headers
         if name in headers:
             if name in SINGULAR:
-                self._refuse(Code.BAD_REQUEST, f"The header {name.decode('latin-1')} is given twice.")
+                self._refuse(Code.INVALID_HEADER, f"The header {name.decode('latin-1')} is given twice.")
             value = headers[name] + b", " + value
         headers[name] = value
         self._headers_bytes += len(name) + len(value)

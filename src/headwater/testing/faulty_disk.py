@@ -108,7 +108,7 @@ class FaultyDisk:
         self._names = Names()
         self._faults: list[_Fault] = []
         self._steps_left: int | None = None
-        self._halt_name = ""
+        self._halt_at: Callable[[Step, Path], bool] = lambda step, path: True
         self._lock = RLock()
 
     # -- The disk -------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class FaultyDisk:
             raise Halted(errno.EIO, "the machine has halted")
 
     def _halts_now(self, step: Step, path: Path) -> bool:
-        if self._steps_left is None or step is Step.READ or self._halt_name not in path.name:
+        if self._steps_left is None or step is Step.READ or not self._halt_at(step, path):
             return False
         self._steps_left -= 1
         return self._steps_left <= 0
@@ -207,12 +207,12 @@ class FaultyDisk:
 
     # -- Faults ---------------------------------------------------------------------------------------------------
 
-    def halt_in(self, steps: int, in_name: str = "") -> None:
-        """Halt in the middle of the step that is so many steps away, counting those on names that contain this.
+    def halt_in(self, steps: int, at: Callable[[Step, Path], bool] = lambda step, path: True) -> None:
+        """Halt in the middle of the step that is so many steps away, counting all or only some of them.
 
         Nothing reaches the disk after that, until `lose_power` or `kill_process` begins another life of it.
         """
-        self._steps_left, self._halt_name = steps, in_name
+        self._steps_left, self._halt_at = steps, at
 
     def lose_power(self) -> None:
         """Keep what was synced and, of everything else, all or nothing or some sectors; then the power is back."""
