@@ -70,13 +70,16 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
     if config is not None:
         try:
             values |= tomllib.loads(config.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise SettingsError(f"The settings file {config} cannot be read: {error}.") from error
     for name in Settings.__struct_fields__:
         if (text := environment.get(ENVIRONMENT_PREFIX + name.upper())) is not None:
             values[name] = text
     values |= {name: value for name, value in flags.items() if value is not None}
     try:
-        return msgspec.convert(values, Settings, strict=False)
+        settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise SettingsError(f"A setting is wrong: {error}.") from error
+    if settings.memory and "data" in values:
+        raise SettingsError("A data directory and --memory exclude each other; choose one.")
+    return settings

@@ -25,7 +25,7 @@ from .load import Load
 
 DATA = Path("/data")
 SEGMENT_BYTES = 8192
-WORK_MAX = 150
+WORK_MAX = 100
 """How much is done in one life when its halt never comes."""
 
 
@@ -64,6 +64,11 @@ class SteppedJournal(Journal):
     """A journal whose spares are made when the machine says so."""
 
     is_making_spare = False
+
+    @property
+    def end(self) -> tuple[Path, int]:
+        """The last segment, and where the next batch goes in it."""
+        return self._directory / self._segments[-1], self._file_at
 
     def make_spare(self) -> OSError | None:
         self.is_making_spare = True

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Callable, Iterable
 
-import pytest
-
 ONE = "HEADWATER_POWER_SEED"
 COUNT = "HEADWATER_POWER_SEEDS"
 
@@ -27,6 +25,3 @@ def _seeds(default_count: int) -> Iterable[int]:
 def all_seeds_run() -> bool:
     """Whether statistics over all seeds mean anything."""
     return ONE not in os.environ
-
-
-only_with_all_seeds = pytest.mark.skipif(not all_seeds_run(), reason="one seed proves nothing about all")

@@ -1,13 +1,18 @@
 """Whenever the power goes, what was acknowledged is there, once, and nothing torn is visible."""
 
+import asyncio
 from collections import Counter
+from random import Random
 
 import pytest
 
 from headwater.node import directory
-from headwater.streams import images as stream_images
+from headwater.testing import FaultyDisk
 
-from .machine import Machine, SteppedJournal
+from .history import History
+from .load import Load
+from .machine import AIMS, Machine, SteppedJournal
+from .nodes import WatchedJournal, running_node
 from .seeds import all_seeds_run, for_each_seed
 
 LIVES = 6
@@ -28,16 +33,8 @@ SCENES = [
 """Where the machine must have halted at least once, or these tests are blind there."""
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images in many pieces, so that much happens between the first and the last."""
-    monkeypatch.setattr(stream_images, "PIECE_BYTES", 700)
-    monkeypatch.setattr(stream_images, "PIECE_ROWS", 3)
-    monkeypatch.setattr(stream_images, "NAMES_PER_STEP", 3)
+def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "Journal", SteppedJournal)
-
-
-def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss() -> None:
     halts: Counter[str] = Counter()
     survived_in_flight = 0
 
@@ -55,3 +52,38 @@ def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss() -> None:
         blind = [scene for scene in SCENES if not halts[scene]]
         assert not blind, f"the machine never halted {blind}"
         assert survived_in_flight, "nothing that was in flight ever survived"
+
+
+def test_a_node_with_all_its_threads_survives_power_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of threads is not the seed's to decide, so a failure may need several tries to be had again."""
+    monkeypatch.setattr(directory, "Journal", WatchedJournal)
+    acknowledged = 0
+
+    def run(seed: int) -> None:
+        nonlocal acknowledged
+        random, history = Random(seed), History()
+        disk, load = FaultyDisk(random), Load(random, large=False)
+        for _ in range(3):
+            aim = random.choice(AIMS)
+            disk.halt_in(random.randrange(1, aim.steps_max + 1), aim.hits)
+            try:
+                asyncio.run(_work(disk, history, load))
+            except OSError:
+                assert disk.halted
+            disk.lose_power()
+        asyncio.run(_work(disk, history, load))
+        acknowledged += history.acknowledged
+
+    for_each_seed(40, run)
+    assert acknowledged
+
+
+async def _work(disk: FaultyDisk, history: History, load: Load) -> None:
+    """Submit commands as fast as they go in, until the machine halts."""
+    async with running_node(disk, history) as running:
+        for _ in range(60):
+            for command in load.batch(running.node.state)[1]:
+                running.node.submit(command, lambda _: None)
+            await asyncio.sleep(0.0005)
+            if disk.halted:
+                return

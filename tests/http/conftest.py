@@ -16,6 +16,9 @@ _numbers = count(1)
 def server() -> Iterator[RunningServer]:
     with running_server() as server:
         yield server
+        # Whatever the tests did to it: a mistake of its own would stand in its log.
+        first = server.output().partition("Traceback")[1:]
+        assert not first[0], "".join(first)[:3000]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
 
@@ -93,6 +94,34 @@ def test_a_whole_life_fits_into_one_pipeline(wire: Wire, path: str) -> None:
     assert (statuses[2].body, statuses[9].body) == (b"abc", b"newer")
 
 
+def test_a_stream_that_is_deleted_right_behind_its_creation_answers_both(wire: Wire, path: str) -> None:
+    wire.send((request("PUT", path, {**TEXT, "Stream-TTL": "9"}) + request("DELETE", path)) * 5)
+    assert [wire.receive().status for _ in range(10)] == [201, 204] * 5
+
+
+def test_a_fork_that_is_deleted_right_behind_its_creation_answers_both(wire: Wire, text: str) -> None:
+    fork = request("PUT", f"{text}-fork", {"Stream-Forked-From": text, "Stream-TTL": "9"})
+    wire.send((fork + request("DELETE", f"{text}-fork")) * 5)
+    assert [wire.receive().status for _ in range(10)] == [201, 204] * 5
+
+
+def test_a_fork_at_an_offset_that_the_append_before_it_makes_is_made(wire: Wire, text: str) -> None:
+    point = {"Stream-Forked-From": text, "Stream-Fork-Offset": "0000000000000000_0000000000000003"}
+    wire.send(post(text, b"abc") + request("PUT", f"{text}-fork", point, b"def") + request("GET", f"{text}-fork"))
+    assert [wire.receive().status, wire.receive().status] == [204, 201]
+    assert wire.receive().body == b"abcdef"
+
+
+def test_clients_that_create_and_delete_the_same_stream_all_get_answers(server: RunningServer, path: str) -> None:
+    def come_and_go(_: int) -> set[int]:
+        with Wire(server.url) as wire:
+            wire.send((request("PUT", path, TEXT) + request("DELETE", path)) * 50)
+            return {wire.receive().status for _ in range(100)}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set().union(*pool.map(come_and_go, range(8))) <= {200, 201, 204, 404}
+
+
 def test_a_refused_body_behind_a_create_is_judged_after_it(wire: Wire, path: str) -> None:
     wire.send(request("PUT", path, JSON) + request("POST", path, JSON, b"{") + request("POST", f"{path}x", JSON, b"{"))
     assert wire.receive().status == 201
@@ -134,6 +163,17 @@ def test_a_live_read_behind_other_requests_begins_when_they_are_answered(wire: W
     )
     assert wire.receive().status == 204
     assert wire.receive_sse().event().data == "from a"
+
+
+def test_a_live_read_that_ends_at_once_ends_its_connection_whatever_is_behind_it(wire: Wire, text: str) -> None:
+    wire.send(
+        request("POST", text, {**TEXT, "Stream-Closed": "true"}, b"the end")
+        + request("GET", f"{text}?offset=-1&live=sse")
+        + request("GET", text)
+        + request("HEAD", text)
+    )
+    assert wire.receive().status == 204
+    assert [event.kind for event in wire.receive_sse().rest()] == ["data", "control"]
 
 
 def test_nothing_behind_a_live_read_on_its_connection_is_done(server: RunningServer, wire: Wire, text: str) -> None:
@@ -719,7 +759,8 @@ def test_a_live_reader_that_does_not_read_is_dropped_and_costs_no_memory(impatie
         assert eventually(lambda: open_files(impatient.pid) >= files + 20)
         # Unbounded it would be 600 MiB; a few pages for each reader are in order.
         assert resident_bytes(impatient.pid) - memory < 150 * MIB
-        assert eventually(lambda: open_files(impatient.pid) <= files)
+        # The writer, who is idle now, goes as well.
+        assert eventually(lambda: open_files(impatient.pid) < files)
         assert resident_bytes(impatient.pid) - memory < 150 * MIB
     with Wire(impatient.url) as wire:
         assert wire.ask("DELETE", path).status == 204
@@ -731,7 +772,9 @@ def test_a_reader_that_does_not_read_its_page_is_dropped(impatient: RunningServe
         wire.ask("PUT", path, {}, bytes(8 * MIB))
         files = open_files(impatient.pid)
         lazy.send(request("GET", path))
-        assert eventually(lambda: open_files(impatient.pid) < files)
+        assert eventually(lambda: open_files(impatient.pid) <= files - 2)
+        with pytest.raises(ConnectionError):
+            lazy.receive()
 
 
 # -- What every response carries ---------------------------------------------------------------------------------------

@@ -95,7 +95,11 @@ class Wire:
         self.socket.settimeout(timeout_seconds)
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.connect((parts.hostname, parts.port))
+        try:
+            self.socket.connect((parts.hostname, parts.port))
+        except OSError:
+            self.socket.close()
+            raise
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
 

@@ -28,6 +28,7 @@ def test_a_missing_identity_beside_segments_is_refused() -> None:
     [
         (b"", "cannot be read"),
         (b'{"format":1', "cannot be read"),
+        (b'{"format":1,"journal":"9\xb92c","key":"00"}', "cannot be read"),
         (b'{"format":1,"journal":"9f2c"}', "cannot be read"),
         (b'{"format":2,"journal":"9f2c","key":"00"}', "has format 2; this server reads format 1"),
     ],

@@ -185,6 +185,32 @@ def test_without_a_spare_there_is_no_room_until_one_can_be_made() -> None:
     assert bench.replay() == bench.committed
 
 
+def test_closing_finishes_more_than_a_segment_of_appends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "SPARE_RETRY_SECONDS", 0.01)
+    disk = FaultyDisk()
+    journal = Journal(DIRECTORY, disk, SEGMENT_BYTES, _unexpected)
+    batches: list[list[Command]] = [[Append("orders", b"x" * 900)] for _ in range(50)]
+    assert deliver_until(journal, batches, 0, []) == 50
+
+
+def test_closing_a_full_journal_gives_up_what_waits_for_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "SPARE_RETRY_SECONDS", 0.01)
+    disk, failures = FaultyDisk(), list[BaseException]()
+    disk.capacity_bytes = 3 * SEGMENT_BYTES
+    journal = Journal(DIRECTORY, disk, SEGMENT_BYTES, failures.append)
+    batches: list[list[Command]] = [[Append("orders", b"x" * 900)] for _ in range(50)]
+    delivered = deliver_until(journal, batches, 8, [])
+    assert [str(failure) for failure in failures] == [
+        "[Errno 28] The journal was closed before there was space for another segment"
+    ]
+    assert not journal.has_room
+    assert len(list(Journal(DIRECTORY, disk, SEGMENT_BYTES).replay(0))) == delivered < 50
+
+
+def _unexpected(error: BaseException) -> None:
+    raise AssertionError from error
+
+
 def test_the_first_frame_lies_behind_the_header() -> None:
     bench = Workbench()
     bench.fill(1)

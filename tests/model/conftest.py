@@ -1,4 +1,4 @@
-"""How hard the model tests try: `HEADWATER_EXAMPLES` is the number of examples each, 200 unless told.
+"""How hard the model tests try: `HEADWATER_EXAMPLES` is the number of examples each, 150 unless told.
 
 Every run tries other examples, in CI too; a failure prints the blob that brings it back.
 """
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "headwater",
-    max_examples=int(os.environ.get("HEADWATER_EXAMPLES", "200")),
+    max_examples=int(os.environ.get("HEADWATER_EXAMPLES", "150")),
     stateful_step_count=50,
     deadline=None,
     derandomize=False,

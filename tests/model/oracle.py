@@ -51,6 +51,15 @@ class Who:
     seq: int
 
 
+@dataclass(frozen=True)
+class Founding:
+    """What else the first request of a stream may carry."""
+
+    seq: str | None = None
+    who: Who | None = None
+    incarnation: int | None = None
+
+
 @dataclass
 class Heard:
     """What a stream remembers of a producer."""
@@ -150,19 +159,29 @@ class Oracle:
 
     # -- Births ----------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, asked: Settings, messages: list[bytes], now: int, incarnation: int) -> Outcome:
-        standing = self._standing(name, asked, None, now)
+    def create(
+        self, name: str, asked: Settings, messages: list[bytes], founding: Founding, *, now: int, incarnation: int
+    ) -> Outcome:
+        standing = self._standing(name, asked, None, founding.incarnation, now) or self._misfounded(founding)
         if standing is not None:
             return standing
         assert asked.content_type is not None
         life = Life(name, incarnation, asked, asked.content_type, asked.ttl, asked.until, now)
-        return self._born(life, messages)
+        return self._born(life, messages, founding)
 
     def fork(
-        self, name: str, point: Point, asked: Settings, messages: list[bytes] | None, *, now: int, incarnation: int
+        self,
+        name: str,
+        point: Point,
+        asked: Settings,
+        messages: list[bytes] | None,
+        founding: Founding,
+        *,
+        now: int,
+        incarnation: int,
     ) -> Outcome:
         """A fork, whole; no messages at all (None) stand for a body that is not JSON."""
-        standing = self._standing(name, asked, point, now)
+        standing = self._standing(name, asked, point, founding.incarnation, now)
         if standing is not None:
             return standing
         source = self.find(point.source, now)
@@ -177,29 +196,44 @@ class Oracle:
             return outcome("content_type_mismatch")
         if messages is None:
             return outcome("invalid_json")
+        misfounded = self._misfounded(founding)
+        if misfounded is not None:
+            return misfounded
         lasts = asked if asked.says_how_long else Settings(None, source.ttl, source.until)
         content_type = source.content_type if asked.content_type is None else asked.content_type
-        life = Life(
-            name, incarnation, asked, content_type, lasts.ttl, lasts.until, now, appends=source.beginning(length)
-        )
-        life.point, life.parent = point, source
+        life = Life(name, incarnation, asked, content_type, lasts.ttl, lasts.until, now)
+        life.point, life.parent, life.appends = point, source, source.beginning(length)
         source.forks.append(life)
-        return self._born(life, messages)
+        return self._born(life, messages, founding)
 
-    def _born(self, life: Life, messages: list[bytes]) -> Outcome:
+    def _misfounded(self, founding: Founding) -> Outcome | None:
+        if founding.who is None or founding.who.seq == 0:
+            return None
+        return outcome("producer_seq_conflict", expected_seq=0, received_seq=founding.who.seq)
+
+    def _born(self, life: Life, messages: list[bytes], founding: Founding) -> Outcome:
         former = self.lives.get(life.name)
         if former is not None:
             self._bury(former)
         self.lives[life.name] = life
         if messages:
             life.appends.append(messages)
-        life.closed = life.asked.closed
-        return self._about("created", life)
+        life.closed, life.last_seq = life.asked.closed, founding.seq
+        word, facts = self._about("created", life)
+        if founding.who is None:
+            return word, facts
+        who = founding.who
+        life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, life.used_at)
+        return outcome(word, **facts, producer_epoch=who.epoch, producer_seq=who.seq)
 
-    def _standing(self, name: str, asked: Settings, point: Point | None, now: int) -> Outcome | None:
+    def _standing(
+        self, name: str, asked: Settings, point: Point | None, incarnation: int | None, now: int
+    ) -> Outcome | None:
         found = self.find(name, now)
         if not isinstance(found, Life):
             return outcome("fork_conflict") if found[0] == "stream_gone" else None
+        if incarnation is not None and incarnation != found.incarnation:
+            return outcome("incarnation_changed", incarnation=found.incarnation)
         if self._same(found, asked, point):
             return self._about("existed", found)
         return outcome("stream_exists", incarnation=found.incarnation, next_offset=found.tail, closed=found.closed)

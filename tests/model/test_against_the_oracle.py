@@ -22,7 +22,20 @@ from headwater.streams.images import image_of, restore
 
 from ..streams.shards import START_US, Shards, replay
 from .invariants import check_shards, check_tidied
-from .oracle import DEPTH_MAX, PRODUCERS_MAX, SECOND, WEEK, Life, Oracle, Outcome, Point, Settings, Who, outcome
+from .oracle import (
+    DEPTH_MAX,
+    PRODUCERS_MAX,
+    SECOND,
+    WEEK,
+    Founding,
+    Life,
+    Oracle,
+    Outcome,
+    Point,
+    Settings,
+    Who,
+    outcome,
+)
 
 T = TypeVar("T")
 
@@ -40,6 +53,10 @@ def outcome_of(reply: Reply) -> Outcome:
     return outcome(word.removeprefix("_"), **facts)
 
 
+def producer_of(who: Who | None) -> Producer | None:
+    return Producer(who.name, who.epoch, who.seq) if who else None
+
+
 def lifetime_of(asked: Settings) -> Lifetime:
     return Lifetime(asked.ttl, asked.until, None if asked.until is None else f"at {asked.until}")
 
@@ -52,6 +69,14 @@ class Creation:
     name: str
     asked: Settings
     sizes: list[int]
+    founder: "Founder"
+
+
+@dataclass(frozen=True)
+class Founder:
+    seq: str | None = None
+    who: Who | None = None
+    incarnation: str = "any"
 
 
 @dataclass(frozen=True)
@@ -100,7 +125,13 @@ def settings(types: st.SearchStrategy[str | None]) -> st.SearchStrategy[Settings
     return st.builds(lambda kind, life, closed: Settings(kind, life[0], life[1], closed), types, LIFETIMES, RARELY)
 
 
-CREATIONS = st.builds(Creation, NAMES, settings(TYPES), SIZES | st.just([]))
+FOUNDERS = st.builds(
+    Founder,
+    mostly([None], ["1", "2"]),
+    mostly([None, Who("p", 1, 0), Who("q", 0, 0)], [Who("p", 1, 1)]),
+    INCARNATIONS,
+)
+CREATIONS = st.builds(Creation, NAMES, settings(TYPES), SIZES | st.just([]), FOUNDERS)
 ADDITIONS = st.builds(
     Addition,
     NAMES,
@@ -126,7 +157,10 @@ class Streams(RuleBasedStateMachine):
         self.oracle = Oracle()
         self.written = 0
         self.submit(
-            [Creation("b/a", Settings("text/plain"), [3]), Creation("b/c", Settings("application/json"), [1, 1])]
+            [
+                Creation("b/a", Settings("text/plain"), [3], Founder()),
+                Creation("b/c", Settings("application/json"), [1, 1], Founder()),
+            ]
         )
         self.tails: dict[tuple[str, int], tuple[int, int, int]] = {}
 
@@ -165,17 +199,20 @@ class Streams(RuleBasedStateMachine):
         if isinstance(wish, Creation):
             assert wish.asked.content_type is not None
             messages = self.messages(wish.sizes, wish.asked.content_type)
-            ends = json_mode.message_ends(messages)
+            founding = self.founding(wish.founder, life)
             create = Create(
                 wish.name,
                 wish.asked.content_type,
                 lifetime_of(wish.asked),
                 wish.asked.closed,
                 b"".join(messages),
-                ends,
+                json_mode.message_ends(messages),
+                founding.seq,
+                producer_of(founding.who),
+                founding.incarnation,
             )
-            return create, self.oracle.create(wish.name, wish.asked, messages, now, position)
-        incarnation = {"any": None, "this": life.incarnation if life else 1, "other": 0}[wish.incarnation]
+            return create, self.oracle.create(wish.name, wish.asked, messages, founding, now=now, incarnation=position)
+        incarnation = self.meant(wish.incarnation, life)
         if isinstance(wish, Addition):
             return self.meet_addition(wish, life, incarnation, now)
         if wish.kind is Delete:
@@ -183,6 +220,12 @@ class Streams(RuleBasedStateMachine):
         meant = incarnation if incarnation is not None else life.incarnation if life else 1
         act = self.oracle.touch if wish.kind is Touch else self.oracle.expire
         return wish.kind(wish.name, meant), act(wish.name, meant, now)
+
+    def meant(self, incarnation: str, life: Life | None) -> int | None:
+        return {"any": None, "this": life.incarnation if life else 1, "other": 0}[incarnation]
+
+    def founding(self, founder: Founder, life: Life | None) -> Founding:
+        return Founding(founder.seq, founder.who, self.meant(founder.incarnation, life))
 
     def meet_addition(
         self, wish: Addition, life: Life | None, incarnation: int | None, now: int
@@ -198,7 +241,7 @@ class Streams(RuleBasedStateMachine):
             content_type,
             close,
             wish.seq,
-            Producer(who.name, who.epoch, who.seq) if who else None,
+            producer_of(who),
             incarnation,
         )
         return append, self.oracle.append(
@@ -246,6 +289,7 @@ class Streams(RuleBasedStateMachine):
         sub_offset=st.integers(0, 4),
         asked=settings(st.none() | TYPES),
         sizes=SIZES | st.none(),
+        founder=FOUNDERS,
         confirmed=st.booleans(),
     )
     def fork(
@@ -259,6 +303,7 @@ class Streams(RuleBasedStateMachine):
         sub_offset: int,
         asked: Settings,
         sizes: list[int] | None,
+        founder: Founder,
         confirmed: bool,
     ) -> None:
         """A fork from end to end; its last step may be lost."""
@@ -274,6 +319,7 @@ class Streams(RuleBasedStateMachine):
             body = b" [%b] " % b" , ".join(messages)
             if sizes is None:
                 body, messages = b"[1,", None
+        founding = self.founding(founder, self.oracle.lives.get(name))
         task = self.shards.fork(
             name,
             source,
@@ -283,11 +329,16 @@ class Streams(RuleBasedStateMachine):
             lifetime=lifetime_of(asked) if asked.says_how_long else None,
             closed=asked.closed,
             body=body,
+            seq=founding.seq,
+            producer=producer_of(founding.who),
+            incarnation=founding.incarnation,
         )
         while task.answer is None:
             task.step(self.shards)
         incarnation = self.shards.owner(name).state.position if isinstance(task.answer, Created) else 0
-        expected = self.oracle.fork(name, point, asked, messages, now=self.shards.now, incarnation=incarnation)
+        expected = self.oracle.fork(
+            name, point, asked, messages, founding, now=self.shards.now, incarnation=incarnation
+        )
         assert outcome_of(task.answer) == expected
         if confirmed:
             self.shards.finish(task)

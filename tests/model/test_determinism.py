@@ -16,7 +16,7 @@ from ..streams.shards import Shards, Task, follow, replay
 
 ALL_NAMES = ["b/a", "b/b", "b/c", "b/d", "b/e"]
 NAMES = st.sampled_from(ALL_NAMES)
-KINDS = ["append"] * 4 + ["fork"] * 3 + ["create", "replace", "delete", "touch", "wait", "chore"]
+KINDS = ["append"] * 4 + ["fork"] * 3 + ["delete"] * 2 + ["wait", "chore"] * 2 + ["create", "replace", "touch"]
 EVENTS = st.tuples(st.sampled_from(KINDS), NAMES, NAMES, st.integers(0, 12))
 
 
@@ -51,7 +51,7 @@ def happen(shards: Shards, kind: str, name: str, other: str, number: int) -> Non
     elif kind == "touch" and name in shards.all[0].state.streams:
         commands = [Touch(name, shards.stream(name).incarnation)]
     elif kind == "fork":
-        go_on(shards, shards.fork(fork, other), steps=number)
+        go_on(shards, shards.fork(fork, other, content_type="text/html" if number > 9 else None), steps=number)
     elif kind == "wait":
         shards.wait(number**2)
     elif kind == "chore":

@@ -23,7 +23,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
 
 ONE_OF_EACH: list[Command] = [
-    Create("b/s", "application/json", Lifetime(ttl_seconds=60), True, b"12", (1, 2)),
+    Create("b/s", "application/json", Lifetime(ttl_seconds=60), True, b"12", (1, 2), "a", Producer("p", 0, 0), 7),
     Append("b/s", b"\x00\xff", (1, 2), "text/plain", True, "\u00e9", Producer("p", 1, 2), 7),
     Delete("b/s", 7),
     Touch("b/s", 7),
@@ -41,6 +41,8 @@ ONE_OF_EACH: list[Command] = [
         Origin("b/s", 7, 0, 5, 0, 2, "pin", 1),
         Ancestry("b/s", 3, 2, None, FOREVER),
         99,
+        "a",
+        Producer("p", 0, 0),
     ),
     Settle("b/fork", "pin", 99),
     Paid("pin"),
@@ -62,7 +64,7 @@ def test_the_form_of_the_log_never_changes() -> None:
     assert msgspec.msgpack.decode(commands.encode(123, ONE_OF_EACH)) == [
         123,
         [
-            ["create.1", "b/s", "application/json", [60, None, None], True, b"12", [1, 2]],
+            ["create.1", "b/s", "application/json", [60, None, None], True, b"12", [1, 2], "a", ["p", 0, 0], 7],
             ["append.1", "b/s", b"\x00\xff", [1, 2], "text/plain", True, "\u00e9", ["p", 1, 2], 7],
             ["delete.1", "b/s", 7],
             ["touch.1", "b/s", 7],
@@ -81,6 +83,8 @@ def test_the_form_of_the_log_never_changes() -> None:
                 ["b/s", 7, 0, 5, 0, 2, "pin", 1],
                 ["b/s", 3, 2, None, [None, None, None]],
                 99,
+                "a",
+                ["p", 0, 0],
             ],
             ["settle.1", "b/fork", "pin", 99],
             ["paid.1", "pin"],
@@ -104,7 +108,7 @@ def test_what_a_command_does_not_say_has_a_meaning() -> None:
         (0, [("create.1", "b/s", "text/plain"), ("append.1", "b/s", b"x"), ("delete.1", "b/s")])
     )
     assert commands.decode(record, 1).commands == [
-        Create("b/s", "text/plain", FOREVER, closed=False, payload=b"", ends=None),
+        Create("b/s", "text/plain", FOREVER, False, b"", None, seq=None, producer=None, incarnation=None),
         Append("b/s", b"x", None, content_type="", close=False, seq=None, producer=None, incarnation=None),
         Delete("b/s", incarnation=None),
     ]

@@ -18,6 +18,7 @@ from headwater.protocol.commands import (
 )
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
+from headwater.protocol.producers import Producer
 from headwater.protocol.queries import Anchor, Head, Query, Read, Target
 from headwater.protocol.refusals import Refusal, incarnation_changed
 from headwater.protocol.replies import Described, Page, Reply, Settled
@@ -171,10 +172,14 @@ class Shards:
         lifetime: Lifetime | None = None,
         closed: bool = False,
         body: bytes = b"",
+        seq: str | None = None,
+        producer: Producer | None = None,
+        incarnation: int | None = None,
     ) -> Task:
         """A fork that has not been asked anything yet."""
         self._pins += 1
-        request = ForkRequest(name, Ancestry(source, offset, sub_offset, content_type, lifetime), closed, body)
+        ancestry = Ancestry(source, offset, sub_offset, content_type, lifetime)
+        request = ForkRequest(name, ancestry, closed, body, seq, producer, incarnation)
         return Task(forking.fork(request, f"pin-{self._pins}", self.now + PIN_DEADLINE_US))
 
     def finish(self, task: Task) -> Reply:

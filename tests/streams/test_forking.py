@@ -6,7 +6,7 @@ from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
 from headwater.protocol.queries import Anchor
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, Created, Existed, Reply
+from headwater.protocol.replies import Appended, Created, Duplicate, Existed, Reply
 from headwater.streams import forking
 
 from .shards import START_US, Shards, Task
@@ -177,6 +177,28 @@ def test_a_fork_with_a_bad_body_is_refused(shards: Shards) -> None:
     shards.ask(Create("b/json", "application/json"))
     assert code_of(shards.finish(shards.fork(FORK, "b/json", body=b"[1"))) is Code.INVALID_JSON
     assert not pins_of(shards, "b/json")
+
+
+def test_a_fork_may_be_the_first_request_of_a_producer(shards: Shards) -> None:
+    first = Producer("p", 3, 0)
+    created = shards.finish(shards.fork(FORK, SOURCE, body=b"F", seq="b", producer=first))
+    incarnation = shards.stream(FORK).incarnation
+    assert created == Created(incarnation, "text/plain", 4, False, 3, 0)
+    again = Append(FORK, b"F", content_type="text/plain", producer=first)
+    assert shards.ask(again) == Duplicate(incarnation, 4, False, 3, 0)
+    assert code_of(shards.ask(Append(FORK, b"G", content_type="text/plain", seq="a"))) is Code.STREAM_SEQ_CONFLICT
+
+
+def test_a_fork_by_a_producer_that_does_not_begin_with_zero_is_refused(shards: Shards) -> None:
+    assert code_of(shards.finish(shards.fork(FORK, SOURCE, producer=Producer("p", 3, 1)))) is Code.PRODUCER_SEQ_CONFLICT
+    assert not pins_of(shards, SOURCE)
+
+
+def test_a_fork_that_means_another_life_changes_nothing(shards: Shards) -> None:
+    shards.finish(shards.fork(FORK, SOURCE))
+    here = shards.stream(FORK).incarnation
+    assert code_of(shards.finish(shards.fork(FORK, SOURCE, incarnation=here + 1))) is Code.INCARNATION_CHANGED
+    assert isinstance(shards.finish(shards.fork(FORK, SOURCE, incarnation=here)), Existed)
 
 
 @pytest.mark.parametrize("offset", [None, 0])

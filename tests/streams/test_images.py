@@ -1,7 +1,19 @@
 import msgspec
 import pytest
 
-from headwater.protocol.commands import Append, Command, Create, Delete, Paid, Pin, Settle, Unpin, decode
+from headwater.protocol.commands import (
+    Append,
+    Command,
+    Create,
+    Delete,
+    Expire,
+    Paid,
+    Pin,
+    Settle,
+    Touch,
+    Unpin,
+    decode,
+)
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
 from headwater.streams import images
@@ -181,12 +193,19 @@ CHANGES: dict[str, list[Command]] = {
     "pin and delete": [Pin("b/4", "another", "b/f", START_US), Delete("b/4")],
     "create between": [Create("b/3½", "text/plain", payload=b"new"), Append("b/3½", b"er", content_type="text/plain")],
     "create at the end": [Create("b/9", "text/plain", payload=b"new")],
-    "delete everything": [Delete(f"b/{number}") for number in range(7)],
+    "unpin": [Unpin("b/5", 6, "old")],
+    "delete what is pinned": [Delete("b/5")],
+    "delete what is pinned and unpin": [Delete("b/5"), Unpin("b/5", 6, "old")],
+    "append to the newest": [Append("b/7", b"more", content_type="text/plain")],
+    "touch": [Touch("b/4", 5)],
+    "close": [Append("b/4", b"", close=True)],
+    "expire": [Expire("b/6", 7)],
+    "delete everything": [Delete(f"b/{number}") for number in range(8)],
 }
 
 
 @pytest.mark.parametrize("names", [1, 2, 3, 100])
-@pytest.mark.parametrize("after", range(9))
+@pytest.mark.parametrize("after", range(10))
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_image_shows_the_state_as_it_was_when_the_walk_began(
     change: str, after: int, names: int, monkeypatch: pytest.MonkeyPatch
@@ -194,13 +213,34 @@ def test_an_image_shows_the_state_as_it_was_when_the_walk_began(
     small_pieces(monkeypatch, rows=2, size=1, names=names)
     shards = Shards()
     for number in range(7):
-        shards.ask(Create(f"b/{number}", "text/plain", payload=b"abc"))
+        lifetime = Lifetime(ttl_seconds=1) if number == 6 else FOREVER
+        shards.ask(Create(f"b/{number}", "text/plain", lifetime, payload=b"abc"))
+    shards.ask(Pin("b/5", "old", "b/f", START_US))
     shards.ask(Append("b/4", b"def", content_type="text/plain", producer=Producer("p", 0, 0)))
+    shards.ask(Create("b/7", "text/plain"))
     still = image_of(shards.all[0].state)
     walk = Walk(shards.all[0].state)
     pieces = walk.pieces()
     taken = [next(pieces) for _ in range(after)]
+    shards.wait(2)
     shards.all[0].submit(CHANGES[change], shards.now)
+    taken += pieces
+    walk.end()
+    assert taken == still
+
+
+def test_a_life_that_comes_and_goes_during_a_walk_is_not_part_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pieces(monkeypatch, size=1, names=100)
+    shards = Shards()
+    for number in range(4):
+        shards.ask(Create(f"b/{number}", "text/plain"))
+    still = image_of(shards.all[0].state)
+    walk = Walk(shards.all[0].state)
+    pieces = walk.pieces()
+    taken = [next(pieces)]
+    shards.ask(Create("b/2½", "text/plain"))
+    taken += [next(pieces)]
+    shards.ask(Delete("b/2½"))
     taken += pieces
     walk.end()
     assert taken == still

@@ -5,7 +5,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, Created, Deleted, Done, Existed, Reply
+from headwater.protocol.replies import Appended, Created, Deleted, Done, Duplicate, Existed, Reply
 from headwater.streams.state import Stream
 
 from .shards import START_US, Shards
@@ -126,6 +126,51 @@ def test_a_name_is_not_free_while_forks_need_it(end: str, shards: Shards) -> Non
     assert code_of(shards.ask(Create(NAME, "text/plain", TTL))) is Code.FORK_CONFLICT
 
 
+FIRST = Producer("p", 3, 0)
+
+
+def test_a_create_may_be_the_first_request_of_a_producer(shards: Shards) -> None:
+    create = Create(NAME, "text/plain", payload=b"abc", producer=FIRST)
+    assert shards.ask(create) == Created(1, "text/plain", 3, False, 3, 0)
+    assert (shards.stream(NAME).hot or [])[0].producer == FIRST
+    assert shards.ask(Append(NAME, b"abc", content_type="text/plain", producer=FIRST)) == Duplicate(1, 3, False, 3, 0)
+    second = Append(NAME, b"de", content_type="text/plain", producer=Producer("p", 3, 1))
+    assert shards.ask(second) == Appended(1, 5, False, 1, 2, 3, 1)
+
+
+def test_also_an_empty_create_is_the_first_request_of_a_producer(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain", producer=FIRST))
+    assert shards.ask(Append(NAME, b"abc", content_type="text/plain", producer=FIRST)) == Duplicate(1, 0, False, 3, 0)
+
+
+def test_a_producer_does_not_begin_with_another_sequence_than_zero(shards: Shards) -> None:
+    refusal = shards.ask(Create(NAME, "text/plain", producer=Producer("p", 0, 2)))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.PRODUCER_SEQ_CONFLICT
+    assert (refusal.expected_seq, refusal.received_seq) == (0, 2)
+    assert shards.streams == []
+
+
+def test_a_producer_that_creates_a_stream_again_finds_it(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain", producer=FIRST))
+    for producer in (FIRST, Producer("p", 0, 2)):
+        assert shards.ask(Create(NAME, "text/plain", producer=producer)) == Existed(1, "text/plain", 0, False)
+
+
+def test_a_create_may_set_the_first_stream_seq(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain", seq="b"))
+    assert code_of(shards.ask(Append(NAME, b"x", content_type="text/plain", seq="a"))) is Code.STREAM_SEQ_CONFLICT
+    assert isinstance(shards.ask(Append(NAME, b"x", content_type="text/plain", seq="c")), Appended)
+
+
+def test_a_create_that_means_another_life_changes_nothing(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain"))
+    refusal = shards.ask(Create(NAME, "text/plain", incarnation=9))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.incarnation) == (Code.INCARNATION_CHANGED, 1)
+    assert shards.ask(Create(NAME, "text/plain", incarnation=1)) == Existed(1, "text/plain", 0, False)
+
+
 # -- Delete -----------------------------------------------------------------------------------------------------------
 
 
@@ -184,7 +229,7 @@ def test_a_touch_never_moves_a_fixed_instant(shards: Shards) -> None:
     assert code_of(shards.all[0].state.present(NAME, shards.now)) is Code.STREAM_NOT_FOUND
 
 
-@pytest.mark.parametrize(("incarnation", "wait"), [(9, 0), (1, TTL_AND_A_TENTH)])
+@pytest.mark.parametrize(("incarnation", "wait"), [(9, 5), (1, TTL_AND_A_TENTH)])
 def test_a_touch_for_another_life_or_too_late_does_nothing(incarnation: int, wait: int, shards: Shards) -> None:
     shards.ask(Create(NAME, "text/plain", TTL))
     shards.wait(wait)

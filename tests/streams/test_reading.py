@@ -128,16 +128,17 @@ def test_a_page_is_planned_without_touching_bytes(shards: Shards) -> None:
 
 @pytest.fixture
 def family(shards: Shards) -> Shards:
-    """child: abcde + XY + Z; grandchild: of the child at 6, abcdeX + !!; sibling: of the child at 3, abc + ?"""
+    """child: abcde + XY + Z; grandchild: of the child at 6, abcdeX + !!; sibling: of the child at 3, abc + ? + ??"""
     shards.finish(shards.fork("b/child", "b/text", 4, sub_offset=1, body=b"XY"))
     shards.finish(shards.fork("b/grandchild", "b/child", 5, sub_offset=1, body=b"!!"))
     shards.finish(shards.fork("b/sibling", "b/child", 3, body=b"?"))
     shards.ask(Append("b/text", b"never seen", content_type="text/plain"))
     shards.ask(Append("b/child", b"Z", content_type="text/plain"))
+    shards.ask(Append("b/sibling", b"??", content_type="text/plain"))
     return shards
 
 
-CONTENTS = {"b/child": b"abcdeXYZ", "b/grandchild": b"abcdeX!!", "b/sibling": b"abc?"}
+CONTENTS = {"b/child": b"abcdeXYZ", "b/grandchild": b"abcdeX!!", "b/sibling": b"abc???"}
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -247,11 +248,16 @@ def test_a_fork_point_in_a_fork_is_bounded_by_what_the_fork_has(
     assert isinstance(family.look(Anchor("b/child", offset, steps + 1)), Refusal)
 
 
-def test_a_fork_point_in_a_fork_of_json_is_bounded_by_what_the_fork_has(shards: Shards) -> None:
-    shards.finish(shards.fork("b/fork", "b/json", 0, sub_offset=2))
-    fork = shards.stream("b/fork").incarnation
-    assert shards.look(Anchor("b/fork", 0, 2)) == Anchored(fork, 5, 2)
-    assert isinstance(shards.look(Anchor("b/fork", 0, 3)), Refusal)
+@pytest.mark.parametrize(("offset", "steps"), [(0, 2), (8, 1)])
+def test_a_fork_point_in_a_fork_of_json_is_bounded_by_what_the_fork_has(
+    offset: int, steps: int, shards: Shards
+) -> None:
+    shards.ask(Create("b/other", JSON, payload=b'10"b"300', ends=(2, 5, 8)))
+    shards.ask(Append("b/other", b"1234", (1, 2, 4), JSON))
+    shards.finish(shards.fork("b/fork", "b/other", offset, sub_offset=steps))
+    fork = shards.stream("b/fork")
+    assert shards.look(Anchor("b/fork", offset, steps)) == Anchored(fork.incarnation, fork.tail, fork.record_next)
+    assert isinstance(shards.look(Anchor("b/fork", offset, steps + 1)), Refusal)
 
 
 def hot(offset: int, payload: bytes) -> Hot:

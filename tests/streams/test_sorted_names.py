@@ -54,6 +54,7 @@ def test_any_adding_and_removing_leaves_the_same_set_as_sorting(seed: int, monke
     for name in sorted(model):
         names.remove(name)
     assert everything(names) == []
+    assert names._blocks == []
 
 
 def test_no_block_grows_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def serve(config: Path | None, **flags: Any) -> None:
     try:
         uvloop.run(run(settings))
     except (DirectoryInUse, JournalDamaged, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {str(error).rstrip('.')}.", err=True)
         sys.exit(1)
 
 

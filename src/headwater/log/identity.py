@@ -39,7 +39,7 @@ def load(directory: Path, disk: Disk) -> Identity | None:
     file.close()
     try:
         identity = msgspec.json.decode(text, type=Identity)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise JournalDamaged(f"{path} cannot be read ({error}); restore it from a copy.") from error
     if identity.format != VERSION:
         raise JournalDamaged(f"{path} has format {identity.format}; this server reads format {VERSION}.")

@@ -8,6 +8,7 @@ unknown then, so the process ends.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import threading
@@ -61,6 +62,7 @@ class Journal:
         self._spare_wanted: SimpleQueue[bool] = SimpleQueue()
         self._queue: SimpleQueue[tuple[int, list[Command]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._closing = False
 
     def _identity(self) -> identity.Identity:
         ours = identity.load(self._directory, self._disk)
@@ -129,8 +131,8 @@ class Journal:
         self._queue.put((at, commands))
 
     def close(self) -> None:
+        self._closing = True
         self._queue.put(None)
-        self._spare_wanted.put(False)
         for thread in self._threads:
             thread.join()
         for file in (self._file, self._spare):
@@ -149,9 +151,13 @@ class Journal:
             self._on_failure(error)
 
     def _commit_forever(self) -> None:
-        while (item := self._queue.get()) is not None:
-            batch = self.commit(*item)
-            self._loop.call_soon_threadsafe(self._deliver, batch)
+        try:
+            while (item := self._queue.get()) is not None:
+                batch = self.commit(*item)
+                self._loop.call_soon_threadsafe(self._deliver, batch)
+        finally:
+            # Not before: what was appended last may need a spare.
+            self._spare_wanted.put(False)
 
     def commit(self, at: int, batch: list[Command]) -> Batch:
         """Write one batch as one frame and sync it."""
@@ -173,7 +179,9 @@ class Journal:
 
     def _rotate(self) -> None:
         """Go on in the spare, and have another one made."""
-        self._spare_ready.wait()
+        while not self._spare_ready.wait(SPARE_RETRY_SECONDS):
+            if self._closing and not self.has_room:
+                raise OSError(errno.ENOSPC, "The journal was closed before there was space for another segment")
         self._spare_ready.clear()
         assert self._spare is not None
         if self._file is not None:

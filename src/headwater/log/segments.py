@@ -101,7 +101,7 @@ class SegmentReader:
     def _decode(self, frame: frames.Frame) -> Batch:
         try:
             return commands.decode(frame.payload, frame.number)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise JournalDamaged(
                 f"{self.path} holds a command at position {frame.number} that this server does not know ({error}); "
                 "start the version that wrote it."

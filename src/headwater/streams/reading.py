@@ -90,7 +90,7 @@ def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf) -> Pl
             if end > position:
                 slices.append(Slice(appends, first, bisect_left(appends, end, key=_OFFSET), position, end))
                 position = end
-            if end < limit:
+            if end < limit or end >= until:
                 break
     return Plan(slices, position)
 

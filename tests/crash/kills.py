@@ -1,0 +1,51 @@
+"""Killing at the worst instants: in the middle of an image, of a rotation, or anywhere."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from headwater.testing import RunningServer
+
+POLL_SECONDS = 0.0005
+AIM_SECONDS_MAX = 4.0
+
+
+class Killer:
+    """Kills a server on a data directory, and sees from what lies there what it was doing."""
+
+    def __init__(self, data: Path, segment_bytes: int, random: Random) -> None:
+        self._images, self._journal = data / "images", data / "journal"
+        self._segment_bytes, self._random = segment_bytes, random
+        self.kills = 0
+        self.in_an_image = 0
+        self.in_a_spare = 0
+
+    def kill(self, server: RunningServer, load_seconds: float) -> None:
+        """Let it work for a while, aim at something, and kill it."""
+        time.sleep(self._random.uniform(0.2, 1.0) * load_seconds)
+        aim = self._random.choice(("image", "image", "spare", "nothing"))
+        if aim == "image":
+            _wait_for(self._image_is_written)
+            time.sleep(self._random.choice((0, 0.0005, 0.002, 0.005)))
+        elif aim == "spare":
+            _wait_for(self._spare_is_made)
+        server.kill()
+        self.kills += 1
+        self.in_an_image += self._image_is_written()
+        self.in_a_spare += self._spare_is_made()
+
+    def _image_is_written(self) -> bool:
+        return any(path.suffix == ".tmp" for path in self._images.glob("*"))
+
+    def _spare_is_made(self) -> bool:
+        try:
+            return (self._journal / "spare").stat().st_size < self._segment_bytes
+        except FileNotFoundError:
+            return True
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + AIM_SECONDS_MAX
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)

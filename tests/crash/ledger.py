@@ -1,0 +1,186 @@
+"""The ledger: what was sent, what was acknowledged, and so what every stream must hold after a crash.
+
+Writers note what they send before they send it, and what they are told after they were told; so at any instant the
+server may know more than the ledger. That is why nothing is judged here that another thread may be about to explain:
+the judging is done by `checks`, when nobody writes.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import NamedTuple
+
+from .clients import Response
+from .messages import Key
+
+TTL_SLACK_SECONDS = 1.5
+"""Beyond the tenth that a lifetime may last longer: how late a machine under load may notice its end."""
+
+
+class Kind(NamedTuple):
+    """How the streams of one name are made, every time."""
+
+    content_type: str
+    ttl_seconds: int | None = None
+    source: str | None = None
+
+
+class Bytes(NamedTuple):
+    """Bytes that somebody was told of, and where they end."""
+
+    end: int
+    data: bytes
+    appended: bool = False
+    """By an acknowledgement of their append, not by a read."""
+
+
+@dataclass
+class Life:
+    """One life of one stream, from its creation to its end."""
+
+    name: str
+    incarnation: str
+    born_at: float
+    """When its creation was sent, or may have been."""
+    fork_of: "Life | None" = None
+    fork_offset: int = 0
+    content: bytes = b""
+    """As read after the last restart; whatever comes, it begins with this."""
+    told: list[Bytes] = field(default_factory=list)
+    """Bytes that were acknowledged or read since."""
+    tail: int = 0
+    """The largest offset that any response named."""
+    closed_at: int | None = None
+    close_sent: bool = False
+    delete_sent: bool = False
+    gone: bool = False
+    renewed_at: float = 0.0
+    """When the last acknowledged write was sent: its lifetime began no earlier."""
+
+    @property
+    def position(self) -> int:
+        """Lives of one name follow each other by this."""
+        return int(self.incarnation.rpartition("-")[2])
+
+
+class Ledger:
+    """Kept by all writers together."""
+
+    def __init__(self, kinds: dict[str, Kind]) -> None:
+        self.kinds = kinds
+        self.appends_acknowledged = 0
+        self._lives: dict[str, Life] = {}
+        self._buried: set[str] = set()
+        self._sent: dict[str, set[Key]] = {name: set() for name in kinds}
+        self._created_at: dict[str, float] = {}
+        self._used_at: dict[str, float] = {}
+        self._lock = RLock()
+
+    # -- What is sent ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def using(self, name: str) -> Iterator[float]:
+        """Whatever is asked in this block may renew a stream of that name; yields the time before."""
+        try:
+            yield time.time()
+        finally:
+            self._used_at[name] = time.time()
+
+    def send_create(self, name: str) -> None:
+        self._created_at[name] = time.time()
+
+    def send_append(self, name: str, key: Key) -> None:
+        with self._lock:
+            self._sent[name].add(key)
+
+    def refused(self, name: str, key: Key) -> None:
+        """The append was not carried out and never will be: nobody may see it."""
+        with self._lock:
+            self._sent[name].discard(key)
+
+    # -- What is acknowledged -------------------------------------------------------------------------------------
+
+    def life(self, name: str, incarnation: str) -> Life:
+        """The life that a response is about."""
+        with self._lock:
+            if incarnation not in self._lives:
+                assert name in self._created_at, f"nobody made {name}"
+                self._lives[incarnation] = Life(name, incarnation, self._created_at[name])
+            life = self._lives[incarnation]
+            assert life.name == name, f"{incarnation} is a life of {life.name}, not of {name}"
+            return life
+
+    def see(self, name: str, response: Response) -> Life:
+        """A response that names a tail binds the server to it, and to the closure."""
+        with self._lock:
+            life = self.life(name, response.incarnation)
+            life.tail = max(life.tail, response.next_offset)
+            if response.closed:
+                assert life.closed_at in (None, response.next_offset), f"{name} grew after it was closed"
+                life.closed_at = response.next_offset
+            return life
+
+    def tell(self, name: str, response: Response, data: bytes, appended: bool = False) -> Life:
+        """Somebody was told of the bytes that end where the response says."""
+        with self._lock:
+            life = self.see(name, response)
+            life.told.append(Bytes(response.next_offset, data, appended))
+            return life
+
+    def acknowledge_append(self, name: str, response: Response, data: bytes, sent_at: float) -> None:
+        with self._lock:
+            self.appends_acknowledged += 1
+            life = self.tell(name, response, data, appended=True)
+            life.renewed_at = max(life.renewed_at, sent_at)
+
+    def acknowledge_create(self, name: str, response: Response) -> Life:
+        """A stream is there; the older lives of its name must have been allowed to end, and have."""
+        with self._lock:
+            life = self.see(name, response)
+            for older in self.living(name):
+                if older.position < life.position:
+                    self.bury(older)
+            return life
+
+    def bury(self, life: Life) -> None:
+        """A life is over, for good."""
+        with self._lock:
+            assert self.may_be_gone(life), f"{life.name} {life.incarnation} is lost"
+            life.gone = True
+            self._buried.add(life.incarnation)
+
+    # -- What follows ---------------------------------------------------------------------------------------------
+
+    def living(self, name: str) -> list[Life]:
+        with self._lock:
+            return [life for life in self._lives.values() if life.name == name and not life.gone]
+
+    def is_buried(self, incarnation: str) -> bool:
+        return incarnation in self._buried
+
+    def may_be_gone(self, life: Life) -> bool:
+        """Whether its end would be no loss: somebody asked for it, or its time may be over."""
+        ttl = self.kinds[life.name].ttl_seconds
+        return life.delete_sent or (ttl is not None and time.time() >= max(life.born_at, life.renewed_at) + ttl)
+
+    def has_outlived(self, life: Life, now: float) -> bool:
+        """Whether it can no longer be there, since nothing has renewed it in time."""
+        ttl = self.kinds[life.name].ttl_seconds
+        used_at = max(life.born_at, self._used_at.get(life.name, 0.0))
+        return ttl is not None and now > used_at + ttl * 1.1 + TTL_SLACK_SECONDS
+
+    def senders(self, name: str) -> set[Key]:
+        """Every append that a stream of this name may show, inherited ones among them."""
+        source = self.kinds[name].source
+        return self._sent[name] | (self.senders(source) if source is not None else set())
+
+    def forget_the_dead(self) -> None:
+        """Drop what no later check can need: lives that are over and that no living fork shows."""
+        with self._lock:
+            needed: list[Life] = [life for life in self._lives.values() if not life.gone]
+            for life in needed:
+                if life.fork_of is not None and life.fork_of not in needed:
+                    needed.append(life.fork_of)
+            self._lives = {life.incarnation: life for life in needed}

@@ -1,0 +1,82 @@
+"""A node with all its threads and chores on a faulty disk."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from headwater.log.journal import Journal
+from headwater.log.seam import Deliver
+from headwater.node import directory
+from headwater.node.node import Node
+from headwater.protocol.commands import Batch, Command
+from headwater.protocol.replies import Reply
+from headwater.testing import FaultyDisk
+
+from .history import History
+from .machine import DATA, SEGMENT_BYTES
+
+IMAGE_LOG_BYTES = 20_000
+
+
+class WatchedJournal(Journal):
+    """A journal that tells a history what it is given and what it has delivered."""
+
+    history: History
+
+    def start(self, deliver: Deliver) -> None:
+        def delivered(batch: Batch) -> None:
+            deliver(batch)
+            self.history.acknowledge()
+
+        super().start(delivered)
+
+    def append(self, at: int, commands: list[Command]) -> None:
+        self.history.send(at, commands)
+        super().append(at, commands)
+
+
+class RunningNode:
+    """A node that has been started on what its directory held."""
+
+    def __init__(self, disk: FaultyDisk, history: History) -> None:
+        self.failures: list[BaseException] = []
+        disk.names(DATA)
+        state, journal, images = directory.recover(DATA, SEGMENT_BYTES, disk, self.failures.append)
+        history.check(state)
+        assert isinstance(journal, WatchedJournal)
+        journal.history = history
+        self.journal = journal
+        self.node = Node(state, journal, images, image_log_bytes=IMAGE_LOG_BYTES)
+
+    async def ask(self, command: Command) -> Reply:
+        """Submit a command and wait for its reply."""
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.node.submit(command, reply.set_result)
+        async with asyncio.timeout(10):
+            return await reply
+
+    async def crash(self) -> None:
+        """End all threads; what was not decided stays unanswered."""
+        assert self.node._imager is not None
+        await self.node._imager.stop()
+        self.node._reaper.stop()
+        self.node._debts.stop()
+        self.journal.close()
+
+
+@asynccontextmanager
+async def running_node(disk: FaultyDisk, history: History) -> AsyncIterator[RunningNode]:
+    """A node that runs while the block lasts, and crashes at its end."""
+    running = RunningNode(disk, history)
+    running.node.start()
+    try:
+        yield running
+    finally:
+        await running.crash()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that happens in another thread."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)

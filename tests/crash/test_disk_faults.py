@@ -1,0 +1,229 @@
+"""Disks that fail, fill up and rot: the server ends, refuses or falls back; it never serves what is not true."""
+
+import asyncio
+import logging
+from collections import Counter
+from random import Random
+
+import pytest
+
+from headwater.log.segments import JournalDamaged
+from headwater.node import directory
+from headwater.protocol.commands import Append, Create, Delete
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Appended, Created, Deleted
+from headwater.streams.images import image_of
+from headwater.testing import FaultyDisk, Step
+
+from .history import History
+from .load import Load
+from .machine import DATA, SEGMENT_BYTES, Machine, SteppedJournal
+from .nodes import RunningNode, WatchedJournal, running_node, until
+from .seeds import all_seeds_run, for_each_seed
+
+# -- Failed writes and syncs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [Step.WRITE, Step.SYNC])
+def test_after_a_failed_commit_nothing_is_acknowledged(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "Journal", WatchedJournal)
+
+    async def fail(disk: FaultyDisk, history: History, load: Load) -> None:
+        async with running_node(disk, history) as running:
+            await running.ask(Create("orders", "text/plain"))
+            disk.fail_next(step, in_name=".journal")
+            for _ in range(20):
+                running.node.submit(load.batch(running.node.state)[1][0], lambda _: None)
+            await until(lambda: bool(running.failures))
+            acknowledged = history.acknowledged
+            for _ in range(20):
+                running.node.submit(load.batch(running.node.state)[1][0], lambda _: None)
+            await asyncio.sleep(0.01)
+            assert history.acknowledged == acknowledged
+            assert "Input/output error" in str(running.failures[0])
+
+    def run(seed: int) -> None:
+        random, history = Random(seed), History()
+        disk = FaultyDisk(random)
+        asyncio.run(fail(disk, history, Load(random, large=False)))
+        if random.random() < 0.5:
+            disk.lose_power()
+        else:
+            disk.kill_process()
+        RunningNode(disk, history)
+
+    for_each_seed(15, run)
+
+
+def test_an_image_that_fails_harms_nothing_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(directory, "Journal", WatchedJournal)
+
+    async def work(disk: FaultyDisk, history: History) -> None:
+        async with running_node(disk, history) as running:
+            await running.ask(Create("orders", "text/plain"))
+            for step in (Step.LINK, Step.WRITE, Step.SYNC, Step.RENAME):
+                disk.fail_next(step, in_name=".tmp")
+            async with asyncio.timeout(30):
+                while not any(path.suffix == ".image" for path in disk.paths()):
+                    reply = await running.ask(Append("orders", b"x" * 1000, content_type="text/plain"))
+                    assert isinstance(reply, Appended)
+            assert not running.failures
+
+    disk, history = FaultyDisk(Random(1)), History()
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(work(disk, history))
+    assert caplog.text.count("no image was taken") == 4
+    disk.lose_power()
+    RunningNode(disk, history)
+
+
+# -- Full disks ---------------------------------------------------------------------------------------------------
+
+
+def append(size: int) -> Append:
+    return Append("orders", b"x" * size, content_type="text/plain")
+
+
+async def fill_up(disk: FaultyDisk, running: RunningNode) -> Refusal:
+    """Append until the disk is full; the refusal."""
+    await running.ask(Create("orders", "text/plain"))
+    disk.capacity_bytes = disk.used_bytes
+    while True:
+        reply = await running.ask(append(1000))
+        if isinstance(reply, Refusal):
+            return reply
+
+
+def test_a_full_disk_refuses_appends_takes_deletes_and_heals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "Journal", WatchedJournal)
+
+    async def work(disk: FaultyDisk, history: History) -> None:
+        async with running_node(disk, history) as running:
+            refusal = await fill_up(disk, running)
+            assert (refusal.code, running.journal.has_room) == (Code.OVERLOADED, False)
+            assert "The disk is full" in refusal.detail
+            assert isinstance(await running.ask(Create("more", "text/plain")), Refusal)
+            assert isinstance(await running.ask(Delete("orders")), Deleted)
+            disk.capacity_bytes = None
+            await until(lambda: running.journal.has_room)
+            assert isinstance(await running.ask(Create("more", "text/plain")), Created)
+            assert not running.failures
+
+    disk, history = FaultyDisk(Random(1)), History()
+    asyncio.run(work(disk, history))
+    disk.lose_power()
+    RunningNode(disk, history)
+
+
+def test_deletes_alone_make_room_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they free goes with the log before the older of two images, if those find a little space."""
+    monkeypatch.setattr(directory, "Journal", WatchedJournal)
+
+    async def work(disk: FaultyDisk, history: History) -> None:
+        async with running_node(disk, history) as running:
+            names = ["orders", *(f"small-{number}" for number in range(100))]
+            for name in names[1:]:
+                await running.ask(Create(name, "text/plain"))
+            await fill_up(disk, running)
+            disk.capacity_bytes = disk.used_bytes + SEGMENT_BYTES - 1
+            while not running.journal.has_room:
+                assert isinstance(await running.ask(Delete(names.pop(0))), Deleted)
+                await asyncio.sleep(0.06)
+            assert disk.used_bytes <= disk.capacity_bytes
+            assert isinstance(await running.ask(Create("orders", "text/plain")), Created)
+
+    disk, history = FaultyDisk(Random(1)), History()
+    asyncio.run(work(disk, history))
+    disk.lose_power()
+    RunningNode(disk, history)
+
+
+def test_a_server_starts_on_a_full_disk_and_takes_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "Journal", WatchedJournal)
+
+    async def fill(disk: FaultyDisk, history: History) -> None:
+        async with running_node(disk, history) as running:
+            await fill_up(disk, running)
+
+    async def delete(disk: FaultyDisk, history: History) -> None:
+        async with running_node(disk, history) as running:
+            assert not running.journal.has_room
+            assert isinstance(await running.ask(append(10)), Refusal)
+            assert isinstance(await running.ask(Delete("orders")), Deleted)
+
+    disk, history = FaultyDisk(Random(1)), History()
+    asyncio.run(fill(disk, history))
+    disk.lose_power()
+    asyncio.run(delete(disk, history))
+
+
+# -- Bits that rot ------------------------------------------------------------------------------------------------
+
+
+def aged_machine(seed: int) -> Machine:
+    """A machine with several segments and two images, and commands after the newest."""
+    machine = Machine(seed)
+    machine.start()
+    for _ in range(3):
+        for _ in range(25):
+            machine.commit()
+        machine.finish_image()
+    for _ in range(12):
+        machine.commit()
+    return machine
+
+
+def test_a_flipped_bit_is_found_or_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused, or fallen back from, or, in the very last batch, cut like a torn one; never served."""
+    monkeypatch.setattr(directory, "Journal", SteppedJournal)
+    outcomes: Counter[str] = Counter()
+
+    def run(seed: int) -> None:
+        machine = aged_machine(seed)
+        before = image_of(machine.state)
+        machine.commit()
+        whole = image_of(machine.state)
+        for _ in range(40):
+            disk = machine.disk.copy(machine.random)
+            path = machine.random.choice(disk.paths())
+            bit = machine.random.randrange(len(disk.read(path)) * 8)
+            disk.flip_bit(path, bit)
+            try:
+                state = directory.recover(DATA, SEGMENT_BYTES, disk).state
+            except JournalDamaged:
+                outcomes[f"refused for {path.suffix}"] += 1
+                continue
+            cut = state.position < machine.state.position
+            assert image_of(state) == (before if cut else whole), f"bit {bit} of {path} was served"
+            fell_back = any(path.suffix == ".damaged" for path in disk.paths())
+            outcomes["cut" if cut else "fell back" if fell_back else "harmless"] += 1
+
+    for_each_seed(15, run)
+    if all_seeds_run():
+        expected = {"refused for .journal", "refused for .json", "cut", "fell back", "harmless"}
+        assert set(outcomes) == expected, outcomes
+
+
+def test_a_flipped_bit_cuts_the_last_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bit of the last batch and of the one before: the last is cut as torn, the other is refused."""
+    monkeypatch.setattr(directory, "Journal", SteppedJournal)
+    machine = aged_machine(1)
+    ends = [machine.journal.end]
+    while len({path for path, _ in ends}) > 1 or len(ends) < 3:
+        machine.commit()
+        ends = [*ends[-2:], machine.journal.end]
+    (path, first), (_, second), (_, third) = ends
+    for begin, end, outcome in ((first, second, "refused"), (second, third, "cut")):
+        for at in range(begin, min(end, begin + 200)):
+            disk = machine.disk.copy(machine.random)
+            if not disk.read(path)[at]:
+                continue  # perhaps padding, which may rot unnoticed
+            disk.flip_bit(path, at * 8)
+            try:
+                state = directory.recover(DATA, SEGMENT_BYTES, disk).state
+                found = "cut" if state.position < machine.state.position else "unnoticed"
+            except JournalDamaged:
+                found = "refused"
+            assert found == outcome, f"byte {at} of {path}"

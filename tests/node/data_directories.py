@@ -1,0 +1,69 @@
+"""A data directory on a faulty disk, driven without threads."""
+
+from pathlib import Path
+
+from headwater.log import segments
+from headwater.node.directory import Recovered, recover
+from headwater.protocol.commands import Append, Command, Create
+from headwater.protocol.replies import Reply
+from headwater.streams.apply import apply
+from headwater.streams.images import image_of
+from headwater.testing import FaultyDisk
+
+DATA = Path("/data")
+SEGMENT_BYTES = 4096
+
+
+class DataDirectory:
+    """What a server does with its directory: open it, commit to it, take images."""
+
+    def __init__(self) -> None:
+        self.disk = FaultyDisk()
+        self.batches = 0
+        self.open()
+        self.commit(Create("orders", "text/plain"))
+
+    def open(self) -> Recovered:
+        """Recover, as a server does when it starts."""
+        self.state, self.journal, self.images = recovered = recover(DATA, SEGMENT_BYTES, self.disk)
+        self.journal.make_ready()
+        return recovered
+
+    def commit(self, *commands: Command) -> list[Reply]:
+        self.batches += 1
+        replies = apply(self.state, self.journal.commit(self.batches, list(commands)))
+        self.journal.make_spare()
+        return replies
+
+    def append(self, count: int, size: int = 300) -> None:
+        for number in range(count):
+            self.commit(Append("orders", b"%d" % (number % 10) * size, content_type="text/plain"))
+
+    def take_image(self) -> Path:
+        """An image of the state as it is, and the log before the older one forgotten; where it lies."""
+        writer = self.images.begin(self.state.position)
+        writer.write(image_of(self.state))
+        writer.finish()
+        self.journal.forget(self.images.drop_old())
+        return DATA / "images" / f"{self.state.position:020d}.image"
+
+    def age(self) -> list[Path]:
+        """Two images with log before, between and after them; the older one first."""
+        paths = []
+        for _ in range(3):
+            self.append(30)
+            paths.append(self.take_image())
+        self.append(10)
+        return paths[1:]
+
+    def damage(self, path: Path) -> None:
+        self.disk.flip_bit(path, len(self.disk.read(path)) * 4)
+
+    @property
+    def contents(self) -> list[bytes]:
+        """All of the state, to compare."""
+        return image_of(self.state)
+
+    @property
+    def segments(self) -> list[Path]:
+        return [path for path in self.disk.paths() if segments.is_segment(path.name)]
