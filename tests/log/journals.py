@@ -33,6 +33,7 @@ class Workbench:
         journal = self.open()
         list(journal.replay(after))
         journal.make_ready()
+        journal.make_spare()
         return journal
 
     def commit(self, journal: Journal, *payloads: bytes) -> Batch:

@@ -111,6 +111,15 @@ def test_every_flipped_bit_that_matters_is_found() -> None:
     assert unnoticed == padding * 8, "only the zeros between pieces may rot"
 
 
+def test_pieces_in_the_wrong_order_are_damage() -> None:
+    disk = FaultyDisk()
+    path = take(disk, 7, [b"first ", b"second"])
+    data = disk.read(path)
+    disk.open(path).write([data[64:128], data[:64]], 0)
+    with pytest.raises(ImageDamaged, match="is damaged at byte 0"):
+        list(files(disk).read(7))
+
+
 def test_a_truncated_image_is_damaged_wherever_it_ends() -> None:
     disk = FaultyDisk()
     whole = disk.read(take(disk, 7))

@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         for other in exchanges:
             if other is exchange:
                 break
-            waits = other.kind is FORK or (other.kind is WRITE and exchange.kind is READ)
+            waits = other.kind is FORK or (other.kind is WRITE and exchange.kind is not WRITE)
             if other.start is not None or (waits and other.response is None):
                 return False
         return True

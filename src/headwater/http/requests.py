@@ -71,7 +71,7 @@ SINGULAR = frozenset(
 )
 """Headers that mean nothing when they come twice."""
 
-_AUTHORITY = re.compile(rb"(?:\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~%!$&'()*+;=-]*)(?::[0-9]*)?")
+_AUTHORITY = re.compile(rb"(?:\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~%!$&'()*+;=-]+)(?::[0-9]*)?")
 
 
 @lru_cache(maxsize=1024)

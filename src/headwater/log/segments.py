@@ -113,7 +113,7 @@ class SegmentReader:
         The cut is not synced yet.
         """
         rest = self.data[self.end.at :]
-        if not any(rest):
+        if rest == bytes(len(rest)):
             return False
         if (frame := frames.find(self.data, self.end.at, self._seed)) is not None:
             raise JournalDamaged(

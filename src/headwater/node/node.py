@@ -145,8 +145,9 @@ class Node:
             left = self._unsettled.pop(name) - 1
             if left:
                 self._unsettled[name] = left
-            if isinstance(reply, Created):
-                self._reaper.watch(self.state.streams[name])
+            stream = self.state.streams.get(name)
+            if isinstance(reply, Created) and stream is not None:  # A delete in the same batch has it already.
+                self._reaper.watch(stream)
             done(reply)
 
         return settled

@@ -2,12 +2,14 @@
 
 import re
 from itertools import accumulate
+from typing import Annotated
 
 import msgspec
 
+from headwater.protocol.limits import COMMAS_PER_APPEND_MAX, MESSAGES_PER_APPEND_MAX
 from headwater.protocol.refusals import Code, Refusal
 
-_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_ELEMENTS = msgspec.json.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MESSAGES_PER_APPEND_MAX)])
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ESCAPE = re.compile(rb"\\(?:u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 _WHITESPACE = b" \t\r\n"
@@ -27,6 +29,10 @@ def split(body: bytes) -> list[bytes] | Refusal:
         return Refusal(Code.INVALID_JSON, "The body is not UTF-8, so it is not JSON.")
     except RecursionError:
         return Refusal(Code.INVALID_JSON, "The body's JSON is nested too deeply.")
+    except msgspec.ValidationError:
+        return Refusal(
+            Code.TOO_LARGE, f"The array has more than {MESSAGES_PER_APPEND_MAX} messages; append it in parts."
+        )
     except msgspec.DecodeError as error:
         return Refusal(
             Code.INVALID_JSON, f"The body is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}."
@@ -51,6 +57,8 @@ def _split(body: bytes) -> list[bytes]:
 
 def _decode(body: bytes) -> list[bytes]:
     if body.lstrip(_WHITESPACE)[:1] == b"[":
+        if body.count(b",") > COMMAS_PER_APPEND_MAX:
+            raise msgspec.ValidationError
         return [bytes(element) for element in _ELEMENTS.decode(body)]
     return [bytes(_VALUE.decode(body))]
 

@@ -10,6 +10,10 @@ DAY_US = 24 * 60 * MINUTE_US
 
 APPEND_BYTES_MAX = 16 * MIB
 """The body of one append or create; what a phone can upload and a commit can carry."""
+MESSAGES_PER_APPEND_MAX = 262_144
+COMMAS_PER_APPEND_MAX = 1_048_576
+"""The elements of one JSON array, and its commas, which are counted first because that is fast: cutting more of them
+apart would hold the loop up for everybody."""
 URI_BYTES_MAX = 8 * KIB
 """The request target; names are short, so anything longer is a mistake."""
 HEADERS_BYTES_MAX = 32 * KIB
