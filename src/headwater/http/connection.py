@@ -190,7 +190,8 @@ class Connection(asyncio.Protocol):
         self._starting = True
         for waiting in tuple(self._exchanges):
             if waiting.start is not None:
-                if not self.may_start(waiting):
+                # None are left once a response has closed the connection.
+                if not self._exchanges or not self.may_start(waiting):
                     break
                 start, waiting.start = waiting.start, None
                 try:
