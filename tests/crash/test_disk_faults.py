@@ -123,12 +123,13 @@ def test_deletes_alone_make_room_on_a_full_disk(monkeypatch: pytest.MonkeyPatch)
 
     async def work(disk: FaultyDisk, history: History) -> None:
         async with running_node(disk, history) as running:
-            names = ["orders", *(f"small-{number}" for number in range(100))]
+            names = ["orders", *(f"small-{number}" for number in range(15))]
             for name in names[1:]:
                 await running.ask(Create(name, "text/plain"))
             await fill_up(disk, running)
             disk.capacity_bytes = disk.used_bytes + SEGMENT_BYTES - 1
             while not running.journal.has_room:
+                assert names, "nothing is left to delete, and there is still no room"
                 assert isinstance(await running.ask(Delete(names.pop(0))), Deleted)
                 await asyncio.sleep(0.06)
             assert disk.used_bytes <= disk.capacity_bytes

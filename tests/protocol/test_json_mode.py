@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.protocol import json_mode
+from headwater.protocol.limits import COMMAS_PER_APPEND_MAX, MESSAGES_PER_APPEND_MAX
 from headwater.protocol.refusals import Code, Refusal
 
 
@@ -96,6 +97,22 @@ def test_what_no_reader_could_parse_is_refused(body: bytes, reason: str) -> None
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.INVALID_JSON
     assert reason in refusal.detail
+
+
+def test_an_array_has_a_most_that_it_may_hold() -> None:
+    fitting = [b"0"] * MESSAGES_PER_APPEND_MAX
+    assert json_mode.split(b"[" + b",".join(fitting) + b"]") == fitting
+    refusal = json_mode.split(b"[" + b",".join([*fitting, b"0"]) + b"]")
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.TOO_LARGE
+
+
+def test_an_array_of_too_many_commas_is_not_even_cut_apart() -> None:
+    inner = b"[" + b",".join([b"0"] * (COMMAS_PER_APPEND_MAX + 1)) + b"]"
+    assert json_mode.split(b"[" + inner + b"]") == [inner]
+    refusal = json_mode.split(b"[" + inner + b",0]")
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.TOO_LARGE
 
 
 def no_constant(name: str) -> NoReturn:

@@ -102,6 +102,7 @@ def test_a_write_renews_a_sliding_lifetime(command: Append, shards: Shards) -> N
 def test_an_append_to_nothing_is_not_found(shards: Shards) -> None:
     shards.ask(Delete(NAME))
     assert code_of(shards.ask(append())) is Code.STREAM_NOT_FOUND
+    assert code_of(shards.ask(append(incarnation=1))) is Code.STREAM_NOT_FOUND
 
 
 def test_an_append_to_an_expired_stream_is_not_found(shards: Shards) -> None:

@@ -181,6 +181,11 @@ def test_a_deleted_stream_is_gone_with_its_bytes(shards: Shards) -> None:
     assert (shards.streams, list(shards.all[0].state.names.after("", 9)), shards.all[0].state.hot_bytes) == ([], [], 0)
 
 
+@pytest.mark.parametrize("incarnation", [None, 1])
+def test_nothing_cannot_be_deleted(incarnation: int | None, shards: Shards) -> None:
+    assert code_of(shards.ask(Delete(NAME, incarnation))) is Code.STREAM_NOT_FOUND
+
+
 def test_only_the_life_that_was_meant_is_deleted(shards: Shards) -> None:
     shards.ask(Create(NAME, "text/plain"))
     refusal = shards.ask(Delete(NAME, incarnation=9))

@@ -128,17 +128,22 @@ def test_a_page_is_planned_without_touching_bytes(shards: Shards) -> None:
 
 @pytest.fixture
 def family(shards: Shards) -> Shards:
-    """child: abcde + XY + Z; grandchild: of the child at 6, abcdeX + !!; sibling: of the child at 3, abc + ? + ??"""
+    """child: abcde + XY + Z; grandchild: of the child at 6, abcdeX + !!; sibling: of the child at 3, abc + ? + ??.
+
+    cousin: of the text at 7, abcdefg + N + M.
+    """
     shards.finish(shards.fork("b/child", "b/text", 4, sub_offset=1, body=b"XY"))
     shards.finish(shards.fork("b/grandchild", "b/child", 5, sub_offset=1, body=b"!!"))
     shards.finish(shards.fork("b/sibling", "b/child", 3, body=b"?"))
+    shards.finish(shards.fork("b/cousin", "b/text", 7, body=b"N"))
     shards.ask(Append("b/text", b"never seen", content_type="text/plain"))
+    shards.ask(Append("b/cousin", b"M", content_type="text/plain"))
     shards.ask(Append("b/child", b"Z", content_type="text/plain"))
     shards.ask(Append("b/sibling", b"??", content_type="text/plain"))
     return shards
 
 
-CONTENTS = {"b/child": b"abcdeXYZ", "b/grandchild": b"abcdeX!!", "b/sibling": b"abc???"}
+CONTENTS = {"b/child": b"abcdeXYZ", "b/grandchild": b"abcdeX!!", "b/sibling": b"abc???", "b/cousin": b"abcdefgNM"}
 
 
 @pytest.mark.parametrize("name", CONTENTS)

@@ -25,8 +25,15 @@ log = logging.getLogger(__name__)
 class Committer:
     """One batch in flight, the next one gathering; no timer and no window."""
 
-    def __init__(self, state: State, command_log: CommandLog, tails: Tails, now: Callable[[], int]) -> None:
-        self._state, self._log, self._tails, self._now = state, command_log, tails, now
+    def __init__(
+        self,
+        state: State,
+        command_log: CommandLog,
+        tails: Tails,
+        now: Callable[[], int],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._state, self._log, self._tails, self._now, self._on_failure = state, command_log, tails, now, on_failure
         self._queue: deque[tuple[Command, Done, int]] = deque()
         self._in_flight: list[Done] = []
         self._scheduled = False
@@ -75,7 +82,13 @@ class Committer:
 
     def deliver(self, batch: Batch) -> None:
         """A batch was decided: apply it, start the next, then answer and wake, so that the disk never waits for us."""
-        replies = apply(self._state, batch)
+        try:
+            replies = apply(self._state, batch)
+        except Exception as error:
+            # The log says what the state must be, and the state is half way there: nothing after it could be trusted.
+            log.critical("a decided command cannot be applied, so the server ends", exc_info=True)
+            self._on_failure(error)
+            return
         dones, self._in_flight = self._in_flight, []
         for done, reply in zip(dones, replies, strict=True):
             try:

@@ -2,8 +2,10 @@
 
 import asyncio
 import secrets
+import time
 
 from headwater.log.images import ImageFiles
+from headwater.log.journal import end_process
 from headwater.log.seam import CommandLog
 from headwater.node.chores.debts import Debts
 from headwater.node.chores.imager import Imager
@@ -26,6 +28,8 @@ from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.state import State, Stream
 
 PAGE_BYTES = 1024 * 1024
+STOP_SECONDS = 10.0
+"""How long the last commands may take to become durable; on a full disk they may never."""
 
 NEEDS_ROOM = frozenset({Append, Create, CreateFork})
 """Commands that take space; all others free some, or take next to none."""
@@ -53,7 +57,7 @@ class Node:
         self._log = command_log
         self._page_bytes = page_bytes
         self._pages = PageCache()
-        self._committer = Committer(state, command_log, self.tails, self._clock.now)
+        self._committer = Committer(state, command_log, self.tails, self._clock.now, end_process)
         self._unsettled: dict[str, int] = {}
         self._touching: set[str] = set()
         self._reaper = Reaper(state, self.now, self.submit, self.touch, self.tails)
@@ -70,10 +74,11 @@ class Node:
         self._debts.start()
 
     async def stop(self) -> None:
-        """Finish what was submitted, then let go of the log; nothing may be submitted any more."""
+        """Finish what was submitted, as far as the disk has room for it, then let go of the log."""
         self._reaper.stop()
         self._debts.stop()
-        while not self._committer.idle:
+        until = time.monotonic() + STOP_SECONDS
+        while not self._committer.idle and time.monotonic() < until:
             await asyncio.sleep(0.005)
         if self._imager is not None:
             await self._imager.stop()
