@@ -9,13 +9,14 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headwater.http import rendering
+from headwater.http.downloads import Download
 from headwater.http.exchanges import FORK, READ, WRITE, Exchange
-from headwater.http.live import LiveRead, LongPoll, SseRead
+from headwater.http.live import LiveRead, SseRead
 from headwater.http.reader import BODY, HEAD, IDLE, RequestReader
 from headwater.http.requests import NOTHING, Request
-from headwater.http.routes import dispatch
+from headwater.http.routes import body_bytes_max, dispatch, wants_upload
+from headwater.http.uploads import Upload
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Page
 
 if TYPE_CHECKING:
     from headwater.http.server import Server
@@ -42,8 +43,8 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self)
         self._exchanges: deque[Exchange] = deque()
         self._live: dict[Exchange, LiveRead] = {}
-        self._sse: tuple[SseRead, Page] | None = None
-        self._sse_began = False
+        self._waiting_streams: dict[Exchange, SseRead | Download] = {}
+        self._upload: Upload | None = None
         self._reading_paused = False
         self._lingered_bytes = 0
         self._owes_continue = False
@@ -65,7 +66,9 @@ class Connection(asyncio.Protocol):
         # Break every cycle, so that nothing of this connection waits for the collector.
         self._live.clear()
         self._exchanges.clear()
-        self._sse = None
+        self._waiting_streams.clear()
+        if self._upload is not None:
+            self._upload.abandon()
         self._reader.close()
 
     def data_received(self, data: bytes) -> None:
@@ -102,7 +105,8 @@ class Connection(asyncio.Protocol):
             live.resume()
 
     def _balance_reading(self) -> None:
-        paused = self.write_paused or len(self._exchanges) >= PIPELINE_MAX
+        uploading = self._upload is not None and self._upload.full
+        paused = uploading or self.write_paused or len(self._exchanges) >= PIPELINE_MAX
         if paused != self._reading_paused and not self._transport.is_closing():
             self._reading_paused = paused
             if paused:
@@ -115,6 +119,7 @@ class Connection(asyncio.Protocol):
     def requested(self, request: Request) -> None:
         self.deadline = _NEVER
         self._owes_continue = False
+        self._upload = None
         exchange = Exchange(self, request, close=self.server.draining or not request.keep_alive)
         exchanges = self._exchanges
         exchanges.append(exchange)
@@ -124,6 +129,11 @@ class Connection(asyncio.Protocol):
             dispatch(request, exchange)
         except Exception:
             exchange.fail()
+
+    def plan_body(self, method: bytes, path: bytes) -> tuple[int, Upload | None]:
+        if wants_upload(method, path):
+            self._upload = Upload(self.server.node.blobs, self.server.node.threads, self._balance_reading)
+        return body_bytes_max(path), self._upload
 
     def expects_continue(self) -> None:
         self._owes_continue = True
@@ -136,6 +146,9 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, code: Code, detail: str) -> None:
         """Answer, read no further requests, and close when the client has seen it."""
+        if self._upload is not None:
+            self._upload.abandon()
+            self._upload = None
         self.deadline = self.server.now + LINGER_SECONDS
         exchange = Exchange(self, NOTHING, close=True)
         self._exchanges.append(exchange)
@@ -210,7 +223,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.close()
         elif self._exchanges:
-            self._begin_sse()
+            self._begin_stream()
         else:
             if self._owes_continue:
                 self._continue()
@@ -219,25 +232,26 @@ class Connection(asyncio.Protocol):
         if self._reading_paused:
             self._balance_reading()
 
-    # -- Live reads -----------------------------------------------------------------------------------------------
+    # -- Responses that go on -------------------------------------------------------------------------------------
 
-    def go_live(self, exchange: Exchange, live: "LongPoll | SseRead", page: Page) -> None:
-        """Keep an exchange open; an SSE read takes the connection over once it is the first in line."""
+    def go_live(self, exchange: Exchange, live: LiveRead) -> None:
+        """Keep an exchange open while something waits for its answer."""
         self._live[exchange] = live
         self.server.live.add(self)
-        if isinstance(live, LongPoll):
-            live.start(page)
-        elif self._sse is None:
-            # What is behind it on this connection is never answered: an SSE response ends with the connection.
-            self._sse = live, page
-            self._reader.refused = True
-            self._begin_sse()
 
-    def _begin_sse(self) -> None:
-        if self._sse is not None and not self._sse_began and isinstance(self._live.get(self._exchanges[0]), SseRead):
-            self._sse_began = True
-            live, page = self._sse
-            live.start(page)
+    def take_over(self, exchange: Exchange, stream: "SseRead | Download") -> None:
+        """Let a response be sent piece by piece, once it is the first in line."""
+        self.go_live(exchange, stream)
+        if isinstance(stream, SseRead):
+            # What is behind it on this connection is never answered: an SSE response ends with the connection.
+            self._reader.refused = True
+        self._waiting_streams[exchange] = stream
+        self._begin_stream()
+
+    def _begin_stream(self) -> None:
+        stream = self._waiting_streams.pop(self._exchanges[0], None) if self._exchanges else None
+        if stream is not None:
+            stream.begin()
 
     def write(self, data: bytes) -> None:
         """Bytes of the SSE response that holds this connection."""

@@ -7,6 +7,8 @@ from headwater.protocol.limits import CONTENT_TYPE_BYTES_MAX
 
 DEFAULT = "application/octet-stream"
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
+ENVELOPES = "application/vnd.durable-stream-records+ndjson"
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _VALID = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
@@ -37,4 +39,4 @@ def is_json(content_type: str) -> bool:
 def is_text(content_type: str) -> bool:
     """Whether an SSE event carries it as it is; everything else travels as base64."""
     media = media_type(content_type)
-    return media == JSON or media.startswith("text/")
+    return media in (JSON, NDJSON, ENVELOPES) or media.startswith("text/")

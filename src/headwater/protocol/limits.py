@@ -10,6 +10,15 @@ DAY_US = 24 * 60 * MINUTE_US
 
 APPEND_BYTES_MAX = 16 * MIB
 """The body of one append or create; what a phone can upload and a commit can carry."""
+BATCH_BYTES_MAX = 32 * MIB
+BATCH_FRAMES_MAX = 512
+"""One append-batch: its body, and how many appends it may hold."""
+SNAPSHOT_BYTES_MAX = 128 * MIB
+"""One snapshot; it goes to a file of its own, never through the log."""
+ATTRS_BYTES_MAX = 16 * KIB
+"""A stream's attributes as JSON; they stay in memory."""
+LISTING_MAX = 1_000
+"""Streams on one page of a bucket's listing."""
 URI_BYTES_MAX = 8 * KIB
 """The request target; names are short, so anything longer is a mistake."""
 HEADERS_BYTES_MAX = 32 * KIB
@@ -41,6 +50,8 @@ TOUCH_US_MAX = MINUTE_US
 """The coarsest a sliding lifetime is renewed; shorter lifetimes are renewed every tenth of themselves."""
 PIN_DEADLINE_US = 30 * SECOND_US
 """How long an unfinished fork may hold its source."""
+SEAL_DEADLINE_US = 10 * SECOND_US
+"""How long an unfinished drop of a bucket may keep streams from being made in it."""
 CURSOR_INTERVAL_SECONDS = 20
 CURSOR_EPOCH_SECONDS = 1_728_432_000
 """2024-10-09T00:00:00Z, from which cursors count their intervals."""
