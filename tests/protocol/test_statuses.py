@@ -3,11 +3,15 @@ import json
 import pytest
 
 from headwater.protocol import statuses
+from headwater.protocol.commands import Snapshot
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import (
+    Acknowledged,
     Appended,
+    BucketDropped,
+    BucketOpened,
     ClosedOnly,
     Created,
     Deleted,
@@ -15,6 +19,7 @@ from headwater.protocol.replies import (
     Duplicate,
     Existed,
     Page,
+    Published,
     Reply,
 )
 from headwater.protocol.statuses import Answer, Voice
@@ -24,6 +29,9 @@ TAIL = {"Stream-Next-Offset": "00000000000000000042", "Stream-Incarnation": "j-7
 CLOSED = {"Stream-Closed": "true"}
 PRODUCER = {"Producer-Epoch": "1", "Producer-Seq": "5"}
 TEXT = {"Content-Type": "text/plain"}
+JSON = {"Content-Type": "application/json"}
+MADE = {"Stream-Extensions": statuses.EXTENSIONS}
+RECORDS = {"Stream-Record-Start": "0", "Stream-Record-Next": "1"}
 UP_TO_DATE = {"Stream-Up-To-Date": "true"}
 CACHED = {"Cache-Control": "public, max-age=60, stale-while-revalidate=300"}
 NO_CACHE = {"Cache-Control": "no-cache"}
@@ -41,28 +49,59 @@ def headers_of(answer: Answer) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("reply", "status", "headers"),
     [
-        (Created(7, "text/plain", 42, False), 201, TEXT | TAIL),
-        (Created(7, "text/plain", 42, True), 201, TEXT | TAIL | CLOSED),
-        (Existed(7, "text/plain", 42, False), 200, TEXT | TAIL),
-        (Appended(7, 42, False, 0, 1), 204, TAIL),
-        (Appended(7, 42, True, 0, 1), 204, TAIL | CLOSED),
-        (Appended(7, 42, False, 0, 1, 1, 5), 200, TAIL | PRODUCER),
-        (Appended(7, 42, True, 0, 1, 1, 5), 200, TAIL | PRODUCER | CLOSED),
+        (Created(7, "text/plain", 42, False), 201, TEXT | MADE | TAIL),
+        (Created(7, "text/plain", 42, True), 201, TEXT | MADE | TAIL | CLOSED),
+        (Created(7, "text/plain", 42, False, 1, 5), 201, TEXT | MADE | TAIL | PRODUCER),
+        (Existed(7, "text/plain", 42, False), 200, TEXT | MADE | TAIL),
+        (Appended(7, 42, False), 204, TAIL),
+        (Appended(7, 42, False, 0, 1), 204, TAIL | RECORDS),
+        (Appended(7, 42, True, 0, 1), 204, TAIL | CLOSED | RECORDS),
+        (Appended(7, 42, False, 0, 1, 1, 5), 200, TAIL | PRODUCER | RECORDS),
+        (Appended(7, 42, True, 0, 1, 1, 5), 200, TAIL | PRODUCER | CLOSED | RECORDS),
         (ClosedOnly(7, 42), 204, TAIL | CLOSED),
         (ClosedOnly(7, 42, 1, 5), 204, TAIL | CLOSED | PRODUCER),
         (Duplicate(7, 42, False, 1, 5), 204, TAIL | PRODUCER),
         (Duplicate(7, 42, True, 1, 5), 204, TAIL | PRODUCER | CLOSED),
-        (Deleted(7), 204, {}),
-        (Described(7, "text/plain", 42, False, FOREVER), 200, TEXT | TAIL | NO_STORE | {"ETag": '"j-7:0:42"'}),
+        (Duplicate(7, 42, False, 1, 5, 0, 1), 204, TAIL | PRODUCER | RECORDS),
+        (Deleted(7), 204, {"Stream-Incarnation": "j-7"}),
+        (Acknowledged(7), 204, {"Stream-Incarnation": "j-7"}),
+        (BucketOpened(), 201, NO_STORE),
+        (BucketDropped(), 204, {}),
+        (
+            Published(7, 42, 42, True),
+            204,
+            TAIL | UP_TO_DATE | CLOSED | {"Stream-Snapshot-Offset": "00000000000000000042"},
+        ),
+        (
+            Published(7, 42, 50, True),
+            204,
+            TAIL | {"Stream-Up-To-Date": "false", "Stream-Snapshot-Offset": "00000000000000000042"},
+        ),
+        (Described(7, "text/plain", 42, False, FOREVER), 200, TEXT | MADE | TAIL | NO_STORE | {"ETag": '"j-7:0:42"'}),
         (
             Described(7, "text/plain", 42, True, Lifetime(ttl_seconds=3600)),
             200,
-            TEXT | TAIL | NO_STORE | CLOSED | {"ETag": '"j-7:0:42:c"', "Stream-TTL": "3600"},
+            TEXT | MADE | TAIL | NO_STORE | CLOSED | {"ETag": '"j-7:0:42:c"', "Stream-TTL": "3600"},
         ),
         (
             Described(7, "text/plain", 42, False, Lifetime(expires_at=0, expires_at_text="1970-01-01T00:00:00+00:00")),
             200,
-            TEXT | TAIL | NO_STORE | {"ETag": '"j-7:0:42"', "Stream-Expires-At": "1970-01-01T00:00:00+00:00"},
+            TEXT | MADE | TAIL | NO_STORE | {"ETag": '"j-7:0:42"', "Stream-Expires-At": "1970-01-01T00:00:00+00:00"},
+        ),
+        (
+            Described(7, "application/json", 42, False, FOREVER, Snapshot(2, 1, "b", "t/t", 0, ""), 1, 9, b"{}"),
+            200,
+            JSON
+            | {"Stream-Extensions": f"{statuses.EXTENSIONS}, records"}
+            | TAIL
+            | NO_STORE
+            | {"ETag": '"j-7:0:42"', "Stream-Snapshot-Offset": "00000000000000000002"}
+            | {"Stream-Record-First": "1", "Stream-Record-Next": "9"},
+        ),
+        (
+            Page(7, "application/json", 2, 42, False, False, b"[1]", 1, 9),
+            200,
+            JSON | TAIL | CACHED | {"ETag": '"j-7:2:42"', "Stream-Record-First": "1", "Stream-Record-Next": "9"},
         ),
         (
             Page(7, "text/plain", 2, 42, False, False, b"part"),

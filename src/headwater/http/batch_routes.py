@@ -48,16 +48,25 @@ def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
     first = replies[0]
     if isinstance(first, Refusal) and (batch.atomic or first.code in _ABOUT_THE_STREAM):
         return statuses.answer(first, exchange.voice)
+    lines = _incarnation_line(replies, exchange.voice)
     succeeded = not any(isinstance(reply, Refusal) for reply in replies)
     if succeeded and "return=minimal" in (exchange.request.header(b"prefer") or "").replace(" ", "").lower():
-        return Answer(204, "Preference-Applied: return=minimal\r\n")
+        return Answer(204, f"{lines}Preference-Applied: return=minimal\r\n")
     acks: list[dict[str, Any]] = []
     if batch.atomic:
         assert isinstance(first, Appended | Duplicate)
         acks = _shared_acks(batch, first, exchange.voice)
     else:
         acks = [_ack(reply, exchange.voice) for reply in replies]
-    return Answer(200, JSON_LINES, msgspec.json.encode(acks))
+    return Answer(200, JSON_LINES + lines, msgspec.json.encode(acks))
+
+
+def _incarnation_line(replies: list[Reply], voice: Voice) -> str:
+    """Which life the frames met; none is known where every frame was refused unread."""
+    for reply in replies:
+        if isinstance(reply, Appended | Duplicate | Refusal) and reply.incarnation is not None:
+            return statuses.incarnation_line(reply.incarnation, voice)
+    return ""
 
 
 def _ack(reply: Reply, voice: Voice) -> dict[str, Any]:
@@ -76,6 +85,9 @@ def _ack(reply: Reply, voice: Voice) -> dict[str, Any]:
 
 def _shared_acks(batch: Batch, reply: Appended | Duplicate, voice: Voice) -> list[dict[str, Any]]:
     """The acknowledgements of frames that were one append: where each of them ends within it."""
+    if isinstance(reply, Duplicate) and not batch.is_latest(reply.producer_seq):
+        # What was answered to an older sequence is not known any more; the tail is behind all of it.
+        return [{"status": 204, "stream_next_offset": render(reply.next_offset, voice.form)} for _ in batch.frames]
     acks: list[dict[str, Any]] = []
     offset, record = reply.next_offset - sum(size for size, _ in batch.frames), reply.record
     for size, messages in batch.frames:

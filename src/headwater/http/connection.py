@@ -16,6 +16,7 @@ from headwater.http.reader import BODY, HEAD, IDLE, RequestReader
 from headwater.http.requests import NOTHING, Request
 from headwater.http.routes import body_bytes_max, dispatch, wants_upload
 from headwater.http.uploads import Upload
+from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ PIPELINE_MAX = 64
 WRITE_BUFFER_BYTES = 256 * 1024
 """Unsent bytes on one connection before nothing more is written to it."""
 LINGER_SECONDS = 2.0
-LINGER_BYTES_MAX = 64 * 1024 * 1024
+LINGER_BYTES_MAX = 2 * SNAPSHOT_BYTES_MAX
 """How long and how much a refused client may go on sending."""
 _NEVER = float("inf")
 
@@ -65,6 +66,9 @@ class Connection(asyncio.Protocol):
             live.abandon()
         # Break every cycle, so that nothing of this connection waits for the collector.
         self._live.clear()
+        for exchange in self._exchanges:
+            if exchange.start is not None and isinstance(exchange.request.upload, Upload):
+                exchange.request.upload.abandon()
         self._exchanges.clear()
         self._waiting_streams.clear()
         if self._upload is not None:
@@ -86,7 +90,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more; stay for what it still waits for, unless that never ends."""
-        if not self._exchanges or self._live or self._reader.refused:
+        endless = any(not isinstance(live, Download) for live in self._live.values())
+        if not self._exchanges or endless or self._reader.refused:
             return False
         self._exchanges[-1].close = True
         return True
@@ -101,7 +106,7 @@ class Connection(asyncio.Protocol):
         self.deadline = _NEVER if self._exchanges else self.server.now + self.settings.idle_seconds
         self._balance_reading()
         self._start_waiting()
-        for live in list(self._live.values()):
+        for live in self._begun():
             live.resume()
 
     def _balance_reading(self) -> None:
@@ -248,6 +253,10 @@ class Connection(asyncio.Protocol):
         self._waiting_streams[exchange] = stream
         self._begin_stream()
 
+    def _begun(self) -> list[LiveRead]:
+        """Live reads but for those whose response must wait for one before it."""
+        return [live for exchange, live in self._live.items() if exchange not in self._waiting_streams]
+
     def _begin_stream(self) -> None:
         stream = self._waiting_streams.pop(self._exchanges[0], None) if self._exchanges else None
         if stream is not None:
@@ -268,7 +277,7 @@ class Connection(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """About twice a second for connections with live reads."""
-        for live in list(self._live.values()):
+        for live in self._begun():
             live.tick(now)
 
     def expire(self) -> None:
@@ -285,8 +294,9 @@ class Connection(asyncio.Protocol):
         """The server shuts down: end live reads, close when nothing is left to answer."""
         for exchange in self._exchanges:
             exchange.close = True
-        for live in list(self._live.values()):
-            live.finish()
+        for exchange, live in list(self._live.items()):
+            if exchange not in self._waiting_streams:
+                live.finish()
         if not self._exchanges and not self._transport.is_closing():
             self._transport.close()
 

@@ -123,7 +123,7 @@ class SseRead:
     def begin(self) -> None:
         """Send the head and what there is, then wait."""
         page = self._page
-        text = content_types.is_text(page.content_type)
+        text = page.record is not None or content_types.is_text(page.content_type)
         lines = SSE_LINES + statuses.incarnation_line(page.incarnation, self._voice) + ("" if text else BASE64_LINE)
         self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
         self._read = self._read.following(page.start, page.incarnation)
@@ -184,7 +184,7 @@ class SseRead:
         )
         if page.next_offset == page.start:
             return control
-        text = content_types.is_text(page.content_type)
+        text = page.record is not None or content_types.is_text(page.content_type)
         body = page.body[:-1] if page.record is not None else page.body
         return sse.data_event(body, event_id, text=text) + control
 

@@ -204,6 +204,11 @@ class Batch(NamedTuple):
     frames: list[tuple[int, int]]
     atomic: bool
 
+    def is_latest(self, seq: int) -> bool:
+        """Whether an atomic batch bears the sequence that its producer was last heard with."""
+        [append] = self.appends
+        return isinstance(append, Append) and append.producer is not None and append.producer.seq == seq
+
 
 def parse_batch(request: Request, name: str, journal: str) -> Batch | Refusal:
     """A POST to append-batch: with producer headers all frames are one append, without each is its own."""

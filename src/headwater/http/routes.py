@@ -8,12 +8,13 @@
 {stream}/snapshot, {stream}/snapshot/{n}   PUT publish | GET the latest, one | HEAD | DELETE
 {stream}/retention/{n}                     PUT let go of what is before
 {stream}/bootstrap                         GET snapshot and everything after it
+/openapi.json                              GET this table for machines
 every URL                                  OPTIONS: what a browser may send
 """
 
 from collections.abc import Callable
 
-from headwater.http import addresses, batch_routes, bucket_routes, rendering, snapshot_routes, stream_routes
+from headwater.http import addresses, batch_routes, bucket_routes, openapi, rendering, snapshot_routes, stream_routes
 from headwater.http.addresses import Address, Resource
 from headwater.http.exchanges import Exchange
 from headwater.http.requests import Request
@@ -55,6 +56,9 @@ def dispatch(request: Request, exchange: Exchange) -> None:
     """Find the row for a request and run it, now or when its turn has come."""
     if request.method == b"OPTIONS":
         exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
+        return
+    if request.path == openapi.PATH_OF_DOCUMENT:
+        openapi.serve(exchange, ROUTES)
         return
     address = addresses.parse(request.path)
     if isinstance(address, Refusal):

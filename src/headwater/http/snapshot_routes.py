@@ -22,6 +22,9 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Anchored, Described
 from headwater.protocol.statuses import Answer
 
+POSITION_MAX = 2**63 - 1
+"""No tail lies behind this, and what is logged must fit into 64 bits; an offset may have more digits."""
+
 _RECORD = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -43,7 +46,7 @@ def parse_border(request: Request, address: Address, journal: str) -> Border | R
     offset = offsets.parse(address.argument or "")
     if offset is None or offset == offsets.NOW:
         return Refusal(Code.INVALID_OFFSET, f"{address.argument!r} is no offset; use one that the server gave you.")
-    return Border(address.name, offset, None, incarnation)
+    return Border(address.name, min(offset, POSITION_MAX), None, incarnation)
 
 
 # -- Publishing -------------------------------------------------------------------------------------------------------
@@ -152,7 +155,8 @@ def delete(request: Request, address: Address, exchange: Exchange) -> None:
 
 def _refuse_delete(address: Address, exchange: Exchange, stream: Described) -> None:
     if stream.snapshot is not None and address.argument is not None and _names(address, stream.snapshot):
-        exchange.refuse(Code.SNAPSHOT_CONFLICT, "The latest snapshot cannot be deleted: bootstrap needs it.")
+        detail = "The latest snapshot cannot be deleted: bootstrap needs it."
+        exchange.reply(Refusal(Code.SNAPSHOT_CONFLICT, detail, incarnation=stream.incarnation))
     else:
         exchange.reply(_no_snapshot(address, stream))
 

@@ -38,6 +38,8 @@ class Upload:
             self._pieces.append(data)
             self._pending_bytes += len(data)
             self._arrived.set()
+            if self.full:
+                self._balance()
 
     def finish(self, finished: Callable[[Blob | OSError], None]) -> None:
         """The body is whole: make it durable, then call back."""
@@ -68,6 +70,9 @@ class Upload:
                 elif self._whole:
                     return await self._in_thread(writer.finish)
         except (OSError, Abandoned):
+            # Whatever else comes is passed over, so the client is read on until its request is whole.
+            self._pieces, self._pending_bytes = [], 0
+            self._balance()
             await self._in_thread(writer.abandon)
             raise
 

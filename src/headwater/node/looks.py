@@ -60,7 +60,7 @@ class Looks:
         start = stream.tail if query.offset == NOW else query.offset
         bytes_max = self._page_bytes if query.bytes_max is None else min(self._page_bytes, query.bytes_max)
         page = self._pages.get(stream.incarnation, start, stream.tail, stream.closed, stream.start)
-        if page is not None and len(page.body) <= bytes_max:
+        if page is not None and len(page.body) <= bytes_max and page.record_first in (None, stream.record_start):
             return page
         refusal = reading.judge(stream, start, self.source_of)
         if refusal is not None:
@@ -85,7 +85,8 @@ class Looks:
     def _record_page(self, stream: Stream, query: Read, records: queries.Records) -> Page | Refusal:
         """A page of a JSON stream by ordinals: as many whole messages as asked for, a line each."""
         if not is_json(stream.content_type):
-            return Refusal(Code.BAD_REQUEST, f"The stream {stream.name!r} has no records: it does not hold JSON.")
+            detail = f"The stream {stream.name!r} has no records: it does not hold JSON."
+            return Refusal(Code.BAD_REQUEST, detail, incarnation=stream.incarnation)
         first = _first_record(stream, query, records)
         if isinstance(first, Refusal):
             return first

@@ -39,4 +39,4 @@ def is_json(content_type: str) -> bool:
 def is_text(content_type: str) -> bool:
     """Whether an SSE event carries it as it is; everything else travels as base64."""
     media = media_type(content_type)
-    return media in (JSON, NDJSON, ENVELOPES) or media.startswith("text/")
+    return media == JSON or media.startswith("text/")

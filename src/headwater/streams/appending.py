@@ -61,7 +61,8 @@ def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
     if command.record_match is None:
         return None
     if not is_json(stream.content_type):
-        return Refusal(Code.BAD_REQUEST, f"The stream {stream.name!r} has no records: it does not hold JSON.")
+        detail = f"The stream {stream.name!r} has no records: it does not hold JSON."
+        return Refusal(Code.BAD_REQUEST, detail, incarnation=stream.incarnation)
     if command.record_match == stream.record_next:
         return None
     return Refusal(

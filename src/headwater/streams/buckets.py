@@ -102,11 +102,10 @@ def drop_bucket(state: State, command: DropBucket) -> Reply:
 
 
 def settle_bucket(state: State, command: SettleBucket) -> Reply:
-    """Whether the first shard still holds the bucket under this seal; asked too early, no answer is final."""
+    """Whether the first shard has the bucket, still or again; asked too early, no answer is final."""
     if state.now <= command.deadline:
         return Refusal(Code.OVERLOADED, "The seal's deadline has not passed yet.")
-    entry = state.buckets.get(command.bucket)
-    return Settled(held=entry is not None and entry.seal == command.seal)
+    return Settled(held=command.bucket in state.buckets)
 
 
 def _being_dropped(bucket: str) -> Refusal:
@@ -195,7 +194,10 @@ def open_everywhere(shards: int, bucket: str) -> BucketSaga:
         yield decided
         return
     for shard in range(1, shards):
-        yield To(shard, OpenBucket(bucket))
+        opened = yield To(shard, OpenBucket(bucket))
+        if isinstance(opened, Refusal):
+            yield opened
+            return
     existed = isinstance(decided, BucketExisted) or (known.lives > 0 and not known.opened)
     yield Refusal(Code.BUCKET_EXISTS, f"The bucket {bucket!r} exists.") if existed else BucketOpened()
 

@@ -70,10 +70,19 @@ def pin(state: State, command: Pin) -> Reply:
     to, record_to = command.to, command.record_to
     if to is None or record_to is None:
         to, record_to = stream.tail, stream.record_next
+    visible = stream.snapshot
+    if stream.start and visible is not None and to < visible.offset:
+        # History has been trimmed, perhaps since the point was resolved: without that snapshot a fork is not whole.
+        return Refusal(
+            Code.OFFSET_TRIMMED,
+            f"The source {command.name!r} no longer holds what a fork there would begin with.",
+            incarnation=stream.incarnation,
+            earliest_offset=visible.offset,
+        )
     state.before_change(stream)
     if stream.pins is None:
         stream.pins = {}
-    snapshot = stream.snapshot if stream.snapshot is not None and stream.snapshot.offset <= to else None
+    snapshot = visible if visible is not None and visible.offset <= to else None
     stream.pins[command.pin] = Hold(stream.start, to, None if snapshot is None else snapshot.blob)
     state.unconfirmed[command.pin] = OpenPin(stream.name, stream.incarnation, command.fork, command.deadline)
     return Pinned(

@@ -58,7 +58,7 @@ def _difference(stream: Stream, wanted: Wanted) -> str | None:
     first, lifetime = stream.ancestry.lifetime if stream.ancestry else stream.lifetime, wanted.lifetime
     if (lifetime is None) != (first is None) or (lifetime and first and not lifetime.same_as(first)):
         return "lifetime"
-    if wanted.attrs is not None and wanted.attrs != stream.attrs:
+    if wanted.attrs is not None and wanted.attrs != (stream.attrs or b"{}"):
         return "set of attributes"
     return "closure" if wanted.closed != stream.closed else None
 
