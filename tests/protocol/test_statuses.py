@@ -240,3 +240,12 @@ def test_a_long_poll_that_finds_nothing_goes_on_unless_the_stream_has_ended(clos
     answer = statuses.poll_ended(Page(7, "text/plain", 42, 42, True, closed, b""), PLAIN, 9)
     assert (answer.status, answer.body) == (204, b"")
     assert headers_of(answer) == TAIL | UP_TO_DATE | NO_STORE | more
+
+
+def test_a_page_may_be_for_the_clients_own_cache_only_and_byte_streams_for_saving() -> None:
+    voice = Voice(Form.PLAIN, "j", private=True, attachments=True)
+    page = headers_of(statuses.answer(Page(7, "application/octet-stream", 0, 42, True, False, b"x" * 42), voice))
+    assert page["Cache-Control"] == "private, max-age=60, stale-while-revalidate=300"
+    assert page["Content-Disposition"] == "attachment"
+    text = headers_of(statuses.answer(Page(7, "text/plain", 0, 42, True, False, b"x" * 42), voice))
+    assert "Content-Disposition" not in text

@@ -5,7 +5,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, Created, Deleted, Done, Existed, Reply
+from headwater.protocol.replies import Appended, Created, Deleted, Done, Duplicate, Existed, Reply
 from headwater.streams.state import Stream
 
 from .shards import START_US, Shards
@@ -226,3 +226,28 @@ def test_a_stream_that_was_renewed_or_replaced_does_not_expire(
     shards.wait(wait)
     assert shards.ask(Expire(NAME, incarnation)) == Done()
     assert [stream.name for stream in shards.streams] == [NAME]
+
+
+# -- Create by a producer, or for one life -----------------------------------------------------------------------------
+
+
+def test_a_creation_is_its_producers_first_request(shards: Shards) -> None:
+    created = Create(NAME, "text/plain", payload=b"abc", seq="a", producer=Producer("p", 3, 0))
+    assert shards.ask(created) == Created(1, "text/plain", 3, False, 3, 0)
+    retried = Append(NAME, b"abc", content_type="text/plain", producer=Producer("p", 3, 0))
+    assert shards.ask(retried) == Duplicate(1, 3, False, 3, 0)
+    late = Append(NAME, b"x", content_type="text/plain", seq="a")
+    assert code_of(shards.ask(late)) is Code.STREAM_SEQ_CONFLICT
+
+
+def test_a_creation_by_a_producer_that_is_further_on_is_refused(shards: Shards) -> None:
+    reply = shards.ask(Create(NAME, "text/plain", producer=Producer("p", 0, 2)))
+    assert isinstance(reply, Refusal)
+    assert (reply.code, reply.expected_seq, reply.received_seq) == (Code.PRODUCER_SEQ_CONFLICT, 0, 2)
+    assert not shards.streams
+
+
+def test_a_creation_meant_for_another_life_is_refused(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain"))
+    assert isinstance(shards.ask(Create(NAME, "text/plain", incarnation=1)), Existed)
+    assert code_of(shards.ask(Create(NAME, "text/plain", incarnation=9))) is Code.INCARNATION_CHANGED

@@ -221,7 +221,8 @@ class Connection(asyncio.Protocol):
 
     def _sent(self, last: Exchange) -> None:
         if self._live:
-            self._live = {exchange: live for exchange, live in self._live.items() if exchange in self._exchanges}
+            for exchange in [exchange for exchange in self._live if exchange not in self._exchanges]:
+                self._live.pop(exchange).abandon()
         if last.close:
             if self._reader.refused:
                 self._transport.write_eof()

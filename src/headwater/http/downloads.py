@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from headwater.http import rendering
 from headwater.http.exchanges import Exchange
+from headwater.node.blobs import BlobReader
 
 READ_BYTES = 256 * 1024
 
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 class BlobBytes(NamedTuple):
     """Some bytes of a blob, yet to be read."""
 
-    blob: str
+    blob: BlobReader
     at: int
     size: int
 
@@ -24,9 +25,16 @@ class BlobBytes(NamedTuple):
 class Download:
     """A streamed response: parts that are bytes already, or are read from a blob in a thread when their turn comes."""
 
-    def __init__(self, exchange: Exchange, lines: str, parts: Iterator[bytes | BlobBytes], length: int | None) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        lines: str,
+        parts: Iterator[bytes | BlobBytes],
+        length: int | None,
+        blob: BlobReader | None,
+    ) -> None:
         self._exchange, self._node, self._connection = exchange, exchange.node, exchange.connection
-        self._lines, self._parts, self._length = lines, parts, length
+        self._lines, self._parts, self._length, self._blob = lines, parts, length, blob
         self._chunked = length is None and exchange.request.takes_chunks
         self._left: BlobBytes | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -57,19 +65,22 @@ class Download:
         size = min(part.size, READ_BYTES)
         try:
             data = await asyncio.get_running_loop().run_in_executor(
-                self._node.threads, self._node.blobs.read, part.blob, part.at, size
+                self._node.threads, part.blob.read, part.at, size
             )
             if len(data) != size:
-                raise OSError(f"the blob {part.blob} ends early")
+                raise OSError("it ends early")
         except OSError as error:
             # The head is out: all that can be said now is that the response is not whole.
             log.error("a snapshot cannot be read: %s", error)
-            self._over = True
+            self._reading = None
+            self._end()
             self._connection.abort()
             return
         self._left = BlobBytes(part.blob, part.at + size, part.size - size) if part.size > size else None
         self._reading = None
-        if not self._over:
+        if self._over:
+            self._end()
+        else:
             self._write(data)
             self._pump()
 
@@ -77,8 +88,14 @@ class Download:
         if data:
             self._connection.write(rendering.chunk(data) if self._chunked else data)
 
-    def _finish(self) -> None:
+    def _end(self) -> None:
+        """Nothing more is sent; the blob is let go of, but not under a read."""
         self._over = True
+        if self._blob is not None and self._reading is None:
+            self._blob.close()
+
+    def _finish(self) -> None:
+        self._end()
         self._exchange.response = [rendering.LAST_CHUNK] if self._chunked else []
         self._connection.finished()
 
@@ -89,4 +106,4 @@ class Download:
         """The server shuts down: what was begun is finished."""
 
     def abandon(self) -> None:
-        self._over = True
+        self._end()

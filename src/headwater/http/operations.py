@@ -192,8 +192,14 @@ OPERATIONS: dict[tuple[Resource, bool], dict[bytes, Operation]] = {
         b"POST": Operation(
             "Append several messages at once: each a length of four bytes, big-endian, then that many bytes",
             {
-                200: Gives("One acknowledgement per frame, in order.", "Cache-Control", {JSON: "Acknowledgements"}),
-                204: Gives("Every frame went in, and no acknowledgement was wanted.", "Preference-Applied"),
+                200: Gives(
+                    "One acknowledgement per frame, in order.",
+                    "Cache-Control Stream-Incarnation?",
+                    {JSON: "Acknowledgements"},
+                ),
+                204: Gives(
+                    "Every frame went in, and no acknowledgement was wanted.", "Preference-Applied Stream-Incarnation"
+                ),
             },
             _APPENDING,
             "incarnation",

@@ -69,6 +69,9 @@ def dispatch(request: Request, exchange: Exchange) -> None:
     methods = ROUTES[address.resource]
     handler = methods.get(request.method)
     if handler is None:
+        if address.resource is Resource.LISTING and request.method == b"PUT":
+            exchange.refuse(Code.INVALID_NAME, "The stream name 'streams' is reserved for the bucket's listing.")
+            return
         allow = ", ".join(method.decode() for method in methods) + ", OPTIONS"
         detail = f"{request.method.decode('latin-1')} is not a method of this resource."
         exchange.reply(Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow))

@@ -11,7 +11,7 @@ from headwater.http.exchanges import READ, WRITE, Exchange
 from headwater.http.parsing import parse_incarnation
 from headwater.http.requests import Request, parse_query
 from headwater.http.uploads import Upload
-from headwater.node.blobs import Blob
+from headwater.node.blobs import Blob, BlobReader
 from headwater.node.fetcher import fetch_messages
 from headwater.node.node import Bootstrap
 from headwater.protocol import content_types, multipart, offsets, statuses
@@ -139,9 +139,9 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
     if exchange.request.method == b"HEAD":
         exchange.answer(Answer(200, f"{lines}Content-Length: {snapshot.size}\r\n"))
         return
-    whole = BlobBytes(snapshot.blob, 0, snapshot.size)
-    parts = iter([whole] if snapshot.size else [])
-    exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size))
+    blob = exchange.node.blobs.open(snapshot.blob)
+    parts = iter([BlobBytes(blob, 0, snapshot.size)] if snapshot.size else [])
+    exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
 
 
 def _names(address: Address, snapshot: Snapshot) -> bool:
@@ -197,17 +197,18 @@ def _bootstrap(name: str, incarnation: int | None, exchange: Exchange) -> None:
         f"Content-Type: {multipart.content_type(boundary)}\r\nStream-Snapshot-Offset: {offset}\r\n"
         f"Stream-Up-To-Date: true\r\nCache-Control: no-store\r\n"
     ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.voice)
-    exchange.connection.take_over(exchange, Download(exchange, lines, _parts(found, boundary), None))
+    blob = None if stream.snapshot is None else exchange.node.blobs.open(stream.snapshot.blob)
+    exchange.connection.take_over(exchange, Download(exchange, lines, _parts(found, boundary, blob), None, blob))
 
 
-def _parts(found: Bootstrap, boundary: str) -> Iterator[bytes | BlobBytes]:
+def _parts(found: Bootstrap, boundary: str, blob: BlobReader | None) -> Iterator[bytes | BlobBytes]:
     stream, snapshot = found.described, found.described.snapshot
-    if snapshot is None:
+    if snapshot is None or blob is None:
         yield multipart.part_head(boundary, content_types.DEFAULT, first=True)
     else:
         yield multipart.part_head(boundary, snapshot.content_type, first=True)
         if snapshot.size:
-            yield BlobBytes(snapshot.blob, 0, snapshot.size)
+            yield BlobBytes(blob, 0, snapshot.size)
     head = multipart.part_head(boundary, stream.content_type, first=False)
     for slice_ in found.slices:
         for message in fetch_messages(slice_):

@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -30,13 +31,21 @@ class BlobWriter(Protocol):
         """Leave nothing behind."""
 
 
+class BlobReader(Protocol):
+    """A blob that is being read; it stays whole until it is closed, also if it is deleted meanwhile."""
+
+    def read(self, at: int, size: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class BlobStore(Protocol):
     """Where blobs are; every call may block."""
 
     def create(self) -> BlobWriter: ...
 
-    def read(self, blob: str, at: int, size: int) -> bytes:
-        """Some bytes of a blob; FileNotFoundError if it is gone."""
+    def open(self, blob: str) -> BlobReader:
+        """A blob to read from; FileNotFoundError if it is gone."""
 
     def delete(self, blob: str) -> None:
         """Delete a blob; one that is gone is no harm."""
@@ -53,16 +62,27 @@ class MemoryBlobs:
     def create(self) -> BlobWriter:
         return _MemoryWriter(self._blobs)
 
-    def read(self, blob: str, at: int, size: int) -> bytes:
+    def open(self, blob: str) -> BlobReader:
         if blob not in self._blobs:
             raise FileNotFoundError(blob)
-        return self._blobs[blob][at : at + size]
+        return _MemoryReader(self._blobs[blob])
 
     def delete(self, blob: str) -> None:
         self._blobs.pop(blob, None)
 
     def names(self) -> list[str]:
         return sorted(self._blobs)
+
+
+class _MemoryReader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._data[at : at + size]
+
+    def close(self) -> None:
+        self._data = b""
 
 
 class _MemoryWriter:
@@ -95,15 +115,11 @@ class FolderBlobs:
     def create(self) -> BlobWriter:
         return _FolderWriter(self._directory, self._disk)
 
-    def read(self, blob: str, at: int, size: int) -> bytes:
-        file = self._disk.open(self._directory / blob)
-        try:
-            return file.read(at, size)
-        finally:
-            file.close()
+    def open(self, blob: str) -> BlobReader:
+        return self._disk.open(self._directory / blob)
 
     def delete(self, blob: str) -> None:
-        if blob in self._disk.names(self._directory):
+        with suppress(FileNotFoundError):
             self._disk.remove(self._directory / blob)
 
     def names(self) -> list[str]:
