@@ -4,7 +4,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -26,6 +26,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Port = 4437
     data: str = "data"
     memory: bool = False
+    retention: Literal["snapshot", "explicit"] = "snapshot"
+    private: bool = False
+    attachments: bool = False
     long_poll_seconds: Seconds = 20.0
     sse_seconds: Seconds = 60.0
     heartbeat_seconds: Seconds = 15.0
@@ -49,6 +52,9 @@ HELP: dict[str, str] = {
     "port": "Port to listen on; 0 takes a free one.",
     "data": "Directory for the journal and its images.",
     "memory": "Keep nothing on disk.",
+    "retention": "When history goes: with each snapshot, or only on request (explicit).",
+    "private": "Let only the client's own cache keep responses, not shared ones.",
+    "attachments": "Have browsers save byte streams instead of showing them.",
     "long_poll_seconds": "How long a long-poll waits.",
     "sse_seconds": "How long an SSE connection lasts before the client is asked to come again.",
     "heartbeat_seconds": "How often an idle SSE connection gets a comment.",

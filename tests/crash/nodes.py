@@ -41,12 +41,12 @@ class RunningNode:
     def __init__(self, disk: FaultyDisk, history: History) -> None:
         self.failures: list[BaseException] = []
         disk.names(DATA)
-        state, journal, images = directory.recover(DATA, SEGMENT_BYTES, disk, self.failures.append)
+        state, journal, images, blobs = directory.recover(DATA, SEGMENT_BYTES, disk, self.failures.append)
         history.check(state)
         assert isinstance(journal, WatchedJournal)
         journal.history = history
         self.journal = journal
-        self.node = Node(state, journal, images, image_log_bytes=IMAGE_LOG_BYTES)
+        self.node = Node(state, journal, images, blobs, image_log_bytes=IMAGE_LOG_BYTES)
 
     async def ask(self, command: Command) -> Reply:
         """Submit a command and wait for its reply."""

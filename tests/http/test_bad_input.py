@@ -680,11 +680,18 @@ def test_another_method_is_not_allowed_and_the_answer_says_which_are(
         assert allowed == {"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"}
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/stream", "/index.html"])
+@pytest.mark.parametrize(
+    "path", ["/", "/ds", "/ds/", "/some-bucket/stream/elsewhere", "/some-bucket/streams/elsewhere"]
+)
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
 def test_elsewhere_there_is_nothing(wire: Wire, method: str, path: str) -> None:
-    response = wire.ask(method, path, TEXT, b"abc")
-    refused(response, 404, str(response.problem["code"]))
+    refused(wire.ask(method, path, TEXT, b"abc"), 404, "stream_not_found")
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/stream", "/index.html", "/v1/other/x", "/favicon.ico", "//"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
+def test_what_cannot_be_a_bucket_is_not_one(wire: Wire, method: str, path: str) -> None:
+    refused(wire.ask(method, path, TEXT, b"abc"), 400, "invalid_name")
 
 
 @pytest.mark.parametrize("path", ["__ds", "__ds/", "__ds/subscriptions/x", "__ds/jwks.json", "%5F%5Fds/x", "__ds?a=b"])

@@ -1,5 +1,10 @@
 """What holds in every state that any log can lead to, and what holds once all chores are done."""
 
+from collections import Counter
+
+from headwater.protocol.names import bucket_of
+from headwater.streams.state import Hold, Stream
+
 from ..streams.shards import Shards
 
 
@@ -10,6 +15,8 @@ def check_shards(shards: Shards) -> None:
     for shard in shards.all:
         state = shard.state
         assert list(state.names.after("", 1_000_000)) == sorted(state.streams)
+        assert state.lives == Counter(map(bucket_of, state.streams))
+        assert state.ghosts == Counter(bucket_of(name) for name, stream in state.streams.items() if stream.deleted)
         assert state.hot_bytes == sum(len(hot.payload) for stream in state.streams.values() for hot in stream.hot or ())
         for name, stream in state.streams.items():
             assert stream.name == name
@@ -18,18 +25,47 @@ def check_shards(shards: Shards) -> None:
             assert not stream.deleted or stream.pins, "a deleted stream stays only for its forks"
             for pin in stream.pins or ():
                 assert pin in state.unconfirmed or pin in held or pin in owed, "a pin leaked"
-            ends = [hot.end for hot in stream.hot or ()]
-            begins = [hot.offset for hot in stream.hot or ()]
-            first = stream.origin.to if stream.origin else 0
-            assert [*begins, stream.tail] == [first, *ends], "appends follow each other without a gap"
+            _check_appends(stream)
+            _check_snapshot(stream, shards.blobs)
             if stream.origin is not None:
-                source = shards.source_of(stream.origin)
-                assert (source.pins or {}).get(stream.origin.pin) == stream.origin.to, "a fork has lost its hold"
-                assert stream.origin.to <= source.tail
+                source, origin = shards.source_of(stream.origin), stream.origin
+                hold = Hold(origin.start, origin.to, origin.blob)
+                assert (source.pins or {}).get(origin.pin) == hold, "a fork has lost its hold"
+                assert origin.to <= source.tail
         for pin, opened in state.unconfirmed.items():
             source = state.streams[opened.source]
             assert source.incarnation == opened.incarnation
             assert pin in (source.pins or {})
+
+
+def _check_appends(stream: Stream) -> None:
+    """They follow each other without a gap, from where anybody may read to the tail, and no longer back than that."""
+    appends = stream.hot or []
+    floor = min([stream.start, *(hold.start for hold in (stream.pins or {}).values())])
+    first = max(stream.origin.to if stream.origin else 0, floor)
+    if not appends:
+        assert stream.tail <= first, "bytes are gone that somebody may read"
+        return
+    begins, ends = [hot.offset for hot in appends], [hot.end for hot in appends]
+    assert [*begins[1:], stream.tail] == ends
+    assert begins[0] <= first, "bytes are gone that somebody may read"
+    assert ends[0] > floor, "bytes are kept that nobody may read"
+    records = [hot.record for hot in appends]
+    assert [*records[1:], stream.record_next] == [hot.record + hot.messages for hot in appends]
+
+
+def _check_snapshot(stream: Stream, blobs: set[str]) -> None:
+    """Where history is trimmed a snapshot stands in for it, and what anybody needs is on disk."""
+    assert stream.start <= stream.tail
+    assert stream.record_start <= stream.record_next
+    snapshot = stream.snapshot
+    if snapshot is not None:
+        assert stream.start <= snapshot.offset <= stream.tail
+        assert snapshot.blob in blobs, "a snapshot has lost its blob"
+    else:
+        assert (stream.start, stream.record_start) == (0, 0), "history is gone and no snapshot covers it"
+    for hold in (stream.pins or {}).values():
+        assert hold.blob is None or hold.blob in blobs, "a fork has lost its snapshot"
 
 
 def check_tidied(shards: Shards) -> None:
@@ -39,3 +75,7 @@ def check_tidied(shards: Shards) -> None:
     pins = [pin for stream in shards.streams for pin in stream.pins or ()]
     assert sorted(held) == sorted(pins), "every pin has its fork, every fork its pin"
     assert not any(shard.state.unconfirmed or shard.state.owed for shard in shards.all)
+    assert not any(shard.state.discarded for shard in shards.all)
+    needed = {stream.snapshot.blob for stream in shards.streams if stream.snapshot}
+    needed |= {hold.blob for stream in shards.streams for hold in (stream.pins or {}).values() if hold.blob}
+    assert shards.blobs == needed, "a blob is left over"

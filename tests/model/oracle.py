@@ -27,6 +27,7 @@ class Settings:
     ttl: int | None = None
     until: int | None = None
     closed: bool = False
+    attrs: bytes | None = None
 
     @property
     def says_how_long(self) -> bool:
@@ -67,7 +68,16 @@ class Heard:
     epoch: int
     seq: int
     offset: int
+    records: tuple[int, int]
     at: int
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A snapshot: where it stands, and what it says."""
+
+    offset: int
+    text: str
 
 
 @dataclass(eq=False)
@@ -89,6 +99,9 @@ class Life:
     point: Point | None = None
     parent: "Life | None" = None
     forks: list["Life"] = field(default_factory=list)
+    start: int = 0
+    folded: Folded | None = None
+    attrs: bytes | None = None
 
     @property
     def messages(self) -> list[bytes]:
@@ -109,6 +122,10 @@ class Life:
     @property
     def depth(self) -> int:
         return 0 if self.parent is None else self.parent.depth + 1
+
+    def records_before(self, offset: int) -> int:
+        """How many messages end at or before an offset."""
+        return sum(end <= offset for end in accumulate(map(len, self.messages)))
 
     def over(self, now: int) -> bool:
         if self.ttl is not None:
@@ -132,9 +149,11 @@ class Life:
         return list(pairwise(ends))
 
     def borders(self) -> set[int]:
-        """Every offset at which a read may begin."""
-        if not self.is_json:
-            return set(range(self.tail + 1))
+        """Every offset at which a read may begin, were nothing trimmed."""
+        return self.message_borders() if self.is_json else set(range(self.tail + 1))
+
+    def message_borders(self) -> set[int]:
+        """Every offset at which a snapshot may stand."""
         return set(accumulate(map(len, self.messages), initial=0))
 
 
@@ -192,6 +211,8 @@ class Oracle:
             return length
         if source.depth >= DEPTH_MAX:
             return outcome("fork_conflict")
+        if source.start and source.folded and length < source.folded.offset:
+            return self._trimmed(source, source.folded.offset)
         if asked.content_type is not None and kind_of(asked.content_type) != kind_of(source.content_type):
             return outcome("content_type_mismatch")
         if messages is None:
@@ -201,8 +222,13 @@ class Oracle:
             return misfounded
         lasts = asked if asked.says_how_long else Settings(None, source.ttl, source.until)
         content_type = source.content_type if asked.content_type is None else asked.content_type
-        life = Life(name, incarnation, asked, content_type, lasts.ttl, lasts.until, now)
-        life.point, life.parent, life.appends = point, source, source.beginning(length)
+        life = Life(
+            name, incarnation, asked, content_type, lasts.ttl, lasts.until, now, appends=source.beginning(length)
+        )
+        life.point, life.parent = point, source
+        life.start = source.start
+        if source.folded is not None and source.folded.offset <= length:
+            life.folded = source.folded
         source.forks.append(life)
         return self._born(life, messages, founding)
 
@@ -218,12 +244,14 @@ class Oracle:
         self.lives[life.name] = life
         if messages:
             life.appends.append(messages)
-        life.closed, life.last_seq = life.asked.closed, founding.seq
+        life.closed, life.last_seq, life.attrs = life.asked.closed, founding.seq, life.asked.attrs
         word, facts = self._about("created", life)
         if founding.who is None:
             return word, facts
         who = founding.who
-        life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, life.used_at)
+        life.producers[who.name] = Heard(
+            who.epoch, who.seq, life.tail, (len(life.messages) - len(messages), len(life.messages)), life.used_at
+        )
         return outcome(word, **facts, producer_epoch=who.epoch, producer_seq=who.seq)
 
     def _standing(
@@ -247,6 +275,8 @@ class Oracle:
             if point.offset is not None and life.point.offset != point.offset:
                 return False
         if asked.content_type is not None and kind_of(asked.content_type) != kind_of(life.content_type):
+            return False
+        if asked.attrs is not None and asked.attrs != (life.attrs or b"{}"):
             return False
         return (asked.ttl, asked.until, asked.closed) == (life.asked.ttl, life.asked.until, life.closed)
 
@@ -287,7 +317,10 @@ class Oracle:
         seq: str | None = None,
         who: Who | None = None,
         incarnation: int | None = None,
+        seen: list[tuple[int, int, bool]] | None = None,
+        record: int | None = None,
     ) -> Outcome:
+        """An append; `seen` are the states of the stream (life, tail, closure) that it may be added to."""
         life = self.find(name, now)
         if not isinstance(life, Life):
             return life
@@ -313,11 +346,18 @@ class Oracle:
                 closed=life.closed,
                 producer_epoch=heard.epoch,
                 producer_seq=heard.seq,
+                **self._ordinals(life, *heard.records if who.seq == heard.seq else (None, None)),
             )
         if who:
             refused = self._refused(life, who, heard, now)
             if refused is not None:
                 return refused
+        if seen is not None and (life.incarnation, life.tail, life.closed) not in seen:
+            return outcome("precondition_failed", **here)
+        if record is not None and not life.is_json:
+            return outcome("bad_request", **this)
+        if record is not None and record != len(life.messages):
+            return outcome("record_precondition_failed", **here, record_next=len(life.messages))
         if seq is not None and life.last_seq is not None and not seq.encode() > life.last_seq.encode():
             return outcome("stream_seq_conflict", **here)
         return self._written(life, messages, now, close=close, seq=seq, who=who)
@@ -353,7 +393,7 @@ class Oracle:
             life.producers.pop(who.name, None)
             if len(life.producers) >= PRODUCERS_MAX:
                 del life.producers[min(life.producers, key=lambda name: life.producers[name].at)]
-            life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, now)
+            life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, (record, len(life.messages)), now)
         echo = {"producer_epoch": who.epoch, "producer_seq": who.seq} if who else {}
         if not messages:
             return outcome("closed_only", incarnation=life.incarnation, next_offset=life.tail, **echo)
@@ -362,10 +402,69 @@ class Oracle:
             incarnation=life.incarnation,
             next_offset=life.tail,
             closed=life.closed,
-            record=record,
-            record_next=len(life.messages),
+            **self._ordinals(life, record, len(life.messages)),
             **echo,
         )
+
+    def _ordinals(self, life: Life, record: int | None, record_next: int | None) -> dict[str, int | None]:
+        return {"record": record, "record_next": record_next} if life.is_json else {}
+
+    # -- Snapshots, retention, attributes ---------------------------------------------------------------------------
+
+    def publish(self, name: str, incarnation: int, folded: Folded, now: int, *, trims: bool) -> Outcome:
+        life = self.find(name, now)
+        if not isinstance(life, Life):
+            return life
+        if incarnation != life.incarnation:
+            return outcome("incarnation_changed", incarnation=life.incarnation)
+        conflict = outcome("snapshot_conflict", incarnation=life.incarnation, next_offset=life.tail)
+        if folded.offset > life.tail:
+            return conflict
+        if life.folded is not None and folded.offset == life.folded.offset:
+            return self._published(life) if folded.text == life.folded.text else conflict
+        if folded.offset < life.start:
+            return self._trimmed(life, life.start)
+        if life.folded is not None and folded.offset < life.folded.offset:
+            return self._trimmed(life, life.start) if trims else conflict
+        life.folded = folded
+        if trims:
+            life.start = folded.offset
+        return self._published(life)
+
+    def _published(self, life: Life) -> Outcome:
+        assert life.folded is not None
+        return outcome(
+            "published",
+            incarnation=life.incarnation,
+            snapshot_offset=life.folded.offset,
+            next_offset=life.tail,
+            closed=life.closed,
+        )
+
+    def _trimmed(self, life: Life, earliest: int) -> Outcome:
+        return outcome("offset_trimmed", incarnation=life.incarnation, earliest_offset=earliest)
+
+    def retain(self, name: str, incarnation: int, offset: int, now: int) -> Outcome:
+        life = self.find(name, now)
+        if not isinstance(life, Life):
+            return life
+        if incarnation != life.incarnation:
+            return outcome("incarnation_changed", incarnation=life.incarnation)
+        if life.folded is None or offset > life.folded.offset:
+            return outcome("snapshot_conflict", incarnation=life.incarnation, next_offset=life.tail)
+        if offset < life.start:
+            return self._trimmed(life, life.start)
+        life.start = offset
+        return outcome("acknowledged", incarnation=life.incarnation)
+
+    def set_attrs(self, name: str, attrs: bytes, incarnation: int | None, now: int) -> Outcome:
+        life = self.find(name, now)
+        if not isinstance(life, Life):
+            return life
+        if incarnation is not None and incarnation != life.incarnation:
+            return outcome("incarnation_changed", incarnation=life.incarnation)
+        life.attrs, life.used_at = attrs, now
+        return outcome("acknowledged", incarnation=life.incarnation)
 
     def touch(self, name: str, incarnation: int, now: int) -> Outcome:
         life = self.find(name, now)
@@ -419,7 +518,16 @@ class Oracle:
         if not isinstance(life, Life):
             return life
         word, facts = self._about("described", life)
-        return outcome(word, **facts, ttl_seconds=life.ttl, expires_at=life.until)
+        records = {"record_first": life.records_before(life.start), "record_next": len(life.messages)}
+        return outcome(
+            word,
+            **facts,
+            ttl_seconds=life.ttl,
+            expires_at=life.until,
+            snapshot=life.folded,
+            attrs=life.attrs,
+            **records if life.is_json else {},
+        )
 
     def read(self, name: str, offset: int, now: int) -> bytes | Outcome:
         """Everything from `offset` on, or why not."""
@@ -432,4 +540,6 @@ class Oracle:
         where = {"incarnation": life.incarnation, "next_offset": life.tail}
         if offset > life.tail:
             return outcome("offset_beyond_tail", **where)
+        if offset < life.start:
+            return self._trimmed(life, life.start)
         return None if offset in life.borders() else outcome("offset_unaligned", **where)

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headwater.protocol import json_mode
-from headwater.protocol.commands import Append, Command, Create, Delete, Expire, Touch
+from headwater.protocol.commands import (
+    Append,
+    Command,
+    Create,
+    Delete,
+    Expire,
+    PublishSnapshot,
+    Retain,
+    SetAttrs,
+    Snapshot,
+    Touch,
+    Version,
+)
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import PIN_DEADLINE_US
 from headwater.protocol.producers import Producer
@@ -27,6 +39,7 @@ from .oracle import (
     PRODUCERS_MAX,
     SECOND,
     WEEK,
+    Folded,
     Founding,
     Life,
     Oracle,
@@ -46,6 +59,9 @@ def outcome_of(reply: Reply) -> Outcome:
     lifetime = facts.pop("lifetime", None)
     if isinstance(lifetime, Lifetime):
         facts |= {"ttl_seconds": lifetime.ttl_seconds, "expires_at": lifetime.expires_at}
+    snapshot = facts.pop("snapshot", None)
+    if isinstance(snapshot, Snapshot):
+        facts["snapshot"] = Folded(snapshot.offset, snapshot.digest)
     if isinstance(reply, Refusal):
         del facts["detail"]
         return outcome(facts.pop("code").value, **facts)
@@ -89,6 +105,29 @@ class Addition:
     """A name, and how its triple follows on the last one."""
     content_type: str | None
     incarnation: str
+    seen: str | None = None
+    """Which state of the stream it expects, if any."""
+    record: int | None = None
+    """How far from the next ordinal the one is that it expects, if any."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A snapshot, or a retention where there is no text."""
+
+    name: str
+    number: int
+    near: bool
+    text: str | None
+    trims: bool
+    incarnation: str
+
+
+@dataclass(frozen=True)
+class Description:
+    name: str
+    attrs: bytes
+    incarnation: str
 
 
 @dataclass(frozen=True)
@@ -100,7 +139,7 @@ class Small:
     incarnation: str
 
 
-Wish = Creation | Addition | Small
+Wish = Creation | Addition | Publication | Description | Small
 
 
 def mostly(usual: Sequence[T], unusual: Sequence[T]) -> st.SearchStrategy[T]:
@@ -118,11 +157,18 @@ LIFETIMES: st.SearchStrategy[tuple[int | None, int | None]] = mostly(
 )
 RARELY = st.sampled_from([False] * 30 + [True])
 INCARNATIONS = mostly(["any", "this"], ["other"])
+ATTRS = [b"{}", b'{"title":"a"}']
 STEPS = mostly(["next", "next", "again"], ["again", "older", "gap", "epoch", "bad epoch", "stale"])
 
 
 def settings(types: st.SearchStrategy[str | None]) -> st.SearchStrategy[Settings]:
-    return st.builds(lambda kind, life, closed: Settings(kind, life[0], life[1], closed), types, LIFETIMES, RARELY)
+    return st.builds(
+        lambda kind, life, closed, attrs: Settings(kind, life[0], life[1], closed, attrs),
+        types,
+        LIFETIMES,
+        RARELY,
+        mostly([None], ATTRS),
+    )
 
 
 FOUNDERS = st.builds(
@@ -141,7 +187,19 @@ ADDITIONS = st.builds(
     st.none() | st.tuples(st.sampled_from("pppqrs"), STEPS),
     mostly([None], ["text/html"]),
     INCARNATIONS,
+    mostly([None, "this"], ["older", "closed", "another life"]),
+    mostly([None, None, 0], [-1, 1]),
 )
+PUBLICATIONS = st.builds(
+    Publication,
+    NAMES,
+    st.integers(0, 60),
+    st.sampled_from([True, True, True, False]),
+    st.sampled_from(["folded", "folded", "other", None]),
+    st.booleans(),
+    mostly(["this"], ["other"]),
+)
+DESCRIPTIONS = st.builds(Description, NAMES, st.sampled_from(ATTRS), INCARNATIONS)
 ENDS = st.builds(Small, mostly([Touch], [Delete, Expire]), NAMES, INCARNATIONS)
 
 
@@ -175,7 +233,18 @@ class Streams(RuleBasedStateMachine):
         name = self.pick("living", which)
         self.submit([replace(wish, name=name) for wish in wishes])
 
-    @rule(wishes=st.lists(st.one_of(CREATIONS, ADDITIONS, ENDS), min_size=1, max_size=8), late=mostly([0], [3, 1000]))
+    @rule(wish=PUBLICATIONS, which=st.integers(0, 30))
+    def publish(self, wish: Publication, which: int) -> None:
+        self.submit([replace(wish, name=self.pick("living", which))])
+
+    @rule(
+        wishes=st.lists(
+            st.one_of(CREATIONS, ADDITIONS, ENDS, PUBLICATIONS, DESCRIPTIONS),
+            min_size=1,
+            max_size=8,
+        ),
+        late=mostly([0], [3, 1000]),
+    )
     def write(self, wishes: list[Wish], late: int) -> None:
         self.submit(wishes, late * SECOND)
 
@@ -210,11 +279,17 @@ class Streams(RuleBasedStateMachine):
                 founding.seq,
                 producer_of(founding.who),
                 founding.incarnation,
+                wish.asked.attrs,
             )
             return create, self.oracle.create(wish.name, wish.asked, messages, founding, now=now, incarnation=position)
         incarnation = self.meant(wish.incarnation, life)
         if isinstance(wish, Addition):
             return self.meet_addition(wish, life, incarnation, now)
+        if isinstance(wish, Publication):
+            return self.meet_publication(wish, life, incarnation or 1, now)
+        if isinstance(wish, Description):
+            described = self.oracle.set_attrs(wish.name, wish.attrs, incarnation, now)
+            return SetAttrs(wish.name, wish.attrs, incarnation), described
         if wish.kind is Delete:
             return Delete(wish.name, incarnation), self.oracle.delete(wish.name, incarnation, now)
         meant = incarnation if incarnation is not None else life.incarnation if life else 1
@@ -234,6 +309,8 @@ class Streams(RuleBasedStateMachine):
         messages = self.messages(wish.sizes, content_type)
         who = self.who(life, *wish.producer) if wish.producer else None
         close = wish.close or not messages
+        seen = None if wish.seen is None else [self.seen(life, wish.seen), (0, 0, False)]
+        record = None if wish.record is None else max(len(life.messages) + wish.record if life else 0, 0)
         append = Append(
             wish.name,
             b"".join(messages),
@@ -243,6 +320,8 @@ class Streams(RuleBasedStateMachine):
             wish.seq,
             producer_of(who),
             incarnation,
+            None if seen is None else tuple(Version(*each) for each in seen),
+            record,
         )
         return append, self.oracle.append(
             wish.name,
@@ -253,6 +332,40 @@ class Streams(RuleBasedStateMachine):
             seq=wish.seq,
             who=who,
             incarnation=incarnation,
+            seen=seen,
+            record=record,
+        )
+
+    def seen(self, life: Life | None, which: str) -> tuple[int, int, bool]:
+        """A state that the stream may be in, or was in, or never was."""
+        if life is None:
+            return 1, 0, False
+        return {
+            "this": (life.incarnation, life.tail, life.closed),
+            "older": (life.incarnation, life.tail - 1, life.closed),
+            "closed": (life.incarnation, life.tail, not life.closed),
+            "another life": (life.incarnation + 1, life.tail, life.closed),
+        }[which]
+
+    def meet_publication(
+        self, wish: Publication, life: Life | None, incarnation: int, now: int
+    ) -> tuple[Command, Outcome]:
+        """The node has resolved the place before: within the retained range it is a border between messages."""
+        offset, record = wish.number, 0
+        if life is not None:
+            borders = sorted(life.message_borders())
+            offset = borders[wish.number % len(borders)] if wish.near else life.tail + wish.number % 3
+            record = life.records_before(offset)
+        if wish.text is None:
+            return Retain(wish.name, incarnation, offset, record), self.oracle.retain(
+                wish.name, incarnation, offset, now
+            )
+        self.shards.blobs.add(blob := f"blob-{len(self.shards.blobs)}-{self.written}-{now}")
+        self.written += 1
+        snapshot = Snapshot(offset, record, blob, "text/plain", 6, wish.text)
+        folded = Folded(offset, wish.text)
+        return PublishSnapshot(wish.name, incarnation, snapshot, wish.trims), self.oracle.publish(
+            wish.name, incarnation, folded, now, trims=wish.trims
         )
 
     def who(self, life: Life | None, name: str, step: str) -> Who:
@@ -332,6 +445,7 @@ class Streams(RuleBasedStateMachine):
             seq=founding.seq,
             producer=producer_of(founding.who),
             incarnation=founding.incarnation,
+            attrs=asked.attrs,
         )
         while task.answer is None:
             task.step(self.shards)
@@ -376,7 +490,11 @@ class Streams(RuleBasedStateMachine):
         self.oracle.pay()
         check_tidied(self.shards)
         for life in self.oracle.lives.values():
-            assert [m for found in self.shards.messages(life.name) for m in found] == life.messages
+            kept = [message for found in self.shards.messages(life.name, life.start) for message in found]
+            assert kept == life.messages[life.records_before(life.start) :]
+            stream = self.shards.stream(life.name)
+            if life.is_json:
+                assert stream.record_start == life.records_before(life.start)
 
     @rule()
     def restart(self) -> None:

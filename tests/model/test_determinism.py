@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.protocol.commands import Append, Command, Create, Delete, Touch
+from headwater.protocol.commands import Append, Command, Create, Delete, SetAttrs, Touch
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
 from headwater.streams import images
@@ -16,7 +16,8 @@ from ..streams.shards import Shards, Task, follow, replay
 
 ALL_NAMES = ["b/a", "b/b", "b/c", "b/d", "b/e"]
 NAMES = st.sampled_from(ALL_NAMES)
-KINDS = ["append"] * 4 + ["fork"] * 3 + ["delete"] * 2 + ["wait", "chore"] * 2 + ["create", "replace", "touch"]
+KINDS = ["append"] * 4 + ["fork"] * 3 + ["publish"] * 2
+KINDS += ["create", "replace", "delete", "touch", "wait", "chore", "attrs", "open", "drop"]
 EVENTS = st.tuples(st.sampled_from(KINDS), NAMES, NAMES, st.integers(0, 12))
 
 
@@ -50,6 +51,16 @@ def happen(shards: Shards, kind: str, name: str, other: str, number: int) -> Non
         commands = [Delete(name)]
     elif kind == "touch" and name in shards.all[0].state.streams:
         commands = [Touch(name, shards.stream(name).incarnation)]
+    elif kind == "publish" and name in shards.all[0].state.streams:
+        stream = shards.stream(name)
+        borders = [stream.start, *(hot.end for hot in stream.hot or () if hot.end > stream.start), stream.tail]
+        shards.publish(name, borders[number % len(borders)], f"folded {number}", trims=number % 3 > 0)
+    elif kind == "attrs":
+        commands = [SetAttrs(name, b'{"title":"%d"}' % number)]
+    elif kind == "open":
+        go_on(shards, shards.open(other), steps=number)
+    elif kind == "drop":
+        go_on(shards, shards.drop("b" if number % 2 else other), steps=number)
     elif kind == "fork":
         go_on(shards, shards.fork(fork, other, content_type="text/html" if number > 9 else None), steps=number)
     elif kind == "wait":

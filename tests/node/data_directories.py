@@ -25,7 +25,7 @@ class DataDirectory:
 
     def open(self) -> Recovered:
         """Recover, as a server does when it starts."""
-        self.state, self.journal, self.images = recovered = recover(DATA, SEGMENT_BYTES, self.disk)
+        self.state, self.journal, self.images, self.blobs = recovered = recover(DATA, SEGMENT_BYTES, self.disk)
         self.journal.make_ready()
         return recovered
 

@@ -58,6 +58,12 @@ def test_a_control_event_says_where_to_go_on(cursor: int | None, up_to_date: boo
     assert event.decode() == f"event: control\ndata:{data}\nid: 42/j-1\n\n"
 
 
+def test_a_control_event_of_a_json_stream_tells_its_records() -> None:
+    event = sse.control_event("42", "42/j-1", 5, up_to_date=False, closed=False, records=(3, 9))
+    data = '{"streamNextOffset":"42","streamFirstRecord":3,"streamNextRecord":9,"streamCursor":"5"}'
+    assert event.decode() == f"event: control\ndata:{data}\nid: 42/j-1\n\n"
+
+
 def test_a_heartbeat_is_a_comment_that_clients_ignore() -> None:
     assert sse.HEARTBEAT.startswith(b":")
     assert sse.HEARTBEAT.endswith(b"\n\n")

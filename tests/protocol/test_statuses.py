@@ -3,11 +3,15 @@ import json
 import pytest
 
 from headwater.protocol import statuses
+from headwater.protocol.commands import Snapshot
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import (
+    Acknowledged,
     Appended,
+    BucketDropped,
+    BucketOpened,
     ClosedOnly,
     Created,
     Deleted,
@@ -15,6 +19,7 @@ from headwater.protocol.replies import (
     Duplicate,
     Existed,
     Page,
+    Published,
     Reply,
 )
 from headwater.protocol.statuses import Answer, Voice
@@ -24,6 +29,9 @@ TAIL = {"Stream-Next-Offset": "00000000000000000042", "Stream-Incarnation": "j-7
 CLOSED = {"Stream-Closed": "true"}
 PRODUCER = {"Producer-Epoch": "1", "Producer-Seq": "5"}
 TEXT = {"Content-Type": "text/plain"}
+JSON = {"Content-Type": "application/json"}
+MADE = {"Stream-Extensions": statuses.EXTENSIONS}
+RECORDS = {"Stream-Record-Start": "0", "Stream-Record-Next": "1"}
 UP_TO_DATE = {"Stream-Up-To-Date": "true"}
 CACHED = {"Cache-Control": "public, max-age=60, stale-while-revalidate=300"}
 NO_CACHE = {"Cache-Control": "no-cache"}
@@ -41,29 +49,59 @@ def headers_of(answer: Answer) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("reply", "status", "headers"),
     [
-        (Created(7, "text/plain", 42, False), 201, TEXT | TAIL),
-        (Created(7, "text/plain", 42, True), 201, TEXT | TAIL | CLOSED),
-        (Created(7, "text/plain", 42, False, 1, 5), 201, TEXT | TAIL | PRODUCER),
-        (Existed(7, "text/plain", 42, False), 200, TEXT | TAIL),
-        (Appended(7, 42, False, 0, 1), 204, TAIL),
-        (Appended(7, 42, True, 0, 1), 204, TAIL | CLOSED),
-        (Appended(7, 42, False, 0, 1, 1, 5), 200, TAIL | PRODUCER),
-        (Appended(7, 42, True, 0, 1, 1, 5), 200, TAIL | PRODUCER | CLOSED),
+        (Created(7, "text/plain", 42, False), 201, TEXT | MADE | TAIL),
+        (Created(7, "text/plain", 42, True), 201, TEXT | MADE | TAIL | CLOSED),
+        (Created(7, "text/plain", 42, False, 1, 5), 201, TEXT | MADE | TAIL | PRODUCER),
+        (Existed(7, "text/plain", 42, False), 200, TEXT | MADE | TAIL),
+        (Appended(7, 42, False), 204, TAIL),
+        (Appended(7, 42, False, 0, 1), 204, TAIL | RECORDS),
+        (Appended(7, 42, True, 0, 1), 204, TAIL | CLOSED | RECORDS),
+        (Appended(7, 42, False, 0, 1, 1, 5), 200, TAIL | PRODUCER | RECORDS),
+        (Appended(7, 42, True, 0, 1, 1, 5), 200, TAIL | PRODUCER | CLOSED | RECORDS),
         (ClosedOnly(7, 42), 204, TAIL | CLOSED),
         (ClosedOnly(7, 42, 1, 5), 204, TAIL | CLOSED | PRODUCER),
         (Duplicate(7, 42, False, 1, 5), 204, TAIL | PRODUCER),
         (Duplicate(7, 42, True, 1, 5), 204, TAIL | PRODUCER | CLOSED),
+        (Duplicate(7, 42, False, 1, 5, 0, 1), 204, TAIL | PRODUCER | RECORDS),
         (Deleted(7), 204, {"Stream-Incarnation": "j-7"}),
-        (Described(7, "text/plain", 42, False, FOREVER), 200, TEXT | TAIL | NO_STORE | {"ETag": '"j-7:0:42"'}),
+        (Acknowledged(7), 204, {"Stream-Incarnation": "j-7"}),
+        (BucketOpened(), 201, NO_STORE),
+        (BucketDropped(), 204, {}),
+        (
+            Published(7, 42, 42, True),
+            204,
+            TAIL | UP_TO_DATE | CLOSED | {"Stream-Snapshot-Offset": "00000000000000000042"},
+        ),
+        (
+            Published(7, 42, 50, True),
+            204,
+            TAIL | {"Stream-Up-To-Date": "false", "Stream-Snapshot-Offset": "00000000000000000042"},
+        ),
+        (Described(7, "text/plain", 42, False, FOREVER), 200, TEXT | MADE | TAIL | NO_STORE | {"ETag": '"j-7:0:42"'}),
         (
             Described(7, "text/plain", 42, True, Lifetime(ttl_seconds=3600)),
             200,
-            TEXT | TAIL | NO_STORE | CLOSED | {"ETag": '"j-7:0:42:c"', "Stream-TTL": "3600"},
+            TEXT | MADE | TAIL | NO_STORE | CLOSED | {"ETag": '"j-7:0:42:c"', "Stream-TTL": "3600"},
         ),
         (
             Described(7, "text/plain", 42, False, Lifetime(expires_at=0, expires_at_text="1970-01-01T00:00:00+00:00")),
             200,
-            TEXT | TAIL | NO_STORE | {"ETag": '"j-7:0:42"', "Stream-Expires-At": "1970-01-01T00:00:00+00:00"},
+            TEXT | MADE | TAIL | NO_STORE | {"ETag": '"j-7:0:42"', "Stream-Expires-At": "1970-01-01T00:00:00+00:00"},
+        ),
+        (
+            Described(7, "application/json", 42, False, FOREVER, Snapshot(2, 1, "b", "t/t", 0, ""), 1, 9, b"{}"),
+            200,
+            JSON
+            | {"Stream-Extensions": f"{statuses.EXTENSIONS}, records"}
+            | TAIL
+            | NO_STORE
+            | {"ETag": '"j-7:0:42"', "Stream-Snapshot-Offset": "00000000000000000002"}
+            | {"Stream-Record-First": "1", "Stream-Record-Next": "9"},
+        ),
+        (
+            Page(7, "application/json", 2, 42, False, False, b"[1]", 1, 9),
+            200,
+            JSON | TAIL | CACHED | {"ETag": '"j-7:2:42"', "Stream-Record-First": "1", "Stream-Record-Next": "9"},
         ),
         (
             Page(7, "text/plain", 2, 42, False, False, b"part"),
@@ -118,28 +156,33 @@ def test_every_refusal_is_a_problem_document_with_a_stable_code(code: Code) -> N
     }
 
 
-BY_STATUS = {
-    400: "bad_request invalid_offset invalid_header invalid_name invalid_json empty_body content_type_missing "
-    "offset_beyond_tail offset_unaligned producer_incomplete producer_epoch_invalid",
-    403: "producer_epoch_stale",
-    404: "stream_not_found",
-    405: "method_not_allowed",
-    408: "request_timeout",
-    409: "content_type_mismatch stream_exists stream_closed producer_seq_conflict stream_seq_conflict fork_conflict",
-    410: "stream_gone offset_trimmed incarnation_changed",
-    413: "too_large",
-    414: "uri_too_long",
-    429: "producers_too_many",
-    431: "headers_too_large",
-    500: "internal",
-    501: "not_implemented",
-    503: "overloaded waiters_too_many draining",
-}
-
-
-def test_the_statuses_are_those_of_the_protocol() -> None:
-    expected = {Code(code): status for status, codes in BY_STATUS.items() for code in codes.split()}
-    assert {code: status for code, (status, _) in statuses.REFUSALS.items()} == expected
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (Code.INVALID_OFFSET, 400),
+        (Code.INVALID_HEADER, 400),
+        (Code.INVALID_JSON, 400),
+        (Code.CONTENT_TYPE_MISMATCH, 409),
+        (Code.STREAM_NOT_FOUND, 404),
+        (Code.STREAM_GONE, 410),
+        (Code.STREAM_EXISTS, 409),
+        (Code.STREAM_CLOSED, 409),
+        (Code.OFFSET_TRIMMED, 410),
+        (Code.OFFSET_BEYOND_TAIL, 400),
+        (Code.OFFSET_UNALIGNED, 400),
+        (Code.INCARNATION_CHANGED, 410),
+        (Code.PRODUCER_INCOMPLETE, 400),
+        (Code.PRODUCER_EPOCH_STALE, 403),
+        (Code.PRODUCER_EPOCH_INVALID, 400),
+        (Code.PRODUCER_SEQ_CONFLICT, 409),
+        (Code.PRODUCERS_TOO_MANY, 429),
+        (Code.STREAM_SEQ_CONFLICT, 409),
+        (Code.FORK_CONFLICT, 409),
+        (Code.TOO_LARGE, 413),
+    ],
+)
+def test_the_statuses_are_those_of_the_protocol(code: Code, status: int) -> None:
+    assert statuses.REFUSALS[code][0] == status
 
 
 @pytest.mark.parametrize(
@@ -197,3 +240,12 @@ def test_a_long_poll_that_finds_nothing_goes_on_unless_the_stream_has_ended(clos
     answer = statuses.poll_ended(Page(7, "text/plain", 42, 42, True, closed, b""), PLAIN, 9)
     assert (answer.status, answer.body) == (204, b"")
     assert headers_of(answer) == TAIL | UP_TO_DATE | NO_STORE | more
+
+
+def test_a_page_may_be_for_the_clients_own_cache_only_and_byte_streams_for_saving() -> None:
+    voice = Voice(Form.PLAIN, "j", private=True, attachments=True)
+    page = headers_of(statuses.answer(Page(7, "application/octet-stream", 0, 42, True, False, b"x" * 42), voice))
+    assert page["Cache-Control"] == "private, max-age=60, stale-while-revalidate=300"
+    assert page["Content-Disposition"] == "attachment"
+    text = headers_of(statuses.answer(Page(7, "text/plain", 0, 42, True, False, b"x" * 42), voice))
+    assert "Content-Disposition" not in text

@@ -8,22 +8,27 @@ from headwater.protocol.commands import (
     Ancestry,
     Command,
     Confirm,
+    Discarded,
     Expire,
     Origin,
     Paid,
+    PublishSnapshot,
     Settle,
+    Snapshot,
     Unpin,
     decode,
     encode,
 )
+from headwater.protocol.content_types import is_json
 from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
+from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_US
 from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Anchor, Head, Query, Read, Target
+from headwater.protocol.queries import Anchor, Bucket, Head, Query, Read, Target
 from headwater.protocol.refusals import Refusal, incarnation_changed
 from headwater.protocol.replies import Described, Page, Reply, Settled
-from headwater.streams import forking, reading
+from headwater.streams import buckets, forking, reading
 from headwater.streams.apply import apply
+from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.reading import Slice
 from headwater.streams.state import Hot, State, Stream
@@ -60,10 +65,10 @@ def follow(state: State, log: Iterable[bytes]) -> None:
 class Task:
     """A saga or a chore under way: what it asks next, and what its client was answered."""
 
-    def __init__(self, steps: Saga, home: Shard | None = None) -> None:
+    def __init__(self, steps: Saga | BucketSaga, home: Shard | None = None) -> None:
         self.home = home
         self.answer: Reply | None = None
-        self.asks: Command | Query | Reply | None = next(steps)
+        self.asks: Command | Query | To | Reply | None = next(steps)
         self._steps = steps
 
     def step(self, shards: "Shards") -> Reply | None:
@@ -87,7 +92,9 @@ class Shards:
     def __init__(self, count: int = 1) -> None:
         self.all = [Shard() for _ in range(count)]
         self.now = START_US
-        self._pins = 0
+        self.blobs: set[str] = set()
+        """What is on disk."""
+        self._pins = self._seals = self._snapshots = 0
 
     def owner(self, name: str) -> Shard:
         return self.all[crc32(name.encode()) % len(self.all)]
@@ -109,16 +116,24 @@ class Shards:
 
     # -- One command, one query ---------------------------------------------------------------------------------------
 
-    def ask(self, question: Command | Query, home: Shard | None = None) -> Reply:
+    def ask(self, question: Command | Query | To, home: Shard | None = None) -> Reply:
         """The reply of the shard that owns the name; `home` owns a command that has none."""
-        if isinstance(question, Query):
+        if isinstance(question, To):
+            home = self.all[question.shard]
+            if isinstance(question.asked, Bucket):
+                return buckets.facts(home.state, question.asked)
+            question = question.asked
+        elif isinstance(question, Query):
             return self.look(question)
-        if isinstance(question, Paid):
-            assert home is not None
-            return home.submit([question], self.now)[0]
-        return self.owner(question.name).submit([question], self.now)[0]
+        if home is None or hasattr(question, "name"):
+            assert hasattr(question, "name"), "nobody is asked"
+            home = self.owner(question.name)
+        return home.submit([question], self.now)[0]
 
     def look(self, query: Query, bytes_max: int = 1 << 20) -> Reply:
+        assert isinstance(query, Target | Anchor | Head | Read), (
+            "the node resolves borders, and a saga asks for buckets"
+        )
         shard = self.owner(query.name)
         state, now = shard.state, max(shard.state.now, self.now + shard.ahead_us)
         if isinstance(query, Target):
@@ -130,7 +145,18 @@ class Shards:
         if isinstance(stream, Refusal):
             return stream
         if isinstance(query, Head):
-            return Described(stream.incarnation, stream.content_type, stream.tail, stream.closed, stream.lifetime)
+            json = is_json(stream.content_type)
+            return Described(
+                stream.incarnation,
+                stream.content_type,
+                stream.tail,
+                stream.closed,
+                stream.lifetime,
+                stream.snapshot,
+                stream.record_start if json else None,
+                stream.record_next if json else None,
+                stream.attrs,
+            )
         return self._page(stream, query, bytes_max)
 
     def _page(self, stream: Stream, query: Read, bytes_max: int) -> Reply:
@@ -146,7 +172,7 @@ class Shards:
         return Page(stream.incarnation, stream.content_type, start, end, end == stream.tail, stream.closed, body)
 
     def messages(self, name: str, offset: int = 0, bytes_max: int = 1 << 20) -> Iterator[list[bytes]]:
-        """The messages of each page from `offset` to the tail."""
+        """The messages of each page from `offset`, which is retained, to the tail."""
         stream = self.stream(name)
         while offset < stream.tail:
             plan = reading.plan(stream, offset, bytes_max, self.source_of)
@@ -158,6 +184,33 @@ class Shards:
         page = self.look(Read(name))
         assert isinstance(page, Page), page
         return page.body
+
+    # -- Snapshots ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self, name: str, offset: int, text: str = "folded") -> Snapshot:
+        """A snapshot whose blob is on disk and that no command has named yet."""
+        stream = self.stream(name)
+        inside = stream.start <= offset <= stream.tail
+        record = reading.record_at(stream, offset, self.source_of) if inside else stream.record_next
+        assert record is not None, "a snapshot stands at a border"
+        self._snapshots += 1
+        blob = f"blob-{self._snapshots}"
+        self.blobs.add(blob)
+        return Snapshot(offset, record, blob, "text/plain", len(text), text)
+
+    def publish(self, name: str, offset: int, text: str = "folded", *, trims: bool = True) -> Reply:
+        snapshot = self.snapshot(name, offset, text)
+        return self.ask(PublishSnapshot(name, self.stream(name).incarnation, snapshot, trims))
+
+    # -- Buckets ------------------------------------------------------------------------------------------------------
+
+    def open(self, bucket: str) -> Task:
+        return Task(buckets.open_everywhere(len(self.all), bucket))
+
+    def drop(self, bucket: str) -> Task:
+        self._seals += 1
+        deadline = self.now + SEAL_DEADLINE_US
+        return Task(buckets.drop_everywhere(len(self.all), bucket, f"seal-{self._seals}", deadline))
 
     # -- Forks and chores ---------------------------------------------------------------------------------------------
 
@@ -175,11 +228,13 @@ class Shards:
         seq: str | None = None,
         producer: Producer | None = None,
         incarnation: int | None = None,
+        attrs: bytes | None = None,
+        needs_bucket: bool = False,
     ) -> Task:
         """A fork that has not been asked anything yet."""
         self._pins += 1
         ancestry = Ancestry(source, offset, sub_offset, content_type, lifetime)
-        request = ForkRequest(name, ancestry, closed, body, seq, producer, incarnation)
+        request = ForkRequest(name, ancestry, closed, body, seq, producer, incarnation, attrs, needs_bucket)
         return Task(forking.fork(request, f"pin-{self._pins}", self.now + PIN_DEADLINE_US))
 
     def finish(self, task: Task) -> Reply:
@@ -190,7 +245,7 @@ class Shards:
         return task.answer
 
     def chores(self) -> list[Task]:
-        """What there is to tidy up now: expired streams, pins past their deadline, debts."""
+        """What there is to tidy up now: expired streams, pins and seals past their deadline, debts, blobs."""
         return [
             *(Task(_reap(stream)) for stream in self.streams if stream.expired(self.now) and not stream.deleted),
             *(
@@ -200,7 +255,18 @@ class Shards:
                 if self.now > opened.deadline
             ),
             *(Task(_pay(pin, shard.state), shard) for shard in self.all for pin in shard.state.owed),
+            *(
+                Task(buckets.settle_everywhere(len(self.all), name, bucket.seal, bucket.seal_deadline))
+                for shard in self.all
+                for name, bucket in shard.state.buckets.items()
+                if bucket.seal is not None and self.now > bucket.seal_deadline
+            ),
+            *(Task(self._delete(blob), shard) for shard in self.all for blob in shard.state.discarded),
         ]
+
+    def _delete(self, blob: str) -> Saga:
+        self.blobs.discard(blob)
+        yield Discarded(blob)
 
     def tidy(self) -> None:
         """Do all chores, and those that come of them."""

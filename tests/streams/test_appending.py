@@ -1,6 +1,9 @@
+from typing import Any
+
+import msgspec
 import pytest
 
-from headwater.protocol.commands import Append, Create, Delete, Pin
+from headwater.protocol.commands import Append, Create, Delete, Pin, Version
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import PRODUCER_IDLE_US, SECOND_US
 from headwater.protocol.producers import Producer
@@ -42,8 +45,8 @@ def code_of(reply: Reply) -> Code | None:
 
 
 def test_an_append_goes_to_the_end(shards: Shards) -> None:
-    assert shards.ask(append(b"abc")) == Appended(1, 3, False, record=0, record_next=1)
-    assert shards.ask(append(b"de")) == Appended(1, 5, False, record=1, record_next=2)
+    assert shards.ask(append(b"abc")) == Appended(1, 3, False)
+    assert shards.ask(append(b"de")) == Appended(1, 5, False)
     assert shards.body(NAME) == b"abcde"
 
 
@@ -63,7 +66,7 @@ def test_what_an_append_brought_is_kept_with_its_bytes(shards: Shards) -> None:
 
 
 def test_an_append_may_close_the_stream(shards: Shards) -> None:
-    assert shards.ask(append(b"abc", close=True)) == Appended(1, 3, True, 0, 1)
+    assert shards.ask(append(b"abc", close=True)) == Appended(1, 3, True)
     assert shards.stream(NAME).closed
 
 
@@ -204,15 +207,15 @@ def test_a_refused_append_changes_nothing(refused: Append, code: Code, shards: S
     shards.ask(append(b"abc", seq="b", producer=FIRST))
     assert code_of(shards.ask(refused)) is code
     assert shards.body(NAME) == b"abc"
-    assert shards.ask(append(b"yes", seq="c", producer=Producer("p", 1, 1))) == Appended(1, 6, False, 1, 2, 1, 1)
+    assert shards.ask(append(b"yes", seq="c", producer=Producer("p", 1, 1))) == Appended(1, 6, False, None, None, 1, 1)
 
 
 # -- Producers --------------------------------------------------------------------------------------------------------
 
 
 def test_a_producer_is_answered_with_its_epoch_and_sequence(shards: Shards) -> None:
-    assert shards.ask(append(b"abc", producer=Producer("p", 4, 0))) == Appended(1, 3, False, 0, 1, 4, 0)
-    assert shards.ask(append(b"de", producer=Producer("p", 4, 1))) == Appended(1, 5, False, 1, 2, 4, 1)
+    assert shards.ask(append(b"abc", producer=Producer("p", 4, 0))) == Appended(1, 3, False, None, None, 4, 0)
+    assert shards.ask(append(b"de", producer=Producer("p", 4, 1))) == Appended(1, 5, False, None, None, 4, 1)
 
 
 def test_a_retried_append_returns_the_first_offset(shards: Shards) -> None:
@@ -341,3 +344,58 @@ def test_what_a_later_append_could_change_is_left_to_apply(command: Append, shar
     state = shards.all[0].state
     assert appending.judge_standing(state, command, shards.now) is shards.stream(NAME)
     assert isinstance(appending.judge(state, command, shards.now), Refusal)
+
+
+# -- Conditions --------------------------------------------------------------------------------------------------------
+
+
+def conditional(version: Version | None = None, record: int | None = None, **more: Any) -> Append:
+    return msgspec.structs.replace(
+        append(**more), if_match=None if version is None else (version,), record_match=record
+    )
+
+
+def test_if_match_holds_while_life_tail_and_closure_are_those_that_were_seen(shards: Shards) -> None:
+    shards.ask(append(b"abc"))
+    for version in (Version(1, 2, False), Version(2, 3, False), Version(1, 3, True)):
+        reply = shards.ask(conditional(version))
+        assert isinstance(reply, Refusal)
+        assert (reply.code, reply.incarnation, reply.next_offset) == (Code.PRECONDITION_FAILED, 1, 3)
+    assert shards.ask(conditional(Version(1, 3, False), payload=b"de")) == Appended(1, 5, False)
+    assert shards.ask(conditional(Version(1, 5, False), payload=b"", close=True)) == ClosedOnly(1, 5)
+
+
+def test_if_match_may_name_several_states_or_none(shards: Shards) -> None:
+    several = msgspec.structs.replace(append(), if_match=(Version(9, 9, True), Version(1, 0, False)))
+    assert shards.ask(several) == Appended(1, 1, False)
+    assert code_of(shards.ask(msgspec.structs.replace(append(), if_match=()))) is Code.PRECONDITION_FAILED
+
+
+def test_a_retry_of_what_was_accepted_is_a_duplicate_whatever_its_conditions(shards: Shards) -> None:
+    first = conditional(Version(1, 0, False), payload=b"abc", producer=Producer("p", 1, 0))
+    assert shards.ask(first) == Appended(1, 3, False, None, None, 1, 0)
+    shards.ask(append(b"de"))
+    assert shards.ask(first) == Duplicate(1, 3, False, 1, 0)
+    second = conditional(Version(1, 3, False), producer=Producer("p", 1, 1))
+    assert code_of(shards.ask(second)) is Code.PRECONDITION_FAILED
+    assert isinstance(shards.ask(append(producer=Producer("p", 1, 1))), Appended)
+
+
+def test_conditions_are_judged_before_the_stream_sequence(shards: Shards) -> None:
+    shards.ask(append(seq="b"))
+    assert code_of(shards.ask(conditional(Version(1, 0, False), seq="a"))) is Code.PRECONDITION_FAILED
+    assert code_of(shards.ask(conditional(Version(1, 1, False), seq="a"))) is Code.STREAM_SEQ_CONFLICT
+
+
+def test_a_record_must_be_the_next_one_if_it_is_named(shards: Shards) -> None:
+    shards.ask(Create("b/json", "application/json", payload=b"12", ends=(1, 2)))
+    one = msgspec.structs.replace(conditional(record=1, content_type="application/json"), name="b/json")
+    reply = shards.ask(one)
+    assert isinstance(reply, Refusal)
+    assert (reply.code, reply.next_offset, reply.record_next) == (Code.RECORD_PRECONDITION_FAILED, 2, 2)
+    assert shards.ask(msgspec.structs.replace(one, record_match=2)) == Appended(2, 3, False, 2, 3)
+
+
+def test_what_is_not_json_has_no_records_to_match(shards: Shards) -> None:
+    assert code_of(shards.ask(conditional(record=0))) is Code.BAD_REQUEST
+    assert shards.stream(NAME).tail == 0

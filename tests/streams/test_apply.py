@@ -23,7 +23,7 @@ def test_the_commands_of_a_batch_are_applied_in_order_and_each_has_its_reply() -
     ]
     assert apply(state, Batch(1, 0, commands)) == [
         Created(1, "text/plain", 0, False),
-        Appended(1, 3, False, 0, 1),
+        Appended(1, 3, False),
         Deleted(1),
         Created(4, "text/plain", 0, False),
     ]

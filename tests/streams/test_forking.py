@@ -8,6 +8,7 @@ from headwater.protocol.queries import Anchor
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Appended, Created, Duplicate, Existed, Reply
 from headwater.streams import forking
+from headwater.streams.state import Hold
 
 from .shards import START_US, Shards, Task
 
@@ -28,7 +29,7 @@ def code_of(reply: Reply | None) -> Code | None:
     return reply.code if isinstance(reply, Refusal) else None
 
 
-def pins_of(shards: Shards, name: str) -> dict[str, int]:
+def pins_of(shards: Shards, name: str) -> dict[str, Hold]:
     return shards.stream(name).pins or {}
 
 
@@ -142,7 +143,7 @@ def test_the_client_has_its_answer_before_the_pin_is_confirmed(shards: Shards) -
     assert list(shards.owner(SOURCE).state.unconfirmed) == ["pin-1"]
     task.step(shards)
     assert not shards.owner(SOURCE).state.unconfirmed
-    assert pins_of(shards, SOURCE) == {"pin-1": 3}
+    assert pins_of(shards, SOURCE) == {"pin-1": Hold(0, 3, None)}
 
 
 def test_a_refused_fork_lets_go_of_its_source_before_its_client_is_answered(shards: Shards) -> None:

@@ -8,7 +8,7 @@ from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
 from headwater.protocol.queries import Target
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Absent, Done, Pinned, Reply, Settled
-from headwater.streams.state import OpenPin
+from headwater.streams.state import Hold, OpenPin
 
 from .shards import START_US, Shards
 
@@ -28,7 +28,7 @@ def code_of(reply: Reply) -> Code | None:
     return reply.code if isinstance(reply, Refusal) else None
 
 
-def pins_of(shards: Shards, name: str) -> dict[str, int]:
+def pins_of(shards: Shards, name: str) -> dict[str, Hold]:
     return shards.stream(name).pins or {}
 
 
@@ -52,13 +52,13 @@ def creation(deadline: int = DEADLINE) -> CreateFork:
 
 def test_a_pin_without_a_point_holds_up_to_the_tail(shards: Shards) -> None:
     assert shards.ask(pin()) == Pinned(1, "text/plain", FOREVER, 0, 3, 0, 1, depth=1)
-    assert pins_of(shards, SOURCE) == {"pin": 3}
+    assert pins_of(shards, SOURCE) == {"pin": Hold(0, 3, None)}
     assert shards.owner(SOURCE).state.unconfirmed == {"pin": OpenPin(SOURCE, 1, FORK, DEADLINE)}
 
 
 def test_a_pin_with_a_point_holds_up_to_it(shards: Shards) -> None:
     assert shards.ask(pin(to=2, record_to=1, incarnation=1)) == Pinned(1, "text/plain", FOREVER, 0, 2, 0, 1, depth=1)
-    assert pins_of(shards, SOURCE) == {"pin": 2}
+    assert pins_of(shards, SOURCE) == {"pin": Hold(0, 2, None)}
 
 
 def test_a_pin_on_another_life_holds_nothing(shards: Shards) -> None:
@@ -70,7 +70,7 @@ def test_an_unpin_may_come_twice_late_or_for_another_life(shards: Shards) -> Non
     shards.ask(pin())
     for wrong in (Unpin(SOURCE, 9, "pin"), Unpin(SOURCE, 1, "other"), Unpin("b/nothing", 1, "pin")):
         assert shards.ask(wrong) == Done()
-        assert pins_of(shards, SOURCE) == {"pin": 3}
+        assert pins_of(shards, SOURCE) == {"pin": Hold(0, 3, None)}
     for _ in range(2):
         assert shards.ask(Unpin(SOURCE, 1, "pin")) == Done()
         assert not pins_of(shards, SOURCE)
@@ -81,7 +81,7 @@ def test_a_confirmation_may_come_twice_or_too_late(shards: Shards) -> None:
     for _ in range(2):
         assert shards.ask(Confirm(SOURCE, 1, "pin")) == Done()
         assert not shards.owner(SOURCE).state.unconfirmed
-        assert pins_of(shards, SOURCE) == {"pin": 3}
+        assert pins_of(shards, SOURCE) == {"pin": Hold(0, 3, None)}
 
 
 @pytest.mark.parametrize(("late_us", "code"), [(0, None), (1, Code.OVERLOADED)])

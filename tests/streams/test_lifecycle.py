@@ -95,7 +95,7 @@ def test_a_stream_may_be_created_again_with_another_configuration_after_a_delete
     shards.ask(Delete(NAME))
     assert shards.ask(Create(NAME, "text/html", TTL)) == Created(4, "text/html", 0, False)
     fresh = Append(NAME, b"new", content_type="text/html", seq="a", producer=Producer("p", 0, 0))
-    assert shards.ask(fresh) == Appended(4, 3, False, 0, 1, 0, 0)
+    assert shards.ask(fresh) == Appended(4, 3, False, None, None, 0, 0)
     assert shards.body(NAME) == b"new"
 
 
@@ -135,7 +135,7 @@ def test_a_create_may_be_the_first_request_of_a_producer(shards: Shards) -> None
     assert (shards.stream(NAME).hot or [])[0].producer == FIRST
     assert shards.ask(Append(NAME, b"abc", content_type="text/plain", producer=FIRST)) == Duplicate(1, 3, False, 3, 0)
     second = Append(NAME, b"de", content_type="text/plain", producer=Producer("p", 3, 1))
-    assert shards.ask(second) == Appended(1, 5, False, 1, 2, 3, 1)
+    assert shards.ask(second) == Appended(1, 5, False, None, None, 3, 1)
 
 
 def test_also_an_empty_create_is_the_first_request_of_a_producer(shards: Shards) -> None:
@@ -276,3 +276,28 @@ def test_a_stream_that_was_renewed_or_replaced_does_not_expire(
     shards.wait(wait)
     assert shards.ask(Expire(NAME, incarnation)) == Done()
     assert [stream.name for stream in shards.streams] == [NAME]
+
+
+# -- Create by a producer, or for one life -----------------------------------------------------------------------------
+
+
+def test_a_creation_is_its_producers_first_request(shards: Shards) -> None:
+    created = Create(NAME, "text/plain", payload=b"abc", seq="a", producer=Producer("p", 3, 0))
+    assert shards.ask(created) == Created(1, "text/plain", 3, False, 3, 0)
+    retried = Append(NAME, b"abc", content_type="text/plain", producer=Producer("p", 3, 0))
+    assert shards.ask(retried) == Duplicate(1, 3, False, 3, 0)
+    late = Append(NAME, b"x", content_type="text/plain", seq="a")
+    assert code_of(shards.ask(late)) is Code.STREAM_SEQ_CONFLICT
+
+
+def test_a_creation_by_a_producer_that_is_further_on_is_refused(shards: Shards) -> None:
+    reply = shards.ask(Create(NAME, "text/plain", producer=Producer("p", 0, 2)))
+    assert isinstance(reply, Refusal)
+    assert (reply.code, reply.expected_seq, reply.received_seq) == (Code.PRODUCER_SEQ_CONFLICT, 0, 2)
+    assert not shards.streams
+
+
+def test_a_creation_meant_for_another_life_is_refused(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain"))
+    assert isinstance(shards.ask(Create(NAME, "text/plain", incarnation=1)), Existed)
+    assert code_of(shards.ask(Create(NAME, "text/plain", incarnation=9))) is Code.INCARNATION_CHANGED

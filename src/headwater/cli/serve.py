@@ -20,6 +20,7 @@ from headwater.log.images import ImageFiles
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
 from headwater.log.segments import JournalDamaged
+from headwater.node.blobs import BlobStore, MemoryBlobs
 from headwater.node.directory import DirectoryInUse, lock, recover
 from headwater.node.node import Node
 from headwater.settings import HELP, Settings, SettingsError
@@ -91,17 +92,20 @@ async def run(settings: Settings) -> None:
 def _open_node(settings: Settings) -> Node:
     if settings.memory:
         journal = secrets.token_hex(8)
-        return _node(settings, State(journal), MemoryLog(journal), None)
+        return _node(settings, State(journal), MemoryLog(journal), None, MemoryBlobs())
     lock(settings.data_directory)
     recovered = recover(settings.data_directory, settings.segment_bytes)
-    return _node(settings, recovered.state, recovered.journal, recovered.images)
+    return _node(settings, recovered.state, recovered.journal, recovered.images, recovered.blobs)
 
 
-def _node(settings: Settings, state: State, command_log: CommandLog, images: ImageFiles | None) -> Node:
+def _node(
+    settings: Settings, state: State, command_log: CommandLog, images: ImageFiles | None, blobs: BlobStore
+) -> Node:
     return Node(
         state,
         command_log,
         images,
+        blobs,
         image_log_bytes=settings.image_log_bytes,
         page_bytes=settings.page_bytes,
     )

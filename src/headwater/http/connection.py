@@ -9,13 +9,15 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headwater.http import rendering
+from headwater.http.downloads import Download
 from headwater.http.exchanges import FORK, READ, WRITE, Exchange
-from headwater.http.live import LiveRead, LongPoll, SseRead
+from headwater.http.live import LiveRead, SseRead
 from headwater.http.reader import BODY, HEAD, IDLE, RequestReader
 from headwater.http.requests import NOTHING, Request
-from headwater.http.routes import dispatch
+from headwater.http.routes import body_bytes_max, dispatch, wants_upload
+from headwater.http.uploads import Upload
+from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Page
 
 if TYPE_CHECKING:
     from headwater.http.server import Server
@@ -25,7 +27,7 @@ PIPELINE_MAX = 64
 WRITE_BUFFER_BYTES = 256 * 1024
 """Unsent bytes on one connection before nothing more is written to it."""
 LINGER_SECONDS = 2.0
-LINGER_BYTES_MAX = 64 * 1024 * 1024
+LINGER_BYTES_MAX = 2 * SNAPSHOT_BYTES_MAX
 """How long and how much a refused client may go on sending."""
 _NEVER = float("inf")
 
@@ -42,8 +44,8 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self)
         self._exchanges: deque[Exchange] = deque()
         self._live: dict[Exchange, LiveRead] = {}
-        self._sse: tuple[SseRead, Page] | None = None
-        self._sse_began = False
+        self._waiting_streams: dict[Exchange, SseRead | Download] = {}
+        self._upload: Upload | None = None
         self._reading_paused = False
         self._lingered_bytes = 0
         self._owes_continue = False
@@ -64,8 +66,13 @@ class Connection(asyncio.Protocol):
             live.abandon()
         # Break every cycle, so that nothing of this connection waits for the collector.
         self._live.clear()
+        for exchange in self._exchanges:
+            if exchange.start is not None and isinstance(exchange.request.upload, Upload):
+                exchange.request.upload.abandon()
         self._exchanges.clear()
-        self._sse = None
+        self._waiting_streams.clear()
+        if self._upload is not None:
+            self._upload.abandon()
         self._reader.close()
 
     def data_received(self, data: bytes) -> None:
@@ -83,7 +90,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more; stay for what it still waits for, unless that never ends."""
-        if not self._exchanges or self._live or self._reader.refused:
+        endless = any(not isinstance(live, Download) for live in self._live.values())
+        if not self._exchanges or endless or self._reader.refused:
             return False
         self._exchanges[-1].close = True
         return True
@@ -98,11 +106,12 @@ class Connection(asyncio.Protocol):
         self.deadline = _NEVER if self._exchanges else self.server.now + self.settings.idle_seconds
         self._balance_reading()
         self._start_waiting()
-        for live in list(self._live.values()):
+        for live in self._begun():
             live.resume()
 
     def _balance_reading(self) -> None:
-        paused = self.write_paused or len(self._exchanges) >= PIPELINE_MAX
+        uploading = self._upload is not None and self._upload.full
+        paused = uploading or self.write_paused or len(self._exchanges) >= PIPELINE_MAX
         if paused != self._reading_paused and not self._transport.is_closing():
             self._reading_paused = paused
             if paused:
@@ -115,6 +124,7 @@ class Connection(asyncio.Protocol):
     def requested(self, request: Request) -> None:
         self.deadline = _NEVER
         self._owes_continue = False
+        self._upload = None
         exchange = Exchange(self, request, close=self.server.draining or not request.keep_alive)
         exchanges = self._exchanges
         exchanges.append(exchange)
@@ -124,6 +134,11 @@ class Connection(asyncio.Protocol):
             dispatch(request, exchange)
         except Exception:
             exchange.fail()
+
+    def plan_body(self, method: bytes, path: bytes) -> tuple[int, Upload | None]:
+        if wants_upload(method, path):
+            self._upload = Upload(self.server.node.blobs, self.server.node.threads, self._balance_reading)
+        return body_bytes_max(path), self._upload
 
     def expects_continue(self) -> None:
         self._owes_continue = True
@@ -136,6 +151,9 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, code: Code, detail: str) -> None:
         """Answer, read no further requests, and close when the client has seen it."""
+        if self._upload is not None:
+            self._upload.abandon()
+            self._upload = None
         self.deadline = self.server.now + LINGER_SECONDS
         exchange = Exchange(self, NOTHING, close=True)
         self._exchanges.append(exchange)
@@ -204,14 +222,15 @@ class Connection(asyncio.Protocol):
 
     def _sent(self, last: Exchange) -> None:
         if self._live:
-            self._live = {exchange: live for exchange, live in self._live.items() if exchange in self._exchanges}
+            for exchange in [exchange for exchange in self._live if exchange not in self._exchanges]:
+                self._live.pop(exchange).abandon()
         if last.close:
             if self._reader.refused:
                 self._transport.write_eof()
             else:
                 self._transport.close()
         elif self._exchanges:
-            self._begin_sse()
+            self._begin_stream()
         else:
             if self._owes_continue:
                 self._continue()
@@ -220,25 +239,30 @@ class Connection(asyncio.Protocol):
         if self._reading_paused:
             self._balance_reading()
 
-    # -- Live reads -----------------------------------------------------------------------------------------------
+    # -- Responses that go on -------------------------------------------------------------------------------------
 
-    def go_live(self, exchange: Exchange, live: "LongPoll | SseRead", page: Page) -> None:
-        """Keep an exchange open; an SSE read takes the connection over once it is the first in line."""
+    def go_live(self, exchange: Exchange, live: LiveRead) -> None:
+        """Keep an exchange open while something waits for its answer."""
         self._live[exchange] = live
         self.server.live.add(self)
-        if isinstance(live, LongPoll):
-            live.start(page)
-        elif self._sse is None:
-            # What is behind it on this connection is never answered: an SSE response ends with the connection.
-            self._sse = live, page
-            self._reader.refused = True
-            self._begin_sse()
 
-    def _begin_sse(self) -> None:
-        if self._sse is not None and not self._sse_began and isinstance(self._live.get(self._exchanges[0]), SseRead):
-            self._sse_began = True
-            live, page = self._sse
-            live.start(page)
+    def take_over(self, exchange: Exchange, stream: "SseRead | Download") -> None:
+        """Let a response be sent piece by piece, once it is the first in line."""
+        self.go_live(exchange, stream)
+        if isinstance(stream, SseRead):
+            # What is behind it on this connection is never answered: an SSE response ends with the connection.
+            self._reader.refused = True
+        self._waiting_streams[exchange] = stream
+        self._begin_stream()
+
+    def _begun(self) -> list[LiveRead]:
+        """Live reads but for those whose response must wait for one before it."""
+        return [live for exchange, live in self._live.items() if exchange not in self._waiting_streams]
+
+    def _begin_stream(self) -> None:
+        stream = self._waiting_streams.pop(self._exchanges[0], None) if self._exchanges else None
+        if stream is not None:
+            stream.begin()
 
     def write(self, data: bytes) -> None:
         """Bytes of the SSE response that holds this connection."""
@@ -255,7 +279,7 @@ class Connection(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """About twice a second for connections with live reads."""
-        for live in list(self._live.values()):
+        for live in self._begun():
             live.tick(now)
 
     def expire(self) -> None:
@@ -272,8 +296,9 @@ class Connection(asyncio.Protocol):
         """The server shuts down: end live reads, close when nothing is left to answer."""
         for exchange in self._exchanges:
             exchange.close = True
-        for live in list(self._live.values()):
-            live.finish()
+        for exchange, live in list(self._live.items()):
+            if exchange not in self._waiting_streams:
+                live.finish()
         if not self._exchanges and not self._transport.is_closing():
             self._transport.close()
 

@@ -15,12 +15,11 @@ from headwater.http import rendering
 from headwater.http.requests import Request
 from headwater.protocol import statuses
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Created, Page, Reply
+from headwater.protocol.replies import Created, Reply
 from headwater.protocol.statuses import Answer, Voice
 
 if TYPE_CHECKING:
     from headwater.http.connection import Connection
-    from headwater.http.live import LongPoll, SseRead
     from headwater.node.node import Node
 
 log = logging.getLogger(__name__)
@@ -65,11 +64,13 @@ class Exchange:
         """Answer with the outcome of a command or a query."""
         answer = statuses.answer(reply, self.voice)
         if type(reply) is Created:
-            authority = self.request.authority or self.request.headers.get(b"host", b"localhost")
-            host = authority.decode("latin-1").strip()
-            location = f"Location: http://{host}{self.request.path.decode('latin-1')}\r\n"
-            answer = Answer(answer.status, answer.headers + location)
+            answer = Answer(answer.status, f"{answer.headers}Location: {self.url()}\r\n")
         self.answer(answer)
+
+    def url(self, more: str = "") -> str:
+        """The absolute URL of this request, or of what lies below it."""
+        authority = self.request.authority or self.request.headers.get(b"host", b"localhost")
+        return f"http://{authority.decode('latin-1').strip()}{self.request.path.decode('latin-1')}{more}"
 
     def refuse(self, code: Code, detail: str) -> None:
         self.reply(Refusal(code, detail))
@@ -85,7 +86,3 @@ class Exchange:
         head_only = self.request.method == b"HEAD"
         self.response = rendering.response(answer, close=self.close, head_only=head_only)
         self.connection.finished()
-
-    def go_live(self, live: "LongPoll | SseRead", page: Page) -> None:
-        """Keep the exchange open for a live read that begins behind `page`."""
-        self.connection.go_live(self, live, page)

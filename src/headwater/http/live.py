@@ -54,7 +54,7 @@ class LongPoll:
 
     def start(self, page: Page) -> None:
         """Wait behind a page that was empty."""
-        self._read = Read(self._read.name, page.next_offset, page.incarnation, self._read.bytes_max)
+        self._read = self._read.following(page.next_offset, page.incarnation)
         self._timer = asyncio.get_running_loop().call_later(self._timeout_seconds, self.finish)
         self._node.wait(self._read.name, self)
 
@@ -106,7 +106,8 @@ class Event(NamedTuple):
 class SseRead:
     """An SSE response: everything from an offset on, then whatever comes, until it is closed or its time is over."""
 
-    def __init__(self, exchange: Exchange, request: ReadRequest) -> None:
+    def __init__(self, exchange: Exchange, request: ReadRequest, page: Page) -> None:
+        self._page = page
         self._node, self._voice, self._connection = exchange.node, exchange.voice, exchange.connection
         self._chunked = exchange.request.takes_chunks
         self._read = request.read
@@ -119,12 +120,13 @@ class SseRead:
         self._beats_at = now + settings.heartbeat_seconds
         self._over = False
 
-    def start(self, page: Page) -> None:
+    def begin(self) -> None:
         """Send the head and what there is, then wait."""
-        text = content_types.is_text(page.content_type)
+        page = self._page
+        text = page.record is not None or content_types.is_text(page.content_type)
         lines = SSE_LINES + statuses.incarnation_line(page.incarnation, self._voice) + ("" if text else BASE64_LINE)
         self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
-        self._read = Read(self._read.name, page.start, page.incarnation)
+        self._read = self._read.following(page.start, page.incarnation)
         self._send(self._event(page))
         if not self._over:
             self._node.wait(self._read.name, self)
@@ -140,7 +142,7 @@ class SseRead:
         """Send page after page until the tail, as far as the socket takes them."""
         up_to_date = False
         while not (up_to_date or self._over or self._connection.write_paused):
-            event = shared.get((self._read.offset, self._chunked)) if self._own_cursor < 0 else None
+            event = shared.get(self._key()) if self._own_cursor < 0 else None
             if event is None:
                 page = self._node.read(self._read)
                 if not isinstance(page, Page):
@@ -150,13 +152,17 @@ class SseRead:
                     return
                 event = self._event(page)
                 if self._own_cursor < 0:
-                    shared[page.start, self._chunked] = event
+                    shared[self._key()] = event
             up_to_date = self._send(event)
+
+    def _key(self) -> tuple[object, ...]:
+        """What the bytes of an event depend on."""
+        return self._read.offset, self._chunked, self._voice.form, self._read.records
 
     def _event(self, page: Page) -> Event:
         """A page as a data and a control event, the same for all who stand at the same offset."""
         over = page.up_to_date and page.closed
-        following = Read(self._read.name, page.next_offset, page.incarnation)
+        following = self._read.following(page.next_offset, page.incarnation)
         return Event(following, self._framed(self._encode(page, over)), page.up_to_date, over)
 
     def _send(self, event: Event) -> bool:
@@ -170,11 +176,17 @@ class SseRead:
     def _encode(self, page: Page, over: bool) -> bytes:
         offset = render(page.next_offset, self._voice.form)
         event_id = sse.event_id(offset, self._voice.journal, page.incarnation)
-        control = sse.control_event(offset, event_id, self._cursor(), up_to_date=page.up_to_date, closed=over)
+        records = None
+        if page.record_first is not None and page.record_next is not None:
+            records = page.record_first, page.record_next
+        control = sse.control_event(
+            offset, event_id, self._cursor(), up_to_date=page.up_to_date, closed=over, records=records
+        )
         if page.next_offset == page.start:
             return control
-        text = content_types.is_text(page.content_type)
-        return sse.data_event(page.body, event_id, text=text) + control
+        text = page.record is not None or content_types.is_text(page.content_type)
+        body = page.body[:-1] if page.record is not None else page.body
+        return sse.data_event(body, event_id, text=text) + control
 
     def _framed(self, data: bytes) -> bytes:
         return rendering.chunk(data) if self._chunked else data

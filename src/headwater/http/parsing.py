@@ -3,24 +3,36 @@
 import re
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.http import addresses
+from headwater.http.addresses import Address, Resource
 from headwater.http.requests import Request, parse_query
-from headwater.protocol import content_types, cursors, incarnations, json_mode, lifetimes, names, offsets, producers
-from headwater.protocol.commands import Ancestry, Append, Create, Delete
+from headwater.protocol import (
+    content_types,
+    cursors,
+    etags,
+    framing,
+    incarnations,
+    json_mode,
+    lifetimes,
+    offsets,
+    producers,
+)
+from headwater.protocol.commands import Ancestry, Append, Create, Delete, SetAttrs, Version
 from headwater.protocol.lifetimes import FOREVER
-from headwater.protocol.limits import NUMBER_MAX, STREAM_SEQ_BYTES_MAX
+from headwater.protocol.limits import ATTRS_BYTES_MAX, NUMBER_MAX, STREAM_SEQ_BYTES_MAX
 from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Head, Read
+from headwater.protocol.queries import Head, Read, Records
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.forking import ForkRequest
 
-FLAT_PREFIX = b"/v1/stream/"
 LONG_POLL_MS_MAX = 60_000
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+_RECORD_PARAMETERS = frozenset({"record", "tail_records", "max_records", "record_view"})
 
 
 class Live(Enum):
@@ -51,7 +63,7 @@ class BadBody(NamedTuple):
     refusal: Refusal
 
 
-def parse_create(request: Request, name: str, journal: str) -> Create | ForkRequest | Refusal:
+def parse_create(request: Request, address: Address, journal: str) -> Create | ForkRequest | Refusal:
     """A PUT of a stream."""
     writer = _parse_writer(request, journal)
     if isinstance(writer, Refusal):
@@ -63,11 +75,15 @@ def parse_create(request: Request, name: str, journal: str) -> Create | ForkRequ
     if content_type is not None and not content_types.is_valid(content_type):
         content_type = None
     closed = request.says_true(b"stream-closed")
+    attrs = _parse_attrs_header(request)
+    if isinstance(attrs, Refusal):
+        return attrs
     ancestry = _parse_ancestry(request, content_type, None if lifetime is FOREVER else lifetime)
     if isinstance(ancestry, Refusal):
         return ancestry
+    name, needs_bucket = address.name, not address.flat
     if ancestry is not None:
-        return ForkRequest(name, ancestry, closed, request.body, *writer)
+        return ForkRequest(name, ancestry, closed, request.body, *writer, attrs, needs_bucket)
     content_type = content_type or content_types.DEFAULT
     payload, ends = request.body, None
     if payload and content_types.is_json(content_type):
@@ -75,7 +91,7 @@ def parse_create(request: Request, name: str, journal: str) -> Create | ForkRequ
         if isinstance(messages, Refusal):
             return messages
         payload, ends = b"".join(messages), json_mode.message_ends(messages)
-    return Create(name, content_type, lifetime, closed, payload, ends, *writer)
+    return Create(name, content_type, lifetime, closed, payload, ends, *writer, attrs, needs_bucket)
 
 
 class _Writer(NamedTuple):
@@ -131,35 +147,172 @@ def _parse_ancestry(
 
 
 def parse_source(path: bytes) -> str | Refusal:
-    """The name behind the path of a fork's source."""
-    if not path.startswith(FLAT_PREFIX) or names.is_reserved(path[len(FLAT_PREFIX) :]):
-        return Refusal(Code.INVALID_HEADER, "Stream-Forked-From must be the path of a stream, /v1/stream/{name}.")
-    return names.parse_flat(path[len(FLAT_PREFIX) :])
+    """The name behind the path of a fork's source, on whichever surface."""
+    address = addresses.parse(path)
+    if isinstance(address, Refusal) or address.resource is not Resource.STREAM:
+        return Refusal(Code.INVALID_HEADER, "Stream-Forked-From must be the path of a stream, as in its URL.")
+    return address.name
 
 
 def parse_append(request: Request, name: str, journal: str) -> Append | BadBody | Refusal:
     """A POST to a stream: an append, a close, or both."""
-    body = request.body
+    body, headers = request.body, request.headers
     writer = _parse_writer(request, journal)
     if isinstance(writer, Refusal):
         return writer
-    close = b"stream-closed" in request.headers and request.says_true(b"stream-closed")
+    conditions: tuple[Any, ...] = ()
+    if b"if-match" in headers or b"stream-record-match" in headers:
+        parsed = _parse_conditions(request, journal)
+        if isinstance(parsed, Refusal):
+            return parsed
+        conditions = parsed
+    close = b"stream-closed" in headers and request.says_true(b"stream-closed")
     if not body:
         if not close:
             return Refusal(Code.EMPTY_BODY, "There is nothing to append; send a body, or Stream-Closed: true to close.")
-        return Append(name, b"", None, "", True, *writer)
+        return Append(name, b"", None, "", True, *writer, *conditions)
     content_type = request.header(b"content-type")
     if not content_type:
         return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
     if not content_types.is_json(content_type):
-        return Append(name, body, None, content_type, close, *writer)
-    messages = json_mode.split(body)
-    if not messages:
-        messages = Refusal(Code.EMPTY_BODY, "There is nothing to append: the JSON array is empty.")
+        return Append(name, body, None, content_type, close, *writer, *conditions)
+    messages = _messages(body)
     if isinstance(messages, Refusal):
-        return BadBody(Append(name, body, None, content_type, close, *writer), messages)
+        return BadBody(Append(name, body, None, content_type, close, *writer, *conditions), messages)
     payload, ends = b"".join(messages), json_mode.message_ends(messages)
-    return Append(name, payload, ends, content_type, close, *writer)
+    return Append(name, payload, ends, content_type, close, *writer, *conditions)
+
+
+def _messages(body: bytes) -> list[bytes] | Refusal:
+    messages = json_mode.split(body)
+    return messages or Refusal(Code.EMPTY_BODY, "There is nothing to append: the JSON array is empty.")
+
+
+def _parse_conditions(request: Request, journal: str) -> tuple[tuple[Version, ...] | None, int | None] | Refusal:
+    """What must hold for an append: the stream as an ETag saw it, and the ordinal that is next."""
+    if_match, record = request.header(b"if-match"), request.header(b"stream-record-match")
+    if record is not None and _NUMBER.fullmatch(record) is None:
+        return Refusal(Code.INVALID_HEADER, f"Stream-Record-Match {record[:40]!r} is no whole number.")
+    versions = None if if_match is None else etags.parse(journal, if_match)
+    return versions, None if record is None else int(record)
+
+
+class Batch(NamedTuple):
+    """An append-batch: one append if it is atomic, else one per frame; the bytes and messages of each frame."""
+
+    appends: list[Append | BadBody]
+    frames: list[tuple[int, int]]
+    atomic: bool
+
+    def is_latest(self, seq: int) -> bool:
+        """Whether an atomic batch bears the sequence that its producer was last heard with."""
+        [append] = self.appends
+        return isinstance(append, Append) and append.producer is not None and append.producer.seq == seq
+
+
+def parse_batch(request: Request, name: str, journal: str) -> Batch | Refusal:
+    """A POST to append-batch: with producer headers all frames are one append, without each is its own."""
+    writer = _parse_writer(request, journal)
+    if isinstance(writer, Refusal):
+        return writer
+    conditions = _parse_conditions(request, journal)
+    if isinstance(conditions, Refusal):
+        return conditions
+    frames = framing.split(request.body)
+    if isinstance(frames, Refusal):
+        return frames
+    content_type = request.header(b"content-type")
+    if not content_type:
+        return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
+    split: list[list[bytes] | Refusal] = [[frame] for frame in frames]
+    if content_types.is_json(content_type):
+        split = [_messages(frame) for frame in frames]
+    close = request.says_true(b"stream-closed")
+    if writer.producer is not None:
+        return _atomic_batch(name, split, writer, conditions, content_type=content_type, close=close)
+    return _separate_batch(name, split, writer, conditions, content_type=content_type, close=close)
+
+
+def _atomic_batch(
+    name: str,
+    split: list[list[bytes] | Refusal],
+    writer: "_Writer",
+    conditions: tuple[tuple[Version, ...] | None, int | None],
+    *,
+    content_type: str,
+    close: bool,
+) -> Batch | Refusal:
+    whole: list[bytes] = []
+    frames = []
+    for messages in split:
+        if isinstance(messages, Refusal):
+            return messages
+        whole += messages
+        frames.append((sum(map(len, messages)), len(messages)))
+    append = Append(name, b"".join(whole), json_mode.message_ends(whole), content_type, close, *writer, *conditions)
+    return Batch([append], frames, atomic=True)
+
+
+def _separate_batch(
+    name: str,
+    split: list[list[bytes] | Refusal],
+    writer: "_Writer",
+    conditions: tuple[tuple[Version, ...] | None, int | None],
+    *,
+    content_type: str,
+    close: bool,
+) -> Batch:
+    """Each frame with the conditions as they are after those before it, so that they hold for all or fail for all."""
+    versions, record = conditions
+    appends: list[Append | BadBody] = []
+    for index, messages in enumerate(split):
+        last = close and index == len(split) - 1
+        if isinstance(messages, Refusal):
+            appends.append(BadBody(Append(name, b"-", None, content_type, last, *writer), messages))
+            continue
+        payload = b"".join(messages)
+        appends.append(
+            Append(name, payload, json_mode.message_ends(messages), content_type, last, *writer, versions, record)
+        )
+        if versions is not None:
+            versions = tuple(Version(v.incarnation, v.tail + len(payload), v.closed) for v in versions)
+        record = None if record is None else record + len(messages)
+    return Batch(appends, [], atomic=False)
+
+
+class _Attrs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What attributes may say."""
+
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def parse_attrs(text: bytes) -> bytes | Refusal:
+    """Attributes in one canonical form, so that they can be compared."""
+    if len(text) > ATTRS_BYTES_MAX:
+        return Refusal(Code.TOO_LARGE, f"Attributes are at most {ATTRS_BYTES_MAX} bytes of JSON.")
+    try:
+        attrs = msgspec.json.decode(text, type=_Attrs)
+        return msgspec.json.encode(attrs, order="deterministic")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return Refusal(Code.INVALID_JSON, f"Attributes are an object with a title and metadata at most: {error}.")
+
+
+def _parse_attrs_header(request: Request) -> bytes | Refusal | None:
+    text = request.headers.get(b"stream-attrs")
+    return None if text is None else parse_attrs(text)
+
+
+def parse_set_attrs(request: Request, name: str, journal: str) -> SetAttrs | Refusal:
+    """A PUT of attributes."""
+    incarnation = parse_incarnation(request, journal)
+    if isinstance(incarnation, Refusal):
+        return incarnation
+    content_type = request.header(b"content-type")
+    if content_type is not None and not content_types.is_json(content_type):
+        return Refusal(Code.BAD_REQUEST, "Attributes are application/json.")
+    attrs = parse_attrs(request.body)
+    return attrs if isinstance(attrs, Refusal) else SetAttrs(name, attrs, incarnation)
 
 
 def parse_delete(request: Request, name: str, journal: str) -> Delete | Refusal:
@@ -196,6 +349,7 @@ class _ReadQuery(NamedTuple):
     cursor: int
     timeout_seconds: float | None
     bytes_max: int | None
+    records: Records | None
 
 
 @lru_cache(maxsize=4096)
@@ -206,11 +360,14 @@ def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
     live = _LIVE.get(parameters.get("live"))
     if live is None:
         return Refusal(Code.BAD_REQUEST, f"live={parameters['live'][:40]!r} is unknown; use long-poll or sse.")
+    records = _parse_records(parameters)
+    if isinstance(records, Refusal):
+        return records
     token = parameters.get("offset")
     offset = None if token is None else offsets.parse(token)
     if token is not None and offset is None:
         return Refusal(Code.INVALID_OFFSET, f"{token[:60]!r} is no offset; use -1, now, or one you were given.")
-    if token is None and "cursor" in parameters:
+    if token is None and records is None and "cursor" in parameters:
         return Refusal(Code.BAD_REQUEST, "cursor= needs an offset beside it.")
     timeout_ms = _whole("timeout_ms", parameters, LONG_POLL_MS_MAX)
     if isinstance(timeout_ms, Refusal):
@@ -219,7 +376,30 @@ def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
     if isinstance(bytes_max, Refusal):
         return bytes_max
     cursor = cursors.parse(parameters.get("cursor"))
-    return _ReadQuery(offset, live, cursor, None if timeout_ms is None else timeout_ms / 1000, bytes_max)
+    timeout = None if timeout_ms is None else timeout_ms / 1000
+    return _ReadQuery(0 if records is not None else offset, live, cursor, timeout, bytes_max, records)
+
+
+def _parse_records(parameters: dict[str, str]) -> Records | Refusal | None:
+    """A read by ordinals: exactly one of `record` and `tail_records`, and nothing that belongs to offsets."""
+    if not _RECORD_PARAMETERS & parameters.keys():
+        return None
+    start, tail = parameters.get("record"), parameters.get("tail_records")
+    if (start is None) == (tail is None):
+        return Refusal(Code.BAD_REQUEST, "A read by records needs exactly one of record= and tail_records=.")
+    if "offset" in parameters or "max_bytes" in parameters:
+        return Refusal(Code.BAD_REQUEST, "A read by records goes with neither offset= nor max_bytes=.")
+    for name, text in (("record", start), ("tail_records", tail)):
+        if text is not None and not (name == "record" and text == "now") and _NUMBER.fullmatch(text) is None:
+            return Refusal(Code.BAD_REQUEST, f"{name}={text[:40]!r} is no whole number.")
+    most = _whole("max_records", parameters, NUMBER_MAX)
+    if isinstance(most, Refusal):
+        return most
+    view = parameters.get("record_view")
+    if view not in (None, "envelope"):
+        return Refusal(Code.BAD_REQUEST, f"record_view={view[:40]!r} is unknown; use envelope.")
+    first = None if start is None else offsets.NOW if start == "now" else int(start)
+    return Records(first, None if tail is None else int(tail), most, view is not None)
 
 
 def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refusal:
@@ -227,19 +407,22 @@ def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refus
     parsed = _parse_read_query(request.query)
     if isinstance(parsed, Refusal):
         return parsed
-    offset, live, cursor, timeout, bytes_max = parsed
+    offset, live, cursor, timeout, bytes_max, records = parsed
     incarnation = parse_incarnation(request, journal)
     if isinstance(incarnation, Refusal):
         return incarnation
     if live is Live.SSE and b"last-event-id" in request.headers:
-        offset, incarnation = _last_event(request, journal) or (offset, incarnation)
+        resumed = _last_event(request, journal)
+        if resumed is not None:
+            offset, incarnation = resumed
+            records = None if records is None else Records(None, None, records.most, records.envelope)
     if offset is None:
         if live is not Live.NO:
             return Refusal(
                 Code.BAD_REQUEST, "A live read needs an offset; offset=-1 is the beginning, offset=now the end."
             )
         offset = 0
-    read = Read(name, offset, incarnation, bytes_max)
+    read = Read(name, offset, incarnation, bytes_max, records)
     return ReadRequest(read, live, cursor, timeout, request.header(b"if-none-match"))
 
 

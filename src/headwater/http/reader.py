@@ -11,6 +11,7 @@ from typing import Protocol
 import httptools
 
 from headwater.http.requests import SINGULAR, Request, head_problem, split_target
+from headwater.http.uploads import Upload
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
 from headwater.protocol.refusals import Code
 
@@ -36,6 +37,9 @@ class Owner(Protocol):
     def requested(self, request: Request) -> None:
         """A whole request has arrived."""
 
+    def plan_body(self, method: bytes, path: bytes) -> "tuple[int, Upload | None]":
+        """How large a body may be, and where it goes if it is not to be kept in memory."""
+
     def expects_continue(self) -> None:
         """The client waits for leave to send its body."""
 
@@ -48,6 +52,7 @@ class RequestReader:
 
     __slots__ = (
         "_body",
+        "_body_bytes_max",
         "_chunks",
         "_headers",
         "_headers_bytes",
@@ -59,6 +64,8 @@ class RequestReader:
         "_target",
         "_upgrade_body",
         "_upgrading",
+        "_upload",
+        "_uploaded_bytes",
         "refused",
         "stage",
     )
@@ -100,7 +107,8 @@ class RequestReader:
             if self._raw_bytes > HEADERS_BYTES_MAX + URI_BYTES_MAX:
                 self._refuse_headers()
             return
-        body_bytes = len(self._body) + (self._more_body_bytes if self._more_body is not None else 0)
+        body_bytes = self._uploaded_bytes + len(self._body)
+        body_bytes += self._more_body_bytes if self._more_body is not None else 0
         if self._raw_bytes > FRAMING_FACTOR_MAX * body_bytes + HEADERS_BYTES_MAX:
             self._refuse(Code.BAD_REQUEST, "The framing of the body takes more bytes than the body.")
 
@@ -114,6 +122,8 @@ class RequestReader:
         self._raw_bytes = 0
         self._body = b""
         self._more_body: list[bytes] | None = None
+        self._upload: Upload | None = None
+        self._uploaded_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._target = self._target + url if self._target else url
@@ -146,15 +156,30 @@ class RequestReader:
         problem = head_problem(version, self._target, headers)
         if problem is not None:
             self._refuse(Code.BAD_REQUEST, problem)
-        elif b"content-length" in headers and int(headers[b"content-length"]) > APPEND_BYTES_MAX:
+            return
+        self._upload = None
+        self._body_bytes_max = APPEND_BYTES_MAX
+        if b"/snapshot" in self._target or b"/append-batch" in self._target or b"%" in self._target:
+            self._plan_body(parser.get_method())
+        if b"content-length" in headers and int(headers[b"content-length"]) > self._body_bytes_max:
             self._refuse_body()
         elif b"expect" in headers and self._chunks and headers[b"expect"].lower() == b"100-continue":
             self._owner.expects_continue()
 
+    def _plan_body(self, method: bytes) -> None:
+        """Some resources take larger bodies, and a snapshot's goes to its blob as it arrives."""
+        self._body_bytes_max, self._upload = self._owner.plan_body(method, split_target(self._target).path)
+
     def on_body(self, body: bytes) -> None:
         if self.refused:
             return
-        if not self._body:
+        if self._upload is not None:
+            self._uploaded_bytes += len(body)
+            if self._uploaded_bytes > self._body_bytes_max:
+                self._refuse_body()
+            else:
+                self._upload.write(body)
+        elif not self._body:
             self._body = body
         elif self._more_body is None:
             self._more_body = [body]
@@ -162,7 +187,7 @@ class RequestReader:
         else:
             self._more_body.append(body)
             self._more_body_bytes += len(body)
-            if len(self._body) + self._more_body_bytes > APPEND_BYTES_MAX:
+            if len(self._body) + self._more_body_bytes > self._body_bytes_max:
                 self._refuse_body()
 
     def on_message_complete(self) -> None:
@@ -176,7 +201,7 @@ class RequestReader:
         if self._more_body is not None:
             body = b"".join([body, *self._more_body])
         authority, path, query = split_target(self._target)
-        request = Request(method, authority, path, query, self._headers, body, keep_alive, self._chunks)
+        request = Request(method, authority, path, query, self._headers, body, keep_alive, self._chunks, self._upload)
         self._owner.requested(request)
 
     # -- Offers to upgrade ----------------------------------------------------------------------------------------
@@ -216,4 +241,6 @@ class RequestReader:
         self._refuse(Code.HEADERS_TOO_LARGE, detail)
 
     def _refuse_body(self) -> None:
-        self._refuse(Code.TOO_LARGE, f"The body is larger than {APPEND_BYTES_MAX} bytes; send it in several appends.")
+        self._refuse(
+            Code.TOO_LARGE, f"The body is larger than {self._body_bytes_max} bytes, the most it may have here."
+        )

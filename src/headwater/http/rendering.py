@@ -9,14 +9,15 @@ from headwater.protocol.statuses import Answer
 
 SERVER = f"headwater/{version('headwater')}"
 EXPOSED = (
-    "ETag, Location, Retry-After, Allow, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, "
+    "ETag, Location, Retry-After, Allow, Stream-Extensions, Stream-Snapshot-Offset, Stream-Record-Start, "
+    "Stream-Record-First, Stream-Record-Next, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, "
     "Stream-Incarnation, Stream-Earliest-Offset, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, "
     "Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
 )
 ALLOWED = (
     "Authorization, Cache-Control, Content-Type, If-Match, If-None-Match, Last-Event-ID, Stream-Closed, Stream-Seq, "
     "Stream-TTL, Stream-Expires-At, Stream-Incarnation, Stream-Forked-From, Stream-Fork-Offset, "
-    "Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq"
+    "Stream-Fork-Sub-Offset, Stream-Attrs, Stream-Record-Match, Prefer, Producer-Id, Producer-Epoch, Producer-Seq"
 )
 BROWSER_LINES = (
     "X-Content-Type-Options: nosniff\r\n"
@@ -71,6 +72,14 @@ def stream_head(lines: str, *, chunked: bool) -> bytes:
     """The head of a response that goes on until the connection ends."""
     framing = "Transfer-Encoding: chunked\r\n" if chunked else ""
     return f"{_head(200)}{lines}{framing}Connection: close\r\n\r\n".encode("latin-1")
+
+
+def download_head(lines: str, length: int | None, *, chunked: bool, close: bool) -> bytes:
+    """The head of a response that is sent piece by piece."""
+    framing = f"Content-Length: {length}\r\n" if length is not None else ""
+    framing += "Transfer-Encoding: chunked\r\n" if chunked else ""
+    framing += "Connection: close\r\n" if close else ""
+    return f"{_head(200)}{lines}{framing}\r\n".encode("latin-1")
 
 
 def chunk(data: bytes) -> bytes:

@@ -22,6 +22,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     keep_alive: bool = False
     takes_chunks: bool = False
     """Whether the client speaks HTTP/1.1, so that a response may go on without a length."""
+    upload: object = None
+    """Where the body went, if it was not kept here."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, stripped; names are lower case."""
@@ -66,7 +68,7 @@ def split_target(target: bytes) -> Target:
 
 SINGULAR = frozenset(
     b"host content-type content-length last-event-id stream-closed stream-seq stream-ttl stream-expires-at "
-    b"stream-incarnation stream-forked-from stream-fork-offset stream-fork-sub-offset "
+    b"stream-incarnation stream-attrs stream-record-match stream-forked-from stream-fork-offset stream-fork-sub-offset "
     b"producer-id producer-epoch producer-seq".split()
 )
 """Headers that mean nothing when they come twice."""
@@ -103,7 +105,23 @@ def _absolute_target(target: bytes) -> bool:
     return match is not None and is_authority(match[1])
 
 
-KNOWN_PARAMETERS = frozenset({"offset", "live", "cursor", "timeout_ms", "max_bytes", "incarnation"})
+KNOWN_PARAMETERS = frozenset(
+    [
+        "offset",
+        "live",
+        "cursor",
+        "timeout_ms",
+        "max_bytes",
+        "incarnation",
+        "record",
+        "tail_records",
+        "max_records",
+        "record_view",
+        "prefix",
+        "after",
+        "limit",
+    ]
+)
 
 
 @lru_cache(maxsize=4096)

@@ -1,26 +1,55 @@
-"""The URL table, and what each of its rows does.
+"""The URL table: every resource, its methods, and what each does. Paths are in `addresses`.
 
-/v1/stream/{name}              PUT create or fork | POST append, close | GET read, long-poll, SSE | HEAD | DELETE
-/v1/stream/__ds/...            reserved for subscriptions (501)
-every URL                      OPTIONS: what a browser may send
+{bucket}                                   PUT make | GET look | DELETE drop
+{bucket}/streams                           GET list
+{stream}                                   PUT create, fork | POST append, close | GET read | HEAD | DELETE
+{stream}/append-batch                      POST several appends at once
+{stream}/attrs                             PUT replace | GET
+{stream}/snapshot, {stream}/snapshot/{n}   PUT publish | GET the latest, one | HEAD | DELETE
+{stream}/retention/{n}                     PUT let go of what is before
+{stream}/bootstrap                         GET snapshot and everything after it
+/openapi.json                              GET this table for machines
+every URL                                  OPTIONS: what a browser may send
 """
 
 from collections.abc import Callable
 
-from headwater.http import parsing, rendering
-from headwater.http.exchanges import FORK, READ, WRITE, Exchange
-from headwater.http.live import LongPoll, SseRead, poll_answer
-from headwater.http.parsing import FLAT_PREFIX, BadBody, Live, ReadRequest
+from headwater.http import addresses, batch_routes, bucket_routes, openapi, rendering, snapshot_routes, stream_routes
+from headwater.http.addresses import Address, Resource
+from headwater.http.exchanges import Exchange
 from headwater.http.requests import Request
-from headwater.protocol import etags, names, statuses
-from headwater.protocol.commands import Append, Create
-from headwater.protocol.queries import Head
+from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_BYTES_MAX, SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Described, Page
 from headwater.protocol.statuses import Answer
-from headwater.streams.forking import ForkRequest
 
-Handler = Callable[[Request, str, Exchange], None]
+Handler = Callable[[Request, Address, Exchange], None]
+
+ROUTES: dict[Resource, dict[bytes, Handler]] = {
+    Resource.BUCKET: {
+        b"PUT": bucket_routes.make,
+        b"GET": bucket_routes.look,
+        b"HEAD": bucket_routes.look,
+        b"DELETE": bucket_routes.drop,
+    },
+    Resource.LISTING: {b"GET": bucket_routes.listing, b"HEAD": bucket_routes.listing},
+    Resource.STREAM: {
+        b"GET": stream_routes.read,
+        b"HEAD": stream_routes.head,
+        b"POST": stream_routes.append,
+        b"PUT": stream_routes.create,
+        b"DELETE": stream_routes.delete,
+    },
+    Resource.BATCH: {b"POST": batch_routes.append_batch},
+    Resource.ATTRS: {b"PUT": batch_routes.set_attrs, b"GET": batch_routes.get_attrs, b"HEAD": batch_routes.get_attrs},
+    Resource.SNAPSHOT: {
+        b"PUT": snapshot_routes.publish,
+        b"GET": snapshot_routes.read,
+        b"HEAD": snapshot_routes.read,
+        b"DELETE": snapshot_routes.delete,
+    },
+    Resource.RETENTION: {b"PUT": snapshot_routes.retain},
+    Resource.BOOTSTRAP: {b"GET": snapshot_routes.bootstrap},
+}
 
 
 def dispatch(request: Request, exchange: Exchange) -> None:
@@ -28,118 +57,40 @@ def dispatch(request: Request, exchange: Exchange) -> None:
     if request.method == b"OPTIONS":
         exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
         return
-    path = request.path
-    if not path.startswith(FLAT_PREFIX):
-        exchange.refuse(Code.STREAM_NOT_FOUND, "There is nothing at this URL; streams live at /v1/stream/{name}.")
+    if request.path == openapi.PATH_OF_DOCUMENT:
+        openapi.serve(exchange, ROUTES)
         return
-    raw_name = path[len(FLAT_PREFIX) :]
-    if raw_name.startswith((b"_", b"%")) and names.is_reserved(raw_name):
-        exchange.refuse(Code.NOT_IMPLEMENTED, "Subscriptions are not built yet; this path is reserved for them.")
+    address = addresses.parse(request.path)
+    if isinstance(address, Refusal):
+        exchange.reply(address)
         return
-    handler = STREAM_METHODS.get(request.method)
+    if not address.flat:
+        exchange.voice = exchange.connection.server.plain_voice
+    methods = ROUTES[address.resource]
+    handler = methods.get(request.method)
     if handler is None:
-        allow = ", ".join(method.decode() for method in STREAM_METHODS) + ", OPTIONS"
-        detail = f"{request.method.decode('latin-1')} is not a method of streams."
+        if address.resource is Resource.LISTING and request.method == b"PUT":
+            exchange.refuse(Code.INVALID_NAME, "The stream name 'streams' is reserved for the bucket's listing.")
+            return
+        allow = ", ".join(method.decode() for method in methods) + ", OPTIONS"
+        detail = f"{request.method.decode('latin-1')} is not a method of this resource."
         exchange.reply(Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow))
         return
-    name = names.parse_flat(raw_name)
-    if isinstance(name, Refusal):
-        exchange.reply(name)
-        return
-    handler(request, name, exchange)
+    handler(request, address, exchange)
 
 
-def create(request: Request, name: str, exchange: Exchange) -> None:
-    parsed = parsing.parse_create(request, name, exchange.node.journal)
-    if isinstance(parsed, Create):
-        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
-    elif isinstance(parsed, ForkRequest):
-        exchange.run(FORK, exchange.node.fork, parsed, exchange.reply)
-    else:
-        exchange.reply(parsed)
+def body_bytes_max(path: bytes) -> int:
+    """How large the body of a request to this path may be."""
+    address = addresses.parse(path)
+    if not isinstance(address, Refusal):
+        if address.resource is Resource.BATCH:
+            return BATCH_BYTES_MAX
+        if address.resource is Resource.SNAPSHOT:
+            return SNAPSHOT_BYTES_MAX
+    return APPEND_BYTES_MAX
 
 
-def append(request: Request, name: str, exchange: Exchange) -> None:
-    parsed = parsing.parse_append(request, name, exchange.node.journal)
-    if isinstance(parsed, Append):
-        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
-    elif isinstance(parsed, BadBody):
-        exchange.run(READ, _refuse_body, parsed, exchange)
-    else:
-        exchange.reply(parsed)
-
-
-def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
-    exchange.reply(exchange.node.judge_standing(bad.append) or bad.refusal)
-
-
-def delete(request: Request, name: str, exchange: Exchange) -> None:
-    parsed = parsing.parse_delete(request, name, exchange.node.journal)
-    if isinstance(parsed, Refusal):
-        exchange.reply(parsed)
-    else:
-        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
-
-
-def head(request: Request, name: str, exchange: Exchange) -> None:
-    parsed = parsing.parse_head(request, name, exchange.node.journal)
-    if isinstance(parsed, Refusal):
-        exchange.reply(parsed)
-    else:
-        exchange.run(READ, _describe, parsed, exchange)
-
-
-def _describe(query: Head, exchange: Exchange) -> None:
-    reply = exchange.node.read(query)
-    if_none_match = exchange.request.header(b"if-none-match")
-    if isinstance(reply, Described) and if_none_match is not None:
-        etag = etags.render(exchange.voice.journal, reply.incarnation, 0, reply.next_offset, reply.closed)
-        if etags.matches(if_none_match, etag):
-            exchange.answer(Answer(304, statuses.answer(reply, exchange.voice).headers))
-            return
-    exchange.reply(reply)
-
-
-def read(request: Request, name: str, exchange: Exchange) -> None:
-    parsed = parsing.parse_read(request, name, exchange.node.journal)
-    if isinstance(parsed, Refusal):
-        exchange.reply(parsed)
-    else:
-        exchange.run(READ, _read, parsed, exchange)
-
-
-def _read(request: ReadRequest, exchange: Exchange) -> None:
-    page = exchange.node.read(request.read)
-    if not isinstance(page, Page):
-        exchange.reply(page)
-    elif request.live is Live.NO:
-        exchange.answer(_catch_up(request, page, exchange))
-    elif exchange.node.tails.full:
-        exchange.refuse(Code.WAITERS_TOO_MANY, "Too many live readers are connected; try again in a second.")
-    elif request.live is Live.SSE:
-        exchange.go_live(SseRead(exchange, request), page)
-    elif page.next_offset > page.start or page.closed:
-        exchange.answer(poll_answer(page, exchange.voice, exchange.node.now(), request.cursor))
-    else:
-        exchange.go_live(LongPoll(exchange, request), page)
-
-
-def _catch_up(request: ReadRequest, page: Page, exchange: Exchange) -> Answer:
-    if request.read.from_now:
-        return statuses.from_now(page, exchange.voice)
-    if request.if_none_match is not None:
-        etag = etags.render(
-            exchange.voice.journal, page.incarnation, page.start, page.next_offset, page.closed and page.up_to_date
-        )
-        if etags.matches(request.if_none_match, etag):
-            return statuses.not_modified(page, exchange.voice)
-    return statuses.answer(page, exchange.voice)
-
-
-STREAM_METHODS: dict[bytes, Handler] = {
-    b"GET": read,
-    b"HEAD": head,
-    b"POST": append,
-    b"PUT": create,
-    b"DELETE": delete,
-}
+def wants_upload(method: bytes, path: bytes) -> bool:
+    """Whether the body goes to a blob as it arrives."""
+    address = addresses.parse(path)
+    return method == b"PUT" and not isinstance(address, Refusal) and address.resource is Resource.SNAPSHOT

@@ -22,7 +22,8 @@ class Server:
 
     def __init__(self, node: Node, settings: Settings) -> None:
         self.node, self.settings = node, settings
-        self.voice = Voice(Form.FLAT, node.journal)
+        self.voice = Voice(Form.FLAT, node.journal, settings.private, settings.attachments)
+        self.plain_voice = self.voice._replace(form=Form.PLAIN)
         self.now = time.monotonic()
         self.draining = False
         self.connections: set[Connection] = set()

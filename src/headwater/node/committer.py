@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from headwater.log.seam import CommandLog
 from headwater.node.tails import Tails
-from headwater.protocol.commands import Batch, Command, Paid, cost_bytes
+from headwater.protocol.commands import Batch, Command, cost_bytes
 from headwater.protocol.replies import Reply
 from headwater.streams.apply import apply
 from headwater.streams.state import State
@@ -99,7 +99,7 @@ class Committer:
             self._flush()
         waited_on = self._tails.names
         if waited_on:
-            for name in {command.name for command in batch.commands if not isinstance(command, Paid)}:
+            for name in {getattr(command, "name", "") for command in batch.commands}:
                 if name in waited_on:
                     self._tails.wake(name)
         self.after_batch()

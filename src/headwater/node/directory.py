@@ -13,6 +13,7 @@ from headwater.log.disk import Disk, RealDisk, make_directory
 from headwater.log.images import ImageDamaged, ImageFiles
 from headwater.log.journal import Journal, end_process
 from headwater.log.segments import JournalDamaged
+from headwater.node.blobs import FolderBlobs
 from headwater.streams.apply import apply
 from headwater.streams.images import restore
 from headwater.streams.state import State
@@ -30,6 +31,7 @@ class Recovered(NamedTuple):
     state: State
     journal: Journal
     images: ImageFiles
+    blobs: FolderBlobs
 
 
 def lock(directory: Path) -> int:
@@ -81,7 +83,7 @@ def recover(
             image_position,
             time.monotonic() - started,
         )
-    return Recovered(state, journal, images)
+    return Recovered(state, journal, images, FolderBlobs(directory / "snapshots", disk))
 
 
 def _newest_good_image(images: ImageFiles) -> State | None:

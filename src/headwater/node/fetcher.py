@@ -36,3 +36,26 @@ def _messages(slice_: Slice) -> Iterator[bytes]:
             if start >= lo and end <= hi:
                 yield hot.payload[start:end]
             start = end
+
+
+_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+
+
+def fetch_records(slices: Sequence[Slice], first: int, *, envelope: bool) -> bytes:
+    """The messages a line each; a line end in JSON can only stand between tokens, where a space says the same."""
+    lines = (message.translate(_LINE_ENDS) for slice_ in slices for message in _messages(slice_))
+    if envelope:
+        lines = (b'{"record":%d,"value":%b}' % (first + index, line) for index, line in enumerate(lines))
+    return b"".join(b"%b\n" % line for line in lines)
+
+
+def fetch_messages(slice_: Slice) -> Iterator[bytes]:
+    """The messages of a slice one by one; at its ends they may be parts of one, where a byte stream was cut there."""
+    for hot, lo, hi in slice_.parts():
+        start = lo
+        for end in hot.ends or (len(hot.payload),):
+            if end > start:
+                yield hot.payload[start : min(end, hi)]
+                start = end
+            if end >= hi:
+                break

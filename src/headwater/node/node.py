@@ -3,38 +3,61 @@
 import asyncio
 import secrets
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from headwater.log.images import ImageFiles
 from headwater.log.journal import end_process
 from headwater.log.seam import CommandLog
+from headwater.node.blobs import BlobStore
 from headwater.node.chores.debts import Debts
 from headwater.node.chores.imager import Imager
 from headwater.node.chores.reaper import Reaper
+from headwater.node.chores.sweeper import Sweeper
 from headwater.node.clock import Clock
 from headwater.node.committer import Committer, Done
-from headwater.node.fetcher import fetch
-from headwater.node.pages import PageCache
+from headwater.node.looks import Looks
 from headwater.node.tails import Tails, Waiter
-from headwater.protocol.commands import Append, Command, Create, CreateFork, Delete, Origin, Touch
+from headwater.protocol.commands import (
+    Append,
+    Command,
+    Create,
+    CreateFork,
+    Delete,
+    PublishSnapshot,
+    SetAttrs,
+    Touch,
+)
 from headwater.protocol.content_types import is_json
 from headwater.protocol.lifetimes import touch_interval_us
-from headwater.protocol.limits import PIN_DEADLINE_US
-from headwater.protocol.offsets import NOW
-from headwater.protocol.queries import Anchor, Query, Read, Target
-from headwater.protocol.refusals import Code, Refusal, incarnation_changed
-from headwater.protocol.replies import Created, Described, Page, Reply
-from headwater.streams import appending, forking, lifecycle, reading
+from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
+from headwater.protocol.queries import Head, Query
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Created, Described, Reply
+from headwater.streams import appending, buckets, forking, lifecycle, reading
+from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.forking import ForkRequest, Saga
+from headwater.streams.reading import Slice
 from headwater.streams.state import State, Stream
 
 PAGE_BYTES = 1024 * 1024
 STOP_SECONDS = 10.0
 """How long the last commands may take to become durable; on a full disk they may never."""
+BLOB_THREADS = 2
+"""How many snapshots are read or written at a time."""
+SHARDS = 1
 
-NEEDS_ROOM = frozenset({Append, Create, CreateFork})
+NEEDS_ROOM = frozenset({Append, Create, CreateFork, PublishSnapshot, SetAttrs})
 """Commands that take space; all others free some, or take next to none."""
 SETTLES = frozenset({Create, CreateFork, Delete})
 """Commands that begin or end a life: while one is under way, nothing is final about its name."""
+
+
+class Bootstrap(NamedTuple):
+    """A stream as of one instant: what it is, and where the bytes behind its snapshot are."""
+
+    described: Described
+    slices: list[Slice]
 
 
 class Node:
@@ -45,6 +68,7 @@ class Node:
         state: State,
         command_log: CommandLog,
         images: ImageFiles | None,
+        blobs: BlobStore,
         *,
         image_log_bytes: int,
         page_bytes: int = PAGE_BYTES,
@@ -55,13 +79,15 @@ class Node:
         self.tails = Tails()
         self._clock = clock or Clock()
         self._log = command_log
-        self._page_bytes = page_bytes
-        self._pages = PageCache()
+        self.blobs = blobs
+        self.threads = ThreadPoolExecutor(BLOB_THREADS, "blobs")
+        self._looks = Looks(state, self.now, self.touch, page_bytes)
         self._committer = Committer(state, command_log, self.tails, self._clock.now, end_process)
         self._unsettled: dict[str, int] = {}
         self._touching: set[str] = set()
         self._reaper = Reaper(state, self.now, self.submit, self.touch, self.tails)
-        self._debts = Debts(state, self.now, self.submit)
+        self._debts = Debts(state, self.now, self.submit, self.settle_bucket)
+        self._sweeper = Sweeper(state, blobs, self.submit, self.threads)
         self._imager = None if images is None else Imager(state, command_log, images, image_log_bytes)
         self._committer.after_batch = self._after_batch
 
@@ -72,21 +98,26 @@ class Node:
         self._committer.start()
         self._reaper.start()
         self._debts.start()
+        self._sweeper.start()
 
     async def stop(self) -> None:
         """Finish what was submitted, as far as the disk has room for it, then let go of the log."""
         self._reaper.stop()
         self._debts.stop()
+        await self._sweeper.stop()
         until = time.monotonic() + STOP_SECONDS
         while not self._committer.idle and time.monotonic() < until:
             await asyncio.sleep(0.005)
         if self._imager is not None:
             await self._imager.stop()
         self._log.close()
+        self.threads.shutdown()
 
     def _after_batch(self) -> None:
         if self.state.owed:
             self._debts.pay()
+        if self.state.discarded:
+            self._sweeper.sweep()
         if self._imager is not None:
             self._imager.begin_if_due()
 
@@ -162,69 +193,54 @@ class Node:
         saga = forking.fork(request, secrets.token_hex(8), self.now() + PIN_DEADLINE_US)
         self._step(saga, self._settling(request.name, done), None)
 
-    def _step(self, saga: Saga, done: Done, sent: Reply | None) -> None:
+    def open_bucket(self, bucket: str, done: Done) -> None:
+        self._step(buckets.open_everywhere(SHARDS, bucket), done, None)
+
+    def drop_bucket(self, bucket: str, done: Done) -> None:
+        deadline = self.now() + SEAL_DEADLINE_US
+        self._step(buckets.drop_everywhere(SHARDS, bucket, secrets.token_hex(8), deadline), done, None)
+
+    def look_at_bucket(self, bucket: str, done: Done) -> None:
+        self._step(buckets.look(SHARDS, bucket), done, None)
+
+    def settle_bucket(self, bucket: str, seal: str, deadline: int) -> None:
+        self._step(buckets.settle_everywhere(SHARDS, bucket, seal, deadline), lambda _: None, None)
+
+    def _step(self, saga: Saga | BucketSaga, done: Done, sent: Reply | None) -> None:
+        """Drive a saga as far as it goes without waiting; there is one shard, so everything is asked of it."""
         while True:
             try:
                 asked = saga.send(sent)
             except StopIteration:
                 return
-            if isinstance(asked, Target | Anchor):
+            if isinstance(asked, To):
+                asked = asked.asked
+            if isinstance(asked, Query):
                 sent = self.read(asked)
             elif isinstance(asked, Command):
                 self.submit(asked, lambda reply: self._step(saga, done, reply))
                 return
             else:
-                done(asked)  # type: ignore[arg-type]
+                done(asked)
                 sent = None
 
     # -- Looking --------------------------------------------------------------------------------------------------
 
     def read(self, query: Query) -> Reply:
         """The answer to a query, from applied state only."""
-        now = self.now()
-        if isinstance(query, Target):
-            return forking.look_at_target(self.state, query, now)
-        if isinstance(query, Anchor):
-            source = forking.source_of_fork(self.state, query.name, now)
-            return source if isinstance(source, Refusal) else reading.anchor(source, query, self._source_of)
-        stream = self.state.present(query.name, now)
-        if isinstance(stream, Refusal):
-            return stream
-        if query.incarnation is not None and query.incarnation != stream.incarnation:
-            return incarnation_changed(stream.name, stream.incarnation)
-        if isinstance(query, Read):
-            return self._page(stream, query)
-        return Described(stream.incarnation, stream.content_type, stream.tail, stream.closed, stream.lifetime)
+        return self._looks.read(query)
 
-    def _page(self, stream: Stream, query: Read) -> Page | Refusal:
-        if stream.lifetime.ttl_seconds is not None:
-            self.touch(stream)
-        start = stream.tail if query.offset == NOW else query.offset
-        bytes_max = self._page_bytes if query.bytes_max is None else min(self._page_bytes, query.bytes_max)
-        page = self._pages.get(stream.incarnation, start, stream.tail, stream.closed)
-        if page is not None and len(page.body) <= bytes_max:
-            return page
-        refusal = reading.judge(stream, start, self._source_of)
-        if refusal is not None:
-            return refusal
-        plan = reading.plan(stream, start, bytes_max, self._source_of)
-        page = Page(
-            stream.incarnation,
-            stream.content_type,
-            start,
-            plan.next_offset,
-            plan.next_offset == stream.tail,
-            stream.closed,
-            fetch(plan.slices, json=is_json(stream.content_type)),
-        )
-        if bytes_max == self._page_bytes:
-            self._pages.put(page)
-        return page
-
-    def _source_of(self, origin: Origin) -> Stream:
-        source = self.state.streams[origin.name]
-        assert source.incarnation == origin.incarnation, "a pinned source cannot be replaced"
-        return source
+    def bootstrap(self, name: str, incarnation: int | None) -> Bootstrap | Refusal:
+        """Everything a new reader needs, as of now: the snapshot and the slices behind it, whatever happens later."""
+        described = self.read(Head(name, incarnation))
+        if not isinstance(described, Described):
+            assert isinstance(described, Refusal)
+            return described
+        stream = self.state.streams[name]
+        self.touch(stream)
+        start = stream.start if stream.snapshot is None else stream.snapshot.offset
+        plan = reading.plan(stream, start, stream.tail - start, self._looks.source_of)
+        return Bootstrap(described, plan.slices)
 
     def touch(self, stream: Stream) -> None:
         """Renew a sliding lifetime when the last renewal in the log has become old; nobody waits for it."""

@@ -14,12 +14,12 @@ class PageCache:
         self._pages: dict[tuple[int, int], Page] = {}
         self._bytes_max, self._bytes = bytes_max, 0
 
-    def get(self, incarnation: int, start: int, tail: int, closed: bool) -> Page | None:
-        """The page, unless the stream has grown or closed since, and a new one would say so."""
+    def get(self, incarnation: int, start: int, tail: int, closed: bool, earliest: int) -> Page | None:
+        """The page, unless the stream has grown, closed or been trimmed since, and a new answer would say so."""
         page = self._pages.get((incarnation, start))
         if page is None or page.closed != closed or (page.up_to_date and page.next_offset != tail):
             return None
-        return page
+        return page if start >= earliest else None
 
     def put(self, page: Page) -> None:
         self._drop((page.incarnation, page.start))

@@ -15,6 +15,25 @@ class _Logged(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What all commands share: encoded as an array that begins with the tag."""
 
 
+class Version(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A stream as a client saw it: which life, how long, and whether it was closed."""
+
+    incarnation: int
+    tail: int
+    closed: bool
+
+
+class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A materialised view of a stream up to an offset; its bytes are in a blob of their own."""
+
+    offset: int
+    record: int
+    blob: str
+    content_type: str
+    size: int
+    digest: str
+
+
 class Create(_Logged, frozen=True, tag="create.1"):
     """Make a stream, perhaps with its first bytes, perhaps closed at once."""
 
@@ -27,6 +46,9 @@ class Create(_Logged, frozen=True, tag="create.1"):
     seq: str | None = None
     producer: Producer | None = None
     incarnation: int | None = None
+    attrs: bytes | None = None
+    needs_bucket: bool = False
+    """Whether the bucket must have been made before; on the flat surface any bucket is there as soon as it is used."""
 
 
 class Append(_Logged, frozen=True, tag="append.1"):
@@ -40,6 +62,40 @@ class Append(_Logged, frozen=True, tag="append.1"):
     seq: str | None = None
     producer: Producer | None = None
     incarnation: int | None = None
+    if_match: tuple[Version, ...] | None = None
+    record_match: int | None = None
+
+
+class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
+    """Replace a stream's attributes, an object as JSON text."""
+
+    name: str
+    attrs: bytes
+    incarnation: int | None = None
+
+
+class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
+    """Show a snapshot whose blob is durable already; `trims` says whether history before it goes."""
+
+    name: str
+    incarnation: int
+    snapshot: Snapshot
+    trims: bool
+
+
+class Retain(_Logged, frozen=True, tag="retain.1"):
+    """Let history before an offset go; a snapshot must cover it."""
+
+    name: str
+    incarnation: int
+    offset: int
+    record: int
+
+
+class Discarded(_Logged, frozen=True, tag="discarded.1"):
+    """A blob that nothing needs any more has been deleted: forget it."""
+
+    blob: str
 
 
 class Delete(_Logged, frozen=True, tag="delete.1"):
@@ -106,6 +162,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     record_to: int
     pin: str
     depth: int
+    blob: str | None = None
+    """The source's snapshot at the time of the pin, which the fork begins with."""
 
 
 class Ancestry(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -132,6 +190,9 @@ class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
     deadline: int
     seq: str | None = None
     producer: Producer | None = None
+    snapshot: Snapshot | None = None
+    attrs: bytes | None = None
+    needs_bucket: bool = False
 
 
 class Settle(_Logged, frozen=True, tag="settle.1"):
@@ -148,7 +209,69 @@ class Paid(_Logged, frozen=True, tag="paid.1"):
     pin: str
 
 
-Command = Create | Append | Delete | Touch | Expire | Pin | Confirm | Unpin | CreateFork | Settle | Paid
+# -- Buckets: opened and dropped on every shard, decided on the first -------------------------------------------------
+
+
+class OpenBucket(_Logged, frozen=True, tag="open-bucket.1"):
+    """Make a bucket; idempotent."""
+
+    bucket: str
+
+
+class SealBucket(_Logged, frozen=True, tag="seal-bucket.1"):
+    """Keep streams from being made in a bucket that is about to be dropped, and count those that are there."""
+
+    bucket: str
+    seal: str
+    deadline: int
+    decides: bool
+
+
+class UnsealBucket(_Logged, frozen=True, tag="unseal-bucket.1"):
+    """The bucket stays; only its own seal is taken off."""
+
+    bucket: str
+    seal: str
+
+
+class DropBucket(_Logged, frozen=True, tag="drop-bucket.1"):
+    """Take a sealed bucket away; where this is still to be decided, only before the seal's deadline."""
+
+    bucket: str
+    seal: str
+    decided: bool = False
+
+
+class SettleBucket(_Logged, frozen=True, tag="settle-bucket.1"):
+    """Ask the first shard, past a seal's deadline, whether it dropped the bucket; afterwards that seal cannot."""
+
+    bucket: str
+    seal: str
+    deadline: int
+
+
+Command = (
+    Create
+    | Append
+    | SetAttrs
+    | PublishSnapshot
+    | Retain
+    | Discarded
+    | Delete
+    | Touch
+    | Expire
+    | Pin
+    | Confirm
+    | Unpin
+    | CreateFork
+    | Settle
+    | Paid
+    | OpenBucket
+    | SealBucket
+    | UnsealBucket
+    | DropBucket
+    | SettleBucket
+)
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,8 @@ from headwater.protocol.limits import CONTENT_TYPE_BYTES_MAX
 
 DEFAULT = "application/octet-stream"
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
+ENVELOPES = "application/vnd.durable-stream-records+ndjson"
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _VALID = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")

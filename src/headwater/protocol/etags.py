@@ -3,7 +3,9 @@
 import re
 
 from headwater.protocol import incarnations
+from headwater.protocol.commands import Version
 
+_OURS = re.compile(r"([^:]+):[0-9]{1,19}:([0-9]{1,19})(:c)?")
 _ETAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
@@ -14,6 +16,22 @@ def render(journal: str, incarnation: int, start: int, end: int, closed: bool) -
     '"j-7:0:42:c"'
     """
     return f'"{incarnations.render(journal, incarnation)}:{start}:{end}{":c" if closed else ""}"'
+
+
+def parse(journal: str, if_match: str) -> tuple[Version, ...] | None:
+    """The states of a stream that `If-Match` accepts; None if any will do, nothing for tags that are not ours.
+
+    >>> parse("j", '"j-7:0:42:c", "other"')
+    (Version(incarnation=7, tail=42, closed=True),)
+    """
+    if if_match.strip() == "*":
+        return None
+    versions = []
+    for tag in _ETAG.findall(if_match):
+        match = _OURS.fullmatch(tag)
+        if match is not None and (incarnation := incarnations.parse(journal, match[1])) != incarnations.FOREIGN:
+            versions.append(Version(incarnation, int(match[2]), match[3] is not None))
+    return tuple(versions)
 
 
 def matches(if_none_match: str, etag: str) -> bool:

@@ -14,6 +14,15 @@ MESSAGES_PER_APPEND_MAX = 262_144
 COMMAS_PER_APPEND_MAX = 1_048_576
 """The elements of one JSON array, and its commas, which are counted first because that is fast: cutting more of them
 apart would hold the loop up for everybody."""
+BATCH_BYTES_MAX = 32 * MIB
+BATCH_FRAMES_MAX = 512
+"""One append-batch: its body, and how many appends it may hold."""
+SNAPSHOT_BYTES_MAX = 128 * MIB
+"""One snapshot; it goes to a file of its own, never through the log."""
+ATTRS_BYTES_MAX = 16 * KIB
+"""A stream's attributes as JSON; they stay in memory."""
+LISTING_MAX = 1_000
+"""Streams on one page of a bucket's listing."""
 URI_BYTES_MAX = 8 * KIB
 """The request target; names are short, so anything longer is a mistake."""
 HEADERS_BYTES_MAX = 32 * KIB
@@ -45,6 +54,8 @@ TOUCH_US_MAX = MINUTE_US
 """The coarsest a sliding lifetime is renewed; shorter lifetimes are renewed every tenth of themselves."""
 PIN_DEADLINE_US = 30 * SECOND_US
 """How long an unfinished fork may hold its source."""
+SEAL_DEADLINE_US = 10 * SECOND_US
+"""How long an unfinished drop of a bucket may keep streams from being made in it."""
 CURSOR_INTERVAL_SECONDS = 20
 CURSOR_EPOCH_SECONDS = 1_728_432_000
 """2024-10-09T00:00:00Z, from which cursors count their intervals."""

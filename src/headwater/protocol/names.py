@@ -11,6 +11,11 @@ RESERVED_SEGMENT = "__ds"
 """First path segment that the base protocol keeps for itself."""
 
 
+def bucket_of(name: str) -> str:
+    """The bucket of a name."""
+    return name.partition("/")[0]
+
+
 @lru_cache(maxsize=16_384)
 def parse_flat(raw_path: bytes) -> str | Refusal:
     """The name behind `/v1/stream/{raw_path}`: the first `/` ends the bucket; without one the bucket is `_default`.

@@ -13,6 +13,15 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     incarnation: int | None = None
 
 
+class Records(msgspec.Struct, frozen=True, gc=False):
+    """A read of a JSON stream by ordinals: from one on (`NOW`: the next) or the last few; how many, and how wrapped."""
+
+    start: int | None = None
+    tail: int | None = None
+    most: int | None = None
+    envelope: bool = False
+
+
 class Read(msgspec.Struct, frozen=True, gc=False):
     """The bytes from `offset` on, a page of them; `NOW` is the tail."""
 
@@ -21,10 +30,19 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     incarnation: int | None = None
     bytes_max: int | None = None
     """What the client wants at the most; the server's own limit holds too."""
+    records: Records | None = None
 
     @property
     def from_now(self) -> bool:
-        return self.offset == NOW
+        """Whether where the read begins depends on the tail, so that its answer must not be cached."""
+        if self.records is None:
+            return self.offset == NOW
+        return self.records.start == NOW or self.records.tail is not None
+
+    def following(self, next_offset: int, incarnation: int) -> "Read":
+        """The read that goes on behind a page of this one."""
+        records = None if self.records is None else Records(None, None, self.records.most, self.records.envelope)
+        return Read(self.name, next_offset, incarnation, self.bytes_max, records)
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +52,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     closed: bool
     ancestry: Ancestry
     incarnation: int | None = None
+    attrs: bytes | None = None
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):
@@ -44,4 +63,28 @@ class Anchor(msgspec.Struct, frozen=True, gc=False):
     sub_offset: int
 
 
-Query = Head | Read | Target | Anchor
+class Border(msgspec.Struct, frozen=True, gc=False):
+    """Whether an offset, or a record, is a border between messages: where a snapshot may stand."""
+
+    name: str
+    offset: int | None = None
+    record: int | None = None
+    incarnation: int | None = None
+
+
+class Bucket(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a bucket."""
+
+    bucket: str
+
+
+class Listing(msgspec.Struct, frozen=True, gc=False):
+    """The streams of a bucket, by name."""
+
+    bucket: str
+    prefix: str
+    after: str
+    limit: int
+
+
+Query = Head | Read | Target | Anchor | Border | Bucket | Listing

@@ -20,6 +20,9 @@ class Code(StrEnum):
     STREAM_GONE = "stream_gone"
     STREAM_EXISTS = "stream_exists"
     STREAM_CLOSED = "stream_closed"
+    BUCKET_NOT_FOUND = "bucket_not_found"
+    BUCKET_EXISTS = "bucket_exists"
+    BUCKET_NOT_EMPTY = "bucket_not_empty"
     OFFSET_TRIMMED = "offset_trimmed"
     OFFSET_BEYOND_TAIL = "offset_beyond_tail"
     OFFSET_UNALIGNED = "offset_unaligned"
@@ -30,6 +33,10 @@ class Code(StrEnum):
     PRODUCER_SEQ_CONFLICT = "producer_seq_conflict"
     PRODUCERS_TOO_MANY = "producers_too_many"
     STREAM_SEQ_CONFLICT = "stream_seq_conflict"
+    PRECONDITION_FAILED = "precondition_failed"
+    RECORD_PRECONDITION_FAILED = "record_precondition_failed"
+    SNAPSHOT_NOT_FOUND = "snapshot_not_found"
+    SNAPSHOT_CONFLICT = "snapshot_conflict"
     FORK_CONFLICT = "fork_conflict"
     TOO_LARGE = "too_large"
     URI_TOO_LONG = "uri_too_long"
@@ -55,11 +62,17 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     producer_epoch: int | None = None
     expected_seq: int | None = None
     received_seq: int | None = None
+    record_first: int | None = None
+    record_next: int | None = None
     allow: str | None = None
 
 
 def stream_not_found(name: str) -> Refusal:
     return Refusal(Code.STREAM_NOT_FOUND, f"There is no stream {name!r}; create it with PUT.")
+
+
+def bucket_not_found(bucket: str) -> Refusal:
+    return Refusal(Code.BUCKET_NOT_FOUND, f"There is no bucket {bucket!r}; create it with PUT.")
 
 
 def stream_gone(name: str) -> Refusal:

@@ -2,12 +2,24 @@
 
 import msgspec
 
+from headwater.protocol.commands import Snapshot
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.refusals import Refusal
 
 
 class _Reply(msgspec.Struct, frozen=True, gc=False):
     pass
+
+
+class Entry(_Reply, frozen=True):
+    """A stream in a listing."""
+
+    stream_id: str
+    status: str
+    content_type: str
+    tail_offset: int
+    created_at_ms: int
+    last_write_at_ms: int
 
 
 class Created(_Reply, frozen=True):
@@ -36,8 +48,9 @@ class Appended(_Reply, frozen=True):
     incarnation: int
     next_offset: int
     closed: bool
-    record: int
-    record_next: int
+    record: int | None = None
+    record_next: int | None = None
+    """The ordinals of the messages that were added; JSON streams only."""
     producer_epoch: int | None = None
     producer_seq: int | None = None
 
@@ -59,6 +72,8 @@ class Duplicate(_Reply, frozen=True):
     closed: bool
     producer_epoch: int
     producer_seq: int
+    record: int | None = None
+    record_next: int | None = None
 
 
 class Deleted(_Reply, frozen=True):
@@ -69,6 +84,54 @@ class Deleted(_Reply, frozen=True):
 
 class Done(_Reply, frozen=True):
     """A command of our own did its work, or found it done."""
+
+
+class Acknowledged(_Reply, frozen=True):
+    """A request about a stream did what it asked for."""
+
+    incarnation: int
+
+
+class Published(_Reply, frozen=True):
+    """A snapshot is visible, by this request or an earlier one of the same bytes."""
+
+    incarnation: int
+    snapshot_offset: int
+    next_offset: int
+    closed: bool
+
+
+class BucketOpened(_Reply, frozen=True):
+    """The bucket did not exist and now does."""
+
+
+class BucketExisted(_Reply, frozen=True):
+    """The bucket was there already."""
+
+
+class BucketSealed(_Reply, frozen=True):
+    """No stream can be made in the bucket now; how many there are."""
+
+    streams: int
+
+
+class BucketDropped(_Reply, frozen=True):
+    """The bucket is gone."""
+
+
+class BucketFacts(_Reply, frozen=True):
+    """What one shard knows of a bucket: whether it was opened, its streams, and those that count against its end."""
+
+    opened: bool
+    streams: int
+    lives: int
+
+
+class Listed(_Reply, frozen=True):
+    """A page of a bucket's streams; whether more follow."""
+
+    streams: list[Entry]
+    has_more: bool
 
 
 class Pinned(_Reply, frozen=True):
@@ -82,6 +145,7 @@ class Pinned(_Reply, frozen=True):
     record_start: int
     record_to: int
     depth: int
+    snapshot: Snapshot | None = None
 
 
 class Absent(_Reply, frozen=True):
@@ -110,6 +174,10 @@ class Described(_Reply, frozen=True):
     next_offset: int
     closed: bool
     lifetime: Lifetime
+    snapshot: Snapshot | None = None
+    record_first: int | None = None
+    record_next: int | None = None
+    attrs: bytes | None = None
 
 
 class Page(_Reply, frozen=True):
@@ -122,6 +190,11 @@ class Page(_Reply, frozen=True):
     up_to_date: bool
     closed: bool
     body: bytes
+    record_first: int | None = None
+    record_next: int | None = None
+    """The oldest ordinal that is retained, and the one after the last in this page; JSON streams only."""
+    record: int | None = None
+    """The ordinal that this page begins with, if it was asked for by ordinals."""
 
 
 Reply = (
@@ -132,6 +205,14 @@ Reply = (
     | Duplicate
     | Deleted
     | Done
+    | Acknowledged
+    | Published
+    | BucketOpened
+    | BucketExisted
+    | BucketSealed
+    | BucketDropped
+    | BucketFacts
+    | Listed
     | Pinned
     | Absent
     | Anchored

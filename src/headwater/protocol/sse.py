@@ -32,9 +32,19 @@ def _data_line(line: bytes) -> bytes:
     return b"data: " + line if line[:1] == b" " else b"data:" + line
 
 
-def control_event(next_offset: str, event_id: str, cursor: int | None, *, up_to_date: bool, closed: bool) -> bytes:
-    """The control event that follows every data event; a closed stream needs no cursor."""
+def control_event(
+    next_offset: str,
+    event_id: str,
+    cursor: int | None,
+    *,
+    up_to_date: bool,
+    closed: bool,
+    records: tuple[int, int] | None = None,
+) -> bytes:
+    """The control event that follows every data event; a closed stream needs no cursor, a JSON stream has records."""
     fields = f'"streamNextOffset":"{next_offset}"'
+    if records is not None:
+        fields += f',"streamFirstRecord":{records[0]},"streamNextRecord":{records[1]}'
     if cursor is not None and not closed:
         fields += f',"streamCursor":"{cursor}"'
     if up_to_date:

@@ -1,11 +1,12 @@
 """Appends and closes: the order of the checks is the protocol's, and one function holds it.
 
-presence (404, 410)  ->  incarnation (410)  ->  closed (duplicate 204, close-only 204, 409)  ->  content type (409)
-->  producer (403, 400, 409, 429, duplicate 204)  ->  Stream-Seq (409)  ->  accepted
+presence (404, 410)  ->  incarnation (410)  ->  closed (duplicate 204, close-only 204, 409)
+->  content type (409)  ->  producer (403, 400, 409, 429, duplicate 204)
+->  If-Match, Stream-Record-Match (412)  ->  Stream-Seq (409)  ->  accepted
 """
 
-from headwater.protocol.commands import Append
-from headwater.protocol.content_types import media_type
+from headwater.protocol.commands import Append, Version
+from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
 from headwater.protocol.producers import LastAccepted, Producer, Standing, stand
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
@@ -34,6 +35,10 @@ def judge(state: State, command: Append, now: int) -> Stream | Reply:
         outcome = _judge_producer(stream, command.producer, now)
         if outcome is not None:
             return outcome
+    if command.if_match is not None or command.record_match is not None:
+        refusal = _judge_conditions(stream, command)
+        if refusal is not None:
+            return refusal
     if command.seq is not None and stream.seq is not None and command.seq <= stream.seq:
         return Refusal(
             Code.STREAM_SEQ_CONFLICT,
@@ -42,6 +47,31 @@ def judge(state: State, command: Append, now: int) -> Stream | Reply:
             next_offset=stream.tail,
         )
     return stream
+
+
+def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
+    current = Version(stream.incarnation, stream.tail, stream.closed)
+    if command.if_match is not None and current not in command.if_match:
+        return Refusal(
+            Code.PRECONDITION_FAILED,
+            f"The stream {stream.name!r} has changed since the ETag in If-Match.",
+            incarnation=stream.incarnation,
+            next_offset=stream.tail,
+        )
+    if command.record_match is None:
+        return None
+    if not is_json(stream.content_type):
+        detail = f"The stream {stream.name!r} has no records: it does not hold JSON."
+        return Refusal(Code.BAD_REQUEST, detail, incarnation=stream.incarnation)
+    if command.record_match == stream.record_next:
+        return None
+    return Refusal(
+        Code.RECORD_PRECONDITION_FAILED,
+        f"The next record of {stream.name!r} is {stream.record_next}, not {command.record_match}.",
+        incarnation=stream.incarnation,
+        next_offset=stream.tail,
+        record_next=stream.record_next,
+    )
 
 
 def apply(state: State, command: Append) -> Reply:
@@ -57,17 +87,15 @@ def apply(state: State, command: Append) -> Reply:
     stream.written_at = stream.touched_at = state.now
     if command.seq is not None:
         stream.seq = command.seq
-    producer = command.producer
-    if producer is None:
-        if command.payload:
-            return Appended(stream.incarnation, stream.tail, stream.closed, record, stream.record_next)
-        return ClosedOnly(stream.incarnation, stream.tail)
-    remember(stream, producer, record, state.now)
+    producer, epoch, seq = command.producer, None, None
+    if producer is not None:
+        epoch, seq = producer.epoch, producer.seq
+        remember(stream, producer, record, state.now)
     if not command.payload:
-        return ClosedOnly(stream.incarnation, stream.tail, producer.epoch, producer.seq)
-    return Appended(
-        stream.incarnation, stream.tail, stream.closed, record, stream.record_next, producer.epoch, producer.seq
-    )
+        return ClosedOnly(stream.incarnation, stream.tail, epoch, seq)
+    if not is_json(stream.content_type):
+        return Appended(stream.incarnation, stream.tail, stream.closed, None, None, epoch, seq)
+    return Appended(stream.incarnation, stream.tail, stream.closed, record, stream.record_next, epoch, seq)
 
 
 def extend(
@@ -170,5 +198,7 @@ def remember(stream: Stream, producer: Producer, record: int, now: int) -> None:
 
 def _duplicate(stream: Stream, last: LastAccepted, producer: Producer) -> Duplicate:
     # The last request's answer is remembered; for an older one the tail is the best that is known.
-    next_offset = last.next_offset if producer.seq == last.seq else stream.tail
-    return Duplicate(stream.incarnation, next_offset, stream.closed, last.epoch, last.seq)
+    if producer.seq != last.seq:
+        return Duplicate(stream.incarnation, stream.tail, stream.closed, last.epoch, last.seq)
+    record, record_next = (last.record, last.record_next) if is_json(stream.content_type) else (None, None)
+    return Duplicate(stream.incarnation, last.next_offset, stream.closed, last.epoch, last.seq, record, record_next)

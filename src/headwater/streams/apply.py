@@ -10,15 +10,24 @@ from headwater.protocol.commands import (
     Create,
     CreateFork,
     Delete,
+    Discarded,
+    DropBucket,
     Expire,
+    OpenBucket,
     Paid,
     Pin,
+    PublishSnapshot,
+    Retain,
+    SealBucket,
+    SetAttrs,
     Settle,
+    SettleBucket,
     Touch,
     Unpin,
+    UnsealBucket,
 )
 from headwater.protocol.replies import Reply
-from headwater.streams import appending, forking, lifecycle
+from headwater.streams import appending, buckets, forking, lifecycle, snapshots
 from headwater.streams.state import State
 
 HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
@@ -33,6 +42,15 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     CreateFork: forking.create_fork,
     Settle: forking.settle,
     Paid: forking.paid,
+    PublishSnapshot: snapshots.publish,
+    Retain: snapshots.retain,
+    SetAttrs: snapshots.set_attrs,
+    Discarded: snapshots.discarded,
+    OpenBucket: buckets.open_bucket,
+    SealBucket: buckets.seal_bucket,
+    UnsealBucket: buckets.unseal_bucket,
+    DropBucket: buckets.drop_bucket,
+    SettleBucket: buckets.settle_bucket,
 }
 
 

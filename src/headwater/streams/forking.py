@@ -35,29 +35,18 @@ from headwater.protocol.producers import Producer
 from headwater.protocol.queries import Anchor, Query, Target
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
 from headwater.protocol.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
-from headwater.streams.lifecycle import enter, judge_founder, judge_name
-from headwater.streams.state import OpenPin, State, Stream
+from headwater.streams.lifecycle import Wanted, enter, judge_founding, judge_name
+from headwater.streams.state import Hold, OpenPin, State, Stream
 
 
 def look_at_target(state: State, query: Target, now: int) -> Reply:
     """What stands under the name of a fork that is about to be made."""
-    outcome = _judge_fork_name(state, query.name, query.closed, query.ancestry, now, query.incarnation)
+    outcome = judge_name(state, query.name, _wanted(query.ancestry, query.closed, query.attrs, query.incarnation), now)
     return Absent() if outcome is None else outcome
 
 
-def _judge_fork_name(  # noqa: PLR0917
-    state: State, name: str, closed: bool, asked: Ancestry, now: int, incarnation: int | None = None
-) -> Reply | None:
-    return judge_name(
-        state,
-        name,
-        now,
-        content_type=asked.content_type,
-        lifetime=asked.lifetime,
-        closed=closed,
-        ancestry=asked,
-        incarnation=incarnation,
-    )
+def _wanted(asked: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Wanted:
+    return Wanted(asked.content_type, asked.lifetime, closed, attrs, asked, incarnation)
 
 
 def source_of_fork(state: State, name: str, now: int) -> Stream | Refusal:
@@ -81,10 +70,20 @@ def pin(state: State, command: Pin) -> Reply:
     to, record_to = command.to, command.record_to
     if to is None or record_to is None:
         to, record_to = stream.tail, stream.record_next
+    visible = stream.snapshot
+    if stream.start and visible is not None and to < visible.offset:
+        # History has been trimmed, perhaps since the point was resolved: without that snapshot a fork is not whole.
+        return Refusal(
+            Code.OFFSET_TRIMMED,
+            f"The source {command.name!r} no longer holds what a fork there would begin with.",
+            incarnation=stream.incarnation,
+            earliest_offset=visible.offset,
+        )
     state.before_change(stream)
     if stream.pins is None:
         stream.pins = {}
-    stream.pins[command.pin] = to
+    snapshot = visible if visible is not None and visible.offset <= to else None
+    stream.pins[command.pin] = Hold(stream.start, to, None if snapshot is None else snapshot.blob)
     state.unconfirmed[command.pin] = OpenPin(stream.name, stream.incarnation, command.fork, command.deadline)
     return Pinned(
         stream.incarnation,
@@ -95,6 +94,7 @@ def pin(state: State, command: Pin) -> Reply:
         stream.record_start,
         record_to,
         depth,
+        snapshot,
     )
 
 
@@ -111,19 +111,21 @@ def unpin(state: State, command: Unpin) -> Reply:
     if stream is None or stream.incarnation != command.incarnation or not stream.pins or command.pin not in stream.pins:
         return Done()
     state.before_change(stream)
-    del stream.pins[command.pin]
-    if not stream.pins:
-        stream.pins = None
-        if stream.deleted:
-            state.bury(stream)
+    hold = stream.pins.pop(command.pin)
+    stream.pins = stream.pins or None
+    if hold.blob is not None and (stream.snapshot is None or stream.snapshot.blob != hold.blob):
+        state.discard(stream, hold.blob)
+    if stream.deleted and stream.pins is None:
+        state.bury(stream)
+    else:
+        state.trim(stream)
     return Done()
 
 
 def create_fork(state: State, command: CreateFork) -> Reply:
     """Make the fork, or say what stands in its place; its pin holds only until the deadline."""
-    outcome = _judge_fork_name(state, command.name, command.closed, command.ancestry, state.now) or judge_founder(
-        command.name, command.producer
-    )
+    wanted = _wanted(command.ancestry, command.closed, command.attrs, None)
+    outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
     if outcome is not None:
         return outcome
     if state.now > command.deadline:
@@ -143,6 +145,7 @@ def create_fork(state: State, command: CreateFork) -> Reply:
         record_start=origin.record_start,
         origin=origin,
         ancestry=command.ancestry,
+        snapshot=command.snapshot,
     )
     return enter(state, stream, command)
 
@@ -175,6 +178,8 @@ class ForkRequest(msgspec.Struct, frozen=True, gc=False):
     seq: str | None = None
     producer: Producer | None = None
     incarnation: int | None = None
+    attrs: bytes | None = None
+    needs_bucket: bool = False
 
 
 Saga = Generator[Command | Query | Reply, Reply | None, None]
@@ -185,7 +190,7 @@ client's answer; whatever it asks after that, nobody waits for."""
 def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
     """Make a fork; `pin_id` is unique to this attempt."""
     asked = request.ancestry
-    target = yield Target(request.name, request.closed, asked, request.incarnation)
+    target = yield Target(request.name, request.closed, asked, request.incarnation, request.attrs)
     if not isinstance(target, Absent):
         yield _reply(target)
         return
@@ -237,6 +242,7 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
         pinned.record_to,
         pin_id,
         pinned.depth,
+        None if pinned.snapshot is None else pinned.snapshot.blob,
     )
     return CreateFork(
         request.name,
@@ -250,4 +256,7 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
         deadline,
         request.seq,
         request.producer,
+        pinned.snapshot,
+        request.attrs,
+        request.needs_bucket,
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.streams.sorted_names import SortedNames
-from headwater.streams.state import Debt, Hot, OpenPin, State, Stream
+from headwater.streams.state import Bucket, Debt, Hot, OpenPin, State, Stream
 
 VERSION = 1
 PIECE_BYTES = 256 * 1024
@@ -32,8 +32,10 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     journal: str
     position: int
     now: int
+    buckets: dict[str, Bucket]
     owed: dict[str, Debt]
     unconfirmed: dict[str, OpenPin]
+    discarded: dict[str, None]
 
 
 class Streams(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="streams"):
@@ -70,7 +72,14 @@ class Walk:
         self._aside: dict[str, _View] = {}
         self._aside_names: list[str] = []
         self._header = Header(
-            VERSION, state.journal, state.position, state.now, dict(state.owed), dict(state.unconfirmed)
+            VERSION,
+            state.journal,
+            state.position,
+            state.now,
+            dict(state.buckets),
+            dict(state.owed),
+            dict(state.unconfirmed),
+            dict(state.discarded),
         )
         state.observer = self
 
@@ -160,6 +169,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
         raise ValueError(f"the image has version {header.version}; this server reads version {VERSION}")
     state = State(header.journal)
     state.position, state.now = header.position, header.now
+    state.buckets, state.discarded = header.buckets, header.discarded
     state.owed, state.unconfirmed = header.owed, header.unconfirmed
     last: Stream | None = None
     for piece in decoded:

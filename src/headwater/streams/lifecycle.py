@@ -1,31 +1,34 @@
 """Births and ends: create, delete, touch, expire.
 
 A name is free when nothing stands under it, or only an expired life that no fork holds. A life that forks hold is never
-buried; it is marked deleted and goes with the last pin.
+buried; it becomes a ghost and goes with the last pin.
 """
+
+import msgspec
 
 from headwater.protocol.commands import Ancestry, Create, CreateFork, Delete, Expire, Touch
 from headwater.protocol.content_types import media_type
 from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
 from headwater.protocol.replies import Created, Deleted, Done, Existed, Reply
 from headwater.streams.appending import extend, remember
+from headwater.streams.buckets import judge_bucket
 from headwater.streams.state import State, Stream
 
 
-def judge_name(
-    state: State,
-    name: str,
-    now: int,
-    *,
-    content_type: str | None,
-    lifetime: Lifetime | None,
-    closed: bool,
-    ancestry: Ancestry | None,
-    incarnation: int | None = None,
-) -> Reply | None:
-    """None if a stream may be made under this name, else the outcome; a fork that leaves a setting out inherited it."""
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """The configuration that a PUT asks for; a fork that leaves content type or lifetime out inherits them."""
+
+    content_type: str | None
+    lifetime: Lifetime | None
+    closed: bool
+    attrs: bytes | None
+    ancestry: Ancestry | None = None
+    incarnation: int | None = None
+
+
+def judge_name(state: State, name: str, wanted: Wanted, now: int) -> Reply | None:
+    """None if a stream may be made under this name, else the outcome."""
     stream = state.streams.get(name)
     if stream is None:
         return None
@@ -33,9 +36,9 @@ def judge_name(
         if stream.deleted or stream.pins:
             return Refusal(Code.FORK_CONFLICT, f"The stream {name!r} was deleted, but forks of it still need the name.")
         return None
-    if incarnation is not None and incarnation != stream.incarnation:
+    if wanted.incarnation is not None and wanted.incarnation != stream.incarnation:
         return incarnation_changed(name, stream.incarnation)
-    difference = _difference(stream, content_type, lifetime, closed, ancestry)
+    difference = _difference(stream, wanted)
     if difference is None:
         return Existed(stream.incarnation, stream.content_type, stream.tail, stream.closed)
     return Refusal(
@@ -47,17 +50,17 @@ def judge_name(
     )
 
 
-def _difference(
-    stream: Stream, content_type: str | None, lifetime: Lifetime | None, closed: bool, ancestry: Ancestry | None
-) -> str | None:
-    if not _same_ancestry(stream.ancestry, ancestry):
+def _difference(stream: Stream, wanted: Wanted) -> str | None:
+    if not _same_ancestry(stream.ancestry, wanted.ancestry):
         return "origin"
-    if content_type is not None and media_type(content_type) != media_type(stream.content_type):
+    if wanted.content_type is not None and media_type(wanted.content_type) != media_type(stream.content_type):
         return "content type"
-    first = stream.ancestry.lifetime if stream.ancestry else stream.lifetime
+    first, lifetime = stream.ancestry.lifetime if stream.ancestry else stream.lifetime, wanted.lifetime
     if (lifetime is None) != (first is None) or (lifetime and first and not lifetime.same_as(first)):
         return "lifetime"
-    return "closure" if closed != stream.closed else None
+    if wanted.attrs is not None and wanted.attrs != (stream.attrs or b"{}"):
+        return "set of attributes"
+    return "closure" if wanted.closed != stream.closed else None
 
 
 def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
@@ -69,16 +72,10 @@ def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
 
 def create(state: State, command: Create) -> Reply:
     """Make a stream, or say what stands in its place."""
-    outcome = judge_name(
-        state,
-        command.name,
-        state.now,
-        content_type=command.content_type,
-        lifetime=command.lifetime,
-        closed=command.closed,
-        ancestry=None,
-        incarnation=command.incarnation,
-    ) or judge_founder(command.name, command.producer)
+    wanted = Wanted(
+        command.content_type, command.lifetime, command.closed, command.attrs, incarnation=command.incarnation
+    )
+    outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
     if outcome is not None:
         return outcome
     stream = Stream(
@@ -93,13 +90,15 @@ def create(state: State, command: Create) -> Reply:
     return enter(state, stream, command)
 
 
-def judge_founder(name: str, producer: Producer | None) -> Refusal | None:
-    """A producer's create is its first request to the stream, whose body is its sequence 0."""
-    if producer is None or producer.seq == 0:
-        return None
+def judge_founding(state: State, command: Create | CreateFork) -> Refusal | None:
+    """Why a free name may not be taken: its bucket, or a producer whose first request to the stream this is not."""
+    refusal = judge_bucket(state, command.name, needed=command.needs_bucket)
+    producer = command.producer
+    if refusal is not None or producer is None or producer.seq == 0:
+        return refusal
     return Refusal(
         Code.PRODUCER_SEQ_CONFLICT,
-        f"Producer {producer.id!r} creates {name!r} with sequence {producer.seq}; it must begin with 0.",
+        f"Producer {producer.id!r} creates {command.name!r} with sequence {producer.seq}; it must begin with 0.",
         expected_seq=0,
         received_seq=producer.seq,
     )
@@ -114,7 +113,7 @@ def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created
     record, producer = stream.record_next, command.producer
     if command.payload:
         extend(state, stream, command.payload, command.ends, producer)
-    stream.closed, stream.seq = command.closed, command.seq
+    stream.closed, stream.seq, stream.attrs = command.closed, command.seq, command.attrs
     if producer is None:
         return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed)
     remember(stream, producer, record, state.now)
@@ -136,7 +135,7 @@ def delete(state: State, command: Delete) -> Reply:
     stream = judge_delete(state, command, state.now)
     if isinstance(stream, Refusal):
         return stream
-    _end(state, stream)
+    state.end(stream)
     return Deleted(stream.incarnation)
 
 
@@ -154,13 +153,5 @@ def expire(state: State, command: Expire) -> Reply:
     stream = state.streams.get(command.name)
     if stream is None or stream.incarnation != command.incarnation or stream.deleted or not stream.expired(state.now):
         return Done()
-    _end(state, stream)
+    state.end(stream)
     return Deleted(stream.incarnation)
-
-
-def _end(state: State, stream: Stream) -> None:
-    if stream.pins:
-        state.before_change(stream)
-        stream.deleted = True
-    else:
-        state.bury(stream)

@@ -20,6 +20,7 @@ from headwater.streams.state import Hot, Stream
 SourceOf = Callable[[Origin], Stream]
 
 _OFFSET = attrgetter("offset")
+_RECORD = attrgetter("record")
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -125,6 +126,29 @@ def _border_after(hot: Hot, position: int) -> int:
     """The next border between messages behind a position in an append."""
     ends = hot.ends or (len(hot.payload),)
     return hot.offset + ends[bisect_right(ends, position - hot.offset)]
+
+
+def record_at(stream: Stream, offset: int, source_of: SourceOf) -> int | None:
+    """How many messages end at or before an offset, if a border between messages is there; None within a message."""
+    if offset == stream.tail:
+        return stream.record_next
+    hot, _ = _append_at(stream, offset, source_of)
+    ends = hot.ends or (len(hot.payload),)
+    within = offset - hot.offset
+    index = bisect_right(ends, within)
+    return hot.record + index if within == 0 or (index and ends[index - 1] == within) else None
+
+
+def offset_of(stream: Stream, record: int, source_of: SourceOf) -> int:
+    """The offset at which a retained record begins; the tail for the next one."""
+    if record == stream.record_next:
+        return stream.tail
+    while stream.origin is not None and record < stream.origin.record_to:
+        stream = source_of(stream.origin)
+    appends = stream.hot or []
+    hot = appends[bisect_right(appends, record, key=_RECORD) - 1]
+    index = record - hot.record
+    return hot.offset + ((hot.ends or ())[index - 1] if index else 0)
 
 
 def anchor(stream: Stream, query: Anchor, source_of: SourceOf) -> Anchored | Refusal:

@@ -1,17 +1,21 @@
 """The state of a shard, whole: everything that the log has decided so far, and nothing else.
 
 `State.streams` maps a name to the one life that holds it. A life is alive, expired (its deadline has passed, nobody
-has made it permanent yet), or deleted but kept because forks hold pins on it. `State.owed` lists pins on other
-streams whose forks have ended here; `State.unconfirmed` lists pins on streams here whose forks have not reported yet.
+has made it permanent yet), or a ghost: deleted, but kept because forks hold pins on it. `State.owed` lists pins on
+other streams whose forks have ended here; `State.unconfirmed` lists pins on streams here whose forks have not reported
+yet; `State.discarded` lists snapshot blobs that nothing needs any more and that may still be on disk. `State.lives` and
+`State.ghosts` count lives per bucket; they follow from the streams and are in no image.
 """
 
+from collections import Counter
 from sys import intern
 from typing import Protocol
 
 import msgspec
 
-from headwater.protocol.commands import Ancestry, Origin
+from headwater.protocol.commands import Ancestry, Origin, Snapshot
 from headwater.protocol.lifetimes import FOREVER, Lifetime, deadline
+from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted, Producer
 from headwater.protocol.refusals import Refusal, stream_gone, stream_not_found
 from headwater.streams.sorted_names import SortedNames
@@ -37,6 +41,14 @@ class Hot(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return 1 if self.ends is None else len(self.ends)
 
 
+class Hold(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a fork needs of its source: a range, and the snapshot that stood before it."""
+
+    start: int
+    to: int
+    blob: str | None
+
+
 class Stream(msgspec.Struct, gc=False, array_like=True):
     """One life of one stream. No cycles ever: the collector need not know of it."""
 
@@ -57,10 +69,12 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     producers: dict[str, LastAccepted] | None = None
     origin: Origin | None = None
     ancestry: Ancestry | None = None
-    pins: dict[str, int] | None = None
-    """Pin id to the position up to which a fork needs this stream."""
+    pins: dict[str, Hold] | None = None
+    """What forks need of this stream, by pin id."""
     hot: list[Hot] | None = None
-    """Appends in memory, in order; only ever grows."""
+    """Appends in memory, in order; only ever grows, a trim replaces it."""
+    snapshot: Snapshot | None = None
+    attrs: bytes | None = None
 
     @property
     def hot_bytes(self) -> int:
@@ -90,6 +104,14 @@ class OpenPin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     deadline: int
 
 
+class Bucket(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A bucket that was made by name; a seal keeps streams from being made in it while it is dropped."""
+
+    created_at: int
+    seal: str | None = None
+    seal_deadline: int = 0
+
+
 class Observer(Protocol):
     """Whoever must see a stream as it is before a command changes it."""
 
@@ -99,7 +121,21 @@ class Observer(Protocol):
 class State:
     """A shard as of one log position."""
 
-    __slots__ = ("hot_bytes", "journal", "names", "now", "observer", "owed", "position", "streams", "unconfirmed")
+    __slots__ = (
+        "buckets",
+        "discarded",
+        "ghosts",
+        "hot_bytes",
+        "journal",
+        "lives",
+        "names",
+        "now",
+        "observer",
+        "owed",
+        "position",
+        "streams",
+        "unconfirmed",
+    )
 
     def __init__(self, journal: str) -> None:
         self.journal = journal
@@ -107,9 +143,13 @@ class State:
         self.now = 0
         self.streams: dict[str, Stream] = {}
         self.names = SortedNames()
+        self.buckets: dict[str, Bucket] = {}
         self.owed: dict[str, Debt] = {}
         self.unconfirmed: dict[str, OpenPin] = {}
+        self.discarded: dict[str, None] = {}
         self.hot_bytes = 0
+        self.lives: Counter[str] = Counter()
+        self.ghosts: Counter[str] = Counter()
         self.observer: Observer | None = None
 
     def present(self, name: str, now: int) -> Stream | Refusal:
@@ -139,12 +179,53 @@ class State:
         if stream.lifetime == FOREVER:
             stream.lifetime = FOREVER
         self.streams[stream.name] = stream
+        self.lives[bucket_of(stream.name)] += 1
+        if stream.deleted:
+            self.ghosts[bucket_of(stream.name)] += 1
+
+    def end(self, stream: Stream) -> None:
+        """End a life: it goes at once, or becomes a ghost until the last fork has let go of it."""
+        if not stream.pins:
+            self.bury(stream)
+            return
+        self.before_change(stream)
+        stream.deleted = True
+        self.ghosts[bucket_of(stream.name)] += 1
 
     def bury(self, stream: Stream) -> None:
         """Take a life out, with its bytes; if it was a fork, its source is owed a release."""
         self.before_change(stream)
+        bucket = bucket_of(stream.name)
         del self.streams[stream.name]
         self.names.remove(stream.name)
+        _count_down(self.lives, bucket)
+        if stream.deleted:
+            _count_down(self.ghosts, bucket)
         self.hot_bytes -= stream.hot_bytes
+        if stream.snapshot is not None:
+            self.discard(stream, stream.snapshot.blob)
         if stream.origin is not None:
             self.owed[stream.origin.pin] = Debt(stream.origin.name, stream.origin.incarnation)
+
+    def discard(self, stream: Stream, blob: str) -> None:
+        """Let go of a snapshot's blob, unless a fork still needs it, or it belongs to the source of this fork."""
+        inherited = stream.origin is not None and stream.origin.blob == blob
+        held = stream.pins is not None and any(hold.blob == blob for hold in stream.pins.values())
+        if not inherited and not held:
+            self.discarded[blob] = None
+
+    def trim(self, stream: Stream) -> None:
+        """Drop the appends that neither the stream's retained range nor a fork needs; the list is replaced."""
+        floor = min([stream.start, *(hold.start for hold in (stream.pins or {}).values())])
+        appends = stream.hot
+        if not appends or appends[0].end > floor:
+            return
+        self.hot_bytes -= stream.hot_bytes
+        stream.hot = [hot for hot in appends if hot.end > floor] or None
+        self.hot_bytes += stream.hot_bytes
+
+
+def _count_down(counter: Counter[str], bucket: str) -> None:
+    counter[bucket] -= 1
+    if not counter[bucket]:
+        del counter[bucket]

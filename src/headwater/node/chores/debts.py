@@ -1,4 +1,4 @@
-"""Debts: what forks that ended owe their sources, and pins whose forks never reported."""
+"""Debts: what ended forks owe their sources, pins whose forks never reported, seals whose drops never ended."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,8 +14,14 @@ LOOK_SECONDS = 1.0
 class Debts:
     """Pays at once, looks for lost pins every second; every command is idempotent, so paying twice is no harm."""
 
-    def __init__(self, state: State, now: Callable[[], int], submit: Callable[[Command, Done], None]) -> None:
-        self._state, self._now, self._submit = state, now, submit
+    def __init__(
+        self,
+        state: State,
+        now: Callable[[], int],
+        submit: Callable[[Command, Done], None],
+        settle_bucket: Callable[[str, str, int], None],
+    ) -> None:
+        self._state, self._now, self._submit, self._settle_bucket = state, now, submit, settle_bucket
         self._paying: set[str] = set()
         self._settling: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -44,6 +50,9 @@ class Debts:
             if now > held.deadline and pin not in self._settling:
                 self._settling.add(pin)
                 self._submit(Settle(held.fork, pin, held.deadline), self._settled(pin))
+        for bucket, entry in list(self._state.buckets.items()):
+            if entry.seal is not None and now > entry.seal_deadline:
+                self._settle_bucket(bucket, entry.seal, entry.seal_deadline)
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def _settled(self, pin: str) -> Done:

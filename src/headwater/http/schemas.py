@@ -1,0 +1,75 @@
+"""The shapes of bodies, as JSON Schema."""
+
+from headwater.http.fields import OFFSET, TEXT, Schema
+from headwater.protocol.limits import LISTING_MAX
+from headwater.protocol.refusals import Code
+from headwater.protocol.statuses import REFUSALS
+
+_STATUSES = sorted({status for status, _ in REFUSALS.values()})
+_WHOLE: Schema = {"type": "integer", "minimum": 0}
+_CODE: Schema = {"type": "string", "enum": [code.value for code in Code]}
+
+
+def _object(properties: Schema, *optional: str) -> Schema:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+SCHEMAS: dict[str, Schema] = {
+    "Problem": _object(
+        {
+            "type": {"type": "string", "pattern": "^urn:headwater:error:"},
+            "title": TEXT,
+            "status": {"type": "integer", "enum": _STATUSES},
+            "detail": TEXT,
+            "code": _CODE,
+            "expected_seq": _WHOLE,
+            "received_seq": _WHOLE,
+        },
+        "expected_seq",
+        "received_seq",
+    ),
+    "Bucket": _object({"bucket_id": TEXT, "streams": _WHOLE}),
+    "Listing": _object(
+        {
+            "bucket_id": TEXT,
+            "prefix": TEXT,
+            "stream_count": {"type": "integer", "minimum": 0, "maximum": LISTING_MAX},
+            "streams": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
+            "next_cursor": {"type": ["string", "null"]},
+            "has_more": {"type": "boolean"},
+        }
+    ),
+    "Entry": _object(
+        {
+            "stream_id": TEXT,
+            "status": {"type": "string", "enum": ["Open", "Closed"]},
+            "content_type": TEXT,
+            "tail_offset": _WHOLE,
+            "created_at_ms": _WHOLE,
+            "last_write_at_ms": _WHOLE,
+        }
+    ),
+    "Attributes": _object({"title": TEXT, "metadata": {"type": "object"}}, "title", "metadata"),
+    "Acknowledgements": {"type": "array", "items": {"$ref": "#/components/schemas/Acknowledgement"}},
+    "Acknowledgement": _object(
+        {
+            "status": {"type": "integer", "enum": [200, 204, *_STATUSES]},
+            "stream_next_offset": OFFSET,
+            "stream_record_start": _WHOLE,
+            "stream_record_next": _WHOLE,
+            "stream_closed": {"type": "boolean"},
+            "error_code": _CODE,
+            "error": TEXT,
+        },
+        *("stream_next_offset", "stream_record_start", "stream_record_next", "stream_closed", "error_code", "error"),
+    ),
+    "Messages": {"type": "array", "description": "The messages of a JSON stream, as they were sent."},
+    "Lines": {"description": "One message a line."},
+    "Events": {"description": "`data` events, each with a `control` event behind it."},
+    "Anything": {"description": "Any JSON value; an array is as many messages as it has elements."},
+    "Parts": {"description": "First the snapshot, empty if there is none; then one part for each message."},
+    "Stored": {"description": "The bytes as they were sent."},
+    "Text": TEXT,
+    "Bytes": {"type": "string", "format": "binary"},
+}

@@ -1,0 +1,105 @@
+"""What the URL table does for streams: create, fork, append, close, read, delete."""
+
+from headwater.http import parsing
+from headwater.http.addresses import Address
+from headwater.http.exchanges import FORK, READ, WRITE, Exchange
+from headwater.http.live import LongPoll, SseRead, poll_answer
+from headwater.http.parsing import BadBody, Live, ReadRequest
+from headwater.http.requests import Request
+from headwater.protocol import etags, statuses
+from headwater.protocol.commands import Append, Create
+from headwater.protocol.queries import Head
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Described, Page
+from headwater.protocol.statuses import Answer
+from headwater.streams.forking import ForkRequest
+
+
+def create(request: Request, address: Address, exchange: Exchange) -> None:
+    parsed = parsing.parse_create(request, address, exchange.node.journal)
+    if isinstance(parsed, Create):
+        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
+    elif isinstance(parsed, ForkRequest):
+        exchange.run(FORK, exchange.node.fork, parsed, exchange.reply)
+    else:
+        exchange.reply(parsed)
+
+
+def append(request: Request, address: Address, exchange: Exchange) -> None:
+    parsed = parsing.parse_append(request, address.name, exchange.node.journal)
+    if isinstance(parsed, Append):
+        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
+    elif isinstance(parsed, BadBody):
+        exchange.run(READ, _refuse_body, parsed, exchange)
+    else:
+        exchange.reply(parsed)
+
+
+def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
+    exchange.reply(exchange.node.judge_standing(bad.append) or bad.refusal)
+
+
+def delete(request: Request, address: Address, exchange: Exchange) -> None:
+    parsed = parsing.parse_delete(request, address.name, exchange.node.journal)
+    if isinstance(parsed, Refusal):
+        exchange.reply(parsed)
+    else:
+        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
+
+
+def head(request: Request, address: Address, exchange: Exchange) -> None:
+    parsed = parsing.parse_head(request, address.name, exchange.node.journal)
+    if isinstance(parsed, Refusal):
+        exchange.reply(parsed)
+    else:
+        exchange.run(READ, _describe, parsed, exchange)
+
+
+def _describe(query: Head, exchange: Exchange) -> None:
+    reply = exchange.node.read(query)
+    if_none_match = exchange.request.header(b"if-none-match")
+    if isinstance(reply, Described) and if_none_match is not None:
+        etag = etags.render(exchange.voice.journal, reply.incarnation, 0, reply.next_offset, reply.closed)
+        if etags.matches(if_none_match, etag):
+            exchange.answer(Answer(304, statuses.answer(reply, exchange.voice).headers))
+            return
+    exchange.reply(reply)
+
+
+def read(request: Request, address: Address, exchange: Exchange) -> None:
+    parsed = parsing.parse_read(request, address.name, exchange.node.journal)
+    if isinstance(parsed, Refusal):
+        exchange.reply(parsed)
+    else:
+        exchange.run(READ, _read, parsed, exchange)
+
+
+def _read(request: ReadRequest, exchange: Exchange) -> None:
+    page = exchange.node.read(request.read)
+    if not isinstance(page, Page):
+        exchange.reply(page)
+    elif request.live is Live.NO:
+        exchange.answer(_catch_up(request, page, exchange))
+    elif exchange.node.tails.full:
+        exchange.refuse(Code.WAITERS_TOO_MANY, "Too many live readers are connected; try again in a second.")
+    elif request.live is Live.SSE:
+        sse = SseRead(exchange, request, page)
+        exchange.connection.take_over(exchange, sse)
+    elif page.next_offset > page.start or page.closed:
+        exchange.answer(poll_answer(page, exchange.voice, exchange.node.now(), request.cursor))
+    else:
+        poll = LongPoll(exchange, request)
+        exchange.connection.go_live(exchange, poll)
+        poll.start(page)
+
+
+def _catch_up(request: ReadRequest, page: Page, exchange: Exchange) -> Answer:
+    if request.read.from_now:
+        return statuses.from_now(page, exchange.voice)
+    if request.if_none_match is not None:
+        etag = etags.render(
+            exchange.voice.journal, page.incarnation, page.start, page.next_offset, page.closed and page.up_to_date
+        )
+        if etags.matches(request.if_none_match, etag):
+            return statuses.not_modified(page, exchange.voice)
+    return statuses.answer(page, exchange.voice)

@@ -1,0 +1,245 @@
+"""Buckets: the commands on a shard, what is asked of one, and the sagas that open and drop them on all shards.
+
+A bucket is there when it was opened, or while it holds a stream (the flat surface needs no opening). Opening and
+dropping are decided on the first shard; the others follow. A drop seals the bucket everywhere first, so that no stream
+is made in it while its streams are counted:
+
+    Seal on every shard        any stream left: Unseal everywhere, 409
+    Drop on the first shard    decides, before the seal's deadline
+    Drop on the others         decided already
+
+Whoever dies in between leaves seals: past the deadline `SettleBucket` asks the first shard whether it still has the
+bucket, after which it cannot be dropped by that seal, and the others are rolled forward or back.
+"""
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+from headwater.protocol import queries
+from headwater.protocol.commands import (
+    Command,
+    DropBucket,
+    OpenBucket,
+    SealBucket,
+    SettleBucket,
+    UnsealBucket,
+)
+from headwater.protocol.names import bucket_of
+from headwater.protocol.refusals import Code, Refusal, bucket_not_found
+from headwater.protocol.replies import (
+    BucketDropped,
+    BucketExisted,
+    BucketFacts,
+    BucketOpened,
+    BucketSealed,
+    Done,
+    Entry,
+    Listed,
+    Reply,
+    Settled,
+)
+from headwater.streams.state import Bucket, State
+
+EXPIRED_PER_SEAL_MAX = 1_000
+"""How many expired streams a seal buries; the reaper takes care of more."""
+
+
+def judge_bucket(state: State, name: str, *, needed: bool) -> Refusal | None:
+    """Why no stream may be made under this name because of its bucket, or None."""
+    bucket = bucket_of(name)
+    entry = state.buckets.get(bucket)
+    if entry is not None and entry.seal is not None:
+        return _being_dropped(bucket)
+    return bucket_not_found(bucket) if needed and entry is None and bucket not in state.lives else None
+
+
+def open_bucket(state: State, command: OpenBucket) -> Reply:
+    """Make the bucket."""
+    entry = state.buckets.get(command.bucket)
+    if entry is None:
+        state.buckets[command.bucket] = Bucket(state.now)
+        return BucketOpened()
+    return BucketExisted() if entry.seal is None else _being_dropped(command.bucket)
+
+
+def seal_bucket(state: State, command: SealBucket) -> Reply:
+    """Keep streams out, bury those whose time is over, and count the rest."""
+    entry = state.buckets.get(command.bucket)
+    if entry is None:
+        if command.decides:
+            return bucket_not_found(command.bucket)
+        entry = Bucket(state.now)  # The first shard has it: its opening has not come here yet.
+    if entry.seal not in (None, command.seal):
+        return _being_dropped(command.bucket)
+    state.buckets[command.bucket] = Bucket(entry.created_at, command.seal, command.deadline)
+    first = f"{command.bucket}/"
+    for name in list(state.names.after(first, EXPIRED_PER_SEAL_MAX)):
+        if not name.startswith(first):
+            break
+        stream = state.streams[name]
+        if not stream.deleted and stream.expired(state.now):
+            state.end(stream)
+    return BucketSealed(state.lives[command.bucket])
+
+
+def unseal_bucket(state: State, command: UnsealBucket) -> Reply:
+    """Take the seal off, if it is this one."""
+    entry = state.buckets.get(command.bucket)
+    if entry is not None and entry.seal == command.seal:
+        state.buckets[command.bucket] = Bucket(entry.created_at)
+    return Done()
+
+
+def drop_bucket(state: State, command: DropBucket) -> Reply:
+    """Take the bucket away, if it bears this seal."""
+    entry = state.buckets.get(command.bucket)
+    if entry is None or entry.seal != command.seal:
+        return BucketDropped() if command.decided else bucket_not_found(command.bucket)
+    if not command.decided and state.now > entry.seal_deadline:
+        return Refusal(Code.OVERLOADED, f"The bucket {command.bucket!r} took too long to drop; try again.")
+    del state.buckets[command.bucket]
+    return BucketDropped()
+
+
+def settle_bucket(state: State, command: SettleBucket) -> Reply:
+    """Whether the first shard has the bucket, still or again; asked too early, no answer is final."""
+    if state.now <= command.deadline:
+        return Refusal(Code.OVERLOADED, "The seal's deadline has not passed yet.")
+    return Settled(held=command.bucket in state.buckets)
+
+
+def _being_dropped(bucket: str) -> Refusal:
+    return Refusal(Code.OVERLOADED, f"The bucket {bucket!r} is being deleted; try again in a moment.")
+
+
+# -- Looking -----------------------------------------------------------------------------------------------------------
+
+
+def facts(state: State, query: queries.Bucket) -> BucketFacts:
+    """What this shard knows of a bucket."""
+    lives = state.lives[query.bucket]
+    return BucketFacts(query.bucket in state.buckets, lives - state.ghosts[query.bucket], lives)
+
+
+def listing(state: State, query: queries.Listing, now: int) -> Listed:
+    """A page of this shard's streams in a bucket; costs the page, and what has just expired or only forks keep."""
+    lead = f"{query.bucket}/"
+    wanted, cursor = lead + query.prefix, lead + max(query.after, query.prefix)
+    inclusive = query.prefix > query.after
+    found: list[Entry] = []
+    if inclusive and cursor in state.streams:
+        found += _entry(state, cursor, len(lead), now)
+    while len(found) <= query.limit:
+        names = list(state.names.after(cursor, query.limit + 1))
+        for name in names:
+            if not name.startswith(wanted):
+                return Listed(found[: query.limit], len(found) > query.limit)
+            found += _entry(state, name, len(lead), now)
+        if not names:
+            break
+        cursor = names[-1]
+    return Listed(found[: query.limit], len(found) > query.limit)
+
+
+def _entry(state: State, name: str, lead: int, now: int) -> list[Entry]:
+    stream = state.streams[name]
+    if stream.deleted or stream.expired(now):
+        return []
+    return [
+        Entry(
+            name[lead:],
+            "Closed" if stream.closed else "Open",
+            stream.content_type,
+            stream.tail,
+            stream.created_at // 1000,
+            stream.written_at // 1000,
+        )
+    ]
+
+
+# -- The sagas ---------------------------------------------------------------------------------------------------------
+
+
+class To(NamedTuple):
+    """Something to ask of one shard."""
+
+    shard: int
+    asked: Command | queries.Bucket
+
+
+BucketSaga = Generator[To | Reply, Reply | None, None]
+"""Yields what to ask of which shard, and is sent the reply; a reply that it yields is the client's answer."""
+
+
+def _known(shards: int, bucket: str) -> Generator[To, Reply | None, BucketFacts]:
+    opened, streams, lives = False, 0, 0
+    for shard in range(shards):
+        known = yield To(shard, queries.Bucket(bucket))
+        assert isinstance(known, BucketFacts)
+        opened, streams, lives = opened or known.opened, streams + known.streams, lives + known.lives
+    return BucketFacts(opened, streams, lives)
+
+
+def look(shards: int, bucket: str) -> BucketSaga:
+    """What all shards together know of a bucket."""
+    known = yield from _known(shards, bucket)
+    yield known if known.opened or known.lives else bucket_not_found(bucket)
+
+
+def open_everywhere(shards: int, bucket: str) -> BucketSaga:
+    """Open a bucket; a second opening finishes the first, then says that it was there."""
+    known = yield from _known(shards, bucket)
+    decided = yield To(0, OpenBucket(bucket))
+    if isinstance(decided, Refusal):
+        yield decided
+        return
+    for shard in range(1, shards):
+        opened = yield To(shard, OpenBucket(bucket))
+        if isinstance(opened, Refusal):
+            yield opened
+            return
+    existed = isinstance(decided, BucketExisted) or (known.lives > 0 and not known.opened)
+    yield Refusal(Code.BUCKET_EXISTS, f"The bucket {bucket!r} exists.") if existed else BucketOpened()
+
+
+def drop_everywhere(shards: int, bucket: str, seal: str, deadline: int) -> BucketSaga:
+    """Drop a bucket that holds nothing; `seal` is unique to this attempt."""
+    known = yield from _known(shards, bucket)
+    if not known.opened and not known.lives:
+        yield bucket_not_found(bucket)
+        return
+    if known.lives and not known.opened:
+        yield _not_empty(bucket, known.lives)
+        return
+    lives = 0
+    refusal: Reply | None = None
+    for shard in range(shards):
+        sealed = yield To(shard, SealBucket(bucket, seal, deadline, decides=shard == 0))
+        if not isinstance(sealed, BucketSealed):
+            refusal = sealed
+            break
+        lives += sealed.streams
+    if refusal is None and not lives:
+        decided = yield To(0, DropBucket(bucket, seal))
+        if isinstance(decided, BucketDropped):
+            for shard in range(1, shards):
+                yield To(shard, DropBucket(bucket, seal, decided=True))
+            yield decided
+            return
+        refusal = decided
+    for shard in range(shards):
+        yield To(shard, UnsealBucket(bucket, seal))
+    yield refusal or _not_empty(bucket, lives)
+
+
+def settle_everywhere(shards: int, bucket: str, seal: str, deadline: int) -> BucketSaga:
+    """Roll an abandoned drop forward or back, as the first shard has it."""
+    settled = yield To(0, SettleBucket(bucket, seal, deadline))
+    if isinstance(settled, Settled):
+        for shard in range(shards - 1, -1, -1):
+            undo = UnsealBucket(bucket, seal)
+            yield To(shard, undo if settled.held else DropBucket(bucket, seal, decided=True))
+
+
+def _not_empty(bucket: str, lives: int) -> Refusal:
+    return Refusal(Code.BUCKET_NOT_EMPTY, f"The bucket {bucket!r} holds {lives} streams; delete them first.")
