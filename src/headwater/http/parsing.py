@@ -350,6 +350,7 @@ class _ReadQuery(NamedTuple):
     timeout_seconds: float | None
     bytes_max: int | None
     records: Records | None
+    names_incarnation: bool
 
 
 @lru_cache(maxsize=4096)
@@ -377,7 +378,8 @@ def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
         return bytes_max
     cursor = cursors.parse(parameters.get("cursor"))
     timeout = None if timeout_ms is None else timeout_ms / 1000
-    return _ReadQuery(0 if records is not None else offset, live, cursor, timeout, bytes_max, records)
+    offset = 0 if records is not None else offset
+    return _ReadQuery(offset, live, cursor, timeout, bytes_max, records, "incarnation" in parameters)
 
 
 def _parse_records(parameters: dict[str, str]) -> Records | Refusal | None:
@@ -407,10 +409,13 @@ def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refus
     parsed = _parse_read_query(request.query)
     if isinstance(parsed, Refusal):
         return parsed
-    offset, live, cursor, timeout, bytes_max, records = parsed
-    incarnation = parse_incarnation(request, journal)
-    if isinstance(incarnation, Refusal):
-        return incarnation
+    offset, live, cursor, timeout, bytes_max, records, named = parsed
+    incarnation = None
+    if named or b"stream-incarnation" in request.headers:
+        meant = parse_incarnation(request, journal)
+        if isinstance(meant, Refusal):
+            return meant
+        incarnation = meant
     if live is Live.SSE and b"last-event-id" in request.headers:
         resumed = _last_event(request, journal)
         if resumed is not None:

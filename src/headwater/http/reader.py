@@ -168,7 +168,7 @@ class RequestReader:
 
     def _plan_body(self, method: bytes) -> None:
         """Some resources take larger bodies, and a snapshot's goes to its blob as it arrives."""
-        self._body_bytes_max, self._upload = self._owner.plan_body(method, split_target(self._target).path)
+        self._body_bytes_max, self._upload = self._owner.plan_body(method, split_target(self._target)[1])
 
     def on_body(self, body: bytes) -> None:
         if self.refused:

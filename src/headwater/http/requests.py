@@ -2,7 +2,6 @@
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 import msgspec
@@ -40,30 +39,22 @@ NOTHING = Request(b"", b"", b"", b"", {}, b"")
 """What stands for a request that was refused before it was whole."""
 
 
-class Target(NamedTuple):
-    """A request target in parts; the authority is empty unless the target was in absolute form."""
-
-    authority: bytes
-    path: bytes
-    query: bytes
-
-
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)", re.IGNORECASE)
 
 
-def split_target(target: bytes) -> Target:
-    """The parts of a request target, in origin or absolute form.
+def split_target(target: bytes) -> tuple[bytes, bytes, bytes]:
+    """Authority, path and query of a request target; without an authority unless it is in absolute form.
 
     >>> split_target(b"/a?b=c")
-    Target(authority=b'', path=b'/a', query=b'b=c')
+    (b'', b'/a', b'b=c')
     >>> split_target(b"http://host/a")
-    Target(authority=b'host', path=b'/a', query=b'')
+    (b'host', b'/a', b'')
     """
     authority = b""
     if target[:1] != b"/" and (absolute := _ABSOLUTE.match(target)):
         authority, target = absolute[1], target[absolute.end() :]
     path, _, query = target.partition(b"?")
-    return Target(authority, path, query)
+    return authority, path, query
 
 
 SINGULAR = frozenset(

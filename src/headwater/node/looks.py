@@ -8,7 +8,7 @@ from headwater.protocol import queries
 from headwater.protocol.commands import Origin
 from headwater.protocol.content_types import ENVELOPES, NDJSON, is_json
 from headwater.protocol.offsets import NOW
-from headwater.protocol.queries import Anchor, Border, Listing, Query, Read, Target
+from headwater.protocol.queries import Anchor, Border, Head, Listing, Query, Read, Target
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarnation_changed
 from headwater.protocol.replies import Anchored, Described, Page, Reply
 from headwater.streams import buckets, forking, reading
@@ -25,6 +25,9 @@ class Looks:
     def read(self, query: Query) -> Reply:
         """The answer to a query."""
         now = self._now()
+        if isinstance(query, Read):
+            found = self._find(query, now)
+            return self._page(found, query) if isinstance(found, Stream) else found
         if isinstance(query, Target):
             return forking.look_at_target(self._state, query, now)
         if isinstance(query, Anchor):
@@ -35,14 +38,17 @@ class Looks:
         if isinstance(query, Listing):
             known = query.bucket in self._state.buckets or query.bucket in self._state.lives
             return buckets.listing(self._state, query, now) if known else bucket_not_found(query.bucket)
-        stream = self._state.present(query.name, now)
+        stream = self._find(query, now)
         if isinstance(stream, Refusal):
             return stream
-        if query.incarnation is not None and query.incarnation != stream.incarnation:
-            return incarnation_changed(stream.name, stream.incarnation)
-        if isinstance(query, Read):
-            return self._page(stream, query)
         return self._border(stream, query) if isinstance(query, Border) else _describe(stream)
+
+    def _find(self, query: Read | Head | Border, now: int) -> Stream | Refusal:
+        """The life of a stream that a query is about."""
+        stream = self._state.present(query.name, now)
+        if isinstance(stream, Stream) and query.incarnation is not None and query.incarnation != stream.incarnation:
+            return incarnation_changed(stream.name, stream.incarnation)
+        return stream
 
     def source_of(self, origin: Origin) -> Stream:
         """The life that a fork's origin names."""
