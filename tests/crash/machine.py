@@ -53,6 +53,7 @@ AIMS = [
     Aim(Step.SYNC_DIRECTORY, "images", 12),
     Aim(Step.UNLINK, ".image", 1),
     Aim(None, ".torn", 3),
+    Aim(Step.WRITE, ".torn", 1),
 ]
 
 
@@ -137,7 +138,7 @@ class Machine:
         """Recover, and compare with what must be there."""
         self._image, self._in_background = None, False
         self.disk.names(DATA)
-        self.state, journal, self.images = directory.recover(DATA, SEGMENT_BYTES, self.disk, _fail)
+        self.state, journal, self.images, _ = directory.recover(DATA, SEGMENT_BYTES, self.disk, _fail)
         assert isinstance(journal, SteppedJournal), "the machine needs a journal without threads"
         self.journal = journal
         self.history.check(self.state)

@@ -93,6 +93,11 @@ def test_a_whole_life_fits_into_one_pipeline(wire: Wire, path: str) -> None:
     assert (statuses[2].body, statuses[9].body) == (b"abc", b"newer")
 
 
+def test_a_life_that_begins_and_ends_in_one_commit_has_all_its_answers(wire: Wire, path: str) -> None:
+    wire.send((request("PUT", path, TEXT) + request("DELETE", path)) * 5)
+    assert [wire.receive().status for _ in range(10)] == [201, 204] * 5
+
+
 def test_a_refused_body_behind_a_create_is_judged_after_it(wire: Wire, path: str) -> None:
     wire.send(request("PUT", path, JSON) + request("POST", path, JSON, b"{") + request("POST", f"{path}x", JSON, b"{"))
     assert wire.receive().status == 201

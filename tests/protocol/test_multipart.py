@@ -1,4 +1,5 @@
 from email import message_from_bytes
+from email.message import Message
 
 from headwater.protocol import multipart
 
@@ -12,5 +13,6 @@ def test_parts_come_out_as_they_went_in() -> None:
     message = message_from_bytes(head + body + multipart.end("boundary"))
     found = message.get_payload()
     assert isinstance(found, list)
-    assert [(part.get_content_type(), part.get_payload(decode=True)) for part in found] == parts
+    payloads = [(part.get_content_type(), part.get_payload(decode=True)) for part in found if isinstance(part, Message)]
+    assert payloads == parts
     assert message.defects == []

@@ -130,7 +130,9 @@ class Shards:
         return home.submit([question], self.now)[0]
 
     def look(self, query: Query, bytes_max: int = 1 << 20) -> Reply:
-        assert isinstance(query, Target | Anchor | Head | Read), "the node resolves borders, and a saga asks for buckets"
+        assert isinstance(query, Target | Anchor | Head | Read), (
+            "the node resolves borders, and a saga asks for buckets"
+        )
         shard = self.owner(query.name)
         state, now = shard.state, max(shard.state.now, self.now + shard.ahead_us)
         if isinstance(query, Target):

@@ -349,7 +349,9 @@ def test_what_a_later_append_could_change_is_left_to_apply(command: Append, shar
 
 
 def conditional(version: Version | None = None, record: int | None = None, **more: Any) -> Append:
-    return msgspec.structs.replace(append(**more), if_match=None if version is None else (version,), record_match=record)
+    return msgspec.structs.replace(
+        append(**more), if_match=None if version is None else (version,), record_match=record
+    )
 
 
 def test_if_match_holds_while_life_tail_and_closure_are_those_that_were_seen(shards: Shards) -> None:

@@ -130,7 +130,7 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     first, second = [0, b"12", [1, 2], 0, 1, at, None], [0, b"x", None, 0, 3, at, ["p", 1, 0]]
     heard, pins = {"p": [1, 0, 1, 0, 1, at]}, {"pin-1": [0, 0, None], "pin-2": [0, 0, None]}
     origin, ancestry = ["b/b", 2, 0, 0, 0, 0, "pin-1", 1, None], ["b/b", 0, 0, None, None]
-    a = ["b/a", 1, text, [60, None, None], at, at, at, 2, 2, 1, 1, True, False, *[None] * 4]
+    a: list[object] = ["b/a", 1, text, [60, None, None], at, at, at, 2, 2, 1, 1, True, False, *[None] * 4]
     a += [{"open pin": [0, 2, None]}, [first], [1, 1, "new", text, 9, "digest"], b"{}"]
     b = ["b/b", 2, text, forever, at, at, at, 2, 2, 0, 0, False, False, "7", heard, None, None, pins, [second], *NONE]
     c = ["b/c", 6, text, forever, at, at, at, 0, 0, 0, 0, False, False, None, None, origin, ancestry, None, None, *NONE]

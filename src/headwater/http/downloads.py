@@ -64,9 +64,7 @@ class Download:
     async def _read(self, part: BlobBytes) -> None:
         size = min(part.size, READ_BYTES)
         try:
-            data = await asyncio.get_running_loop().run_in_executor(
-                self._node.threads, part.blob.read, part.at, size
-            )
+            data = await asyncio.get_running_loop().run_in_executor(self._node.threads, part.blob.read, part.at, size)
             if len(data) != size:
                 raise OSError("it ends early")
         except OSError as error:

@@ -176,8 +176,9 @@ class Node:
             left = self._unsettled.pop(name) - 1
             if left:
                 self._unsettled[name] = left
-            if isinstance(reply, Created):
-                self._reaper.watch(self.state.streams[name])
+            stream = self.state.streams.get(name) if isinstance(reply, Created) else None
+            if stream is not None:  # Else it ended in the batch that made it.
+                self._reaper.watch(stream)
             done(reply)
 
         return settled
