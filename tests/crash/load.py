@@ -11,20 +11,30 @@ from headwater.protocol.commands import (
     Create,
     CreateFork,
     Delete,
+    Discarded,
+    DropBucket,
     Expire,
+    OpenBucket,
     Origin,
     Paid,
     Pin,
+    PublishSnapshot,
+    Retain,
+    SealBucket,
+    SetAttrs,
     Settle,
+    SettleBucket,
+    Snapshot,
     Touch,
     Unpin,
+    UnsealBucket,
 )
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
 from headwater.streams.state import State, Stream
 
-NAMES = [f"stream-{number}" for number in range(12)]
+NAMES = [f"bucket-{number % 3}/stream-{number}" for number in range(12)]
 SIZES = [0, 1, 20, 150, 400, 900, 2500]
 LARGE_BYTES = 20_000
 """More than a segment of these tests holds."""
@@ -51,8 +61,12 @@ class Load:
             return Create(
                 name, self._random.choice(("text/plain", "text/html")), self._lifetime(), payload=self._bytes()
             )
-        if kind < 0.80:
+        if kind < 0.70:
             return self._append(stream)
+        if kind < 0.75:
+            return self._snapshot(state, stream)
+        if kind < 0.80:
+            return self._bucket()
         if kind < 0.85:
             return Delete(name)
         if kind < 0.90:
@@ -85,6 +99,37 @@ class Load:
         """Frames at every alignment, made of all that a client can know."""
         frame = b"".join(frames.encode(b"forged", stream.incarnation, 1, frames.seed("journal", "9f2c")))
         return b"".join(frame + b"\0" for _ in range(16))
+
+    def _snapshot(self, state: State, stream: Stream) -> Command:
+        """At a border between appends, which is where the node would have it."""
+        borders = [(stream.start, stream.record_start), (stream.tail, stream.record_next)]
+        borders += [(hot.offset, hot.record) for hot in stream.hot or () if hot.offset > stream.start]
+        offset, record = self._random.choice(borders)
+        self._numbers += 1
+        snapshot = Snapshot(offset, record, f"blob-{self._numbers}", "text/plain", 9, self._random.choice("ab"))
+        return self._random.choice(
+            (
+                PublishSnapshot(stream.name, stream.incarnation, snapshot, self._random.random() < 0.7),
+                Retain(stream.name, stream.incarnation, offset, record),
+                SetAttrs(stream.name, b'{"title":"%d"}' % self._numbers),
+                Discarded(next(iter(state.discarded), "nothing")),
+            )
+        )
+
+    def _bucket(self) -> Command:
+        """Steps of openings and drops, in any order."""
+        bucket, seal = f"bucket-{self._random.randrange(4)}", self._random.choice(("one", "two"))
+        deadline = self.now + self._random.randrange(-5, 10) * SECOND_US
+        return self._random.choice(
+            (
+                OpenBucket(bucket),
+                SealBucket(bucket, seal, deadline, self._random.random() < 0.5),
+                UnsealBucket(bucket, seal),
+                UnsealBucket(bucket, seal),
+                DropBucket(bucket, seal, self._random.random() < 0.5),
+                SettleBucket(bucket, seal, deadline),
+            )
+        )
 
     def _saga(self, state: State, stream: Stream) -> Command:
         pin = f"pin-{self._random.randrange(20)}"

@@ -53,6 +53,7 @@ AIMS = [
     Aim(Step.SYNC_DIRECTORY, "images", 12),
     Aim(Step.UNLINK, ".image", 1),
     Aim(None, ".torn", 3),
+    Aim(Step.WRITE, ".torn", 1),
 ]
 
 

@@ -319,9 +319,8 @@ def test_a_stream_that_only_its_forks_keep_counts_against_an_empty_bucket(wire: 
 
 
 def test_streams_whose_time_is_over_do_not_keep_a_bucket(wire: Wire, bucket: str) -> None:
-    for number in range(5):
-        wire.send(f"PUT {bucket}/{number} HTTP/1.1\r\nHost: a\r\nStream-TTL: 0\r\n\r\n".encode())
-    wire.send(f"DELETE {bucket} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    creates = [f"PUT {bucket}/{number} HTTP/1.1\r\nHost: a\r\nStream-TTL: 0\r\n\r\n" for number in range(5)]
+    wire.send(f"{''.join(creates)}DELETE {bucket} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert [wire.receive().status for _ in range(6)] == [201] * 5 + [204]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from headwater.testing import RunningServer, running_server
 from ..http.processes import eventually, open_files, resident_bytes
 from ..http.wire import Wire, chunked, refused, request
 from .pieces import BYTES, JSON, MIB, TEXT, append, flat, made, parsed, parts, plain, publish, standing
+
+RESET = struct.pack("ii", 1, 0)
+"""Makes the end of a connection abrupt."""
 
 
 @pytest.fixture
@@ -348,27 +352,33 @@ def test_a_superseded_snapshot_is_unreachable_at_once(wire: Wire, numbers: str) 
     assert wire.ask("GET", f"{numbers}/snapshot/{plain(4)}").body == b"new"
 
 
-def test_many_snapshots_may_be_asked_for_at_once_on_one_connection(wire: Wire, numbers: str) -> None:
-    """Each is larger than what a socket takes, so that they are sent piece by piece, one behind the other."""
-    body = bytes(range(256)) * 8192
+@pytest.fixture
+def narrow(server: RunningServer) -> Iterator[Wire]:
+    """A connection that takes little at a time, so that large responses are sent piece by piece."""
+    with Wire(server.url, receive_buffer_bytes=4096) as wire:
+        yield wire
+
+
+def test_many_snapshots_may_be_asked_for_at_once_on_one_connection(wire: Wire, narrow: Wire, numbers: str) -> None:
+    body = os.urandom(8 * MIB)
     publish(wire, numbers, plain(4), body, BYTES)
     get = request("GET", f"{numbers}/snapshot/{plain(4)}")
-    wire.send(get + request("GET", f"{numbers}/bootstrap") + get + request("HEAD", numbers) + get)
-    assert wire.receive().body == body
-    assert parts(wire.receive())[0] == ("application/octet-stream", body)
-    assert wire.receive().body == body
-    assert wire.receive(bodiless=True).status == 200
-    assert wire.receive().body == body
+    narrow.send(get + request("GET", f"{numbers}/bootstrap") + get + request("HEAD", numbers) + get)
+    assert narrow.receive().body == body
+    assert parts(narrow.receive())[0] == ("application/octet-stream", body)
+    assert narrow.receive().body == body
+    assert narrow.receive(bodiless=True).status == 200
+    assert narrow.receive().body == body
 
 
-def test_an_sse_read_behind_a_large_snapshot_begins_when_that_is_sent(wire: Wire, numbers: str) -> None:
-    body = bytes(range(256)) * 8192
+def test_an_sse_read_behind_a_large_snapshot_begins_when_that_is_sent(wire: Wire, narrow: Wire, numbers: str) -> None:
+    body = os.urandom(8 * MIB)
     publish(wire, numbers, plain(4), body, BYTES)
-    wire.send(
+    narrow.send(
         request("GET", f"{numbers}/snapshot/{plain(4)}") + request("GET", f"{numbers}?offset={plain(4)}&live=sse")
     )
-    assert wire.receive().body == body
-    assert wire.receive_sse().event().data == "[5,6]"
+    assert narrow.receive().body == body
+    assert narrow.receive_sse().event().data == "[5,6]"
 
 
 def test_a_client_that_sends_no_more_still_gets_the_whole_snapshot(wire: Wire, numbers: str) -> None:
@@ -546,10 +556,10 @@ def test_a_client_that_disconnects_in_the_middle_of_an_upload_leaves_nothing_beh
             client.send(head + b"x" * MIB)
             assert eventually(lambda: any(path.stat().st_size for path in folder.iterdir()))
             if abrupt:
-                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         assert eventually(only(folder))
     assert standing(wire, "/agents/stream") == before
-    assert eventually(lambda: open_files(server.pid) == files)
+    assert eventually(lambda: open_files(server.pid) <= files)
 
 
 def test_a_client_that_goes_while_its_upload_waits_for_its_turn_leaves_nothing_behind(
@@ -563,8 +573,9 @@ def test_a_client_that_goes_while_its_upload_waits_for_its_turn_leaves_nothing_b
                 request("PUT", f"/other-{number}")
                 + request("PUT", f"/agents/missing-{number}/snapshot/{plain(0)}", TEXT, b"lost")
             )
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     assert eventually(only(folder))
-    assert eventually(lambda: open_files(server.pid) == files)
+    assert eventually(lambda: open_files(server.pid) <= files)
     publish(wire, "/agents/stream", plain(3), b"kept")
     assert eventually(only(folder, b"kept"))
 
@@ -587,7 +598,7 @@ def test_a_snapshot_is_still_sent_whole_after_it_was_superseded(disk: tuple[Runn
         reader._buffer[:0] = starter._buffer[:0] = b"H"
         assert reader.receive().body == body
         assert parts(starter.receive()) == [("application/octet-stream", body), ("text/plain", b"def")]
-    assert eventually(lambda: open_files(server.pid) == files)
+    assert eventually(lambda: open_files(server.pid) <= files)
 
 
 def test_snapshots_and_attributes_survive_a_crash(tmp_path: Path) -> None:

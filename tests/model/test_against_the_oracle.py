@@ -233,9 +233,9 @@ class Streams(RuleBasedStateMachine):
         name = self.pick("living", which)
         self.submit([replace(wish, name=name) for wish in wishes])
 
-    @rule(wish=PUBLICATIONS, which=st.integers(0, 30))
-    def publish(self, wish: Publication, which: int) -> None:
-        self.submit([replace(wish, name=self.pick("living", which))])
+    @rule(wish=PUBLICATIONS, kind=st.sampled_from(["living", "source"]), which=st.integers(0, 30))
+    def publish(self, wish: Publication, kind: str, which: int) -> None:
+        self.submit([replace(wish, name=self.pick(kind, which))])
 
     @rule(
         wishes=st.lists(

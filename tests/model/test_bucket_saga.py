@@ -273,6 +273,25 @@ def test_a_seal_that_arrives_after_the_chores_is_taken_off_again() -> None:
     assert books.check_whole_or_gone()
 
 
+@pytest.mark.parametrize("steps", range(5))
+def test_a_drop_past_its_deadline_is_not_decided_while_the_chores_undo_it(steps: int) -> None:
+    """Its coordinator was only slow: meanwhile some shards are unsealed, and streams are made there."""
+    books = Books(Shards(3))
+    books.finish(books.shards.open(BUCKET))
+    dropping = books.shards.drop(BUCKET)
+    while not (isinstance(dropping.asks, To) and isinstance(dropping.asks.asked, DropBucket)):
+        books.step(dropping)
+    books.shards.wait(PAST_THE_DEADLINE)
+    chore = books.shards.chores()[0]
+    for _ in range(steps):
+        if chore.asks is not None:
+            books.step(chore)
+    create_all(needs_bucket=True)(books)
+    assert isinstance(books.finish(dropping), Refusal)
+    books.tidy()
+    assert books.check_whole_or_gone()
+
+
 # -- Several at once ---------------------------------------------------------------------------------------------------
 
 WHICH = st.integers(0, 99)
