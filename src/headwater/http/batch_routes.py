@@ -9,6 +9,7 @@ from headwater.http import parsing
 from headwater.http.addresses import Address
 from headwater.http.exchanges import READ, WRITE, Exchange
 from headwater.http.parsing import BadBody, Batch
+from headwater.http.rendering import JSON_LINES
 from headwater.http.requests import Request
 from headwater.protocol import statuses
 from headwater.protocol.offsets import render
@@ -17,7 +18,6 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Appended, Described, Duplicate, Reply
 from headwater.protocol.statuses import Answer, Voice
 
-JSON_LINES = "Content-Type: application/json\r\nCache-Control: no-store\r\n"
 _ABOUT_THE_STREAM = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE, Code.INCARNATION_CHANGED, Code.OVERLOADED})
 
 

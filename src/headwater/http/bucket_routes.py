@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.http.addresses import Address
 from headwater.http.exchanges import FORK, READ, Exchange
+from headwater.http.rendering import JSON_LINES
 from headwater.http.requests import Request, parse_query
 from headwater.protocol.limits import LISTING_MAX
 from headwater.protocol.queries import Listing
@@ -13,7 +14,6 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import BucketFacts, Listed, Reply
 from headwater.protocol.statuses import Answer
 
-JSON_LINES = "Content-Type: application/json\r\nCache-Control: no-store\r\n"
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 
 

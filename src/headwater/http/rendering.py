@@ -30,6 +30,7 @@ PREFLIGHT_LINES = (
     f"Access-Control-Allow-Headers: {ALLOWED}\r\n"
     "Access-Control-Max-Age: 86400\r\n"
 )
+JSON_LINES = "Content-Type: application/json\r\nCache-Control: no-store\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 

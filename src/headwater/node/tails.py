@@ -33,9 +33,6 @@ class Tails:
         """The streams that somebody waits on."""
         return self._waiters.keys()
 
-    def everyone(self) -> list[Waiter]:
-        return [waiter for waiters in self._waiters.values() for waiter in waiters]
-
     def watch(self, name: str, waiter: Waiter) -> None:
         waiters = self._waiters.setdefault(name, {})
         if waiter not in waiters:
