@@ -23,6 +23,21 @@ _OFFSET = attrgetter("offset")
 _RECORD = attrgetter("record")
 
 
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """Neighbouring messages of one stream that came from the lake; whole appends only."""
+
+    offset: int
+    payload: bytes
+    ends: tuple[int, ...]
+    record: int
+    appends: tuple[int, ...]
+    """For each message the offset at which the append that brought it began."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.payload)
+
+
 class Slice(msgspec.Struct, frozen=True, gc=False):
     """The bytes from position `start` to `end`, within the appends `first` to `stop` of one stream's own."""
 
