@@ -26,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Port = 4437
     data: str = "data"
     memory: bool = False
+    lake: str = ""
     retention: Literal["snapshot", "explicit"] = "snapshot"
     private: bool = False
     attachments: bool = False
@@ -35,6 +36,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     page_bytes: Count = 1024 * 1024
     segment_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
     image_log_bytes: Count = 64 * 1024 * 1024
+    hot_bytes_max: Count = 512 * 1024 * 1024
+    flush_seconds: Seconds = 300.0
+    flush_bytes_min: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024
+    flush_bytes_max: Count = 64 * 1024 * 1024
+    flush_journal_bytes: Count = 256 * 1024 * 1024
+    flush_segment_bytes: Count = 32 * 1024 * 1024
+    flush_concurrency: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
+    flush_at_stop: bool = False
+    lake_grace_seconds: Seconds = 900.0
     connections_max: Count = 20_000
     header_seconds: Seconds = 10.0
     body_seconds: Seconds = 30.0
@@ -52,6 +62,7 @@ HELP: dict[str, str] = {
     "port": "Port to listen on; 0 takes a free one.",
     "data": "Directory for the journal and its images.",
     "memory": "Keep nothing on disk.",
+    "lake": "Where history goes: a folder or s3://bucket/prefix; the folder lake in the data directory if empty.",
     "retention": "When history goes: with each snapshot, or only on request (explicit).",
     "private": "Let only the client's own cache keep responses, not shared ones.",
     "attachments": "Have browsers save byte streams instead of showing them.",
@@ -61,6 +72,15 @@ HELP: dict[str, str] = {
     "page_bytes": "How much one catch-up response holds, at least one message.",
     "segment_bytes": "Size of a journal segment file.",
     "image_log_bytes": "How much log is written before a new image is taken.",
+    "hot_bytes_max": "How many bytes of streams may be in memory before appends must wait for the lake.",
+    "flush_seconds": "How long an append stays in memory before age alone sends it to the lake.",
+    "flush_bytes_min": "How much must be in memory for age to count.",
+    "flush_bytes_max": "How much in memory is sent to the lake at once.",
+    "flush_journal_bytes": "How much journal since the last flush makes one due.",
+    "flush_segment_bytes": "How many bytes of messages go into one object of the lake, about.",
+    "flush_concurrency": "How many objects are made and uploaded at a time.",
+    "flush_at_stop": "Send everything to the lake before the server ends.",
+    "lake_grace_seconds": "How long an object of the lake is kept after it was replaced.",
     "connections_max": "How many connections may be open.",
     "header_seconds": "How long a client may take to send a request's headers.",
     "body_seconds": "How long a client may pause within a request's body.",
@@ -88,4 +108,6 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
         raise SettingsError(f"A setting is wrong: {error}.") from error
     if settings.memory and "data" in values:
         raise SettingsError("A data directory and --memory exclude each other; choose one.")
+    if settings.memory and settings.lake:
+        raise SettingsError("A lake and --memory exclude each other: a server that keeps nothing has no history.")
     return settings

@@ -17,7 +17,12 @@ from headwater.protocol.statuses import REFUSALS
 from .wire import Wire, refused
 
 DOCUMENT = openapi.document(ROUTES)
-VALUES = {"{bucket}": "team", "{stream}": "notes", "{path}": "team%2Fnotes", "{offset}": "-1"}
+VALUES = {"{bucket}": "team", "{stream}": "notes", "{path}": "team%2Fnotes", "{offset}": "-1", "{reader}": "spark"}
+OWN = {
+    (resource, method)
+    for resource in (Resource.FLUSH, Resource.READERS, Resource.READER)
+    for method in ROUTES[resource]
+}
 EVERYTHING = {(resource, method) for resource, methods in ROUTES.items() for method in methods}
 
 
@@ -40,8 +45,9 @@ def documented(prefix: str) -> set[tuple[Resource, bytes]]:
 @pytest.mark.parametrize(
     ("prefix", "expected"),
     [
-        ("/{bucket}", EVERYTHING),
-        ("/ds/{bucket}", EVERYTHING),
+        ("/{bucket}", EVERYTHING - OWN),
+        ("/ds/{bucket}", EVERYTHING - OWN),
+        ("/__headwater/", OWN),
         ("/v1/stream/{path}", {row for row in EVERYTHING if row[0] is Resource.STREAM}),
         ("", EVERYTHING),
     ],
@@ -54,7 +60,7 @@ def test_each_surface_documents_its_resources_and_methods_and_no_others(
 
 def test_a_resource_with_an_argument_is_documented_with_and_without_it() -> None:
     for template in DOCUMENT["paths"]:
-        assert (address_of(template).argument is not None) == template.endswith("{offset}")
+        assert (address_of(template).argument is not None) == template.endswith(("{offset}", "{reader}"))
     assert {resource for resource, argument in OPERATIONS if argument} == {Resource.SNAPSHOT, Resource.RETENTION}
 
 

@@ -13,18 +13,24 @@ from headwater.protocol.commands import (
     Delete,
     Discarded,
     DropBucket,
+    DropReader,
     Expire,
+    ForgetSegments,
     OpenBucket,
     Origin,
     Paid,
     Pin,
+    Publication,
+    PublishSegment,
     PublishSnapshot,
+    RegisterReader,
     Retain,
     SealBucket,
     SetAttrs,
     Settle,
     SettleBucket,
     Snapshot,
+    SwapSegments,
     Touch,
     Unpin,
     UnsealBucket,
@@ -32,6 +38,11 @@ from headwater.protocol.commands import (
 )
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
+from headwater.protocol.segments import Rows, Segment
+
+PUBLICATION = Publication(
+    Segment("id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7), (Rows("b/s", 7, 0, 9, 5, 104, 3),)
+)
 
 ONE_OF_EACH: list[Command] = [
     Create(
@@ -92,6 +103,11 @@ ONE_OF_EACH: list[Command] = [
     UnsealBucket("b", "seal"),
     DropBucket("b", "seal", True),
     SettleBucket("b", "seal", 99),
+    PublishSegment(PUBLICATION, 99, 5),
+    SwapSegments((1, 2), (PUBLICATION,), 99, 4),
+    ForgetSegments(("id",)),
+    RegisterReader("spark", 5),
+    DropReader("spark"),
 ]
 
 
@@ -107,6 +123,7 @@ def test_a_record_gives_back_the_commands_that_went_in() -> None:
 
 def test_the_form_of_the_log_never_changes() -> None:
     """A command whose form must change gets a new version; logs with the old one are still out there."""
+    publication = [["id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7], [["b/s", 7, 0, 9, 5, 104, 3]]]
     assert msgspec.msgpack.decode(commands.encode(123, ONE_OF_EACH)) == [
         123,
         [
@@ -171,6 +188,11 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["unseal-bucket.1", "b", "seal"],
             ["drop-bucket.1", "b", "seal", True],
             ["settle-bucket.1", "b", "seal", 99],
+            ["publish-segment.1", publication, 99, 5],
+            ["swap-segments.1", [1, 2], [publication], 99, 4],
+            ["forget-segments.1", ["id"]],
+            ["register-reader.1", "spark", 5],
+            ["drop-reader.1", "spark"],
         ],
     ]
 
@@ -204,4 +226,5 @@ def test_a_batch_counts_its_positions_by_commands() -> None:
 @pytest.mark.parametrize("command", ONE_OF_EACH, ids=lambda command: type(command).__name__)
 def test_the_cost_of_a_command_is_that_of_its_payload_and_a_little(command: Command) -> None:
     payload = getattr(command, "payload", b"")
-    assert commands.cost_bytes(command) == 128 + len(payload)
+    named = 128 if isinstance(command, PublishSegment | SwapSegments) else 0
+    assert commands.cost_bytes(command) == 128 + len(payload) + named

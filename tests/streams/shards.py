@@ -30,7 +30,7 @@ from headwater.streams import buckets, forking, reading
 from headwater.streams.apply import apply
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.forking import ForkRequest, Saga
-from headwater.streams.reading import Slice
+from headwater.streams.reading import Piece, Slice
 from headwater.streams.state import Hot, State, Stream
 
 START_US = 1_700_000_000 * SECOND_US
@@ -303,6 +303,6 @@ def messages_of(piece: Slice) -> list[bytes]:
     return [message for hot, lo, hi in piece.parts() for message in _messages(hot, lo, hi)]
 
 
-def _messages(hot: Hot, lo: int, hi: int) -> list[bytes]:
+def _messages(hot: Piece, lo: int, hi: int) -> list[bytes]:
     borders = [lo, *(end for end in hot.ends or () if lo < end < hi), hi]
     return [hot.payload[start:end] for start, end in pairwise(borders)]

@@ -30,9 +30,9 @@ from headwater.streams.state import State
 
 from .shards import START_US, Shards
 
-NONE = [None, None]
+NONE: list[object] = [None, None, []]
 """Neither a snapshot nor attributes."""
-NOTHING: tuple[dict[str, Any], ...] = ({}, {}, {}, {})
+NOTHING: tuple[Any, ...] = ({}, {}, {}, {}, 0, 0, 0, 1, {}, {})
 """No buckets, no debts, no open pins, no blobs."""
 
 
@@ -125,17 +125,18 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     for offset, blob in enumerate(["old", "new"]):
         shards.ask(PublishSnapshot("b/a", 1, Snapshot(offset, offset, blob, text, 9, "digest"), trims=True))
     shards.all[0].submit([OpenBucket("b"), SealBucket("b", "seal", at, decides=True)], at)
+    lake = [0, 0, 11, 1, {}, {}]
     position, forever = shards.all[0].state.position, [None, None, None]
     held, owed = {"open pin": ["b/a", 1, "b/never", at]}, {"pin-2": ["b/b", 2]}
     first, second = [0, b"12", [1, 2], 0, 1, at, None], [0, b"x", None, 0, 3, at, ["p", 1, 0]]
     heard, pins = {"p": [1, 0, 1, 0, 1, at]}, {"pin-1": [0, 0, None], "pin-2": [0, 0, None]}
     origin, ancestry = ["b/b", 2, 0, 0, 0, 0, "pin-1", 1, None], ["b/b", 0, 0, None, None]
     a: list[object] = ["b/a", 1, text, [60, None, None], at, at, at, 2, 2, 1, 1, True, False, *[None] * 4]
-    a += [{"open pin": [0, 2, None]}, [first], [1, 1, "new", text, 9, "digest"], b"{}"]
+    a += [{"open pin": [0, 2, None]}, [first], [1, 1, "new", text, 9, "digest"], b"{}", []]
     b = ["b/b", 2, text, forever, at, at, at, 2, 2, 0, 0, False, False, "7", heard, None, None, pins, [second], *NONE]
     c = ["b/c", 6, text, forever, at, at, at, 0, 0, 0, 0, False, False, None, None, origin, ancestry, None, None, *NONE]
     assert [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)] == [
-        ["header", 1, "journal", position, at, {"b": [at, "seal", at]}, owed, held, {"old": None}],
+        ["header", 2, "journal", position, at, {"b": [at, "seal", at]}, owed, held, {"old": None}, *lake],
         ["streams", [a, b]],
         ["appends", [[1, b"y", None, 1, 4, at, None]]],
         ["streams", [c]],
@@ -257,7 +258,7 @@ def test_an_image_shows_the_state_as_it_was_when_the_walk_began(
 
 
 def test_an_image_of_another_version_is_not_read() -> None:
-    header = msgspec.msgpack.encode(images.Header(2, "journal", 0, 0, *NOTHING))
+    header = msgspec.msgpack.encode(images.Header(images.VERSION + 1, "journal", 0, 0, *NOTHING))
     with pytest.raises(ValueError, match="version 2"):
         restore([header])
 
@@ -266,8 +267,11 @@ def test_an_image_of_another_version_is_not_read() -> None:
     "pieces",
     [
         [("streams", [])],
-        [images.Header(1, "journal", 0, 0, *NOTHING), ("appends", [])],
-        [images.Header(1, "journal", 0, 0, *NOTHING), images.Header(1, "journal", 0, 0, *NOTHING)],
+        [images.Header(images.VERSION, "journal", 0, 0, *NOTHING), ("appends", [])],
+        [
+            images.Header(images.VERSION, "journal", 0, 0, *NOTHING),
+            images.Header(images.VERSION, "journal", 0, 0, *NOTHING),
+        ],
     ],
 )
 def test_pieces_in_the_wrong_order_are_not_an_image(pieces: list[object]) -> None:

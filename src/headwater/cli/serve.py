@@ -16,12 +16,16 @@ import uvloop
 
 from headwater import settings as settings_module
 from headwater.http.server import Server
+from headwater.lake.store import KeyMissing, Store, StoreFailed
+from headwater.lake.stores import LakeOwned, claim, open_store
 from headwater.log.images import ImageFiles
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
 from headwater.log.segments import JournalDamaged
 from headwater.node.blobs import BlobStore, MemoryBlobs
+from headwater.node.chores.flusher import FlushLimits
 from headwater.node.directory import DirectoryInUse, lock, recover
+from headwater.node.lake import LakeLimits
 from headwater.node.node import Node
 from headwater.settings import HELP, Settings, SettingsError
 from headwater.streams.state import State
@@ -62,7 +66,7 @@ def serve(config: Path | None, **flags: Any) -> None:
         raise click.UsageError(str(error)) from error
     try:
         uvloop.run(run(settings))
-    except (DirectoryInUse, JournalDamaged, OSError) as error:
+    except (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError) as error:
         click.echo(f"Error: {str(error).rstrip('.')}.", err=True)
         sys.exit(1)
 
@@ -95,11 +99,19 @@ def _open_node(settings: Settings) -> Node:
         return _node(settings, State(journal), MemoryLog(journal), None, MemoryBlobs())
     lock(settings.data_directory)
     recovered = recover(settings.data_directory, settings.segment_bytes)
-    return _node(settings, recovered.state, recovered.journal, recovered.images, recovered.blobs)
+    store = open_store(settings.lake or str(settings.data_directory / "lake"))
+    claim(store, recovered.state.journal)
+    return _node(settings, recovered.state, recovered.journal, recovered.images, recovered.blobs, store=store)
 
 
 def _node(
-    settings: Settings, state: State, command_log: CommandLog, images: ImageFiles | None, blobs: BlobStore
+    settings: Settings,
+    state: State,
+    command_log: CommandLog,
+    images: ImageFiles | None,
+    blobs: BlobStore,
+    *,
+    store: Store | None = None,
 ) -> Node:
     return Node(
         state,
@@ -108,7 +120,21 @@ def _node(
         blobs,
         image_log_bytes=settings.image_log_bytes,
         page_bytes=settings.page_bytes,
+        store=store,
+        lake_limits=_lake_limits(settings),
     )
+
+
+def _lake_limits(settings: Settings) -> LakeLimits:
+    flush = FlushLimits(
+        settings.flush_seconds,
+        settings.flush_bytes_min,
+        settings.flush_bytes_max,
+        settings.flush_journal_bytes,
+        settings.flush_segment_bytes,
+        settings.flush_concurrency,
+    )
+    return LakeLimits(settings.hot_bytes_max, flush, settings.lake_grace_seconds, settings.flush_at_stop)
 
 
 def _tune_process() -> None:

@@ -3,6 +3,7 @@
 /{bucket}/{stream}        the canonical surface; a stream's id is one segment
 /ds/{bucket}/{stream}     the same, as the extensions draft writes it
 /v1/stream/{path}         the flat surface: the first `/` ends the bucket, none means `_default`; no sub-resources
+/__headwater/...          the server itself
 """
 
 import re
@@ -18,7 +19,10 @@ from headwater.protocol.refusals import Code, Refusal
 
 FLAT_PREFIX = b"/v1/stream/"
 RESERVED_BUCKETS = frozenset({"healthz", "readyz", "metrics", "console", "openapi"})
+OWN = "__headwater"
+"""The first segment of what is about the server itself."""
 _BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
+_READER = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class Resource(Enum):
@@ -32,6 +36,9 @@ class Resource(Enum):
     BATCH = "append-batch"
     ATTRS = "attrs"
     RETENTION = "retention"
+    FLUSH = "flush"
+    READERS = "readers"
+    READER = "reader"
 
 
 _SUB_RESOURCES = {
@@ -69,7 +76,20 @@ def parse(path: bytes) -> Address | Refusal:
         decoded = [unquote_to_bytes(segment).decode() for segment in segments]
     except UnicodeDecodeError:
         return Refusal(Code.INVALID_NAME, "The path is not UTF-8; percent-encode it as UTF-8.")
-    return _parse_bucketed(*decoded)
+    return _parse_own(decoded[1:]) if decoded[0] == OWN else _parse_bucketed(*decoded)
+
+
+def _parse_own(segments: list[str]) -> Address | Refusal:
+    match segments:
+        case ["flush"]:
+            return Address(Resource.FLUSH, OWN, None, Form.PLAIN, False)
+        case ["readers"]:
+            return Address(Resource.READERS, OWN, None, Form.PLAIN, False)
+        case ["readers", reader] if _READER.fullmatch(reader):
+            return Address(Resource.READER, OWN, reader, Form.PLAIN, False)
+        case ["readers", _]:
+            return Refusal(Code.INVALID_NAME, "A reader's name is 1 to 128 of A-Z, a-z, 0-9, _, . and -.")
+    return Refusal(Code.STREAM_NOT_FOUND, f"There is nothing at this URL; below /{OWN} are flush and readers.")
 
 
 def _parse_flat(raw_path: bytes) -> Address | Refusal:

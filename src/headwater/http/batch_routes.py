@@ -121,7 +121,7 @@ def get_attrs(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _attrs(query: Head, exchange: Exchange) -> None:
-    reply = exchange.node.read(query)
+    reply = exchange.node.describe(query)
     if isinstance(reply, Described):
         lines = JSON_LINES + statuses.incarnation_line(reply.incarnation, exchange.voice)
         exchange.answer(Answer(200, lines, reply.attrs or b"{}"))

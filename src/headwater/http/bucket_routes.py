@@ -45,7 +45,7 @@ def listing(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _list(query: Listing, exchange: Exchange) -> None:
-    reply = exchange.node.read(query)
+    reply = exchange.node.list_bucket(query)
     if not isinstance(reply, Listed):
         exchange.reply(reply)
         return

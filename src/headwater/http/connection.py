@@ -40,6 +40,7 @@ class Connection(asyncio.Protocol):
         self.settings = server.settings
         self.deadline = server.now + server.settings.header_seconds
         self.write_paused = False
+        self.lost = False
         self._transport: asyncio.Transport
         self._reader = RequestReader(self)
         self._exchanges: deque[Exchange] = deque()
@@ -61,14 +62,15 @@ class Connection(asyncio.Protocol):
             self.refuse(Code.OVERLOADED, "Too many connections are open; try again in a second.")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
         self.server.forget(self)
         for live in list(self._live.values()):
             live.abandon()
         # Break every cycle, so that nothing of this connection waits for the collector.
         self._live.clear()
         for exchange in self._exchanges:
-            if exchange.start is not None and isinstance(exchange.request.upload, Upload):
-                exchange.request.upload.abandon()
+            if exchange.start is not None:
+                exchange.give_up()
         self._exchanges.clear()
         self._waiting_streams.clear()
         if self._upload is not None:
@@ -178,6 +180,8 @@ class Connection(asyncio.Protocol):
                 break
             waits = other.kind is FORK or (other.kind is WRITE and exchange.kind is not WRITE)
             if other.start is not None or (waits and other.response is None):
+                return False
+            if other.looking and exchange.kind is not READ:
                 return False
         return True
 

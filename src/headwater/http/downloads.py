@@ -2,42 +2,32 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from headwater.http import rendering
 from headwater.http.exchanges import Exchange
 from headwater.node.blobs import BlobReader
+from headwater.node.node import Node
 
 READ_BYTES = 256 * 1024
 
 log = logging.getLogger(__name__)
 
-
-class BlobBytes(NamedTuple):
-    """Some bytes of a blob, yet to be read."""
-
-    blob: BlobReader
-    at: int
-    size: int
+Parts = AsyncGenerator[bytes, None]
 
 
 class Download:
-    """A streamed response: parts that are bytes already, or are read from a blob in a thread when their turn comes."""
+    """A streamed response: parts that are fetched when their turn comes, one task for all of them."""
 
     def __init__(
-        self,
-        exchange: Exchange,
-        lines: str,
-        parts: Iterator[bytes | BlobBytes],
-        length: int | None,
-        blob: BlobReader | None,
+        self, exchange: Exchange, lines: str, parts: Parts, length: int | None, blob: BlobReader | None
     ) -> None:
-        self._exchange, self._node, self._connection = exchange, exchange.node, exchange.connection
+        self._exchange, self._connection = exchange, exchange.connection
         self._lines, self._parts, self._length, self._blob = lines, parts, length, blob
         self._chunked = length is None and exchange.request.takes_chunks
-        self._left: BlobBytes | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
         self._over = False
 
     def begin(self) -> None:
@@ -46,56 +36,35 @@ class Download:
             self._exchange.close = True
         head = rendering.download_head(self._lines, self._length, chunked=self._chunked, close=self._exchange.close)
         self._connection.write(head)
-        self._pump()
+        self._task = asyncio.get_running_loop().create_task(self._send())
 
-    def resume(self) -> None:
-        self._pump()
-
-    def _pump(self) -> None:
-        while not (self._over or self._connection.write_paused or self._reading is not None):
-            part = self._left or next(self._parts, None)
-            if part is None:
-                self._finish()
-            elif isinstance(part, bytes):
-                self._write(part)
-            else:
-                self._reading = asyncio.get_running_loop().create_task(self._read(part))
-
-    async def _read(self, part: BlobBytes) -> None:
-        size = min(part.size, READ_BYTES)
+    async def _send(self) -> None:
         try:
-            data = await asyncio.get_running_loop().run_in_executor(self._node.threads, part.blob.read, part.at, size)
-            if len(data) != size:
-                raise OSError("it ends early")
+            async with aclosing(self._parts) as parts:
+                async for part in parts:
+                    await self._has_room()
+                    if self._over:
+                        return
+                    assert part, "an empty chunk would end the response"
+                    self._connection.write(rendering.chunk(part) if self._chunked else part)
         except OSError as error:
             # The head is out: all that can be said now is that the response is not whole.
-            log.error("a snapshot cannot be read: %s", error)
-            self._reading = None
-            self._end()
+            log.error("a response had to be cut short: %s", error)
             self._connection.abort()
             return
-        self._left = BlobBytes(part.blob, part.at + size, part.size - size) if part.size > size else None
-        self._reading = None
-        if self._over:
-            self._end()
-        else:
-            self._write(data)
-            self._pump()
-
-    def _write(self, data: bytes) -> None:
-        if data:
-            self._connection.write(rendering.chunk(data) if self._chunked else data)
-
-    def _end(self) -> None:
-        """Nothing more is sent; the blob is let go of, but not under a read."""
+        finally:
+            self._close_blob()
         self._over = True
-        if self._blob is not None and self._reading is None:
-            self._blob.close()
-
-    def _finish(self) -> None:
-        self._end()
         self._exchange.response = [rendering.LAST_CHUNK] if self._chunked else []
         self._connection.finished()
+
+    async def _has_room(self) -> None:
+        while self._connection.write_paused and not self._over:
+            self._room.clear()
+            await self._room.wait()
+
+    def resume(self) -> None:
+        self._room.set()
 
     def tick(self, now: float) -> None:
         pass
@@ -104,4 +73,22 @@ class Download:
         """The server shuts down: what was begun is finished."""
 
     def abandon(self) -> None:
-        self._end()
+        """The client is gone; what is being read at the moment is read to its end first."""
+        self._over = True
+        self._room.set()
+        if self._task is None:
+            self._close_blob()
+
+    def _close_blob(self) -> None:
+        if self._blob is not None:
+            self._blob.close()
+
+
+async def blob_parts(node: Node, blob: BlobReader, size: int) -> Parts:
+    """The bytes of a blob, read in a thread."""
+    for at in range(0, size, READ_BYTES):
+        wanted = min(size - at, READ_BYTES)
+        data = await asyncio.get_running_loop().run_in_executor(node.threads, blob.read, at, wanted)
+        if len(data) != wanted:
+            raise OSError("a snapshot's file ends early")
+        yield data

@@ -6,6 +6,7 @@ whose saga takes more than one commit. So a pipeline reads as if its requests ha
 """
 
 import logging
+from asyncio import Task
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.http import rendering
 from headwater.http.requests import Request
+from headwater.http.uploads import Upload
 from headwater.protocol import statuses
+from headwater.protocol.queries import Query
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Created, Reply
 from headwater.protocol.statuses import Answer, Voice
@@ -40,7 +43,7 @@ READ, WRITE, FORK = Kind
 class Exchange:
     """One request that is being answered."""
 
-    __slots__ = ("close", "connection", "kind", "node", "request", "response", "start", "voice")
+    __slots__ = ("close", "connection", "kind", "looking", "node", "request", "response", "start", "voice")
 
     def __init__(self, connection: "Connection", request: Request, *, close: bool) -> None:
         self.connection = connection
@@ -49,6 +52,8 @@ class Exchange:
         self.node: Node = connection.server.node
         self.voice: Voice = connection.server.voice
         self.kind = READ
+        self.looking = False
+        """Whether it waits for bytes from the lake."""
         self.start: Callable[[], None] | None = None
         self.response: list[bytes] | None = None
 
@@ -59,6 +64,30 @@ class Exchange:
             work(*arguments)
         else:
             self.start = partial(work, *arguments)
+
+    def look(self, query: Query, then: Callable[[Reply], None]) -> None:
+        """Go on with the answer to a query: at once, or when the lake has brought what it takes."""
+        reply = self.node.read(query)
+        if isinstance(reply, Task):
+            self.looking = True
+            reply.add_done_callback(partial(self._looked, then))
+        else:
+            then(reply)
+
+    def _looked(self, then: Callable[[Reply], None], task: "Task[Reply]") -> None:
+        self.looking = False
+        if task.cancelled() or self.connection.lost:
+            self.give_up()
+            return
+        try:
+            then(task.result())
+        except Exception:
+            self.fail()
+
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more: let go of what came with the request."""
+        if isinstance(self.request.upload, Upload):
+            self.request.upload.abandon()
 
     def reply(self, reply: Reply) -> None:
         """Answer with the outcome of a command or a query."""

@@ -43,6 +43,10 @@ PATH: dict[str, Field] = {
         {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"^[^\u0000]+$"},
         "The stream; the first `/`, encoded or not, ends the bucket, and without one the bucket is `_default`.",
     ),
+    "reader": (
+        {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
+        "The name under which somebody reads the lake.",
+    ),
     "offset": (_ANCHOR, "An offset that the server gave, where one message ends and the next begins."),
 }
 

@@ -20,7 +20,7 @@ from headwater.protocol import content_types, cursors, sse, statuses
 from headwater.protocol.offsets import render
 from headwater.protocol.queries import Read
 from headwater.protocol.refusals import Refusal
-from headwater.protocol.replies import Page
+from headwater.protocol.replies import Page, Reply
 from headwater.protocol.statuses import Answer, Voice
 
 SSE_LINES = "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
@@ -67,8 +67,18 @@ class LongPoll:
     def finish(self) -> None:
         self._end(self._node.read(self._read))
 
-    def _end(self, outcome: object) -> None:
+    def _end(self, outcome: Reply | asyncio.Task[Reply]) -> None:
         self.abandon()
+        if isinstance(outcome, asyncio.Task):
+            outcome.add_done_callback(self._fetched)
+        else:
+            self._answer(outcome)
+
+    def _fetched(self, task: asyncio.Task[Reply]) -> None:
+        if not task.cancelled() and not self._exchange.connection.lost:
+            self._answer(task.result())
+
+    def _answer(self, outcome: Reply) -> None:
         if isinstance(outcome, Refusal):
             self._exchange.reply(outcome)
         elif isinstance(outcome, Page):
@@ -119,6 +129,7 @@ class SseRead:
         self._ends_at = now + settings.sse_seconds * (0.9 + 0.2 * random.random())
         self._beats_at = now + settings.heartbeat_seconds
         self._over = False
+        self._fetching: asyncio.Task[Reply] | None = None
 
     def begin(self) -> None:
         """Send the head and what there is, then wait."""
@@ -141,10 +152,14 @@ class SseRead:
     def _pump(self, shared: Shared) -> None:
         """Send page after page until the tail, as far as the socket takes them."""
         up_to_date = False
-        while not (up_to_date or self._over or self._connection.write_paused):
+        while not (up_to_date or self._over or self._connection.write_paused or self._fetching):
             event = shared.get(self._key()) if self._own_cursor < 0 else None
             if event is None:
                 page = self._node.read(self._read)
+                if isinstance(page, asyncio.Task):
+                    self._fetching = page
+                    page.add_done_callback(self._fetched)
+                    return
                 if not isinstance(page, Page):
                     self._close()
                     return
@@ -154,6 +169,19 @@ class SseRead:
                 if self._own_cursor < 0:
                     shared[self._key()] = event
             up_to_date = self._send(event)
+
+    def _fetched(self, task: asyncio.Task[Reply]) -> None:
+        """A page came from the lake: send it, and go on."""
+        self._fetching = None
+        if self._over or task.cancelled():
+            return
+        page = task.result()
+        if not isinstance(page, Page):
+            self._close()
+            return
+        if page.next_offset > page.start or page.closed:
+            self._send(self._event(page))
+        self._pump({})
 
     def _key(self) -> tuple[object, ...]:
         """What the bytes of an event depend on."""

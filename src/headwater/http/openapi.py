@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.http.addresses import Resource
+from headwater.http.addresses import OWN, Resource
 from headwater.http.exchanges import Exchange
 from headwater.http.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS, Field, Schema
 from headwater.http.operations import (
@@ -87,11 +87,21 @@ class Place(NamedTuple):
 def _places(routes: Routes) -> Iterator[Place]:
     for surface, prefix in (("", ""), ("ds_", "/ds")):
         for resource, argument in OPERATIONS:
-            if resource in routes:
+            if resource in routes and resource not in _OWN:
                 template, names = _bucketed(resource, argument)
                 yield Place(resource, argument, surface, prefix + template, names)
     if Resource.STREAM in routes:
         yield Place(Resource.STREAM, False, "flat_", "/v1/stream/{path}", ("path",))
+    for resource, (template, names) in _OWN.items():
+        if resource in routes:
+            yield Place(resource, False, "", f"/{OWN}/{template}", names)
+
+
+_OWN: dict[Resource, tuple[str, tuple[str, ...]]] = {
+    Resource.FLUSH: ("flush", ()),
+    Resource.READERS: ("readers", ()),
+    Resource.READER: ("readers/{reader}", ("reader",)),
+}
 
 
 def _bucketed(resource: Resource, argument: bool) -> tuple[str, tuple[str, ...]]:
@@ -117,7 +127,7 @@ def _operation(place: Place, method: bytes) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": f"{place.surface}{method.decode().lower()}_{what}",
         "summary": operation.summary,
-        "responses": dict(_responses(operation, flat=flat, bodiless=method == b"HEAD")),
+        "responses": dict(_responses(operation, flat=flat, own=place.resource in _OWN, bodiless=method == b"HEAD")),
     }
     parameters = [f"query.{name}" for name in operation.query.split()]
     parameters += [f"header.{name}" for name in operation.headers.split()]
@@ -128,11 +138,11 @@ def _operation(place: Place, method: bytes) -> dict[str, Any]:
     return described
 
 
-def _responses(operation: Operation, *, flat: bool, bodiless: bool) -> Iterator[tuple[str, Schema]]:
+def _responses(operation: Operation, *, flat: bool, own: bool, bodiless: bool) -> Iterator[tuple[str, Schema]]:
     for status, gives in operation.gives.items():
         yield str(status), _given(gives, bodiless=bodiless)
     codes = set(f"{operation.refuses} {ALWAYS} {FLAT_ONLY}".split())
-    codes -= set((BUCKETED_ONLY if flat else FLAT_ONLY).split())
+    codes -= set((BUCKETED_ONLY if flat else "" if own else FLAT_ONLY).split())
     for status, all_codes in _CODES.items():
         possible = [code for code in all_codes if code in codes]
         if possible:

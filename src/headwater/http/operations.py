@@ -267,4 +267,32 @@ OPERATIONS: dict[tuple[Resource, bool], dict[bytes, Operation]] = {
             "Stream-Incarnation",
         ),
     },
+    (Resource.FLUSH, False): {
+        b"POST": Operation(
+            "Put everything that was acknowledged so far into the lake, and wait until it is there",
+            {200: Gives("Up to which position of each shard that is.", "Cache-Control", {JSON: "Positions"})},
+            "",
+        ),
+    },
+    (Resource.READERS, False): {
+        b"GET": Operation(
+            "Every registered reader of the lake", {200: Gives("By name.", "Cache-Control", {JSON: "Readers"})}, ""
+        ),
+    },
+    (Resource.READER, False): {
+        b"GET": Operation(
+            "One registered reader of the lake",
+            {200: Gives("How far it has come.", "Cache-Control", {JSON: "Reader"})},
+            "reader_not_found",
+        ),
+        b"PUT": Operation(
+            "Say how far a reader of the lake has come; what lies above stays there for it",
+            {204: Gives("Noted; it counts for seven days.", "Cache-Control")},
+            "",
+            body=Takes({JSON: "Positions"}, required=True),
+        ),
+        b"DELETE": Operation(
+            "Keep nothing for a reader any more", {204: Gives("It is not registered.", "Cache-Control")}, ""
+        ),
+    },
 }

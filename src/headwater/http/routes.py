@@ -8,13 +8,24 @@
 {stream}/snapshot, {stream}/snapshot/{n}   PUT publish | GET the latest, one | HEAD | DELETE
 {stream}/retention/{n}                     PUT let go of what is before
 {stream}/bootstrap                         GET snapshot and everything after it
+/__headwater/flush                         POST put everything acknowledged into the lake
+/__headwater/readers, readers/{name}       GET | PUT how far a reader of the lake has come | DELETE
 /openapi.json                              GET this table for machines
 every URL                                  OPTIONS: what a browser may send
 """
 
 from collections.abc import Callable
 
-from headwater.http import addresses, batch_routes, bucket_routes, openapi, rendering, snapshot_routes, stream_routes
+from headwater.http import (
+    addresses,
+    admin_routes,
+    batch_routes,
+    bucket_routes,
+    openapi,
+    rendering,
+    snapshot_routes,
+    stream_routes,
+)
 from headwater.http.addresses import Address, Resource
 from headwater.http.exchanges import Exchange
 from headwater.http.requests import Request
@@ -49,6 +60,14 @@ ROUTES: dict[Resource, dict[bytes, Handler]] = {
     },
     Resource.RETENTION: {b"PUT": snapshot_routes.retain},
     Resource.BOOTSTRAP: {b"GET": snapshot_routes.bootstrap},
+    Resource.FLUSH: {b"POST": admin_routes.flush},
+    Resource.READERS: {b"GET": admin_routes.readers, b"HEAD": admin_routes.readers},
+    Resource.READER: {
+        b"GET": admin_routes.readers,
+        b"HEAD": admin_routes.readers,
+        b"PUT": admin_routes.register,
+        b"DELETE": admin_routes.forget,
+    },
 }
 
 

@@ -7,6 +7,13 @@ from headwater.protocol.statuses import REFUSALS
 
 _STATUSES = sorted({status for status, _ in REFUSALS.values()})
 _WHOLE: Schema = {"type": "integer", "minimum": 0}
+_POSITIONS: Schema = {
+    "type": "object",
+    "properties": {"0": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}},
+    "required": ["0"],
+    "additionalProperties": False,
+    "description": "A position for each shard.",
+}
 _CODE: Schema = {"type": "string", "enum": [code.value for code in Code]}
 
 
@@ -64,6 +71,9 @@ SCHEMAS: dict[str, Schema] = {
         },
         *("stream_next_offset", "stream_record_start", "stream_record_next", "stream_closed", "error_code", "error"),
     ),
+    "Positions": _object({"positions": _POSITIONS}),
+    "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
+    "Reader": _object({"reader": TEXT, "positions": _POSITIONS, "committed_at_ms": _WHOLE}),
     "Messages": {"type": "array", "description": "The messages of a JSON stream, as they were sent."},
     "Lines": {"description": "One message a line."},
     "Events": {"description": "`data` events, each with a `control` event behind it."},

@@ -2,28 +2,31 @@
 
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from headwater.http.addresses import Address
-from headwater.http.downloads import BlobBytes, Download
+from headwater.http.downloads import Download, Parts, blob_parts
 from headwater.http.exchanges import READ, WRITE, Exchange
 from headwater.http.parsing import parse_incarnation
 from headwater.http.requests import Request, parse_query
 from headwater.http.uploads import Upload
 from headwater.node.blobs import Blob, BlobReader
 from headwater.node.fetcher import fetch_messages
-from headwater.node.node import Bootstrap
+from headwater.node.node import Bootstrap, Node
 from headwater.protocol import content_types, multipart, offsets, statuses
 from headwater.protocol.commands import PublishSnapshot, Retain, Snapshot
 from headwater.protocol.offsets import render
 from headwater.protocol.queries import Border, Head
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Anchored, Described
+from headwater.protocol.replies import Anchored, Described, Reply
 from headwater.protocol.statuses import Answer
 
 POSITION_MAX = 2**63 - 1
 """No tail lies behind this, and what is logged must fit into 64 bits; an offset may have more digits."""
+
+PART_BYTES = 64 * 1024
+"""How many bytes of messages a bootstrap writes at a time, or one message."""
 
 _RECORD = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -65,7 +68,10 @@ def publish(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _publish(border: Border, upload: Upload, exchange: Exchange) -> None:
-    place = exchange.node.read(border)
+    exchange.look(border, partial(_publish_at, border, upload, exchange))
+
+
+def _publish_at(border: Border, upload: Upload, exchange: Exchange, place: Reply) -> None:
     if isinstance(place, Anchored):
         upload.finish(partial(_uploaded, border.name, place, exchange))
     else:
@@ -94,7 +100,10 @@ def retain(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _retain(border: Border, exchange: Exchange) -> None:
-    place = exchange.node.read(border)
+    exchange.look(border, partial(_retain_from, border, exchange))
+
+
+def _retain_from(border: Border, exchange: Exchange, place: Reply) -> None:
     if isinstance(place, Anchored):
         exchange.node.submit(Retain(border.name, place.incarnation, place.to, place.record_to), exchange.reply)
     else:
@@ -118,7 +127,7 @@ def _described(request: Request, address: Address, exchange: Exchange, then: Cal
 
 
 def _describe(query: Head, exchange: Exchange, then: Callable[[Described], None]) -> None:
-    reply = exchange.node.read(query)
+    reply = exchange.node.describe(query)
     if isinstance(reply, Described):
         then(reply)
     else:
@@ -140,7 +149,7 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
         exchange.answer(Answer(200, f"{lines}Content-Length: {snapshot.size}\r\n"))
         return
     blob = exchange.node.blobs.open(snapshot.blob)
-    parts = iter([BlobBytes(blob, 0, snapshot.size)] if snapshot.size else [])
+    parts = blob_parts(exchange.node, blob, snapshot.size)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
 
 
@@ -198,19 +207,28 @@ def _bootstrap(name: str, incarnation: int | None, exchange: Exchange) -> None:
         f"Stream-Up-To-Date: true\r\nCache-Control: no-store\r\n"
     ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.voice)
     blob = None if stream.snapshot is None else exchange.node.blobs.open(stream.snapshot.blob)
-    exchange.connection.take_over(exchange, Download(exchange, lines, _parts(found, boundary, blob), None, blob))
+    parts = _parts(exchange.node, found, boundary, blob)
+    exchange.connection.take_over(exchange, Download(exchange, lines, parts, None, blob))
 
 
-def _parts(found: Bootstrap, boundary: str, blob: BlobReader | None) -> Iterator[bytes | BlobBytes]:
+async def _parts(node: Node, found: Bootstrap, boundary: str, blob: BlobReader | None) -> Parts:
     stream, snapshot = found.described, found.described.snapshot
     if snapshot is None or blob is None:
         yield multipart.part_head(boundary, content_types.DEFAULT, first=True)
     else:
         yield multipart.part_head(boundary, snapshot.content_type, first=True)
-        if snapshot.size:
-            yield BlobBytes(blob, 0, snapshot.size)
+        async for data in blob_parts(node, blob, snapshot.size):
+            yield data
     head = multipart.part_head(boundary, stream.content_type, first=False)
-    for slice_ in found.slices:
+    async for slice_ in node.slices(found):
+        parts: list[bytes] = []
+        size = 0
         for message in fetch_messages(slice_):
-            yield head + message
+            parts += head, message
+            size += len(message)
+            if size >= PART_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+        if parts:
+            yield b"".join(parts)
     yield multipart.end(boundary)

@@ -1,5 +1,7 @@
 """What the URL table does for streams: create, fork, append, close, read, delete."""
 
+from functools import partial
+
 from headwater.http import parsing
 from headwater.http.addresses import Address
 from headwater.http.exchanges import FORK, READ, WRITE, Exchange
@@ -10,7 +12,7 @@ from headwater.protocol import etags, statuses
 from headwater.protocol.commands import Append, Create
 from headwater.protocol.queries import Head
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Described, Page
+from headwater.protocol.replies import Described, Page, Reply
 from headwater.protocol.statuses import Answer
 from headwater.streams.forking import ForkRequest
 
@@ -56,7 +58,7 @@ def head(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _describe(query: Head, exchange: Exchange) -> None:
-    reply = exchange.node.read(query)
+    reply = exchange.node.describe(query)
     if_none_match = exchange.request.header(b"if-none-match")
     if isinstance(reply, Described) and if_none_match is not None:
         etag = etags.render(exchange.voice.journal, reply.incarnation, 0, reply.next_offset, reply.closed)
@@ -75,7 +77,10 @@ def read(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:
-    page = exchange.node.read(request.read)
+    exchange.look(request.read, partial(_answer, request, exchange))
+
+
+def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:
     if not isinstance(page, Page):
         exchange.reply(page)
     elif request.live is Live.NO:

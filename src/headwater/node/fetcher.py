@@ -1,5 +1,6 @@
 """From planned slices to the bytes of a page."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
@@ -16,25 +17,26 @@ def fetch(slices: Sequence[Slice], *, json: bool) -> bytes:
 
 
 def _bytes(slice_: Slice) -> bytes:
-    appends = slice_.appends[slice_.first : slice_.stop]
-    payloads = list(map(_PAYLOAD, appends))
-    # The last append first: it may be the first as well, and is then cut at both ends.
-    if (beyond := appends[-1].end - slice_.end) > 0:
+    pieces = slice_.pieces[slice_.first : slice_.stop]
+    payloads = list(map(_PAYLOAD, pieces))
+    # The last piece first: it may be the first as well, and is then cut at both ends.
+    if (beyond := pieces[-1].end - slice_.end) > 0:
         payloads[-1] = payloads[-1][:-beyond]
-    if (before := slice_.start - appends[0].offset) > 0:
+    if (before := slice_.start - pieces[0].offset) > 0:
         payloads[0] = payloads[0][before:]
     return b"".join(payloads) if len(payloads) != 1 else payloads[0]
 
 
 def _messages(slice_: Slice) -> Iterator[bytes]:
-    for hot, lo, hi in slice_.parts():
-        if hot.ends is None:
-            yield hot.payload
+    for piece, lo, hi in slice_.parts():
+        ends = piece.ends
+        if ends is None:
+            yield piece.payload
             continue
-        start = 0
-        for end in hot.ends:
-            if start >= lo and end <= hi:
-                yield hot.payload[start:end]
+        first = bisect_right(ends, lo)
+        start = ends[first - 1] if first else 0
+        for end in ends[first : bisect_right(ends, hi)]:
+            yield piece.payload[start:end]
             start = end
 
 
@@ -51,11 +53,11 @@ def fetch_records(slices: Sequence[Slice], first: int, *, envelope: bool) -> byt
 
 def fetch_messages(slice_: Slice) -> Iterator[bytes]:
     """The messages of a slice one by one; at its ends they may be parts of one, where a byte stream was cut there."""
-    for hot, lo, hi in slice_.parts():
+    for piece, lo, hi in slice_.parts():
+        ends = piece.ends or (len(piece.payload),)
         start = lo
-        for end in hot.ends or (len(hot.payload),):
-            if end > start:
-                yield hot.payload[start : min(end, hi)]
-                start = end
+        for end in ends[bisect_right(ends, lo) :]:
+            yield piece.payload[start : min(end, hi)]
+            start = end
             if end >= hi:
                 break

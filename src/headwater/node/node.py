@@ -3,9 +3,12 @@
 import asyncio
 import secrets
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import NamedTuple
 
+from headwater.lake.store import Store
 from headwater.log.images import ImageFiles
 from headwater.log.journal import end_process
 from headwater.log.seam import CommandLog
@@ -15,7 +18,9 @@ from headwater.node.chores.imager import Imager
 from headwater.node.chores.reaper import Reaper
 from headwater.node.chores.sweeper import Sweeper
 from headwater.node.clock import Clock
+from headwater.node.cold_reads import ColdReads, Stretch
 from headwater.node.committer import Committer, Done
+from headwater.node.lake import LAKE_LIMITS, Lake, LakeLimits
 from headwater.node.looks import Looks
 from headwater.node.tails import Tails, Waiter
 from headwater.protocol.commands import (
@@ -31,13 +36,13 @@ from headwater.protocol.commands import (
 from headwater.protocol.content_types import is_json
 from headwater.protocol.lifetimes import touch_interval_us
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
-from headwater.protocol.queries import Head, Query
+from headwater.protocol.queries import Head, Listing, Query
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Created, Described, Reply
+from headwater.protocol.replies import Created, Described, Listed, Reply
 from headwater.streams import appending, buckets, forking, lifecycle, reading
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.forking import ForkRequest, Saga
-from headwater.streams.reading import Slice
+from headwater.streams.reading import NotFetched, Slice
 from headwater.streams.state import State, Stream
 
 PAGE_BYTES = 1024 * 1024
@@ -54,10 +59,10 @@ SETTLES = frozenset({Create, CreateFork, Delete})
 
 
 class Bootstrap(NamedTuple):
-    """A stream as of one instant: what it is, and where the bytes behind its snapshot are."""
+    """A stream as of one instant: what it is, and where the bytes behind its snapshot are, in memory or in the lake."""
 
     described: Described
-    slices: list[Slice]
+    stretches: list[Slice | Stretch]
 
 
 class Node:
@@ -73,6 +78,8 @@ class Node:
         image_log_bytes: int,
         page_bytes: int = PAGE_BYTES,
         clock: Clock | None = None,
+        store: Store | None = None,
+        lake_limits: LakeLimits = LAKE_LIMITS,
     ) -> None:
         self.state = state
         self.journal = state.journal
@@ -89,6 +96,18 @@ class Node:
         self._debts = Debts(state, self.now, self.submit, self.settle_bucket)
         self._sweeper = Sweeper(state, blobs, self.submit, self.threads)
         self._imager = None if images is None else Imager(state, command_log, images, image_log_bytes)
+        self.lake: Lake | None = None
+        if store is not None:
+            self.lake = Lake(
+                state,
+                store,
+                look=self._looks.read,
+                submit=self.submit,
+                now=self.now,
+                command_log=command_log,
+                limits=lake_limits,
+            )
+        self._hot_bytes_max = lake_limits.hot_bytes_max if self.lake is not None else None
         self._committer.after_batch = self._after_batch
 
     # -- Life -----------------------------------------------------------------------------------------------------
@@ -99,12 +118,16 @@ class Node:
         self._reaper.start()
         self._debts.start()
         self._sweeper.start()
+        if self.lake is not None:
+            self.lake.start()
 
     async def stop(self) -> None:
         """Finish what was submitted, as far as the disk has room for it, then let go of the log."""
         self._reaper.stop()
         self._debts.stop()
         await self._sweeper.stop()
+        if self.lake is not None:
+            await self.lake.stop()
         until = time.monotonic() + STOP_SECONDS
         while not self._committer.idle and time.monotonic() < until:
             await asyncio.sleep(0.005)
@@ -120,6 +143,8 @@ class Node:
             self._sweeper.sweep()
         if self._imager is not None:
             self._imager.begin_if_due()
+        if self.lake is not None:
+            self.lake.after_batch()
 
     def now(self) -> int:
         """The time that reads are judged against: never behind the shard's own."""
@@ -149,6 +174,8 @@ class Node:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
         if not self._log.has_room:
             return Refusal(Code.OVERLOADED, "The disk is full; make room, or delete streams, and try again.")
+        if self._hot_bytes_max is not None and self.state.hot_bytes >= self._hot_bytes_max:
+            return Refusal(Code.OVERLOADED, "The lake does not keep up with what is written; try again in a second.")
         return None
 
     def judge_standing(self, command: Append) -> Reply | None:
@@ -216,7 +243,11 @@ class Node:
             if isinstance(asked, To):
                 asked = asked.asked
             if isinstance(asked, Query):
-                sent = self.read(asked)
+                looked = self.read(asked)
+                if isinstance(looked, asyncio.Task):
+                    looked.add_done_callback(lambda task: self._step(saga, done, task.result()))
+                    return
+                sent = looked
             elif isinstance(asked, Command):
                 self.submit(asked, lambda reply: self._step(saga, done, reply))
                 return
@@ -226,21 +257,58 @@ class Node:
 
     # -- Looking --------------------------------------------------------------------------------------------------
 
-    def read(self, query: Query) -> Reply:
-        """The answer to a query, from applied state only."""
-        return self._looks.read(query)
+    def read(self, query: Query) -> Reply | asyncio.Task[Reply]:
+        """The answer to a query, from applied state only; a task where it takes bytes from the lake."""
+        try:
+            return self._looks.read(query)
+        except NotFetched as need:
+            return self._cold.read(query, need)
+
+    @property
+    def _cold(self) -> ColdReads:
+        assert self.lake is not None, "what is in the lake got there by one"
+        return self.lake.reads
+
+    def describe(self, query: Head) -> Described | Refusal:
+        """What a stream is; never takes more than memory has."""
+        described = self._looks.read(query)
+        assert isinstance(described, Described | Refusal)
+        return described
+
+    def list_bucket(self, query: Listing) -> Listed | Refusal:
+        """A page of a bucket's streams."""
+        listed = self._looks.read(query)
+        assert isinstance(listed, Listed | Refusal)
+        return listed
 
     def bootstrap(self, name: str, incarnation: int | None) -> Bootstrap | Refusal:
-        """Everything a new reader needs, as of now: the snapshot and the slices behind it, whatever happens later."""
-        described = self.read(Head(name, incarnation))
-        if not isinstance(described, Described):
-            assert isinstance(described, Refusal)
+        """Everything a new reader needs, as of now: the snapshot and what lies behind it, whatever happens later."""
+        described = self.describe(Head(name, incarnation))
+        if isinstance(described, Refusal):
             return described
         stream = self.state.streams[name]
         self.touch(stream)
         start = stream.start if stream.snapshot is None else stream.snapshot.offset
-        plan = reading.plan(stream, start, stream.tail - start, self._looks.source_of)
-        return Bootstrap(described, plan.slices)
+        stretches: list[Slice | Stretch] = []
+        for owner, limit in reading.owners(stream, start, self._looks.source_of):
+            border = min(owner.hot_start, limit)
+            if start < border:
+                stretches.append(self._cold.stretch(owner, start, border))
+                start = border
+            if start < limit:
+                stretches.append(reading.slice_of(owner, start, limit))
+                start = limit
+        return Bootstrap(described, stretches)
+
+    async def slices(self, found: Bootstrap) -> AsyncIterator[Slice]:
+        """What a bootstrap tells of, a part at a time."""
+        for stretch in found.stretches:
+            if isinstance(stretch, Slice):
+                yield stretch
+            else:
+                async with aclosing(self._cold.slices(stretch)) as slices:
+                    async for slice_ in slices:
+                        yield slice_
 
     def touch(self, stream: Stream) -> None:
         """Renew a sliding lifetime when the last renewal in the log has become old; nobody waits for it."""

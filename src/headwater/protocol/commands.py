@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
+from headwater.protocol.segments import Rows, Segment
 
 
 class _Logged(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -250,6 +251,54 @@ class SettleBucket(_Logged, frozen=True, tag="settle-bucket.1"):
     deadline: int
 
 
+# -- The lake: rows go there by a publication, and move within it by a swap -------------------------------------------
+
+
+class Publication(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A segment whose object is in the store, and which rows of which lives it holds."""
+
+    segment: Segment
+    rows: tuple[Rows, ...]
+
+
+class PublishSegment(_Logged, frozen=True, tag="publish-segment.1"):
+    """Let hot bytes go that are in the lake now; refused as a whole past its deadline, or where it does not fit."""
+
+    publication: Publication
+    deadline: int
+    flushed: int
+    """Every row up to this position is in the lake with this segment; 0 while others of the same flush are to come."""
+
+
+class SwapSegments(_Logged, frozen=True, tag="swap-segments.1"):
+    """Put rewritten segments in the place of others, all or nothing."""
+
+    replaced: tuple[int, ...]
+    publications: tuple[Publication, ...]
+    deadline: int
+    dropped: int
+    """The highest position of a row that is in the old ones and in none of the new."""
+
+
+class ForgetSegments(_Logged, frozen=True, tag="forget-segments.1"):
+    """Objects that nothing needs any more have been deleted: forget them."""
+
+    ids: tuple[str, ...]
+
+
+class RegisterReader(_Logged, frozen=True, tag="register-reader.1"):
+    """Somebody reads the lake and has everything up to a position; what lies above stays until they have it too."""
+
+    reader: str
+    position: int
+
+
+class DropReader(_Logged, frozen=True, tag="drop-reader.1"):
+    """Nobody reads under this name any more."""
+
+    reader: str
+
+
 Command = (
     Create
     | Append
@@ -271,6 +320,11 @@ Command = (
     | UnsealBucket
     | DropBucket
     | SettleBucket
+    | PublishSegment
+    | SwapSegments
+    | ForgetSegments
+    | RegisterReader
+    | DropReader
 )
 
 
@@ -309,4 +363,8 @@ def cost_bytes(command: Command) -> int:
     kind = type(command)
     if kind is Append or kind is Create or kind is CreateFork:
         return COMMAND_BYTES + len(command.payload)  # type: ignore[union-attr]
+    if isinstance(command, PublishSegment):
+        return COMMAND_BYTES * (1 + len(command.publication.rows))
+    if isinstance(command, SwapSegments):
+        return COMMAND_BYTES * (1 + sum(len(publication.rows) for publication in command.publications))
     return COMMAND_BYTES

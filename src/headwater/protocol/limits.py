@@ -48,6 +48,14 @@ PRODUCER_IDLE_US = 7 * DAY_US
 FORK_DEPTH_MAX = 1_000
 """Forks of forks; a read walks up the chain, so the chain is bounded."""
 
+# -- The lake ---------------------------------------------------------------------------------------------------
+
+STREAMS_PER_SEGMENT_MAX = 10_000
+"""A publication names each of them, and is applied in one go."""
+LAKE_READERS_MAX = 1_000
+READER_IDLE_US = 7 * DAY_US
+"""A reader of the lake that was not heard of for longer no longer keeps anything."""
+
 # -- Time -------------------------------------------------------------------------------------------------------
 
 TOUCH_US_MAX = MINUTE_US

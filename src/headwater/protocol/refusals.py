@@ -38,6 +38,7 @@ class Code(StrEnum):
     SNAPSHOT_NOT_FOUND = "snapshot_not_found"
     SNAPSHOT_CONFLICT = "snapshot_conflict"
     FORK_CONFLICT = "fork_conflict"
+    READER_NOT_FOUND = "reader_not_found"
     TOO_LARGE = "too_large"
     URI_TOO_LONG = "uri_too_long"
     HEADERS_TOO_LARGE = "headers_too_large"

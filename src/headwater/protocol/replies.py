@@ -166,6 +166,16 @@ class Settled(_Reply, frozen=True):
     held: bool
 
 
+class Placed(_Reply, frozen=True):
+    """A publication or a swap took its place."""
+
+
+class Misplaced(_Reply, frozen=True):
+    """A publication or a swap does not fit what is there, or came too late; nothing happened."""
+
+    detail: str
+
+
 class Described(_Reply, frozen=True):
     """What HEAD tells of a stream."""
 
@@ -217,6 +227,8 @@ Reply = (
     | Absent
     | Anchored
     | Settled
+    | Placed
+    | Misplaced
     | Described
     | Page
     | Refusal

@@ -81,6 +81,7 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.SNAPSHOT_NOT_FOUND: (404, "Snapshot not found"),
     Code.SNAPSHOT_CONFLICT: (409, "Snapshot conflict"),
     Code.FORK_CONFLICT: (409, "Fork conflict"),
+    Code.READER_NOT_FOUND: (404, "Reader not found"),
     Code.TOO_LARGE: (413, "Too large"),
     Code.URI_TOO_LONG: (414, "URI too long"),
     Code.HEADERS_TOO_LARGE: (431, "Headers too large"),

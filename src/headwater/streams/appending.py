@@ -105,6 +105,7 @@ def extend(
     hot = Hot(stream.tail, payload, ends, stream.record_next, state.position, state.now, producer)
     if stream.hot is None:
         stream.hot = [hot]
+        state.warm[stream.name] = None
     else:
         stream.hot.append(hot)
     stream.tail += len(payload)

@@ -12,22 +12,27 @@ from headwater.protocol.commands import (
     Delete,
     Discarded,
     DropBucket,
+    DropReader,
     Expire,
+    ForgetSegments,
     OpenBucket,
     Paid,
     Pin,
+    PublishSegment,
     PublishSnapshot,
+    RegisterReader,
     Retain,
     SealBucket,
     SetAttrs,
     Settle,
     SettleBucket,
+    SwapSegments,
     Touch,
     Unpin,
     UnsealBucket,
 )
 from headwater.protocol.replies import Reply
-from headwater.streams import appending, buckets, forking, lifecycle, snapshots
+from headwater.streams import appending, buckets, forking, lifecycle, snapshots, tiering
 from headwater.streams.state import State
 
 HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
@@ -51,6 +56,11 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     UnsealBucket: buckets.unseal_bucket,
     DropBucket: buckets.drop_bucket,
     SettleBucket: buckets.settle_bucket,
+    PublishSegment: tiering.publish,
+    SwapSegments: tiering.swap,
+    ForgetSegments: tiering.forget,
+    RegisterReader: tiering.register_reader,
+    DropReader: tiering.drop_reader,
 }
 
 

@@ -1,8 +1,8 @@
 """Images: the whole state of a shard as of one log position, in canonical pieces, taken without stopping the shard.
 
-The first piece is the `Header`; every other is a list of streams in the order of their names, or, where one stream
-holds more than a piece may, further appends of the last stream before it. Where pieces are cut depends on the state
-alone, so two replicas at one position write the same bytes.
+The first piece is the `Header`; then come the lake's segments and graves, then the streams in the order of their names,
+each list in as many pieces as it takes; where one stream holds more than a piece may, pieces with further appends of it
+follow. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
 
 While a walk is under way commands go on. A stream that is about to change and whose turn has not come is set aside
 first: its metadata copied, its appends by reference and length, for the list of appends only grows. A life that began
@@ -11,14 +11,17 @@ after the walk did is not part of the image.
 
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from headwater.streams.cold import Grave, Held, LakeReader, Retired
 from headwater.streams.sorted_names import SortedNames
 from headwater.streams.state import Bucket, Debt, Hot, OpenPin, State, Stream
 
-VERSION = 1
+T = TypeVar("T")
+
+VERSION = 2
 PIECE_BYTES = 256 * 1024
 PIECE_ROWS = 2_000
 """What one piece may hold, so that encoding one never holds the loop up."""
@@ -36,6 +39,24 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     owed: dict[str, Debt]
     unconfirmed: dict[str, OpenPin]
     discarded: dict[str, None]
+    flushed: int
+    dropped: int
+    changed_at: int
+    next_number: int
+    readers: dict[str, LakeReader]
+    retired: dict[str, Retired]
+
+
+class Segments(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="segments"):
+    """The next segments by number."""
+
+    segments: list[tuple[int, Held]]
+
+
+class Graves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="graves"):
+    """The next graves by incarnation."""
+
+    graves: list[tuple[int, Grave]]
 
 
 class Streams(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="streams"):
@@ -51,7 +72,7 @@ class Appends(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="appen
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Header | Streams | Appends)
+_decoder = msgspec.msgpack.Decoder(Header | Segments | Graves | Streams | Appends)
 
 
 class _View(NamedTuple):
@@ -71,6 +92,8 @@ class Walk:
         self._cursor = ""
         self._aside: dict[str, _View] = {}
         self._aside_names: list[str] = []
+        cold = state.cold
+        self._segments, self._graves = dict(cold.segments), dict(cold.graves)
         self._header = Header(
             VERSION,
             state.journal,
@@ -80,6 +103,12 @@ class Walk:
             dict(state.owed),
             dict(state.unconfirmed),
             dict(state.discarded),
+            cold.flushed,
+            cold.dropped,
+            cold.changed_at,
+            cold.next_number,
+            dict(cold.readers),
+            dict(cold.retired),
         )
         state.observer = self
 
@@ -102,6 +131,10 @@ class Walk:
     def pieces(self) -> Iterator[bytes]:
         """The image's pieces; commands may be applied between any two of them."""
         yield _encoder.encode(self._header)
+        for segments in _cut(self._segments):
+            yield _encoder.encode(Segments(segments))
+        for graves in _cut(self._graves):
+            yield _encoder.encode(Graves(graves))
         group: list[msgspec.Raw] = []
         size = 0
         for view in self._views():
@@ -146,6 +179,13 @@ class Walk:
                 yield name
 
 
+def _cut(entries: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
+    """The entries in order, as many at a time as one piece may hold."""
+    numbers = sorted(entries)
+    for at in range(0, len(numbers), PIECE_ROWS):
+        yield [(number, entries[number]) for number in numbers[at : at + PIECE_ROWS]]
+
+
 def _encode_streams(group: list[msgspec.Raw]) -> bytes:
     return _encoder.encode(("streams", group))
 
@@ -176,10 +216,18 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
         if isinstance(piece, Appends):
             assert last is not None and last.hot is not None, "appends follow the stream that they belong to"
             last.hot.extend(piece.appends)
+        elif isinstance(piece, Segments):
+            state.cold.segments.update(piece.segments)
+        elif isinstance(piece, Graves):
+            for incarnation, grave in piece.graves:
+                state.cold.entomb(grave.name, incarnation, grave.below, grave.segments)
         else:
             assert isinstance(piece, Streams)
             for last in piece.streams:
                 state.restore(last)
+    cold = state.cold
+    cold.flushed, cold.dropped, cold.changed_at = header.flushed, header.dropped, header.changed_at
+    cold.next_number, cold.readers, cold.retired = header.next_number, header.readers, header.retired
     state.names = SortedNames(state.streams)
     state.hot_bytes = sum(stream.hot_bytes for stream in state.streams.values())
     return state

@@ -2,10 +2,14 @@
 
 A fork's bytes below its fork point are its source's, and so on up the chain; `source_of` finds the life that an origin
 names, in whatever shard it is. In JSON streams only borders between messages are offsets; elsewhere any byte is.
+
+What is no longer hot comes as runs, which the caller fetches from the lake: a look that needs one that is not among the
+`Fetched` raises `NotFetched`, and is made again, from the start, when the run is there. State may have changed by then.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 
 import msgspec
@@ -21,6 +25,7 @@ SourceOf = Callable[[Origin], Stream]
 
 _OFFSET = attrgetter("offset")
 _RECORD = attrgetter("record")
+_END = attrgetter("end")
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -38,19 +43,75 @@ class Run(msgspec.Struct, frozen=True, gc=False):
         return self.offset + len(self.payload)
 
 
-class Slice(msgspec.Struct, frozen=True, gc=False):
-    """The bytes from position `start` to `end`, within the appends `first` to `stop` of one stream's own."""
+Piece = Hot | Run
 
-    appends: list[Hot]
+
+class NotFetched(Exception):
+    """A look needs bytes of a life that are in the lake: a range, or the message with a certain ordinal."""
+
+    def __init__(self, stream: Stream, start: int, end: int, record: int | None = None) -> None:
+        super().__init__(stream.name, start, end, record)
+        self.stream, self.start, self.end, self.record = stream, start, end, record
+
+
+class Fetched:
+    """The runs that one look has at hand, by life."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, list[Run]] = {}
+
+    def add(self, incarnation: int, runs: Sequence[Run]) -> None:
+        known = self._runs.setdefault(incarnation, [])
+        for run in runs:
+            at = bisect_left(known, run.offset, key=_OFFSET)
+            if at == len(known) or known[at].offset != run.offset:
+                insort(known, run, key=_OFFSET)
+
+    def covering(self, stream: Stream, start: int, end: int) -> list[Run]:
+        """Runs without a gap that hold all bytes of a range."""
+        known = self._runs.get(stream.incarnation, [])
+        first = stop = max(bisect_right(known, start, key=_OFFSET) - 1, 0)
+        reached = start
+        while stop < len(known) and known[stop].offset <= reached < end:
+            reached = known[stop].end
+            stop += 1
+        if reached < end:
+            raise NotFetched(stream, max(reached, start), end)
+        return known[first:stop]
+
+    def around(self, stream: Stream, offset: int) -> Run:
+        """A run that holds the byte at an offset, or ends there."""
+        known = self._runs.get(stream.incarnation, [])
+        at = bisect_left(known, offset, key=_END)
+        if at == len(known) or known[at].offset > offset:
+            raise NotFetched(stream, offset, offset + 1)
+        return known[at]
+
+    def with_record(self, stream: Stream, record: int) -> Run:
+        """The run that holds the message with this ordinal."""
+        known = self._runs.get(stream.incarnation, [])
+        at = bisect_right(known, record, key=_RECORD) - 1
+        if at < 0 or record >= known[at].record + len(known[at].ends):
+            raise NotFetched(stream, 0, 0, record)
+        return known[at]
+
+
+NOTHING_FETCHED = Fetched()
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """The bytes from position `start` to `end`, within the appends or runs `first` to `stop` of one stream's own."""
+
+    pieces: Sequence[Piece]
     first: int
     stop: int
     start: int
     end: int
 
-    def parts(self) -> Iterator[tuple[Hot, int, int]]:
-        """Each append, and which bytes of its payload are meant."""
-        for hot in self.appends[self.first : self.stop]:
-            yield hot, max(self.start - hot.offset, 0), min(self.end - hot.offset, len(hot.payload))
+    def parts(self) -> Iterator[tuple[Piece, int, int]]:
+        """Each piece, and which bytes of its payload are meant."""
+        for piece in self.pieces[self.first : self.stop]:
+            yield piece, max(self.start - piece.offset, 0), min(self.end - piece.offset, len(piece.payload))
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +121,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     next_offset: int
 
 
-def judge(stream: Stream, offset: int, source_of: SourceOf) -> Refusal | None:
+def judge(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> Refusal | None:
     """Why a read cannot begin at `offset`, or None."""
     if offset > stream.tail:
         return Refusal(
@@ -76,11 +137,7 @@ def judge(stream: Stream, offset: int, source_of: SourceOf) -> Refusal | None:
             incarnation=stream.incarnation,
             earliest_offset=stream.start,
         )
-    if offset in (stream.tail, stream.start) or not is_json(stream.content_type):
-        return None
-    hot, _ = _append_at(stream, offset, source_of)
-    within = offset - hot.offset
-    if within == 0 or within in (hot.ends or ()):
+    if not is_json(stream.content_type) or record_at(stream, offset, source_of, fetched) is not None:
         return None
     return Refusal(
         Code.OFFSET_UNALIGNED,
@@ -90,101 +147,149 @@ def judge(stream: Stream, offset: int, source_of: SourceOf) -> Refusal | None:
     )
 
 
-def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf) -> Plan:
+def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> Plan:
     """A page from `offset` on, which has been judged: whole messages up to `bytes_max`, and at least one.
 
     Costs a search or two in the list of appends, however many of them the page spans.
     """
     slices: list[Slice] = []
     position, until = offset, offset + bytes_max
-    for appends, limit in _owners(stream, offset, source_of):
+    for pieces_of, limit in _stretches(stream, offset, source_of, fetched):
         if position < limit:
-            first = bisect_right(appends, position, key=_OFFSET) - 1
-            end = limit if until >= limit else _border_before(appends, until)
+            pieces = pieces_of(position, min(until, limit))
+            first = bisect_right(pieces, position, key=_OFFSET) - 1
+            end = limit if until >= limit else _border_before(pieces, until)
             if end <= position and not slices:
-                end = min(_border_after(appends[first], position), limit)
+                end = min(_border_after(pieces[first], position), limit)
             if end > position:
-                slices.append(Slice(appends, first, bisect_left(appends, end, key=_OFFSET), position, end))
+                slices.append(Slice(pieces, first, bisect_left(pieces, end, key=_OFFSET), position, end))
                 position = end
             if end < limit or end >= until:
                 break
     return Plan(slices, position)
 
 
-def _owners(stream: Stream, offset: int, source_of: SourceOf) -> list[tuple[list[Hot], int]]:
-    """Whose appends hold the bytes from `offset` on, each up to which position; the oldest source first."""
-    owners = [(stream.hot or [], stream.tail)]
+def slice_of(stream: Stream, start: int, end: int) -> Slice:
+    """A range of a stream's own bytes that is in memory, whole."""
+    appends: list[Hot] = stream.hot or []
+    first = bisect_right(appends, start, key=_OFFSET) - 1
+    return Slice(appends, first, bisect_left(appends, end, key=_OFFSET), start, end)
+
+
+PiecesOf = Callable[[int, int], Sequence[Piece]]
+
+
+def _stretches(
+    stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED
+) -> Iterator[tuple[PiecesOf, int]]:
+    """Whence the bytes from `offset` on come, each up to where: the oldest source first, its lake before its memory."""
+    for owner, limit in owners(stream, offset, source_of):
+        if owner.extents:
+            yield partial(fetched.covering, owner), min(owner.hot_start, limit)
+        yield partial(_in_memory, owner.hot or []), limit
+
+
+def _in_memory(appends: list[Hot], _start: int, _end: int) -> list[Hot]:
+    return appends
+
+
+def owners(stream: Stream, offset: int, source_of: SourceOf) -> list[tuple[Stream, int]]:
+    """Whose own bytes those from `offset` on are, each up to which position; the oldest source first."""
+    found = [(stream, stream.tail)]
     while stream.origin is not None and offset < stream.origin.to:
-        limit = min(stream.origin.to, owners[-1][1])
+        limit = min(stream.origin.to, found[-1][1])
         stream = source_of(stream.origin)
-        owners.append((stream.hot or [], limit))
-    owners.reverse()
-    return owners
+        found.append((stream, limit))
+    found.reverse()
+    return found
 
 
-def _append_at(stream: Stream, offset: int, source_of: SourceOf) -> tuple[Hot, int]:
-    """The append that holds the byte at `offset`, and up to which position it is part of the stream."""
-    appends, limit = _owners(stream, offset, source_of)[0]
-    hot = appends[bisect_right(appends, offset, key=_OFFSET) - 1]
-    return hot, min(hot.end, limit)
-
-
-def _border_before(appends: list[Hot], position: int) -> int:
+def _border_before(pieces: Sequence[Piece], position: int) -> int:
     """The last border between messages at or before a position."""
-    hot = appends[bisect_right(appends, position, key=_OFFSET) - 1]
-    ends = hot.ends or (len(hot.payload),)
-    index = bisect_right(ends, position - hot.offset)
-    return hot.offset + (ends[index - 1] if index else 0)
+    piece = pieces[bisect_right(pieces, position, key=_OFFSET) - 1]
+    ends = piece.ends or (len(piece.payload),)
+    index = bisect_right(ends, position - piece.offset)
+    return piece.offset + (ends[index - 1] if index else 0)
 
 
-def _border_after(hot: Hot, position: int) -> int:
-    """The next border between messages behind a position in an append."""
-    ends = hot.ends or (len(hot.payload),)
-    return hot.offset + ends[bisect_right(ends, position - hot.offset)]
+def _border_after(piece: Piece, position: int) -> int:
+    """The next border between messages behind a position in a piece."""
+    ends = piece.ends or (len(piece.payload),)
+    return piece.offset + ends[bisect_right(ends, position - piece.offset)]
 
 
-def record_at(stream: Stream, offset: int, source_of: SourceOf) -> int | None:
+def record_at(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> int | None:
     """How many messages end at or before an offset, if a border between messages is there; None within a message."""
     if offset == stream.tail:
         return stream.record_next
-    hot, _ = _append_at(stream, offset, source_of)
-    ends = hot.ends or (len(hot.payload),)
-    within = offset - hot.offset
+    if offset == stream.start:
+        return stream.record_start
+    while stream.origin is not None and offset <= stream.origin.to:
+        if offset == stream.origin.to:
+            return stream.origin.record_to
+        stream = source_of(stream.origin)
+    hot = stream.hot
+    if hot and offset >= hot[0].offset:
+        piece: Piece = hot[bisect_right(hot, offset, key=_OFFSET) - 1]
+    else:
+        piece = fetched.around(stream, offset)
+    ends = piece.ends or (len(piece.payload),)
+    within = offset - piece.offset
     index = bisect_right(ends, within)
-    return hot.record + index if within == 0 or (index and ends[index - 1] == within) else None
+    return piece.record + index if within == 0 or (index and ends[index - 1] == within) else None
 
 
-def offset_of(stream: Stream, record: int, source_of: SourceOf) -> int:
+def offset_of(stream: Stream, record: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> int:
     """The offset at which a retained record begins; the tail for the next one."""
     if record == stream.record_next:
         return stream.tail
     while stream.origin is not None and record < stream.origin.record_to:
         stream = source_of(stream.origin)
-    appends = stream.hot or []
-    hot = appends[bisect_right(appends, record, key=_RECORD) - 1]
-    index = record - hot.record
-    return hot.offset + ((hot.ends or ())[index - 1] if index else 0)
+    hot = stream.hot
+    if hot and record >= hot[0].record:
+        piece: Piece = hot[bisect_right(hot, record, key=_RECORD) - 1]
+    else:
+        piece = fetched.with_record(stream, record)
+    index = record - piece.record
+    return piece.offset + ((piece.ends or ())[index - 1] if index else 0)
 
 
-def anchor(stream: Stream, query: Anchor, source_of: SourceOf) -> Anchored | Refusal:
+def anchor(
+    stream: Stream, query: Anchor, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED
+) -> Anchored | Refusal:
     """The byte position of a fork point: at most to the end of the append that the anchor lies in."""
     offset, steps = query.offset, query.sub_offset
-    refusal = judge(stream, offset, source_of)
+    refusal = judge(stream, offset, source_of, fetched)
     if refusal is not None:
         return refusal
     if offset == stream.tail:
         return _overshoot(stream, steps) if steps else Anchored(stream.incarnation, offset, stream.record_next)
-    hot, limit = _append_at(stream, offset, source_of)
+    owner, limit = owners(stream, offset, source_of)[0]
+    hot = owner.hot
+    if hot and offset >= hot[0].offset:
+        piece: Piece = hot[bisect_right(hot, offset, key=_OFFSET) - 1]
+    else:
+        piece = fetched.covering(owner, offset, offset + 1)[0]
+    ends, within = piece.ends or (len(piece.payload),), offset - piece.offset
+    message = bisect_right(ends, within)
+    limit = min(_append_end(piece, ends, message), limit)
     if is_json(stream.content_type):
-        ends = hot.ends or (len(hot.payload),)
-        index = bisect_right(ends, offset - hot.offset) + steps
-        if index > bisect_right(ends, limit - hot.offset):
+        index = message + steps
+        if index > bisect_right(ends, limit - piece.offset):
             return _overshoot(stream, steps)
-        return Anchored(stream.incarnation, hot.offset + (ends[index - 1] if index else 0), hot.record + index)
+        return Anchored(stream.incarnation, piece.offset + (ends[index - 1] if index else 0), piece.record + index)
     to = offset + steps
     if to > limit:
         return _overshoot(stream, steps)
-    return Anchored(stream.incarnation, to, hot.record + (1 if to > hot.offset else 0))
+    begins = piece.offset + (ends[message - 1] if message else 0)
+    return Anchored(stream.incarnation, to, piece.record + message + (1 if to > begins else 0))
+
+
+def _append_end(piece: Piece, ends: tuple[int, ...], message: int) -> int:
+    """Where the append ends that brought this message of a piece."""
+    if isinstance(piece, Hot):
+        return piece.end
+    return piece.offset + ends[bisect_right(piece.appends, piece.appends[message]) - 1]
 
 
 def _overshoot(stream: Stream, steps: int) -> Refusal:

@@ -3,11 +3,14 @@
 `State.streams` maps a name to the one life that holds it. A life is alive, expired (its deadline has passed, nobody
 has made it permanent yet), or a ghost: deleted, but kept because forks hold pins on it. `State.owed` lists pins on
 other streams whose forks have ended here; `State.unconfirmed` lists pins on streams here whose forks have not reported
-yet; `State.discarded` lists snapshot blobs that nothing needs any more and that may still be on disk. `State.lives` and
-`State.ghosts` count lives per bucket; they follow from the streams and are in no image.
+yet; `State.discarded` lists snapshot blobs that nothing needs any more and that may still be on disk; `State.cold` is
+what is known of the lake. `State.lives` and `State.ghosts` count lives per bucket, `State.warm` names the streams with
+hot appends, `State.forks` those that are forks; all of these follow from the streams and are in no image.
 """
 
+from bisect import bisect_right
 from collections import Counter
+from operator import attrgetter
 from sys import intern
 from typing import Protocol
 
@@ -18,6 +21,8 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime, deadline
 from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted, Producer
 from headwater.protocol.refusals import Refusal, stream_gone, stream_not_found
+from headwater.protocol.segments import Extent
+from headwater.streams.cold import ALL, Cold
 from headwater.streams.sorted_names import SortedNames
 
 
@@ -72,13 +77,27 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     pins: dict[str, Hold] | None = None
     """What forks need of this stream, by pin id."""
     hot: list[Hot] | None = None
-    """Appends in memory, in order; only ever grows, a trim replaces it."""
+    """Appends in memory, in order; only ever grows, a trim or a flush replaces it."""
     snapshot: Snapshot | None = None
     attrs: bytes | None = None
+    extents: tuple[Extent, ...] = ()
+    """Where its older bytes are in the lake, in order and without a gap, up to the first hot append."""
+
+    @property
+    def hot_start(self) -> int:
+        """Where the bytes in memory begin; those before are in the lake."""
+        return self.hot[0].offset if self.hot else self.tail
 
     @property
     def hot_bytes(self) -> int:
-        return self.tail - self.hot[0].offset if self.hot else 0
+        return self.tail - self.hot_start
+
+    @property
+    def floor(self) -> int:
+        """Below this neither the stream nor a fork needs anything."""
+        if not self.pins:
+            return self.start
+        return min(self.start, *(hold.start for hold in self.pins.values()))
 
     def expired(self, now: int) -> bool:
         """Whether its deadline has passed."""
@@ -123,7 +142,9 @@ class State:
 
     __slots__ = (
         "buckets",
+        "cold",
         "discarded",
+        "forks",
         "ghosts",
         "hot_bytes",
         "journal",
@@ -135,6 +156,7 @@ class State:
         "position",
         "streams",
         "unconfirmed",
+        "warm",
     )
 
     def __init__(self, journal: str) -> None:
@@ -147,7 +169,10 @@ class State:
         self.owed: dict[str, Debt] = {}
         self.unconfirmed: dict[str, OpenPin] = {}
         self.discarded: dict[str, None] = {}
+        self.cold = Cold()
         self.hot_bytes = 0
+        self.warm: dict[str, None] = {}
+        self.forks: dict[str, None] = {}
         self.lives: Counter[str] = Counter()
         self.ghosts: Counter[str] = Counter()
         self.observer: Observer | None = None
@@ -182,6 +207,11 @@ class State:
         self.lives[bucket_of(stream.name)] += 1
         if stream.deleted:
             self.ghosts[bucket_of(stream.name)] += 1
+        if stream.hot:
+            self.warm[stream.name] = None
+        if stream.origin is not None:
+            self.forks[stream.name] = None
+            self.cold.changed_at = self.position
 
     def end(self, stream: Stream) -> None:
         """End a life: it goes at once, or becomes a ghost until the last fork has let go of it."""
@@ -191,6 +221,7 @@ class State:
         self.before_change(stream)
         stream.deleted = True
         self.ghosts[bucket_of(stream.name)] += 1
+        self._entomb(stream, ALL)
 
     def bury(self, stream: Stream) -> None:
         """Take a life out, with its bytes; if it was a fork, its source is owed a release."""
@@ -202,10 +233,15 @@ class State:
         if stream.deleted:
             _count_down(self.ghosts, bucket)
         self.hot_bytes -= stream.hot_bytes
+        self.warm.pop(stream.name, None)
+        self.cold.release(stream.extents)
+        self._entomb(stream, ALL)
         if stream.snapshot is not None:
             self.discard(stream, stream.snapshot.blob)
         if stream.origin is not None:
             self.owed[stream.origin.pin] = Debt(stream.origin.name, stream.origin.incarnation)
+            del self.forks[stream.name]
+            self.cold.changed_at = self.position
 
     def discard(self, stream: Stream, blob: str) -> None:
         """Let go of a snapshot's blob, unless a fork still needs it, or it belongs to the source of this fork."""
@@ -215,14 +251,32 @@ class State:
             self.discarded[blob] = None
 
     def trim(self, stream: Stream) -> None:
-        """Drop the appends that neither the stream's retained range nor a fork needs; the list is replaced."""
-        floor = min([stream.start, *(hold.start for hold in (stream.pins or {}).values())])
+        """Drop what neither the stream's retained range nor a fork needs; lists are replaced, never shortened."""
+        floor = stream.floor
+        if stream.extents:
+            if not stream.deleted:
+                self._entomb(stream, stream.start)
+            kept = tuple(extent for extent in stream.extents if extent.end > floor)
+            self.cold.release(stream.extents[: len(stream.extents) - len(kept)])
+            stream.extents = kept
         appends = stream.hot
-        if not appends or appends[0].end > floor:
-            return
+        if appends and appends[0].end <= floor:
+            self.cool(stream, bisect_right(appends, floor, key=attrgetter("end")))
+
+    def cool(self, stream: Stream, appends: int) -> None:
+        """Let the oldest hot appends of a stream go."""
+        assert stream.hot is not None
         self.hot_bytes -= stream.hot_bytes
-        stream.hot = [hot for hot in appends if hot.end > floor] or None
+        stream.hot = stream.hot[appends:] or None
         self.hot_bytes += stream.hot_bytes
+        if stream.hot is None:
+            self.warm.pop(stream.name, None)
+
+    def _entomb(self, stream: Stream, below: int) -> None:
+        dead = [extent.segment for extent in stream.extents if extent.start < below]
+        if dead:
+            self.cold.entomb(stream.name, stream.incarnation, below, dead)
+            self.cold.changed_at = self.position
 
 
 def _count_down(counter: Counter[str], bucket: str) -> None:

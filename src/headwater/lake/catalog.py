@@ -1,0 +1,218 @@
+"""The catalog: what is in the lake, for readers that have no server to ask. Public, versioned, never overwritten.
+
+    catalog/shard=0/<position>.json             live segments, and up to which position everything is in them
+    catalog/shard=0/<position>.graves.parquet   lives, or the beginnings of lives, whose rows must be left out
+    catalog/shard=0/<position>.forks.parquet    forks: whose rows stand for their inherited bytes
+
+The newest one wins. Its two tables are there before it is.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.lake.layout import segment_key, split_name
+from headwater.lake.store import KeyExists, Store
+from headwater.protocol.segments import Segment
+
+VERSION = 1
+
+GRAVES = pa.schema(
+    [
+        pa.field("bucket", pa.string(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("incarnation", pa.int64(), nullable=False),
+        pa.field("below", pa.int64(), nullable=False),
+    ]
+)
+"""Rows of that life with an offset below `below` are dead."""
+
+FORKS = pa.schema(
+    [
+        pa.field("bucket", pa.string(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("incarnation", pa.int64(), nullable=False),
+        pa.field("deleted", pa.bool_(), nullable=False),
+        pa.field("source_bucket", pa.string(), nullable=False),
+        pa.field("source_stream", pa.string(), nullable=False),
+        pa.field("source_incarnation", pa.int64(), nullable=False),
+        pa.field("from", pa.int64(), nullable=False),
+        pa.field("to", pa.int64(), nullable=False),
+    ]
+)
+"""The bytes of that fork from `from` up to `to` are those of one life of its source, which may be a fork itself. A
+deleted one is no stream any more; it is listed for its own forks."""
+
+_KEY = re.compile(r"catalog/shard=(\d+)/(\d{20})\.(json|graves\.parquet|forks\.parquet)")
+
+
+class GraveRow(NamedTuple):
+    """A row of the graves."""
+
+    name: str
+    incarnation: int
+    below: int
+
+
+class ForkRow(NamedTuple):
+    """A row of the forks."""
+
+    name: str
+    incarnation: int
+    deleted: bool
+    source: str
+    source_incarnation: int
+    start: int
+    to: int
+
+
+class ListedSegment(msgspec.Struct, frozen=True):
+    """A segment as a catalog tells of it; enough to plan a scan and to check every byte of one."""
+
+    key: str
+    number: int
+    live_rows: int
+    segment: Segment
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """A catalog as it is read."""
+
+    shard: int
+    journal: str
+    position: int
+    """The state that it tells of."""
+    flushed: int
+    """Every live row up to this position is in one of the segments."""
+    dropped: int
+    """The highest position of any row that has been dropped from the lake."""
+    at: int
+    segments: list[ListedSegment]
+    graves_key: str
+    forks_key: str
+
+
+class Contents(NamedTuple):
+    """What a new catalog is made of, as of one instant."""
+
+    shard: int
+    journal: str
+    position: int
+    flushed: int
+    dropped: int
+    at: int
+    segments: list[tuple[int, Segment, int]]
+    graves: list[GraveRow]
+    forks: list[ForkRow]
+
+
+def catalog_key(shard: int, position: int, kind: str = "json") -> str:
+    """The key of a catalog, or of a table beside it.
+
+    >>> catalog_key(0, 42)
+    'catalog/shard=0/00000000000000000042.json'
+    """
+    return f"catalog/shard={shard}/{position:020}.{kind}"
+
+
+def parse_catalog_key(key: str) -> tuple[int, int] | None:
+    """The shard and the position in the key of a catalog or of a table beside it."""
+    match = _KEY.fullmatch(key)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def write_catalog(store: Store, contents: Contents) -> Catalog:
+    """Store a catalog, its tables first."""
+    shard, position = contents.shard, contents.position
+    graves_key, forks_key = (catalog_key(shard, position, f"{kind}.parquet") for kind in ("graves", "forks"))
+    _create(store, graves_key, _parquet(_graves(contents.graves)))
+    _create(store, forks_key, _parquet(_forks(contents.forks)))
+    listed = [
+        ListedSegment(
+            segment_key(shard, segment.first_position, segment.last_position, segment.id), number, live_rows, segment
+        )
+        for number, segment, live_rows in contents.segments
+    ]
+    catalog = Catalog(
+        shard,
+        contents.journal,
+        position,
+        contents.flushed,
+        contents.dropped,
+        contents.at,
+        listed,
+        graves_key,
+        forks_key,
+    )
+    _create(store, catalog_key(shard, position), encode(catalog))
+    return catalog
+
+
+def _create(store: Store, key: str, data: bytes) -> None:
+    """Create an object; one of the same position tells of the same state, whatever version wrote it."""
+    with suppress(KeyExists):
+        store.create(key, data)
+
+
+def encode(catalog: Catalog) -> bytes:
+    """The JSON of a catalog; a segment's facts stand in one object with its key."""
+    plain = msgspec.to_builtins(catalog)
+    for entry, listed in zip(plain["segments"], catalog.segments, strict=True):
+        del entry["segment"]
+        entry |= {name: getattr(listed.segment, name) for name in Segment.__struct_fields__}
+    return json.dumps({"version": VERSION, **plain}, indent=1).encode()
+
+
+def decode(data: bytes) -> Catalog:
+    """The catalog in a JSON object."""
+    plain = json.loads(data)
+    version = plain.pop("version", None)
+    if version != VERSION:
+        raise ValueError(f"The catalog has version {version}; this version of Headwater reads version {VERSION}.")
+    for entry in plain["segments"]:
+        entry["segment"] = [entry.pop(name) for name in Segment.__struct_fields__]
+    return msgspec.convert(plain, Catalog)
+
+
+def newest_catalog(store: Store, shard: int = 0) -> Catalog | None:
+    """The catalog that is in force."""
+    keys = [item.key for item in store.items(f"catalog/shard={shard}/") if item.key.endswith(".json")]
+    return decode(store.read(max(keys))) if keys else None
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return bytes(sink.getvalue())
+
+
+def _graves(graves: Iterable[GraveRow]) -> pa.Table:
+    rows = [(*split_name(grave.name), grave.incarnation, grave.below) for grave in graves]
+    return _table(rows, GRAVES)
+
+
+def _forks(forks: Iterable[ForkRow]) -> pa.Table:
+    rows = [
+        (
+            *split_name(fork.name),
+            fork.incarnation,
+            fork.deleted,
+            *split_name(fork.source),
+            fork.source_incarnation,
+            fork.start,
+            fork.to,
+        )
+        for fork in forks
+    ]
+    return _table(rows, FORKS)
+
+
+def _table(rows: Sequence[tuple[str | int, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)

@@ -1,0 +1,189 @@
+"""Appends in memory become columns: whatever there is one of per row is done in native code, a group at a time.
+
+Attributes are fetched by `map` and `attrgetter`; what an append or a life has once is spread over its rows by Arrow.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, islice
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.lake.layout import SCHEMA, WORDS
+from headwater.streams.state import Hot
+
+_OFFSET = attrgetter("offset")
+_PAYLOAD = attrgetter("payload")
+_ENDS = attrgetter("ends")
+_RECORD = attrgetter("record")
+_POSITION = attrgetter("position")
+_AT = attrgetter("at")
+_PRODUCER = attrgetter("producer")
+
+_STEP = 8192
+"""Integers that are fetched in one go: half a millisecond."""
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+ENCODED = pa.schema([field.with_type(_WORD) if field.name in WORDS else field for field in SCHEMA])
+"""The schema as it is handed to the Parquet writer, which then need not look for equal strings itself."""
+
+
+class _NoProducer(NamedTuple):
+    id: None = None
+    epoch: None = None
+    seq: None = None
+
+
+_NOBODY = _NoProducer()
+
+
+class Life(NamedTuple):
+    """What the rows of one life share."""
+
+    bucket: str
+    stream: str
+    incarnation: int
+    content_type: str
+
+
+class Lives:
+    """Neighbouring lives, each with some of its appends; the raw material of one row group."""
+
+    __slots__ = ("appends", "lives", "row_ends", "rows")
+
+    def __init__(self) -> None:
+        self.appends: list[Hot] = []
+        self.lives: list[Life] = []
+        self.row_ends: list[int] = []
+        self.rows = 0
+
+    def add(self, life: Life, appends: Sequence[Hot], rows: int) -> None:
+        """One life more, with appends that hold so many rows."""
+        self.appends.extend(appends)
+        self.lives.append(life)
+        self.rows += rows
+        self.row_ends.append(self.rows)
+
+    def table(self) -> pa.Table:
+        """One row for each message, in the schema `ENCODED`."""
+        appends = self.appends
+        payloads = list(map(_PAYLOAD, appends))
+        several = list(map(_ENDS, appends))
+        lengths = integers(map(len, payloads))
+        at = integers(accumulate(map(len, payloads), initial=0))
+        if any(several):
+            rows_each = integers([len(ends) if ends else 1 for ends in several])
+            row_ends = pc.cumulative_sum(rows_each)
+            within = integers(
+                chain.from_iterable([ends or (len(payload),) for ends, payload in zip(several, payloads, strict=True)])
+            )
+            first_rows = pc.subtract(row_ends, rows_each)
+        else:
+            row_ends, within, first_rows = None, lengths, pa.arange(0, len(appends))
+        rows = len(within)
+        if rows != self.rows:
+            raise ValueError(f"The appends hold {rows} messages, but their records say {self.rows}.")
+        append = spread(integers(map(_OFFSET, appends)), row_ends)
+        next_offset = pc.add(append, within)
+        message_ends = pc.add(spread(at.slice(0, len(appends)), row_ends), within)
+        borders = pa.concat_arrays([at.slice(0, 1), message_ends])
+        life_ends = integers(self.row_ends)
+        buckets, streams, incarnations, content_types = zip(*self.lives, strict=True)
+        columns = {
+            "bucket": word(buckets, life_ends),
+            "stream": word(streams, life_ends),
+            "incarnation": spread(integers(incarnations), life_ends),
+            "offset": pc.subtract(next_offset, pc.subtract(message_ends, borders.slice(0, rows))),
+            "next_offset": next_offset,
+            "record": pc.add(
+                spread(pc.subtract(integers(map(_RECORD, appends)), first_rows), row_ends), pa.arange(0, rows)
+            ),
+            "append": append,
+            "position": spread(integers(map(_POSITION, appends)), row_ends),
+            "committed_at": spread(integers(map(_AT, appends)), row_ends).view(SCHEMA.field("committed_at").type),
+            "content_type": word(content_types, life_ends),
+            "payload": pa.Array.from_buffers(
+                pa.binary(), rows, [None, borders.cast(pa.int32()).buffers()[1], pa.py_buffer(b"".join(payloads))]
+            ),
+            **self._producers(row_ends, rows),
+        }
+        return pa.table([columns[name] for name in ENCODED.names], schema=ENCODED)
+
+    def _producers(self, row_ends: pa.Array | None, rows: int) -> dict[str, pa.Array]:
+        producers = list(map(_PRODUCER, self.appends))
+        if not any(producers):
+            nothing = pa.nulls(rows, pa.int64())
+            return {
+                "producer_id": pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string())),
+                "producer_epoch": nothing,
+                "producer_seq": nothing,
+            }
+        known = [producer or _NOBODY for producer in producers]
+        return {
+            "producer_id": word([producer.id for producer in known], row_ends),
+            "producer_epoch": spread(pa.array([producer.epoch for producer in known], pa.int64()), row_ends),
+            "producer_seq": spread(pa.array([producer.seq for producer in known], pa.int64()), row_ends),
+        }
+
+
+def encoded(table: pa.Table) -> pa.Table:
+    """A table of the public schema as the Parquet writer takes it; words are numbered as they come."""
+    columns = [
+        column.dictionary_encode() if name in WORDS else column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return pa.table(columns, schema=ENCODED)
+
+
+def integers(values: Iterable[int]) -> pa.Array:
+    """An Arrow array of integers; filled a step at a time, so that the event loop gets its turn in between."""
+    data, source, filled = array("q"), iter(values), -1
+    while filled < len(data):
+        filled = len(data)
+        data.extend(islice(source, _STEP))
+    return pa.Array.from_buffers(pa.int64(), len(data), [None, pa.py_buffer(data)])
+
+
+def spread(values: pa.Array, ends: pa.Array | None) -> pa.Array:
+    """Each value once for every row that it stands for, up to its row end; as it is where each stands for one."""
+    if ends is None:
+        return values
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
+
+
+def word(values: Sequence[str | None], ends: pa.Array | None) -> pa.Array:
+    """A dictionary column from a value for each run of rows."""
+    known = pa.array(values, pa.string()).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(spread(known.indices, ends), known.dictionary)
+
+
+def starts(*columns: pa.Array) -> pa.Array:
+    """The rows at which any of the columns has another value than in the row before."""
+    count = len(columns[0])
+    changed = pc.not_equal(columns[0].slice(1), columns[0].slice(0, count - 1))
+    for column in columns[1:]:
+        changed = pc.or_(changed, pc.not_equal(column.slice(1), column.slice(0, count - 1)))
+    return pa.concat_arrays([pa.array([0], pa.int64()), pc.add(pc.indices_nonzero(changed).cast(pa.int64()), 1)])
+
+
+def view(values: pa.Array, code: Literal["i", "q"] = "q") -> memoryview:
+    """Integers in place, as a sequence."""
+    data = memoryview(values.buffers()[1]).cast(code)
+    return data[values.offset : values.offset + len(values)]
+
+
+def gap(table: pa.Table) -> str | None:
+    """What is wrong with the rows of a group, whatever lives they are of; None if they follow upon each other."""
+    lengths = pc.subtract(table["next_offset"], table["offset"])
+    if pc.min(lengths).as_py() < 1 or not lengths.equals(pc.binary_length(table["payload"]).cast(pa.int64())):
+        return "a row whose payload does not fit its offsets"
+    rest = len(table) - 1
+    inside = pc.equal(table["incarnation"].slice(1), table["incarnation"].slice(0, rest))
+    for column, before, step in (("offset", "next_offset", 0), ("record", "record", 1)):
+        follows = pc.equal(table[column].slice(1), pc.add(table[before].slice(0, rest), step))
+        if not pc.all(pc.or_(follows, pc.invert(inside)), min_count=0).as_py():
+            return f"a life with a gap in its {column}s"
+    return None

@@ -1,0 +1,221 @@
+"""The segment reader: ranged reads, each checked against its sum before anything looks into it.
+
+A footer is read once and kept; then a row group costs one read of exactly its bytes. Damage is never decoded and never
+served: it is `SegmentDamaged`. What the store itself raises passes through.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from headwater.lake.columns import view
+from headwater.lake.layout import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
+from headwater.protocol.segments import Extent, Segment
+from headwater.streams.reading import Run
+
+Read = Callable[[int, int], bytes]
+"""Bytes of the segment's object: (start, size)."""
+
+SERVED = ("offset", "record", "append", "payload")
+"""The columns that a read over HTTP needs."""
+
+_OFFSET = SCHEMA.get_field_index("offset")
+_NEXT_OFFSET = SCHEMA.get_field_index("next_offset")
+_COLUMN_COST_BYTES = 1000
+"""What a parsed footer takes for each column of each row group: measured at 900, whatever is in it."""
+_GROUP_COST_BYTES = 2048
+"""What a decoded group takes beside its columns; Arrow's builders leave about an eighth of these unused."""
+
+
+class SegmentDamaged(Exception):
+    """An object of the lake is not what was written."""
+
+
+class GroupRange(NamedTuple):
+    """Where a row group is, by rows and by bytes, and the sum of its bytes."""
+
+    row: int
+    rows: int
+    start: int
+    size: int
+    crc: int
+
+    @property
+    def row_end(self) -> int:
+        return self.row + self.rows
+
+
+class Piece(NamedTuple):
+    """Rows of one row group."""
+
+    group: int
+    row: int
+    rows: int
+
+
+class Footer:
+    """What a segment's footer says: where its row groups are and what is in them."""
+
+    def __init__(self, segment: Segment, metadata: pq.FileMetaData, groups: list[GroupRange]) -> None:
+        self.segment = segment
+        self.metadata = metadata
+        self.groups = groups
+        self.cost_bytes = segment.footer_bytes + len(groups) * len(SCHEMA) * _COLUMN_COST_BYTES
+        self._rows = [group.row for group in groups]
+        self._known_bounds: dict[int, tuple[int, int]] = {}
+
+    def groups_of(self, row: int, rows: int) -> range:
+        """The row groups that hold the rows from `row` on."""
+        if not 0 <= row < row + rows <= self.segment.rows:
+            raise SegmentDamaged(f"The segment {self.segment.id!r} has no rows {row} to {row + rows}.")
+        return range(bisect_right(self._rows, row) - 1, bisect_right(self._rows, row + rows - 1))
+
+    def locate(self, extent: Extent, start: int, end: int) -> list[Piece]:
+        """The pieces of an extent that may hold bytes from `start` up to `end`, in order."""
+        groups = self.groups_of(extent.row, extent.rows)
+        if not max(start, extent.start) < min(end, extent.end):
+            return []
+        if len(groups) > 2 or self._alone(extent, groups[0]) or self._alone(extent, groups[-1]):
+            later = groups[1:]
+            first = bisect_right(later, start, key=lambda group: self._border(extent, group))
+            last = bisect_left(later, end, key=lambda group: self._border(extent, group))
+            groups = groups[first : last + 1]
+        return [self._piece(extent, group) for group in groups]
+
+    def locate_record(self, extent: Extent, record: int) -> Piece:
+        """The piece of an extent that holds the message with this ordinal."""
+        [group] = self.groups_of(extent.row + record - extent.record, 1)
+        return self._piece(extent, group)
+
+    def _piece(self, extent: Extent, group: int) -> Piece:
+        whole = self.groups[group]
+        row, row_end = max(whole.row, extent.row), min(whole.row_end, extent.row + extent.rows)
+        return Piece(group, row - whole.row, row_end - row)
+
+    def _alone(self, extent: Extent, group: int) -> bool:
+        """Whether a row group holds nothing but rows of the extent."""
+        whole = self.groups[group]
+        return extent.row <= whole.row and whole.row_end <= extent.row + extent.rows
+
+    def _border(self, extent: Extent, group: int) -> int:
+        """The offset at which an extent goes on in this group; this one or the one before is the extent's alone."""
+        return self._bounds(group - 1)[1] if self._alone(extent, group - 1) else self._bounds(group)[0]
+
+    def _bounds(self, group: int) -> tuple[int, int]:
+        """Between which offsets the rows of a group lie; of use only where they are all one stream's."""
+        if group not in self._known_bounds:
+            columns = self.metadata.row_group(group)
+            lowest, highest = columns.column(_OFFSET).statistics.min, columns.column(_NEXT_OFFSET).statistics.max
+            self._known_bounds[group] = lowest, highest
+        return self._known_bounds[group]
+
+
+def read_footer(read: Read, segment: Segment) -> Footer:
+    """Read, check and parse a segment's footer."""
+    data = read(segment.size - segment.footer_bytes, segment.footer_bytes)
+    _check(segment, "footer", data, segment.footer_bytes, segment.footer_crc)
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(data))
+        version = metadata.metadata[VERSION_KEY.encode()].decode()
+        groups = [GroupRange(*numbers) for numbers in json.loads(metadata.metadata[GROUPS_KEY.encode()])]
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as problem:
+        raise SegmentDamaged(f"The footer of segment {segment.id!r} cannot be understood: {problem}.") from problem
+    if version != VERSION:
+        raise SegmentDamaged(f"The segment {segment.id!r} has schema {version!r}; this version reads schema {VERSION}.")
+    if metadata.num_rows != segment.rows or metadata.num_row_groups != len(groups):
+        raise SegmentDamaged(f"The footer of segment {segment.id!r} belongs to another segment.")
+    return Footer(segment, metadata, groups)
+
+
+def read_group(read: Read, footer: Footer, index: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read, check and decode one row group; all columns, or those named."""
+    group, segment = footer.groups[index], footer.segment
+    data = read(group.start, group.size)
+    _check(segment, f"row group {index}", data, group.size, group.crc)
+    source = pa.PythonFile(_Part(group.start, data, segment.size), mode="r")
+    try:
+        parquet = pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False, page_checksum_verification=True)
+        table = parquet.read_row_group(index, columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as problem:
+        raise SegmentDamaged(f"Row group {index} of segment {segment.id!r} cannot be decoded: {problem}.") from problem
+    if len(table) != group.rows:
+        raise SegmentDamaged(f"Row group {index} of segment {segment.id!r} has {len(table)} rows, not {group.rows}.")
+    return table.replace_schema_metadata(None)
+
+
+def read_all(read: Read, segment: Segment) -> Iterator[pa.Table]:
+    """All rows, a row group at a time."""
+    footer = read_footer(read, segment)
+    for index in range(len(footer.groups)):
+        yield read_group(read, footer, index)
+
+
+class Group:
+    """A decoded row group, kept to be served from: its columns in place, no object per row."""
+
+    def __init__(self, id: str, table: pa.Table) -> None:
+        table = table.select(SERVED).combine_chunks()
+        offset, record, append, payload = (column.chunk(0) for column in table.columns)
+        self._id = id
+        self._offset, self._record, self._append = (view(column) for column in (offset, record, append))
+        _, ends, self._payload = payload.buffers()
+        self._ends = pa.Array.from_buffers(pa.int32(), len(payload) + 1, [None, ends], offset=payload.offset)
+        self._end_view = memoryview(ends).cast("i")[payload.offset :]
+        self.rows = len(table)
+        self.cost_bytes = table.get_total_buffer_size() * 9 // 8 + _GROUP_COST_BYTES
+
+    def run(self, row: int, rows: int) -> Run:
+        """Neighbouring rows of one stream."""
+        if not 0 <= row < row + rows <= self.rows:
+            raise SegmentDamaged(f"A row group of segment {self._id!r} has {self.rows} rows, not {row + rows}.")
+        last = row + rows - 1
+        start, last_start, end = self._end_view[row], self._end_view[last], self._end_view[last + 1]
+        offset, record = self._offset[row], self._record[row]
+        if self._offset[last] - offset != last_start - start or self._record[last] - record != rows - 1:
+            raise SegmentDamaged(
+                f"The rows {row} to {last} of a row group of segment {self._id!r} are not one stream's."
+            )
+        ends = pc.subtract(self._ends.slice(row + 1, rows), pa.scalar(start, pa.int32()))
+        return Run(
+            offset=offset,
+            payload=self._payload[start:end].to_pybytes(),
+            ends=tuple(view(ends, "i").tolist()),
+            record=record,
+            appends=tuple(self._append[row : row + rows].tolist()),
+        )
+
+
+class _Part:
+    """The bytes of one row group as a file that has nothing else; Arrow asks it for buffers, which are not copied."""
+
+    closed = False
+
+    def __init__(self, start: int, data: bytes, size: int) -> None:
+        self._start, self._data, self._size, self._at = start, pa.py_buffer(data), size, 0
+
+    def seek(self, to: int, whence: int = 0) -> int:
+        self._at = to + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        at = self._at - self._start
+        if not 0 <= at <= at + size <= self._data.size:
+            raise OSError(f"the footer points to byte {self._at}, outside of the row group")
+        self._at += size
+        return self._data.slice(at, size)
+
+
+def _check(segment: Segment, what: str, data: bytes, size: int, crc: int) -> None:
+    if len(data) != size:
+        raise SegmentDamaged(f"The {what} of segment {segment.id!r} has {len(data)} bytes, not {size}.")
+    if crc32c(data) != crc:
+        raise SegmentDamaged(f"The {what} of segment {segment.id!r} is damaged: its checksum does not fit.")

@@ -1,0 +1,269 @@
+"""The segment writer: rows of many streams, in order, become one Parquet object in memory.
+
+How row groups are cut, so that a range of one stream costs one row group where possible:
+
+    an append is never split over two groups, whatever its size
+    a life of more than GROUP_BYTES or GROUP_ROWS begins a group, and is cut before the append that passes either
+    any other life is never cut: if it does not fit and the group is half full, it begins the next; else it stretches it
+
+Every byte of the object is covered by one CRC-32C: the leading magic counts into the first group, what is behind the
+last group is the footer. The sums of the groups are in the footer, the sum of the footer is in the `Segment`.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from itertools import pairwise
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from headwater.lake.columns import ENCODED, Life, Lives, encoded, gap, starts, view
+from headwater.lake.layout import (
+    GROUP_BYTES,
+    GROUP_ROWS,
+    GROUPS_KEY,
+    SCHEMA,
+    VERSION,
+    VERSION_KEY,
+    WORDS,
+    name_of,
+    split_name,
+)
+from headwater.protocol.segments import Rows, Segment
+from headwater.streams.state import Hot
+
+A = TypeVar("A")
+
+_OFFSET = attrgetter("offset")
+_RECORD = attrgetter("record")
+_COUNTED = [name for name in SCHEMA.names if name not in ("payload", "producer_id")]
+"""Columns with statistics; those of the others would only make the footer longer."""
+_ORDINALS = ("incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
+
+
+class Written(NamedTuple):
+    """A segment that is ready to be stored: its bytes, what to know of it, and which rows are whose."""
+
+    data: bytes
+    segment: Segment
+    rows: list[Rows]
+
+
+class _Lot(NamedTuple, Generic[A]):
+    """Appends of one life: where each begins, by offset and by row (counted from anywhere), and where the last ends."""
+
+    appends: Sequence[A]
+    offset: Callable[[A], int]
+    row: Callable[[A], int]
+    end: int
+    row_end: int
+
+
+class SegmentWriter:
+    """Writes one segment; lives are added in the order of name and incarnation, each with appends that follow closely.
+
+    A life may come in several pieces, one behind the other; groups are cut piece by piece.
+    """
+
+    def __init__(self, id: str, first_position: int, last_position: int) -> None:
+        self._id = id
+        self._positions = first_position, last_position
+        self._sink = BytesIO()
+        self._parquet = pq.ParquetWriter(
+            self._sink,
+            ENCODED,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=list(WORDS),
+            write_statistics=_COUNTED,
+            column_encoding=dict.fromkeys(_ORDINALS, "DELTA_BINARY_PACKED"),
+            data_page_version="1.0",
+            write_page_checksum=True,
+            # A stored schema would say "dictionary"; without it everybody gets the public types from Parquet's own.
+            store_schema=False,
+        )
+        self._lives = Lives()
+        self._spans: list[tuple[pa.Table, int, int]] = []
+        self._group_rows = 0
+        self._group_bytes = 0
+        self._row = 0
+        self._groups: list[tuple[int, int, int, int, int]] = []
+        self._written_bytes = 0
+        self._rows: list[Rows] = []
+        self._times: list[int] = []
+        self._payload_bytes = 0
+
+    def add(self, name: str, incarnation: int, content_type: str, appends: Sequence[Hot]) -> None:
+        """Appends of one life, in order and without a gap."""
+        first, last = appends[0], appends[-1]
+        end, record_end = last.offset + len(last.payload), last.record + (len(last.ends) if last.ends else 1)
+        self._enter(Rows(name, incarnation, self._next_row, record_end - first.record, first.offset, end, first.record))
+        life = Life(*split_name(name), incarnation, content_type)
+
+        def take(start: int, stop: int) -> None:
+            until = record_end if stop == len(appends) else appends[stop].record
+            self._lives.add(life, appends[start:stop], until - appends[start].record)
+
+        self._place(_Lot(appends, _OFFSET, _RECORD, end, record_end), take)
+
+    def add_table(self, table: pa.Table) -> None:
+        """Rows of the public schema, of any number of lives, in order; a life may go on from the table before."""
+        if not table.schema.equals(SCHEMA):
+            raise ValueError(f"The table has not the columns of a segment, but {table.schema.names}.")
+        if not len(table):
+            return
+        table = table.replace_schema_metadata(None).combine_chunks()
+        if table["payload"].num_chunks > 1:
+            raise ValueError("The table has more than 2 GiB of payload; add it in parts.")
+        column = {name: values.chunk(0) for name, values in zip(table.column_names, table.columns, strict=True)}
+        life_rows = starts(column["incarnation"], column["stream"], column["bucket"])
+        append_rows = starts(column["append"], column["incarnation"], column["stream"], column["bucket"])
+        rows, append_offsets = view(append_rows), view(column["append"].take(append_rows))
+        offsets, next_offsets, records = view(column["offset"]), view(column["next_offset"]), view(column["record"])
+        names = zip(
+            *(column[name].take(life_rows).to_pylist() for name in ("bucket", "stream", "incarnation")), strict=True
+        )
+        at = 0
+        for (bucket, stream, incarnation), (row, row_end) in zip(
+            names, pairwise([*view(life_rows), len(table)]), strict=True
+        ):
+            end = next_offsets[row_end - 1]
+            name = name_of(bucket, stream)
+            if append_offsets[at] != offsets[row]:
+                raise ValueError(f"The rows of {name!r} begin within an append, at {offsets[row]}.")
+            self._enter(Rows(name, incarnation, self._next_row, row_end - row, offsets[row], end, records[row]))
+            stop = bisect_left(rows, row_end, lo=at)
+
+            def take(start: int, stop: int, appends: range = range(at, stop), row_end: int = row_end) -> None:
+                until = rows[appends[stop]] if stop < len(appends) else row_end
+                self._take_rows(table, rows[appends[start]], until)
+
+            self._place(_Lot(range(at, stop), append_offsets.__getitem__, rows.__getitem__, end, row_end), take)
+            at = stop
+
+    def finish(self) -> Written:
+        """Close the object."""
+        self._close_group()
+        if not self._rows:
+            raise ValueError(f"The segment {self._id!r} has no rows; write none.")
+        if self._payload_bytes != sum(rows.end - rows.start for rows in self._rows):
+            raise ValueError(f"The segment {self._id!r} is given a life with a gap in its offsets.")
+        self._parquet.add_key_value_metadata({VERSION_KEY: VERSION, GROUPS_KEY: json.dumps(self._groups)})
+        self._parquet.close()
+        data = self._sink.getvalue()
+        footer = memoryview(data)[self._written_bytes :]
+        segment = Segment(
+            id=self._id,
+            first_position=self._positions[0],
+            last_position=self._positions[1],
+            first_at=min(self._times),
+            last_at=max(self._times),
+            first_name=self._rows[0].name,
+            last_name=self._rows[-1].name,
+            rows=self._row,
+            payload_bytes=self._payload_bytes,
+            size=len(data),
+            footer_bytes=len(footer),
+            footer_crc=crc32c(footer),
+        )
+        return Written(data, segment, self._rows)
+
+    @property
+    def _next_row(self) -> int:
+        return self._row + self._group_rows
+
+    def _enter(self, rows: Rows) -> None:
+        """Note whose rows come next; a further piece of the last life makes its entry longer."""
+        if not self._rows:
+            self._rows.append(rows)
+            return
+        last = self._rows[-1]
+        if rows.incarnation == last.incarnation and rows.name == last.name:
+            if rows.start != last.end or rows.record != last.record + last.rows:
+                raise ValueError(f"The rows of {rows.name!r} have a gap between {last.end} and {rows.start}.")
+            self._rows[-1] = msgspec.structs.replace(last, rows=last.rows + rows.rows, end=rows.end)
+            return
+        # An incarnation is the log position of a creation: no two streams of a shard share one.
+        if rows.incarnation == last.incarnation or (rows.name, rows.incarnation) < (last.name, last.incarnation):
+            raise ValueError(f"The rows of {rows.name!r} may not follow those of {last.name!r}; sort lives by name.")
+        self._rows.append(rows)
+
+    def _place(self, lot: _Lot[A], take: Callable[[int, int], None]) -> None:
+        """Take the appends of one life into this group and further ones."""
+        appends, offset, row, end, row_end = lot
+        at, count = 0, len(appends)
+        start, first_row = offset(appends[0]), row(appends[0])
+        large = end - start > GROUP_BYTES or row_end - first_row > GROUP_ROWS
+        if large or (self._half_full and not self._fits(end - start, row_end - first_row)):
+            self._close_group()
+        while large and count - at > 1:
+            by_bytes = bisect_right(appends, start + GROUP_BYTES, lo=at, key=offset) - 1
+            by_rows = bisect_right(appends, first_row + GROUP_ROWS, lo=at, key=row) - 1
+            cut = max(min(by_bytes, by_rows), at + 1)
+            take(at, cut)
+            self._group_rows += row(appends[cut]) - first_row
+            self._close_group()
+            at, start, first_row = cut, offset(appends[cut]), row(appends[cut])
+            large = end - start > GROUP_BYTES or row_end - first_row > GROUP_ROWS
+        take(at, count)
+        self._group_bytes += end - start
+        self._group_rows += row_end - first_row
+
+    @property
+    def _half_full(self) -> bool:
+        return 2 * self._group_bytes >= GROUP_BYTES or 2 * self._group_rows >= GROUP_ROWS
+
+    def _fits(self, size: int, rows: int) -> bool:
+        return self._group_bytes + size <= GROUP_BYTES and self._group_rows + rows <= GROUP_ROWS
+
+    def _take_rows(self, table: pa.Table, start: int, stop: int) -> None:
+        """Rows of a table go into the group; one span where they follow upon the last that did."""
+        self._flush_lives()
+        if self._spans and self._spans[-1][0] is table and self._spans[-1][2] == start:
+            start = self._spans.pop()[1]
+        self._spans.append((table, start, stop))
+
+    def _flush_lives(self) -> None:
+        """Appends that were added become rows."""
+        if self._lives.rows:
+            table = self._lives.table()
+            self._spans.append((table, 0, len(table)))
+            self._lives = Lives()
+
+    def _close_group(self) -> None:
+        """Write what has been taken as one row group, and sum its bytes."""
+        self._flush_lives()
+        if not self._spans:
+            return
+        tables = [table.slice(start, stop - start) for table, start, stop in self._spans]
+        if len(tables) == 1 and tables[0].schema.equals(ENCODED):
+            [table] = tables
+        else:
+            table = encoded(pa.concat_tables([table.cast(SCHEMA) for table in tables]).combine_chunks())
+        self._check(table)
+        self._parquet.write_table(table, row_group_size=len(table))
+        start, self._written_bytes = self._written_bytes, self._sink.tell()
+        with self._sink.getbuffer() as data, data[start : self._written_bytes] as group:
+            self._groups.append((self._row, len(table), start, len(group), crc32c(group)))
+        self._row += len(table)
+        self._spans = []
+        self._group_rows = self._group_bytes = 0
+
+    def _check(self, table: pa.Table) -> None:
+        """Whatever a reader will rely on is so, or nothing is written."""
+        problem = gap(table)
+        positions = pc.min_max(table["position"]).as_py()
+        if positions["min"] < self._positions[0] or positions["max"] > self._positions[1]:
+            problem = f"a row of position {positions['min']} or {positions['max']}, outside of its range"
+        if problem:
+            raise ValueError(f"The segment {self._id!r} is given {problem}.")
+        times = pc.min_max(table["committed_at"].cast(pa.int64())).as_py()
+        self._times += times["min"], times["max"]
+        self._payload_bytes += pc.sum(pc.binary_length(table["payload"])).as_py()

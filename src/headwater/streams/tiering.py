@@ -1,0 +1,197 @@
+"""Tiering: what publishing a segment, swapping segments and registering a reader do to the state.
+
+A publication names lives, each with its rows. Rows of a life that is gone are dead; every other must be the next
+whole appends behind what the lake has of that life, or nothing of the publication happens. A swap puts new segments in
+the place of old ones: for every life with rows in them, the new rows must take over the same bytes.
+"""
+
+from bisect import bisect_left
+from operator import attrgetter
+
+import msgspec
+
+from headwater.protocol.commands import (
+    DropReader,
+    ForgetSegments,
+    Publication,
+    PublishSegment,
+    RegisterReader,
+    SwapSegments,
+)
+from headwater.protocol.limits import LAKE_READERS_MAX, READER_IDLE_US
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Done, Misplaced, Placed, Reply
+from headwater.protocol.segments import Extent, Rows
+from headwater.streams.cold import ALL, LakeReader
+from headwater.streams.state import Hot, State, Stream
+
+_END = attrgetter("end")
+
+
+class _Move(msgspec.Struct, frozen=True, gc=False):
+    """What one life's rows replace: the extents `first` to `stop`, and the appends before `appends`."""
+
+    stream: Stream
+    rows: Rows
+    first: int
+    stop: int
+    appends: int
+
+
+def _life(state: State, rows: Rows) -> Stream | None:
+    """The life that rows belong to, if anybody can still read them."""
+    stream = state.streams.get(rows.name)
+    if stream is None or stream.incarnation != rows.incarnation or rows.end <= stream.floor:
+        return None
+    return stream
+
+
+# -- Publishing -------------------------------------------------------------------------------------------------------
+
+
+def publish(state: State, command: PublishSegment) -> Reply:
+    """Take the rows of a segment over from the hot appends."""
+    segment = command.publication.segment
+    if state.now > command.deadline:
+        return Misplaced(f"The segment {segment.id} was published too late.")
+    moves = []
+    for rows in command.publication.rows:
+        stream = _life(state, rows)
+        if stream is not None:
+            move = _flushed(stream, rows)
+            if move is None:
+                return Misplaced(f"The segment {segment.id} does not fit behind what the lake has of {rows.name!r}.")
+            moves.append(move)
+    _place(state, command.publication, moves)
+    state.cold.flushed = max(state.cold.flushed, command.flushed)
+    state.cold.changed_at = state.position
+    return Placed()
+
+
+def _flushed(stream: Stream, rows: Rows) -> _Move | None:
+    appends: list[Hot] = stream.hot or []
+    last = bisect_left(appends, rows.end, key=_END)
+    if last == len(appends) or appends[last].end != rows.end:
+        return None
+    extents = stream.extents
+    fits = extents[-1].end == rows.start if extents else rows.start <= appends[0].offset
+    return _Move(stream, rows, len(extents), len(extents), last + 1) if fits else None
+
+
+def _place(state: State, publication: Publication, moves: list[_Move]) -> None:
+    """Enter a segment, and let every life that it has live rows of go by it."""
+    cold = state.cold
+    number = cold.hold(publication.segment, sum(move.rows.rows for move in moves))
+    living = set()
+    for move in moves:
+        stream, rows = move.stream, move.rows
+        living.add(rows.incarnation)
+        state.before_change(stream)
+        extent = Extent(number, rows.row, rows.rows, rows.start, rows.end, rows.record)
+        stream.extents = (*stream.extents[: move.first], extent, *stream.extents[move.stop :])
+        if move.appends:
+            state.cool(stream, move.appends)
+        if stream.deleted:
+            cold.entomb(stream.name, stream.incarnation, ALL, [number])
+        elif rows.start < stream.start:
+            cold.entomb(stream.name, stream.incarnation, stream.start, [number])
+    for rows in publication.rows:
+        if rows.incarnation not in living:
+            cold.entomb(rows.name, rows.incarnation, _dead_below(state, rows), [number])
+
+
+def _dead_below(state: State, rows: Rows) -> int:
+    """Up to which offset rows that nobody needs any more are dead: of a life that goes on, up to its start."""
+    stream = state.streams.get(rows.name)
+    gone = stream is None or stream.incarnation != rows.incarnation or stream.deleted
+    return ALL if stream is None or gone else stream.start
+
+
+# -- Swapping ---------------------------------------------------------------------------------------------------------
+
+
+def swap(state: State, command: SwapSegments) -> Reply:
+    """Put new segments in the place of old ones."""
+    refusal = _judge_swap(state, command)
+    if refusal is not None:
+        return refusal
+    replaced = frozenset(command.replaced)
+    placed: list[tuple[Publication, list[_Move]]] = []
+    rows_left = {number: state.cold.segments[number].live_rows for number in replaced}
+    for publication in command.publications:
+        moves = []
+        for rows in publication.rows:
+            stream = _life(state, rows)
+            if stream is None:
+                continue
+            move = _rewritten(stream, rows, replaced)
+            if move is None:
+                return Misplaced(f"The rewritten rows of {rows.name!r} are not those that the lake has.")
+            for extent in stream.extents[move.first : move.stop]:
+                rows_left[extent.segment] -= extent.rows
+            moves.append(move)
+        placed.append((publication, moves))
+    if any(rows_left.values()):
+        return Misplaced("The rewrite leaves rows out that are still needed.")
+    for publication, moves in placed:
+        _place(state, publication, moves)
+    for number in command.replaced:
+        state.cold.take_out(number, state.now)
+    state.cold.dropped = max(state.cold.dropped, command.dropped)
+    state.cold.changed_at = state.position
+    return Placed()
+
+
+def _judge_swap(state: State, command: SwapSegments) -> Misplaced | None:
+    if state.now > command.deadline:
+        return Misplaced("The rewrite was handed in too late.")
+    missing = [number for number in command.replaced if number not in state.cold.segments]
+    if missing or len(set(command.replaced)) != len(command.replaced):
+        return Misplaced(f"The segments {missing or command.replaced} cannot be replaced: they are not there once.")
+    if command.dropped > state.cold.lowest_reader(state.now):
+        return Misplaced("The rewrite drops rows that a registered reader has not read yet.")
+    return None
+
+
+def _rewritten(stream: Stream, rows: Rows, replaced: frozenset[int]) -> _Move | None:
+    extents = stream.extents
+    first = next((index for index, extent in enumerate(extents) if extent.segment in replaced), len(extents))
+    stop = first
+    while stop < len(extents) and extents[stop].segment in replaced:
+        stop += 1
+    if first == stop or any(extent.segment in replaced for extent in extents[stop:]):
+        return None
+    fits = rows.start <= extents[first].start and rows.end == extents[stop - 1].end
+    return _Move(stream, rows, first, stop, 0) if fits else None
+
+
+def forget(state: State, command: ForgetSegments) -> Reply:
+    """The objects are gone from the store."""
+    for segment_id in command.ids:
+        state.cold.retired.pop(segment_id, None)
+    return Done()
+
+
+# -- Readers ----------------------------------------------------------------------------------------------------------
+
+
+def register_reader(state: State, command: RegisterReader) -> Reply:
+    """Remember how far a reader has come; one that has not been heard of for long makes room."""
+    readers = state.cold.readers
+    if command.position > state.position:
+        return Refusal(Code.BAD_REQUEST, f"Position {command.position} has not been reached; {state.position} has.")
+    known = readers.pop(command.reader, None)
+    if known is None and len(readers) >= LAKE_READERS_MAX:
+        # They stand in the order in which they were last heard of.
+        idle = next(iter(readers))
+        if state.now - readers[idle].at < READER_IDLE_US:
+            return Refusal(Code.OVERLOADED, f"{LAKE_READERS_MAX} readers are registered, the most there may be.")
+        del readers[idle]
+    readers[command.reader] = LakeReader(command.position, state.now)
+    return Done()
+
+
+def drop_reader(state: State, command: DropReader) -> Reply:
+    """Keep nothing for this reader any more."""
+    state.cold.readers.pop(command.reader, None)
+    return Done()
