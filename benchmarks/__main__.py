@@ -16,6 +16,7 @@ from benchmarks.appends import Appends
 from benchmarks.expectations import Verdict, verdicts
 from benchmarks.fanout import Fanout
 from benchmarks.idle import Idle
+from benchmarks.listing import Listing
 from benchmarks.loads import Generator
 from benchmarks.pauses import Pauses
 from benchmarks.reads import Reads
@@ -24,8 +25,8 @@ from benchmarks.servers import BenchmarkError, Spec
 from benchmarks.sockets import SocketGenerator
 from benchmarks.workloads import QUICK, Rig, Scale, Workload
 
-WORKLOADS: tuple[Workload, ...] = (Appends(), Reads(), Fanout(), Idle(), Pauses())
-# Creating a million streams takes minutes, so pauses are measured only when asked for by name.
+WORKLOADS: tuple[Workload, ...] = (Appends(), Reads(), Fanout(), Idle(), Listing(), Pauses())
+# Creating a million streams takes minutes, so listing and pauses are measured only when asked for by name.
 DEFAULT_WORKLOADS = ("appends", "reads", "fanout", "idle")
 # On the disk of the repository, because /tmp is in memory on many machines; one folder a run.
 SCRATCH = Path(__file__).parent / "scratch" / str(os.getpid())
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="one short round, to try the command out")
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one measurement")
-    parser.add_argument("--streams", type=int, metavar="N", help="how many streams idle and pauses create")
+    parser.add_argument("--streams", type=int, metavar="N", help="how many streams idle, listing and pauses create")
     parser.add_argument("--generator", choices=("auto", "wrk", "own"), default="auto")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample here")
     parser.add_argument("--strict", action="store_true", help="exit 1 if an expectation that was measured is not met")
@@ -51,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 def scale(options: argparse.Namespace) -> Scale:
     chosen = QUICK if options.quick else Scale()
     given = {"rounds": options.rounds, "seconds": options.seconds, "pause_seconds": options.seconds}
-    given |= {"idle_streams": options.streams, "paused_streams": options.streams}
+    given |= dict.fromkeys(("idle_streams", "listed_streams", "paused_streams"), options.streams)
     return dataclasses.replace(chosen, **{name: value for name, value in given.items() if value})
 
 
@@ -79,13 +80,12 @@ def run(options: argparse.Namespace) -> int:
     rig, results = Rig(scale(options), generator(options), SCRATCH), Results()
     plan = [(workload, specs(options, workload)) for workload in chosen]
     if empty := [workload.name for workload, peers in plan if not peers]:
-        raise BenchmarkError(
-            f"None of these servers can be measured for {empty[0]!r}: it needs one that is started here."
-        )
+        raise BenchmarkError(f"None of these servers suits {empty[0]!r}; benchmarks/README.md says what it needs.")
     SCRATCH.mkdir(parents=True)
     print(f"Machine: {machine.describe(SCRATCH)}.", flush=True)
     print(f"Generator: {rig.generator.name} for appends and reads, our own elsewhere.", flush=True)
-    print(f"Rounds: {rig.scale.rounds}, interleaved, of {rig.scale.seconds:g} s; idle and pauses have one.", flush=True)
+    rounds = f"{rig.scale.rounds}, interleaved, of {rig.scale.seconds:g} s; idle, listing and pauses have one"
+    print(f"Rounds: {rounds}.", flush=True)
     try:
         for workload, peers in plan:
             interleave(workload, peers, rig, results)

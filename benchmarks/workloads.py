@@ -22,6 +22,7 @@ class Scale:
     idle_streams: int = 100_000
     paused_streams: int = 1_000_000
     pause_seconds: float = 30.0
+    listed_streams: int = 1_000_000
 
 
 QUICK = Scale(
@@ -32,6 +33,7 @@ QUICK = Scale(
     idle_streams=5_000,
     paused_streams=10_000,
     pause_seconds=5.0,
+    listed_streams=10_000,
 )
 
 

@@ -2,27 +2,49 @@
 
 import time
 from collections import Counter
+from typing import NamedTuple
 
 from .clients import Client, Response, parse_offset, render_offset
+from .extents import Extent
 from .ledger import Ledger, Life
 from .messages import keys, split, store
+from .snapshot_checks import check_bootstrap, check_snapshot
 
 
-def check_all(ledger: Ledger, url: str) -> Counter[str]:
-    """Compare all streams of a server with the ledger; how much was checked."""
-    client = Client(url)
+class Contents(NamedTuple):
+    """All that a stream retains: its messages, and each of them as the stream counts it."""
+
+    start: int
+    texts: list[str]
+    pieces: list[bytes]
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.start, b"".join(self.pieces))
+
+    def since(self, offset: int) -> "Contents":
+        """The messages from an offset on, which is a border between two of them."""
+        at, first = self.start, 0
+        while at < offset and first < len(self.pieces):
+            at += len(self.pieces[first])
+            first += 1
+        return Contents(at, self.texts[first:], self.pieces[first:])
+
+
+def check_streams(ledger: Ledger, client: Client) -> tuple[dict[str, Response], Counter[str]]:
+    """Compare all streams of a server with the ledger; what it says of each, and how much was checked."""
+    heads: dict[str, Response] = {}
     checked: Counter[str] = Counter()
     for name in ledger.kinds:
-        checked += _check_name(ledger, client, name)
-    client.close()
+        asked_at = time.time()
+        heads[name] = head = client.request("HEAD", name)
+        assert head.status in (200, 404, 410), f"{head.status} to HEAD of {name}"
+        checked += _check_name(ledger, client, name, head, asked_at)
     ledger.forget_the_dead()
-    return checked
+    return heads, checked
 
 
-def _check_name(ledger: Ledger, client: Client, name: str) -> Counter[str]:
-    asked_at = time.time()
-    head = client.request("HEAD", name)
-    assert head.status in (200, 404, 410), f"{head.status} to HEAD of {name}"
+def _check_name(ledger: Ledger, client: Client, name: str, head: Response, asked_at: float) -> Counter[str]:
     incarnation = head.incarnation if head.status == 200 else ""
     for life in ledger.living(name):
         if life.incarnation != incarnation:
@@ -36,19 +58,25 @@ def _check_name(ledger: Ledger, client: Client, name: str) -> Counter[str]:
 
 
 def _check_life(ledger: Ledger, client: Client, life: Life, head: Response) -> Counter[str]:
-    texts, content = _read_all(ledger, client, life)
+    contents = _read_all(ledger, client, life)
+    content = contents.extent
     what = f"{life.name} {life.incarnation}"
     assert head.next_offset >= life.tail, f"{what} ends at {head.next_offset}, but {life.tail} was acknowledged"
-    assert len(content) == head.next_offset, f"{what} shows {len(content)} bytes and claims {head.next_offset}"
+    assert content.end == head.next_offset, f"{what} shows bytes up to {content.end} and claims {head.next_offset}"
     _check_closure(life, head)
-    assert content.startswith(life.content), f"{what} has changed since the last restart"
-    for end, data, _ in life.told:
-        assert content[end - len(data) : end] == data, f"{what} has lost or changed {data[:60]!r} before {end}"
+    assert content.agrees_with(life.content), f"{what} has changed since the last restart"
+    for told, _ in life.told:
+        assert content.agrees_with(told), f"{what} has lost or changed {told.data[:60]!r} before {told.end}"
     _check_origin(life, content)
-    _check_appends(ledger, life, texts)
-    appends = sum(told.appended for told in life.told)
-    checked = Counter(streams=1, appends=appends, reads=len(life.told) - appends, bytes=len(content))
-    life.content, life.told, life.tail = content, [], len(content)
+    _check_appends(ledger, life, contents)
+    snapshot = check_snapshot(ledger, client, life, head, content.start)
+    behind = contents.since(content.start if snapshot is None else snapshot.offset)
+    check_bootstrap(ledger, client, life, head, behind.pieces)
+    retained = [told for told in life.told if told.extent.end > content.start]
+    appends = sum(told.appended for told in retained)
+    checked = Counter(streams=1, appends=appends, reads=len(retained) - appends, bytes=len(content.data))
+    checked += Counter(snapshots=snapshot is not None, trimmed=content.start > 0)
+    life.content, life.told, life.borders, life.tail = content, [], [], content.end
     return checked
 
 
@@ -61,36 +89,36 @@ def _check_closure(life: Life, head: Response) -> None:
         life.closed_at = head.next_offset
 
 
-def _check_origin(life: Life, content: bytes) -> None:
+def _check_origin(life: Life, content: Extent) -> None:
     """A fork shows its source as far as it inherited it, also when the source is gone."""
     source, limit = life.fork_of, life.fork_offset
     if source is None:
         return
-    inherited, known = content[:limit], source.content[:limit]
-    assert inherited.startswith(known), f"{life.name} does not begin like {source.name}"
-    for end, data, _ in source.told:
-        if end <= limit:
-            assert inherited[end - len(data) : end] == data, f"{life.name} has lost {data[:60]!r} of {source.name}"
+    inherited = content.until(limit)
+    assert inherited.agrees_with(source.content), f"{life.name} does not begin like {source.name}"
+    for told, _ in source.told:
+        if told.end <= limit:
+            assert inherited.agrees_with(told), f"{life.name} has lost {told.data[:60]!r} of {source.name}"
 
 
-def _check_appends(ledger: Ledger, life: Life, texts: list[str]) -> None:
-    """Whole, sent by somebody, once, and in each writer's order."""
-    found = keys(texts)
+def _check_appends(ledger: Ledger, life: Life, contents: Contents) -> None:
+    """Whole, sent by somebody, once, and in each writer's order, also behind what was read before and let go of."""
+    found = keys(contents.texts, cut=contents.start > 0)
     unknown = set(found) - ledger.senders(life.name)
     assert not unknown, f"{life.name} shows {unknown}, which was refused or never sent"
     twice = [key for key, count in Counter(found).items() if count > 1]
     assert not twice, f"{life.name} shows {twice} more than once"
-    last: dict[str, int] = {}
-    for writer, number in found:
-        assert number > last.get(writer, 0), f"{life.name} shows {writer}'s appends out of order"
-        last[writer] = number
+    new = contents.since(life.content.end)
+    for writer, number in keys(new.texts, cut=new.start > life.content.end):
+        assert number > life.last_numbers.get(writer, 0), f"{life.name} shows {writer}'s appends out of order, or twice"
+        life.last_numbers[writer] = number
 
 
-def _read_all(ledger: Ledger, client: Client, life: Life) -> tuple[list[str], bytes]:
-    """Every message of a stream, and its bytes as the stream counts them."""
+def _read_all(ledger: Ledger, client: Client, life: Life) -> Contents:
+    """Every message that a stream retains."""
     content_type = ledger.kinds[life.name].content_type
     texts: list[str] = []
-    offset = 0
+    start = offset = _find_start(ledger, client, life)
     while True:
         with ledger.using(life.name):
             page = client.request("GET", life.name, query=f"?offset={render_offset(offset)}")
@@ -99,4 +127,18 @@ def _read_all(ledger: Ledger, client: Client, life: Life) -> tuple[list[str], by
         texts += split(page.body, content_type)
         offset = parse_offset(page.headers["Stream-Next-Offset"])
         if page.headers.get("Stream-Up-To-Date") == "true":
-            return texts, store(texts, content_type)
+            return Contents(start, texts, [store([text], content_type) for text in texts])
+
+
+def _find_start(ledger: Ledger, client: Client, life: Life) -> int:
+    """Where what is retained begins; nothing before it can be read."""
+    for offset in ("-1", render_offset(max(0, life.start - 1))):
+        with ledger.using(life.name):
+            answer = client.request("GET", life.name, query=f"?offset={offset}")
+        if life.start:
+            assert answer.status == 410, f"{answer.status} to a read of {life.name} at {offset}, before {life.start}"
+    if answer.status == 200:
+        return 0
+    assert (answer.status, answer.code) == (410, "offset_trimmed"), f"{answer.status} to GET of {life.name}"
+    assert answer.earliest_offset is not None
+    return answer.earliest_offset

@@ -1,12 +1,15 @@
 """A plain HTTP client that knows when it does not know."""
 
+import json
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPMessage
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 TIMEOUT_SECONDS = 20.0
 PATH = "/v1/stream/"
+BUCKET = "/_default"
+"""Where the streams without a bucket are on the surface that has sub-resources."""
 
 
 class Unknown(Exception):
@@ -33,6 +36,35 @@ class Response(NamedTuple):
     def closed(self) -> bool:
         return self.headers.get("Stream-Closed") == "true"
 
+    @property
+    def snapshot_offset(self) -> int | None:
+        return self._offset("Stream-Snapshot-Offset")
+
+    @property
+    def earliest_offset(self) -> int | None:
+        return self._offset("Stream-Earliest-Offset")
+
+    @property
+    def code(self) -> str:
+        """Which refusal it is."""
+        return str(json.loads(self.body)["code"])
+
+    def acks(self) -> "list[Response]":
+        """What was said of each frame of a batch, as if it had been an append of its own."""
+        return [self._ack(ack) for ack in json.loads(self.body)]
+
+    def _ack(self, ack: Mapping[str, Any]) -> "Response":
+        headers = HTTPMessage()
+        headers["Stream-Incarnation"] = self.incarnation
+        if "stream_next_offset" in ack:
+            headers["Stream-Next-Offset"] = ack["stream_next_offset"]
+        if ack.get("stream_closed"):
+            headers["Stream-Closed"] = "true"
+        return Response(ack["status"], headers, self.body)
+
+    def _offset(self, header: str) -> int | None:
+        return parse_offset(self.headers[header]) if header in self.headers else None
+
 
 def parse_offset(text: str) -> int:
     return int(text.rpartition("_")[2])
@@ -57,13 +89,19 @@ class Client:
         query: str = "",
     ) -> Response:
         """Send a request about a stream; headers that are None are left out."""
+        return self.ask(method, PATH + name + query, headers, body)
+
+    def ask(
+        self, method: str, path: str, headers: Mapping[str, str | None] | None = None, body: bytes = b""
+    ) -> Response:
+        """Send a request about whatever a path names."""
         sent = {header: value for header, value in (headers or {}).items() if value is not None}
         try:
-            self._connection.request(method, PATH + name + query, body, sent)
+            self._connection.request(method, path, body, sent)
             response = self._connection.getresponse()
             return Response(response.status, response.headers, response.read())
         except (OSError, HTTPException) as error:
-            raise Unknown(f"{method} {name}: {error!r}") from error
+            raise Unknown(f"{method} {path}: {error!r}") from error
 
     def close(self) -> None:
         self._connection.close()

@@ -13,6 +13,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from .clients import Response
+from .extents import NOTHING, Extent
 from .messages import Key
 
 TTL_SLACK_SECONDS = 1.5
@@ -25,15 +26,28 @@ class Kind(NamedTuple):
     content_type: str
     ttl_seconds: int | None = None
     source: str | None = None
+    snapshots: bool = False
+    """Whether anybody publishes any; forks may still inherit one."""
 
 
 class Bytes(NamedTuple):
-    """Bytes that somebody was told of, and where they end."""
+    """Bytes that somebody was told of."""
 
-    end: int
-    data: bytes
+    extent: Extent
     appended: bool = False
     """By an acknowledgement of their append, not by a read."""
+
+
+class Snapshot(NamedTuple):
+    """A snapshot as it was sent; no two have the same bytes."""
+
+    name: str
+    incarnation: str
+    offset: int
+    content_type: str
+    digest: bytes
+    trims: bool
+    """Whether the server that it was sent to lets history go with it."""
 
 
 @dataclass
@@ -46,10 +60,18 @@ class Life:
     """When its creation was sent, or may have been."""
     fork_of: "Life | None" = None
     fork_offset: int = 0
-    content: bytes = b""
-    """As read after the last restart; whatever comes, it begins with this."""
+    content: Extent = NOTHING
+    """As read after the last restart; whatever comes, as much of it as is retained stays as it is."""
     told: list[Bytes] = field(default_factory=list)
     """Bytes that were acknowledged or read since."""
+    borders: list[int] = field(default_factory=list)
+    """Offsets between the frames of batches since; a snapshot may stand there, inside an append."""
+    last_numbers: dict[str, int] = field(default_factory=dict)
+    """The last append of each writer that was read after a restart."""
+    snapshot: Snapshot | None = None
+    """The latest that was acknowledged or read."""
+    start: int = 0
+    """How much history was let go of at least."""
     tail: int = 0
     """The largest offset that any response named."""
     closed_at: int | None = None
@@ -70,10 +92,17 @@ class Ledger:
 
     def __init__(self, kinds: dict[str, Kind]) -> None:
         self.kinds = kinds
+        self.trims = True
+        """Whether the server that runs lets history go with each snapshot."""
         self.appends_acknowledged = 0
+        self.snapshots_acknowledged = 0
+        self.forks_unanswered: list[tuple[str, float]] = []
+        """Sources of forks, and when the forks were sent."""
         self._lives: dict[str, Life] = {}
         self._buried: set[str] = set()
         self._sent: dict[str, set[Key]] = {name: set() for name in kinds}
+        self._snapshots: dict[str, set[Snapshot]] = {name: set() for name in kinds}
+        self._retentions: dict[str, set[tuple[str, int]]] = {name: set() for name in kinds}
         self._created_at: dict[str, float] = {}
         self._used_at: dict[str, float] = {}
         self._lock = RLock()
@@ -99,6 +128,18 @@ class Ledger:
         """The append was not carried out and never will be: nobody may see it."""
         with self._lock:
             self._sent[name].discard(key)
+
+    def send_snapshot(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._snapshots[snapshot.name].add(snapshot)
+
+    def refused_snapshot(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._snapshots[snapshot.name].discard(snapshot)
+
+    def send_retention(self, life: Life, offset: int) -> None:
+        with self._lock:
+            self._retentions[life.name].add((life.incarnation, offset))
 
     # -- What is acknowledged -------------------------------------------------------------------------------------
 
@@ -126,7 +167,7 @@ class Ledger:
         """Somebody was told of the bytes that end where the response says."""
         with self._lock:
             life = self.see(name, response)
-            life.told.append(Bytes(response.next_offset, data, appended))
+            life.told.append(Bytes(Extent.before(response.next_offset, data), appended))
             return life
 
     def acknowledge_append(self, name: str, response: Response, data: bytes, sent_at: float) -> None:
@@ -134,6 +175,22 @@ class Ledger:
             self.appends_acknowledged += 1
             life = self.tell(name, response, data, appended=True)
             life.renewed_at = max(life.renewed_at, sent_at)
+
+    def acknowledge_snapshot(self, life: Life, snapshot: Snapshot) -> None:
+        """A snapshot was published, or shown to somebody."""
+        with self._lock:
+            known = life.snapshot
+            if known is None or known.offset < snapshot.offset:
+                life.snapshot = snapshot
+            elif known.offset == snapshot.offset:
+                assert known == snapshot, f"{life.name} {life.incarnation} has two snapshots at {snapshot.offset}"
+            if snapshot.trims:
+                self.acknowledge_start(life, snapshot.offset)
+
+    def acknowledge_start(self, life: Life, offset: int) -> None:
+        """History before an offset is gone."""
+        with self._lock:
+            life.start = max(life.start, offset)
 
     def acknowledge_create(self, name: str, response: Response) -> Life:
         """A stream is there; the older lives of its name must have been allowed to end, and have."""
@@ -171,10 +228,34 @@ class Ledger:
         used_at = max(life.born_at, self._used_at.get(life.name, 0.0))
         return ttl is not None and now > used_at + ttl * 1.1 + TTL_SLACK_SECONDS
 
+    def lineage(self, name: str) -> list[str]:
+        """A name, and those that its streams inherit from."""
+        source = self.kinds[name].source
+        return [name, *(self.lineage(source) if source is not None else [])]
+
     def senders(self, name: str) -> set[Key]:
         """Every append that a stream of this name may show, inherited ones among them."""
-        source = self.kinds[name].source
-        return self._sent[name] | (self.senders(source) if source is not None else set())
+        return set[Key]().union(*(self._sent[ancestor] for ancestor in self.lineage(name)))
+
+    def snapshots(self, name: str) -> set[Snapshot]:
+        """Every snapshot that was sent to a stream of this name and was not refused."""
+        with self._lock:
+            return set(self._snapshots[name])
+
+    def snapshots_of(self, life: Life) -> set[Snapshot]:
+        """Every snapshot that this life may show: its own, and those of what it may be a fork of."""
+        inherited = [self.snapshots(name) for name in self.lineage(life.name)[1:]]
+        own = {sent for sent in self.snapshots(life.name) if sent.incarnation == life.incarnation}
+        return own.union(*inherited)
+
+    def starts_of(self, life: Life) -> set[int]:
+        """Where what this life retains may begin."""
+        starts = {0} | {snapshot.offset for snapshot in self.snapshots_of(life) if snapshot.trims}
+        for name in self.lineage(life.name):
+            for incarnation, offset in self._retentions[name]:
+                if name != life.name or incarnation == life.incarnation:
+                    starts.add(offset)
+        return starts
 
     def forget_the_dead(self) -> None:
         """Drop what no later check can need: lives that are over and that no living fork shows."""

@@ -28,6 +28,8 @@ class Composed(NamedTuple):
     key: Key
     body: bytes
     stored: bytes
+    frames: tuple[bytes, ...] = ()
+    """What each frame of a batch comes to, if it is one."""
 
 
 class Torn(AssertionError):
@@ -40,6 +42,18 @@ def compose(key: Key, content_type: str, random: Random) -> Composed:
     texts = [_one(key, part, parts, random) for part in range(1, parts + 1)]
     stored = store(texts, content_type)
     return Composed(key, json.dumps(texts).encode() if content_type == JSON else stored, stored)
+
+
+def compose_batch(key: Key, content_type: str, random: Random) -> Composed:
+    """A batch whose frames are the parts of one append."""
+    parts = random.randint(2, 6)
+    frames = [store([_one(key, part, parts, random)], content_type) for part in range(1, parts + 1)]
+    return Composed(key, frame(frames), b"".join(frames), tuple(frames))
+
+
+def frame(payloads: list[bytes]) -> bytes:
+    """The body of an append-batch."""
+    return b"".join(len(payload).to_bytes(4, "big") + payload for payload in payloads)
 
 
 def store(texts: list[str], content_type: str) -> bytes:
@@ -63,14 +77,15 @@ def split(body: bytes, content_type: str) -> list[str]:
     return lines
 
 
-def keys(texts: list[str]) -> list[Key]:
-    """The appends that messages make up, in order; each must be whole."""
+def keys(texts: list[str], *, cut: bool = False) -> list[Key]:
+    """The appends that messages make up, in order; each must be whole, but the first where history was let go of."""
     found: list[Key] = []
     missing: list[tuple[Key, int]] = []
     for text in texts:
         key, part, parts = _parse(text)
         if not missing:
-            missing = [(key, number) for number in range(1, parts + 1)]
+            first = part if cut and not found else 1
+            missing = [(key, number) for number in range(first, parts + 1)]
             found.append(key)
         if (key, part) != missing.pop(0):
             raise Torn(f"part {part} of {key} is out of place")

@@ -1,6 +1,7 @@
 """Writers: each does one kind of thing over one connection, as fast as it is answered, until the server is gone."""
 
 import time
+from collections.abc import Mapping
 from random import Random
 from threading import Thread
 from typing import NamedTuple
@@ -57,9 +58,12 @@ class Writer:
     def compose(self, name: str) -> Composed:
         """The next append; from now on it may be seen."""
         self.numbers += 1
-        append = compose(Key(self.identity, self.numbers), self.ledger.kinds[name].content_type, self.random)
-        self.ledger.send_append(name, append.key)
-        return append
+        key = Key(self.identity, self.numbers)
+        self.ledger.send_append(name, key)
+        return self.compose_as(key, self.ledger.kinds[name].content_type)
+
+    def compose_as(self, key: Key, content_type: str) -> Composed:
+        return compose(key, content_type, self.random)
 
     def unexpected(self, response: Response, what: str) -> AssertionError:
         return AssertionError(f"{self.identity}: {response.status} to {what}: {response.body[:300]!r}")
@@ -74,6 +78,10 @@ class Appender(Writer):
         headers = {"Content-Type": self.ledger.kinds[name].content_type}
         with self.ledger.using(name) as sent_at:
             response = client.request("POST", name, headers, append.body)
+        self.settle(name, append, response, sent_at)
+
+    def settle(self, name: str, append: Composed, response: Response, sent_at: float) -> None:
+        """Note what became of an append."""
         if response.status == 204:
             self.ledger.acknowledge_append(name, response, append.stored, sent_at)
         elif response.status in GONE or (response.status == 409 and response.closed):
@@ -122,7 +130,7 @@ class IdempotentProducer(Writer):
             "Stream-Incarnation": life.incarnation,
         }
         with self.ledger.using(life.name) as sent_at:
-            response = client.request("POST", life.name, headers, append.body)
+            response = self.post(client, life, headers, append)
         self._unknown = None
         if response.status == 200 or (response.status == 204 and again):
             assert attempt.offset in (None, response.next_offset), f"{append.key} was answered differently again"
@@ -137,6 +145,9 @@ class IdempotentProducer(Writer):
             self._done = None
         else:
             raise self.unexpected(response, f"{attempt.append.key}, seq {attempt.seq} on {life.name}")
+
+    def post(self, client: Client, life: Life, headers: Mapping[str, str], append: Composed) -> Response:
+        return client.request("POST", life.name, headers, append.body)
 
 
 class Janitor(Writer):
@@ -205,11 +216,16 @@ class Forker(Writer):
         before = client.request("HEAD", source)
         if before.status != 200:
             return
-        places = [told.end for told in self.ledger.life(source, before.incarnation).told[-20:]]
+        # A page may end inside an append, and a fork there would show a part of it.
+        told = self.ledger.life(source, before.incarnation).told[-40:]
+        places = [extent.end for extent, appended in told if appended]
         offset = render_offset(self.random.choice(places)) if places and self.random.random() < 0.7 else None
         self.ledger.send_create(name)
         headers = {"Stream-Forked-From": PATH + source, "Stream-Fork-Offset": offset}
+        unanswered = (source, time.time())
+        self.ledger.forks_unanswered.append(unanswered)
         response = client.request("PUT", name, headers)
+        self.ledger.forks_unanswered.remove(unanswered)
         after = client.request("HEAD", source)
         if response.status in (200, 201):
             life = self.ledger.acknowledge_create(name, response)
@@ -228,7 +244,7 @@ class Reader(Writer):
         if life is None:
             return
         time.sleep(0.002)
-        start = self.random.choice([0, *(told.end for told in life.told[-10:])])
+        start = self.random.choice([0, *(told.end for told, _ in life.told[-10:])])
         query = f"?offset={render_offset(start)}"
         with self.ledger.using(life.name):
             response = client.request("GET", life.name, {"Stream-Incarnation": life.incarnation}, query=query)
@@ -239,6 +255,9 @@ class Reader(Writer):
             self.ledger.tell(life.name, response, data[-READ_BYTES_KEPT:])
         elif response.status not in GONE:
             raise self.unexpected(response, f"reading {life.name}")
+        elif response.earliest_offset is not None:
+            assert response.earliest_offset > start, f"{life.name} is said to be gone where it is retained"
+            self.ledger.acknowledge_start(life, response.earliest_offset)
 
 
 def delete(client: Client, ledger: Ledger, life: Life) -> None:

@@ -42,13 +42,12 @@ def _flush(exchange: Exchange) -> None:
 def _flushed(exchange: Exchange, task: "asyncio.Task[int]") -> None:
     if exchange.connection.lost or task.cancelled():
         return
-    error = task.exception()
-    if error is None:
+    try:
         _say(exchange, Positions({SHARD: task.result()}))
-    elif isinstance(error, FlushFailed):
+    except FlushFailed:
         exchange.refuse(Code.OVERLOADED, "The lake cannot be written to at the moment; nothing is lost, try again.")
-    else:
-        raise error
+    except Exception:
+        exchange.fail()
 
 
 def readers(request: Request, address: Address, exchange: Exchange) -> None:

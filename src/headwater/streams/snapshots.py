@@ -44,6 +44,9 @@ def publish(state: State, command: PublishSnapshot) -> Reply:
         state.discarded[snapshot.blob] = None
         if (visible.digest, visible.content_type) != (snapshot.digest, snapshot.content_type):
             return _conflict(stream, f"The stream {stream.name!r} has another snapshot at this offset.")
+        if command.trims and stream.start < visible.offset:
+            state.before_change(stream)
+            _retain_from(state, stream, visible.offset, visible.record)
         return _published(stream)
     state.before_change(stream)
     stream.snapshot = snapshot

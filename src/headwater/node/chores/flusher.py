@@ -144,11 +144,13 @@ class Flusher:
         if self._running is None:
             return self._begin()
         if self._next is None:
-            self._next = asyncio.get_running_loop().create_task(self._after(self._running))
+            self._next = asyncio.get_running_loop().create_task(self._after_this())
         return self._next
 
-    async def _after(self, running: "asyncio.Task[int]") -> int:
-        await asyncio.wait([running])
+    async def _after_this(self) -> int:
+        # Another may have begun by itself meanwhile, and perhaps before we were asked.
+        while self._running is not None:
+            await asyncio.wait([self._running])
         self._next = None
         return await self._begin()
 
