@@ -31,7 +31,10 @@ SEED = int(os.environ.get("HEADWATER_CRASH_SEED", SystemRandom().randrange(1 << 
 LOAD_SECONDS = 1.3
 SEGMENT_BYTES = 1 << 20
 IMAGE_LOG_BYTES = 500_000
-FLAGS = ("--segment-bytes", str(SEGMENT_BYTES), "--image-log-bytes", str(IMAGE_LOG_BYTES))
+FLAGS = (
+    *("--segment-bytes", str(SEGMENT_BYTES), "--image-log-bytes", str(IMAGE_LOG_BYTES)),
+    *("--flush-segment-bytes", "100000", "--lake-grace-seconds", "0.5"),
+)
 
 KINDS = {
     **{f"text-{number}": Kind(TEXT, snapshots=number % 2 == 0) for number in range(12)},
@@ -109,7 +112,9 @@ def test_nothing_acknowledged_is_lost_when_a_server_is_killed(
         for _ in range(CYCLES):
             ledger.trims = random.random() < 0.5
             retention = "snapshot" if ledger.trims else "explicit"
-            with running_server(*FLAGS, "--retention", retention, data=data) as server:
+            flush_bytes = random.choice((2_000, 20_000, 100_000, 64 << 20))
+            flags = (*FLAGS, "--retention", retention, "--flush-bytes-max", str(flush_bytes))
+            with running_server(*flags, data=data) as server:
                 checked += check_all(server, ledger, estate, data)
                 run_load(server, writers, killer)
                 checked += check_output(server)
@@ -124,14 +129,15 @@ def test_nothing_acknowledged_is_lost_when_a_server_is_killed(
         with capsys.disabled():
             print(f"\n{summary(killer, ledger, estate, checked, time.monotonic() - started)}")
     assert killer.in_an_image >= CYCLES // 6, "too few kills hit an image; the test is blind there"
+    assert killer.in_a_flush >= CYCLES // 10, "too few kills hit a flush; the test is blind there"
     assert any(bucket.dropped for bucket in estate.buckets), "no bucket was ever dropped; the test is blind there"
 
 
 def summary(killer: Killer, ledger: Ledger, estate: Estate, checked: Counter[str], seconds: float) -> str:
     return (
         f"{killer.kills} kills in {seconds:.0f} s (seed {SEED}): {killer.in_an_image} during an image, "
-        f"{killer.in_a_spare} without a whole spare, {killer.in_an_upload} during an upload, {checked['torn']} with a "
-        f"torn end; {checked['images']} images were finished.\n"
+        f"{killer.in_a_spare} without a whole spare, {killer.in_an_upload} during an upload, "
+        f"{killer.in_a_flush} during a flush, {checked['torn']} with a torn end; {checked['images']} images were finished.\n"
         f"{ledger.appends_acknowledged} appends were acknowledged; {checked['appends']} of them and {checked['reads']} "
         f"reads were checked where their streams still lived, {checked['bytes'] / 1e6:.0f} MB in all.\n"
         f"{ledger.snapshots_acknowledged} snapshots were acknowledged; {checked['snapshots']} were compared, and "

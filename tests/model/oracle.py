@@ -421,7 +421,10 @@ class Oracle:
         if folded.offset > life.tail:
             return conflict
         if life.folded is not None and folded.offset == life.folded.offset:
-            return self._published(life) if folded.text == life.folded.text else conflict
+            if folded.text != life.folded.text:
+                return conflict
+            life.start = max(life.start, folded.offset) if trims else life.start
+            return self._published(life)
         if folded.offset < life.start:
             return self._trimmed(life, life.start)
         if life.folded is not None and folded.offset < life.folded.offset:

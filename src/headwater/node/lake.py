@@ -7,6 +7,7 @@ from typing import NamedTuple
 from headwater.lake.store import KeyMissing, Store, StoreFailed
 from headwater.log.seam import CommandLog
 from headwater.node.chores.cataloger import Cataloger
+from headwater.node.chores.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.chores.flusher import FLUSH_LIMITS, Flusher, FlushFailed, FlushLimits
 from headwater.node.chores.lake_sweeper import LakeSweeper
 from headwater.node.cold_reads import ColdReads
@@ -55,6 +56,14 @@ class Lake:
             state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
         )
         self.cataloger = Cataloger(state, store, limits.grace_seconds)
+        self.compactor = Compactor(
+            state,
+            store,
+            submit,
+            now,
+            self.reads.in_use,
+            limits=COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes),
+        )
         self.sweeper = LakeSweeper(
             state, store, submit, now=now, in_use=self.reads.in_use, grace_seconds=limits.grace_seconds
         )
@@ -62,12 +71,14 @@ class Lake:
     def start(self) -> None:
         self.flusher.start()
         self.cataloger.start()
+        self.compactor.start()
         self.sweeper.start()
 
     async def stop(self) -> None:
         if self._limits.flush_at_stop:
             await asyncio.gather(self.flush(), return_exceptions=True)
         await self.sweeper.stop()
+        await self.compactor.stop()
         await self.flusher.stop()
         await self.cataloger.stop()
         await self.reads.stop()

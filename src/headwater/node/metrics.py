@@ -1,0 +1,115 @@
+"""What the node and its front count, in the text format of Prometheus; every label has a fixed, small set of values."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+COMMANDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+"""Upper bounds of the buckets of times and of batch sizes."""
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Histogram:
+    """How many values fell below each bound."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+class Metrics:
+    """Counters that are cheap to raise where things happen; everything else is read when somebody asks."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()
+        """Finished requests by row of the URL table and method, and by status."""
+        self.request_seconds: dict[str, Histogram] = {}
+        self.batch_commands = Histogram(COMMANDS)
+        self.commit_seconds = Histogram()
+        self.long_polls = 0
+        self.sse_reads = 0
+        self.refused_writes = 0
+        """Writes that were refused for want of room: in the queue, on the disk, or because the lake lags behind."""
+
+    def finished(self, route: str, status: int, seconds: float) -> None:
+        """Count a request that has been answered."""
+        self.requests[route, status] += 1
+        histogram = self.request_seconds.get(route)
+        if histogram is None:
+            histogram = self.request_seconds[route] = Histogram()
+        histogram.observe(seconds)
+
+
+class Sample(NamedTuple):
+    """One line: what is added to the metric's name, the labels, the value."""
+
+    suffix: str
+    labels: Labels
+    value: float
+
+
+class Metric(NamedTuple):
+    """A metric with its help, its kind and its samples."""
+
+    name: str
+    kind: str
+    help: str
+    samples: Iterable[Sample]
+
+
+def gauge(name: str, help: str, value: float) -> Metric:
+    return Metric(name, "gauge", help, [Sample("", (), value)])
+
+
+def counter(name: str, help: str, value: float) -> Metric:
+    return Metric(name, "counter", help, [Sample("", (), value)])
+
+
+def histogram(name: str, help: str, values: Iterable[tuple[Labels, Histogram]]) -> Metric:
+    return Metric(name, "histogram", help, [sample for labels, one in values for sample in _samples(labels, one)])
+
+
+def _samples(labels: Labels, one: Histogram) -> Iterator[Sample]:
+    below = 0
+    for bound, count in zip((*one.bounds, None), tuple(one.counts), strict=True):
+        below += count
+        le = "+Inf" if bound is None else f"{bound:g}"
+        yield Sample("_bucket", (*labels, ("le", le)), below)
+    yield Sample("_sum", labels, one.sum)
+    yield Sample("_count", labels, below)
+
+
+def render(metrics: Iterable[Metric]) -> str:
+    """The page that Prometheus reads.
+
+    >>> print(render([gauge("headwater_streams", "Streams.", 3)]), end="")
+    # HELP headwater_streams Streams.
+    # TYPE headwater_streams gauge
+    headwater_streams 3
+    """
+    lines = []
+    for metric in metrics:
+        lines += f"# HELP {metric.name} {metric.help}\n", f"# TYPE {metric.name} {metric.kind}\n"
+        for sample in metric.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sample.labels)
+            braced = f"{{{labels}}}" if labels else ""
+            lines.append(f"{metric.name}{sample.suffix}{braced} {_number(sample.value)}\n")
+    return "".join(lines)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
