@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from headwater.protocol.commands import Batch, Command
+from headwater.protocol.commands import Batch, Command, ForgetSegments, Paid, PublishSegment, SwapSegments
 from headwater.streams.apply import apply
 from headwater.streams.images import image_of
 from headwater.streams.state import State
@@ -15,6 +15,8 @@ class History:
         self.acknowledged = 0
         self.survived_in_flight = 0
         self._expected = State("")
+        self.shadow = State("")
+        """What the same commands make where nothing ever goes to the lake."""
         self._in_flight: deque[tuple[int, list[Command]]] = deque()
 
     def send(self, at: int, commands: list[Command]) -> None:
@@ -34,7 +36,7 @@ class History:
         """Compare byte by byte; what survived in flight is visible now, so it must survive from here on as well."""
         if self._expected.position == 0:
             # Nothing was promised yet, not even the journal's id.
-            self._expected = State(recovered.journal)
+            self._expected, self.shadow = State(recovered.journal), State(recovered.journal)
         lost = self._expected.position - recovered.position
         assert lost <= 0, f"the last {lost} acknowledged commands are lost"
         while self._in_flight and self._expected.position < recovered.position:
@@ -47,3 +49,9 @@ class History:
     def _apply_next(self) -> None:
         at, commands = self._in_flight.popleft()
         apply(self._expected, Batch(self._expected.position + 1, at, commands))
+        apply(self.shadow, Batch(self.shadow.position + 1, at, [_hot_only(command) for command in commands]))
+
+
+def _hot_only(command: Command) -> Command:
+    """A command that says nothing in the place of one about the lake, so that positions stay the same."""
+    return Paid("") if isinstance(command, PublishSegment | SwapSegments | ForgetSegments) else command

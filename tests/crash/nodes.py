@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from headwater.lake.store import Store
 from headwater.log.journal import Journal
 from headwater.log.seam import Deliver
 from headwater.node import directory
+from headwater.node.chores.flusher import FlushLimits
+from headwater.node.lake import LakeLimits
 from headwater.node.node import Node
 from headwater.protocol.commands import Batch, Command
 from headwater.protocol.replies import Reply
@@ -16,6 +19,10 @@ from .history import History
 from .machine import DATA, SEGMENT_BYTES
 
 IMAGE_LOG_BYTES = 20_000
+LAKE_LIMITS = LakeLimits(
+    flush=FlushLimits(interval_seconds=0.01, bytes_min=1, bytes_max=4_000, segment_bytes=3_000), grace_seconds=0.001
+)
+"""Everything goes to the lake as soon as it can, in objects as small as can be."""
 
 
 class WatchedJournal(Journal):
@@ -38,7 +45,7 @@ class WatchedJournal(Journal):
 class RunningNode:
     """A node that has been started on what its directory held."""
 
-    def __init__(self, disk: FaultyDisk, history: History) -> None:
+    def __init__(self, disk: FaultyDisk, history: History, store: Store | None = None) -> None:
         self.failures: list[BaseException] = []
         disk.names(DATA)
         state, journal, images, blobs = directory.recover(DATA, SEGMENT_BYTES, disk, self.failures.append)
@@ -46,7 +53,9 @@ class RunningNode:
         assert isinstance(journal, WatchedJournal)
         journal.history = history
         self.journal = journal
-        self.node = Node(state, journal, images, blobs, image_log_bytes=IMAGE_LOG_BYTES)
+        self.node = Node(
+            state, journal, images, blobs, image_log_bytes=IMAGE_LOG_BYTES, store=store, lake_limits=LAKE_LIMITS
+        )
 
     async def ask(self, command: Command) -> Reply:
         """Submit a command and wait for its reply."""
@@ -61,13 +70,15 @@ class RunningNode:
         await self.node._imager.stop()
         self.node._reaper.stop()
         self.node._debts.stop()
+        if self.node.lake is not None:
+            await self.node.lake.stop()
         self.journal.close()
 
 
 @asynccontextmanager
-async def running_node(disk: FaultyDisk, history: History) -> AsyncIterator[RunningNode]:
+async def running_node(disk: FaultyDisk, history: History, store: Store | None = None) -> AsyncIterator[RunningNode]:
     """A node that runs while the block lasts, and crashes at its end."""
-    running = RunningNode(disk, history)
+    running = RunningNode(disk, history, store)
     running.node.start()
     try:
         yield running

@@ -78,7 +78,7 @@ class ColdReads:
 
     def read(self, query: Query, need: NotFetched) -> asyncio.Task[Reply]:
         """Answer a query that needs more than memory holds."""
-        places = self.places(need)
+        places = self._take(need)
         task = asyncio.get_running_loop().create_task(self._read(query, need, places))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -88,16 +88,18 @@ class ColdReads:
         fetched = Fetched()
         for _ in range(ROUNDS_MAX):
             try:
-                fetched.add(need.stream.incarnation, await self.runs(places, need))
+                fetched.add(need.stream.incarnation, await self._runs(places, need))
             except (StoreFailed, KeyMissing, SegmentDamaged) as error:
-                return self.failed(need.stream.name, error)
+                return self._failed(need.stream.name, error)
+            finally:
+                self.in_use.subtract(place.segment.id for place in places)
             try:
                 return self._look(query, fetched)
             except NotFetched as more:
-                need, places = more, self.places(more)
+                need, places = more, self._take(more)
         return Refusal(Code.OVERLOADED, f"The history of {need.stream.name!r} is being moved; try again in a second.")
 
-    def failed(self, name: str, error: Exception) -> Refusal:
+    def _failed(self, name: str, error: Exception) -> Refusal:
         """What a reader is told when the store did not do its part; only this reader is."""
         self.failures += 1
         log.error("history of %r cannot be read: %s", name, error)
@@ -109,19 +111,21 @@ class ColdReads:
 
     # -- Runs -----------------------------------------------------------------------------------------------------
 
-    def places(self, need: NotFetched) -> list[Place]:
-        """Where the bytes are that a look needs, as of now."""
+    def _take(self, need: NotFetched) -> list[Place]:
+        """Where the bytes are that a look needs, as of now; these segments are in use until they have been read."""
         extents = need.stream.extents
         if need.record is not None:
             wanted = extents[bisect_right(extents, need.record, key=attrgetter("record")) - 1 :][:1]
         else:
             wanted = tuple(extent for extent in extents if extent.end > need.start and extent.start < need.end)
-        return self.placed(wanted)
+        places = self._placed(wanted)
+        self.in_use.update(place.segment.id for place in places)
+        return places
 
-    def placed(self, extents: tuple[Extent, ...]) -> list[Place]:
+    def _placed(self, extents: tuple[Extent, ...]) -> list[Place]:
         return [Place(self._state.cold.segments[extent.segment].segment, extent) for extent in extents]
 
-    async def runs(self, places: list[Place], need: NotFetched) -> list[Run]:
+    async def _runs(self, places: list[Place], need: NotFetched) -> list[Run]:
         """The runs that hold what is needed, in order."""
         runs: list[Run] = []
         for place in places:
@@ -137,7 +141,7 @@ class ColdReads:
     def stretch(self, stream: Stream, start: int, end: int) -> Stretch:
         """Where all bytes of a range are, as of now; good for as long as replaced segments are kept."""
         extents = tuple(extent for extent in stream.extents if extent.end > start and extent.start < end)
-        return Stretch(self.placed(extents), start, end)
+        return Stretch(self._placed(extents), start, end)
 
     async def slices(self, stretch: Stretch) -> AsyncGenerator[Slice, None]:
         """The runs of a stretch one by one, as they are taken; none of its segments is deleted meanwhile."""

@@ -1,0 +1,114 @@
+"""Whatever the store does and whenever the power goes, every stream reads as if its bytes had never left memory."""
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+
+from headwater.node import cold_reads, directory
+from headwater.node.chores import cataloger, compactor, flusher, lake_sweeper
+from headwater.node.node import Node
+from headwater.protocol.queries import Read
+from headwater.protocol.refusals import Refusal
+from headwater.protocol.replies import Page
+from headwater.streams.reading import Fetched
+from headwater.streams.state import State
+from headwater.testing import FaultyDisk
+from headwater.testing.faulty_store import Fault, FaultyStore
+
+from .history import History
+from .load import Load
+from .machine import AIMS
+from .nodes import WatchedJournal, running_node
+from .seeds import all_seeds_run, for_each_seed
+
+pytestmark = pytest.mark.crash
+
+LIVES = 3
+
+
+@pytest.fixture(autouse=True)
+def no_time_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "Journal", WatchedJournal)
+    monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
+    for chore in (flusher, cataloger, compactor, lake_sweeper):
+        monkeypatch.setattr(chore, "LOOK_SECONDS", 0.005)
+    for chore in (flusher, compactor):
+        monkeypatch.setattr(chore, "RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(compactor, "AVOID_US", 0)
+    monkeypatch.setattr(lake_sweeper, "ORPHANS_SECONDS", 0.02)
+
+
+def test_a_store_that_fails_lies_and_forgets_to_answer_costs_no_acknowledged_byte() -> None:
+    seen: Counter[str] = Counter()
+
+    def run(seed: int) -> None:
+        random, history = Random(seed), History()
+        disk, load = FaultyDisk(random), Load(random, large=False)
+        store = FaultyStore(random=Random(seed), faults=frozenset(Fault))
+        for _ in range(LIVES):
+            store.odds = random.choice((0.0, 0.1, 0.5))
+            aim = random.choice(AIMS)
+            disk.halt_in(random.randrange(50, 50 + 5 * aim.steps_max), aim.hits)
+            try:
+                asyncio.run(_work(disk, history, load, store))
+            except OSError:
+                assert disk.halted
+            seen["lost power"] += disk.halted
+            disk.lose_power()
+        store.heal()
+        asyncio.run(_compare(disk, history, store, seen))
+        seen.update(happened.fault.name for happened in store.happened)
+
+    for_each_seed(40, run)
+    if all_seeds_run():
+        blind = {"lost power", "segments", "cold", "streams", *(fault.name for fault in Fault)} - set(+seen)
+        assert not blind, f"these never came up: {blind}"
+
+
+async def _work(disk: FaultyDisk, history: History, load: Load, store: FaultyStore) -> None:
+    """Submit commands as fast as they go in, read a little, until the machine halts."""
+    async with running_node(disk, history, store) as running:
+        for _ in range(60):
+            for command in load.batch(running.node.state)[1]:
+                running.node.submit(command, lambda _: None)
+            await asyncio.sleep(0.002)
+            if disk.halted:
+                return
+
+
+async def _compare(disk: FaultyDisk, history: History, store: FaultyStore, seen: Counter[str]) -> None:
+    """Read every stream, from memory and lake, and from a shadow that keeps everything in memory."""
+    async with running_node(disk, history, store) as running:
+        state, shadow = running.node.state, history.shadow
+        assert set(state.streams) == set(shadow.streams)
+        seen["segments"] += len(state.cold.segments)
+        for name, stream in list(state.streams.items()):
+            if not stream.deleted and not stream.expired(running.node.now()):
+                seen["streams"] += 1
+                seen["cold"] += bool(stream.extents)
+                assert await _whole(running.node, name, stream.start) == _hot(shadow, name), name
+
+
+async def _whole(node: Node, name: str, offset: int) -> bytes:
+    found = b""
+    while True:
+        reply = node.read(Read(name, offset))
+        page = await reply if isinstance(reply, asyncio.Task) else reply
+        if isinstance(page, Refusal):
+            raise AssertionError(f"{name}: {page}")
+        assert isinstance(page, Page)
+        found, offset = found + page.body, page.next_offset
+        if page.up_to_date:
+            return found
+
+
+def _hot(shadow: State, name: str) -> bytes:
+    """All that the shadow has of a stream."""
+    from headwater.node.looks import Looks
+
+    looks = Looks(shadow, lambda: shadow.now, lambda _: None, 1 << 40)
+    page = looks.read(Read(name, shadow.streams[name].start), Fetched())
+    assert isinstance(page, Page), page
+    return page.body
