@@ -8,6 +8,7 @@ import pytest
 
 from headwater.node import cold_reads, directory
 from headwater.node.chores import cataloger, compactor, flusher, lake_sweeper
+from headwater.node.looks import Looks
 from headwater.node.node import Node
 from headwater.protocol.queries import Read
 from headwater.protocol.refusals import Refusal
@@ -106,8 +107,6 @@ async def _whole(node: Node, name: str, offset: int) -> bytes:
 
 def _hot(shadow: State, name: str) -> bytes:
     """All that the shadow has of a stream."""
-    from headwater.node.looks import Looks
-
     looks = Looks(shadow, lambda: shadow.now, lambda _: None, 1 << 40)
     page = looks.read(Read(name, shadow.streams[name].start), Fetched())
     assert isinstance(page, Page), page

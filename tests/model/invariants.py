@@ -6,6 +6,7 @@ from headwater.protocol.names import bucket_of
 from headwater.streams.state import Hold, Stream
 
 from ..streams.shards import Shards
+from .lake_invariants import check_lakes
 
 
 def check_shards(shards: Shards) -> None:
@@ -36,19 +37,23 @@ def check_shards(shards: Shards) -> None:
             source = state.streams[opened.source]
             assert source.incarnation == opened.incarnation
             assert pin in (source.pins or {})
+    check_lakes(shards)
 
 
 def _check_appends(stream: Stream) -> None:
-    """They follow each other without a gap, from where anybody may read to the tail, and no longer back than that."""
+    """They follow each other without a gap, from where anybody may read to the tail, and no longer back than that.
+
+    Those before are in the lake.
+    """
     appends = stream.hot or []
     floor = min([stream.start, *(hold.start for hold in (stream.pins or {}).values())])
     first = max(stream.origin.to if stream.origin else 0, floor)
-    if not appends:
-        assert stream.tail <= first, "bytes are gone that somebody may read"
-        return
     begins, ends = [hot.offset for hot in appends], [hot.end for hot in appends]
+    held_from = [*(extent.start for extent in stream.extents), *begins, stream.tail][0]
+    assert held_from <= max(first, 0), "bytes are gone that somebody may read"
+    if not appends:
+        return
     assert [*begins[1:], stream.tail] == ends
-    assert begins[0] <= first, "bytes are gone that somebody may read"
     assert ends[0] > floor, "bytes are kept that nobody may read"
     records = [hot.record for hot in appends]
     assert [*records[1:], stream.record_next] == [hot.record + hot.messages for hot in appends]

@@ -1,7 +1,8 @@
 """Shards in memory for tests: no node, no clock, no disk; every command passes through the bytes of a log record."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
+from typing import TypeVar
 from zlib import crc32
 
 from headwater.protocol.commands import (
@@ -12,6 +13,8 @@ from headwater.protocol.commands import (
     Expire,
     Origin,
     Paid,
+    Publication,
+    PublishSegment,
     PublishSnapshot,
     Settle,
     Snapshot,
@@ -25,28 +28,38 @@ from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_
 from headwater.protocol.producers import Producer
 from headwater.protocol.queries import Anchor, Bucket, Head, Query, Read, Target
 from headwater.protocol.refusals import Refusal, incarnation_changed
-from headwater.protocol.replies import Described, Page, Reply, Settled
+from headwater.protocol.replies import Described, Page, Placed, Reply, Settled
 from headwater.streams import buckets, forking, reading
 from headwater.streams.apply import apply
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.forking import ForkRequest, Saga
-from headwater.streams.reading import Piece, Slice
-from headwater.streams.state import Hot, State, Stream
+from headwater.streams.reading import Fetched, NotFetched, Piece, Plan, Slice
+from headwater.streams.state import State, Stream
+
+from .lakes import LATE, Lake, collect, rewrite
+
+T = TypeVar("T")
 
 START_US = 1_700_000_000 * SECOND_US
 
 
 class Shard:
-    """One state, the log that made it, and how far its clock is ahead."""
+    """One state, the log that made it, its lake, and how far its clock is ahead."""
 
     def __init__(self) -> None:
         self.state = State("journal")
+        self.lake = Lake()
         self.log: list[bytes] = []
         self.ahead_us = 0
 
     def submit(self, commands: list[Command], now: int) -> list[Reply]:
         self.log.append(encode(now + self.ahead_us, commands))
         return apply(self.state, decode(self.log[-1], self.state.position + 1))
+
+    def collect(self, names: Collection[str] | None = None, appends_max: int | None = None) -> Publication:
+        """A segment of what is hot: of all streams or some, all of it or the first appends of each."""
+        rows = collect(self.state, names, appends_max)
+        return self.lake.put(rows, self.state.cold.flushed + 1, self.state.position)
 
 
 def replay(log: list[bytes]) -> State:
@@ -94,6 +107,8 @@ class Shards:
         self.now = START_US
         self.blobs: set[str] = set()
         """What is on disk."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What happens while a look waits for the lake."""
         self._pins = self._seals = self._snapshots = 0
 
     def owner(self, name: str) -> Shard:
@@ -140,7 +155,7 @@ class Shards:
             return forking.look_at_target(state, query, now)
         if isinstance(query, Anchor):
             source = forking.source_of_fork(state, query.name, now)
-            return source if isinstance(source, Refusal) else reading.anchor(source, query, self.source_of)
+            return source if isinstance(source, Refusal) else self.anchor(source, query)
         stream = state.present(query.name, now)
         if isinstance(stream, Refusal):
             return stream
@@ -159,14 +174,44 @@ class Shards:
             )
         return self._page(stream, query, bytes_max)
 
+    def fetching(self, look: Callable[[Fetched], T]) -> T:
+        """A look, made again and again until it has all that it needs of the lake."""
+        fetched = Fetched()
+        for _ in range(100):
+            try:
+                return look(fetched)
+            except NotFetched as need:
+                shard = self.owner(need.stream.name)
+                runs = shard.lake.runs(shard.state, need)
+                assert runs, "a look needs bytes that are nowhere"
+                fetched.add(need.stream.incarnation, runs)
+                self.meanwhile()
+        raise AssertionError("a look never has enough")
+
+    def anchor(self, stream: Stream, query: Anchor) -> Reply:
+        return self.fetching(lambda fetched: reading.anchor(stream, query, self.source_of, fetched))
+
+    def record_at(self, stream: Stream, offset: int) -> int | None:
+        return self.fetching(lambda fetched: reading.record_at(stream, offset, self.source_of, fetched))
+
+    def offset_of(self, stream: Stream, record: int) -> int:
+        return self.fetching(lambda fetched: reading.offset_of(stream, record, self.source_of, fetched))
+
+    def plan(self, stream: Stream, offset: int, bytes_max: int) -> Plan:
+        return self.fetching(lambda fetched: reading.plan(stream, offset, bytes_max, self.source_of, fetched))
+
     def _page(self, stream: Stream, query: Read, bytes_max: int) -> Reply:
         if query.incarnation is not None and query.incarnation != stream.incarnation:
             return incarnation_changed(stream.name, stream.incarnation)
         start = stream.tail if query.from_now else query.offset
-        refusal = reading.judge(stream, start, self.source_of)
-        if refusal is not None:
-            return refusal
-        plan = reading.plan(stream, start, bytes_max, self.source_of)
+
+        def look(fetched: Fetched) -> Refusal | Plan:
+            refusal = reading.judge(stream, start, self.source_of, fetched)
+            return refusal or reading.plan(stream, start, bytes_max, self.source_of, fetched)
+
+        plan = self.fetching(look)
+        if isinstance(plan, Refusal):
+            return plan
         end = plan.next_offset
         body = b"".join(hot.payload[lo:hi] for piece in plan.slices for hot, lo, hi in piece.parts())
         return Page(stream.incarnation, stream.content_type, start, end, end == stream.tail, stream.closed, body)
@@ -175,7 +220,7 @@ class Shards:
         """The messages of each page from `offset`, which is retained, to the tail."""
         stream = self.stream(name)
         while offset < stream.tail:
-            plan = reading.plan(stream, offset, bytes_max, self.source_of)
+            plan = self.plan(stream, offset, bytes_max)
             yield [message for piece in plan.slices for message in messages_of(piece)]
             offset = plan.next_offset
 
@@ -185,13 +230,29 @@ class Shards:
         assert isinstance(page, Page), page
         return page.body
 
+    # -- The lake -----------------------------------------------------------------------------------------------------
+
+    def flush(self, *names: str, appends_max: int | None = None) -> None:
+        """Put what is hot into the lake, one segment for each shard: all of it, or that of some streams."""
+        for shard in self.all:
+            warm = [name for name in names or shard.state.warm if name in shard.state.warm]
+            if warm:
+                flushed = 0 if names or appends_max else shard.state.position
+                publication = shard.collect(warm, appends_max)
+                assert shard.submit([PublishSegment(publication, LATE, flushed)], self.now) == [Placed()]
+
+    def compact(self, *numbers: int, cuts: int = 1) -> None:
+        """Merge segments, neighbours, of the only shard."""
+        [shard] = self.all
+        assert shard.submit([rewrite(shard.lake, shard.state, numbers, cuts=cuts)], self.now) == [Placed()]
+
     # -- Snapshots ----------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: str, offset: int, text: str = "folded") -> Snapshot:
         """A snapshot whose blob is on disk and that no command has named yet."""
         stream = self.stream(name)
         inside = stream.start <= offset <= stream.tail
-        record = reading.record_at(stream, offset, self.source_of) if inside else stream.record_next
+        record = self.record_at(stream, offset) if inside else stream.record_next
         assert record is not None, "a snapshot stands at a border"
         self._snapshots += 1
         blob = f"blob-{self._snapshots}"

@@ -14,8 +14,19 @@ from .shards import Shards
 JSON = "application/json"
 
 
+@pytest.fixture(params=["memory", "lake", "both"])
+def tier(request: pytest.FixtureRequest) -> str:
+    """Where the bytes are: for `both` the first append of each stream is in the lake, the others are in memory."""
+    return str(request.param)
+
+
+def sink(shards: Shards, tier: str) -> None:
+    if tier != "memory":
+        shards.flush(appends_max=1 if tier == "both" else None)
+
+
 @pytest.fixture
-def shards() -> Shards:
+def shards(tier: str) -> Shards:
     """A stream of text (two appends), one of JSON (one append of three messages, one of one), an empty one of each."""
     shards = Shards()
     shards.ask(Create("b/text", "text/plain", payload=b"abcd"))
@@ -24,6 +35,7 @@ def shards() -> Shards:
     shards.ask(Append("b/json", b"4000", content_type=JSON))
     shards.ask(Create("b/empty", "text/plain"))
     shards.ask(Create("b/empty-json", JSON))
+    sink(shards, tier)
     return shards
 
 
@@ -116,8 +128,8 @@ def test_a_page_holds_whole_messages_and_at_least_one(
 
 
 def test_a_page_is_planned_without_touching_bytes(shards: Shards) -> None:
-    stream = shards.stream("b/text")
-    plan = reading.plan(stream, 2, 100, no_source)
+    shards.all[0].lake.appends_per_run = 1
+    plan = shards.plan(shards.stream("b/text"), 2, 100)
     parts = [(hot.payload, lo, hi) for piece in plan.slices for hot, lo, hi in piece.parts()]
     assert parts == [(b"abcd", 2, 4), (b"efg", 0, 3)]
     assert plan.next_offset == 7
@@ -127,7 +139,7 @@ def test_a_page_is_planned_without_touching_bytes(shards: Shards) -> None:
 
 
 @pytest.fixture
-def family(shards: Shards) -> Shards:
+def family(shards: Shards, tier: str) -> Shards:
     """child: abcde + XY + Z; grandchild: of the child at 6, abcdeX + !!; sibling: of the child at 3, abc + ? + ??.
 
     cousin: of the text at 7, abcdefg + N + M.
@@ -140,6 +152,7 @@ def family(shards: Shards) -> Shards:
     shards.ask(Append("b/cousin", b"M", content_type="text/plain"))
     shards.ask(Append("b/child", b"Z", content_type="text/plain"))
     shards.ask(Append("b/sibling", b"??", content_type="text/plain"))
+    sink(shards, tier)
     return shards
 
 
@@ -161,11 +174,40 @@ def test_the_pages_of_a_fork_make_up_the_whole(name: str, bytes_max: int, family
     assert all(len(found) == 1 or sum(map(len, found)) <= bytes_max for found in pages)
 
 
-def test_a_fork_of_json_knows_the_borders_of_its_source(shards: Shards) -> None:
+def test_a_fork_of_json_knows_the_borders_of_its_source(shards: Shards, tier: str) -> None:
     shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b'[7, "x"]'))
+    sink(shards, tier)
     assert [*shards.messages("b/fork", 0, 1)] == [[b"10"], [b'"b"'], [b"7"], [b'"x"']]
     refusals = [offset for offset in range(10) if isinstance(shards.look(Read("b/fork", offset)), Refusal)]
     assert refusals == [1, 3, 4, 7, 8]
+
+
+# -- Records ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_begins_where_the_one_before_ends(shards: Shards) -> None:
+    stream = shards.stream("b/json")
+    assert [shards.offset_of(stream, record) for record in range(5)] == [0, 2, 5, 8, 12]
+    assert [shards.record_at(stream, offset) for offset in (0, 2, 5, 8, 12)] == [0, 1, 2, 3, 4]
+    assert [shards.record_at(stream, offset) for offset in (1, 3, 4, 6, 7, 9, 10, 11)] == [None] * 8
+
+
+def test_the_records_of_a_fork_are_those_of_its_source_and_then_its_own(shards: Shards, tier: str) -> None:
+    shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b'[7, "x"]'))
+    shards.ask(Append("b/fork", b"8", content_type=JSON))
+    sink(shards, tier)
+    stream = shards.stream("b/fork")
+    assert [shards.offset_of(stream, record) for record in range(6)] == [0, 2, 5, 6, 9, 10]
+    assert [shards.record_at(stream, offset) for offset in (0, 2, 5, 6, 9, 10)] == [0, 1, 2, 3, 4, 5]
+    assert [shards.record_at(stream, offset) for offset in (1, 3, 4, 7, 8)] == [None] * 5
+
+
+def test_records_are_counted_on_where_history_was_trimmed(shards: Shards) -> None:
+    shards.publish("b/json", 5)
+    stream = shards.stream("b/json")
+    assert [shards.offset_of(stream, record) for record in (2, 3, 4)] == [5, 8, 12]
+    assert [shards.record_at(stream, offset) for offset in (5, 8, 12)] == [2, 3, 4]
+    assert page(shards, "b/json", 5, 3) == (b"300", 8, False)
 
 
 # -- Fork points ------------------------------------------------------------------------------------------------------
@@ -255,10 +297,11 @@ def test_a_fork_point_in_a_fork_is_bounded_by_what_the_fork_has(
 
 @pytest.mark.parametrize(("offset", "steps"), [(0, 2), (8, 1)])
 def test_a_fork_point_in_a_fork_of_json_is_bounded_by_what_the_fork_has(
-    offset: int, steps: int, shards: Shards
+    offset: int, steps: int, shards: Shards, tier: str
 ) -> None:
     shards.ask(Create("b/other", JSON, payload=b'10"b"300', ends=(2, 5, 8)))
     shards.ask(Append("b/other", b"1234", (1, 2, 4), JSON))
+    sink(shards, tier)
     shards.finish(shards.fork("b/fork", "b/other", offset, sub_offset=steps))
     fork = shards.stream("b/fork")
     assert shards.look(Anchor("b/fork", offset, steps)) == Anchored(fork.incarnation, fork.tail, fork.record_next)
