@@ -26,8 +26,9 @@ SMALL_BYTES = 64 * KIB
 """What a smaller group counts as: below this the requests cost, not the bytes."""
 SOURCES_MAX = 64
 """Segments read side by side in one rewrite; of each a row group is in memory."""
-LIVES_MAX = 100_000
-"""Lives that one swap may name, since it is applied in one go."""
+LIVES_MAX = 4 * STREAMS_PER_SEGMENT_MAX
+"""Lives that the sources may have rows of, each counted anew: a swap names them all and is applied in one go, at 3 to 4
+microseconds for each that is left when those of one name have been put together."""
 DEAD_AT_ONCE_MAX = 1_000
 
 NOTHING: frozenset[int] = frozenset()

@@ -92,7 +92,7 @@ class ColdReads:
             except (StoreFailed, KeyMissing, SegmentDamaged) as error:
                 return self._failed(need.stream.name, error)
             finally:
-                self.in_use.subtract(place.segment.id for place in places)
+                self._let_go(places)
             try:
                 return self._look(query, fetched)
             except NotFetched as more:
@@ -122,6 +122,12 @@ class ColdReads:
         self.in_use.update(place.segment.id for place in places)
         return places
 
+    def _let_go(self, places: list[Place]) -> None:
+        for place in places:
+            self.in_use[place.segment.id] -= 1
+            if not self.in_use[place.segment.id]:
+                del self.in_use[place.segment.id]
+
     def _placed(self, extents: tuple[Extent, ...]) -> list[Place]:
         return [Place(self._state.cold.segments[extent.segment].segment, extent) for extent in extents]
 
@@ -145,8 +151,7 @@ class ColdReads:
 
     async def slices(self, stretch: Stretch) -> AsyncGenerator[Slice, None]:
         """The runs of a stretch one by one, as they are taken; none of its segments is deleted meanwhile."""
-        ids = [place.segment.id for place in stretch.places]
-        self.in_use.update(ids)
+        self.in_use.update(place.segment.id for place in stretch.places)
         try:
             for place in stretch.places:
                 footer = await self._footer(place.segment)
@@ -157,7 +162,7 @@ class ColdReads:
             self.failures += 1
             raise LakeUnreadable(str(error)) from error
         finally:
-            self.in_use.subtract(ids)
+            self._let_go(stretch.places)
 
     async def _footer(self, segment: Segment) -> Footer:
         return await self._footers.get(segment.id, partial(self._using, segment, read_footer, segment))
