@@ -157,7 +157,7 @@ def test_where_a_head_ends_is_said_only_when_there_is_no_doubt(data: bytes) -> N
     assert raw_head(data) is None
 
 
-@pytest.mark.parametrize("other", [b"", *OTHERS])
+@pytest.mark.parametrize("other", [b"", LIVE, *OTHERS])
 @pytest.mark.parametrize("order", [lambda a, b: a + b, lambda a, b: b + a, lambda a, b: a + b + a])
 def test_split_anywhere_the_same_is_said(
     known: KnownHeads, other: bytes, order: Callable[[bytes, bytes], bytes]

@@ -50,7 +50,7 @@ class KnownHeads:
 def raw_head(data: bytes) -> bytes | None:
     """The bytes of the head that some input begins with, if they are all there and plainly one head.
 
-    The parser passes over empty lines before a head, and may let a line end in something else than CRLF. Where either
+    The parser passes over empty lines before a head, and lets some lines end in something else than CRLF. Where that
     could be, it is not for us to say where the head ends.
 
     >>> raw_head(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\nGET /b")
@@ -58,7 +58,7 @@ def raw_head(data: bytes) -> bytes | None:
     >>> raw_head(b"GET / HTTP/1.1\\nHost: a\\n\\nGET / HTTP/1.1\\r\\n\\r\\n")
     """
     end = data.find(END, 0, HEAD_BYTES_MAX)
-    if end <= 0 or data[:1] in (b"\r", b"\n"):
+    if end <= 0:
         return None
     raw = data[: end + len(END)]
     lines = raw.count(b"\r\n")
