@@ -29,7 +29,7 @@ from headwater.protocol.commands import (
     Touch,
 )
 from headwater.protocol.content_types import is_json
-from headwater.protocol.lifetimes import touch_interval_us
+from headwater.protocol.lifetimes import FOREVER, touch_interval_us
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.queries import Head, Query
 from headwater.protocol.refusals import Code, Refusal
@@ -135,21 +135,17 @@ class Node:
             if early is not None:
                 done(early)
                 return
-        if kind in NEEDS_ROOM:
-            refusal = self._no_room()
-            if refusal is not None:
-                done(refusal)
-                return
+        if kind in NEEDS_ROOM and (self._committer.full or not self._log.has_room):
+            done(self._no_room())
+            return
         if kind in SETTLES:
             done = self._settling(command.name, done)  # type: ignore[union-attr]
         self._committer.submit(command, done)
 
-    def _no_room(self) -> Refusal | None:
-        if self._committer.full:
+    def _no_room(self) -> Refusal:
+        if self._log.has_room:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
-        if not self._log.has_room:
-            return Refusal(Code.OVERLOADED, "The disk is full; make room, or delete streams, and try again.")
-        return None
+        return Refusal(Code.OVERLOADED, "The disk is full; make room, or delete streams, and try again.")
 
     def judge_standing(self, command: Append) -> Reply | None:
         """What the applied state says of an append whose body was refused: missing, gone, closed or of another type."""
@@ -161,6 +157,10 @@ class Node:
 
     def _early(self, command: Append | Delete) -> Reply | None:
         """An answer that nothing in flight can change: missing, gone, or closed for good."""
+        stream = self.state.streams.get(command.name)
+        open_for_good = stream is not None and stream.lifetime is FOREVER and not (stream.closed or stream.deleted)
+        if open_for_good and command.incarnation is None:
+            return None  # As it is nearly always, and found out without a look at the clock.
         outcome: Stream | Reply
         if isinstance(command, Append):
             outcome = appending.judge_standing(self.state, command, self.now())
@@ -168,7 +168,6 @@ class Node:
             outcome = lifecycle.judge_delete(self.state, command, self.now())
         if isinstance(outcome, Stream) or command.name in self._unsettled:
             return None
-        stream = self.state.streams.get(command.name)
         if stream is not None and stream.closed and not stream.deleted:
             self.touch(stream)  # A write that changes nothing is still a use.
         return outcome
