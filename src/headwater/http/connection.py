@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         self.write_paused = False
         self.lost = False
         self._transport: asyncio.Transport
-        self._reader = RequestReader(self)
+        self._reader = RequestReader(self, server.heads)
         self._exchanges: deque[Exchange] = deque()
         self._live: dict[Exchange, LiveRead] = {}
         self._waiting_streams: dict[Exchange, SseRead | Download] = {}

@@ -18,7 +18,7 @@ from headwater.http.uploads import Upload
 from headwater.protocol import statuses
 from headwater.protocol.queries import Query
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Created, Reply
+from headwater.protocol.replies import Created, Page, Reply
 from headwater.protocol.statuses import Answer, Voice
 
 if TYPE_CHECKING:
@@ -109,6 +109,11 @@ class Exchange:
         log.exception("a request failed")
         if self.response is None:
             self.refuse(Code.INTERNAL, "The server made a mistake; its log says more.")
+
+    def answer_page(self, page: Page) -> None:
+        """Finish with a page, which others may read at the same time."""
+        self.response = rendering.page(page, self.voice, close=self.close)
+        self.connection.finished()
 
     def answer(self, answer: Answer) -> None:
         """Finish; the bytes leave when every response before them has."""

@@ -89,7 +89,7 @@ def _metrics(exchange: Exchange) -> Iterator[Metric]:
     ]
     yield Metric("headwater_requests_total", "counter", "Answered requests by route and status.", by_route)
     times = [((("route", route),), one) for route, one in sorted(counted.request_seconds.items())]
-    yield histogram("headwater_request_seconds", "From a request's last byte to its answer, live reads left out.", times)
+    yield histogram("headwater_request_seconds", "From a request's last byte to its answer; no live reads.", times)
     yield histogram("headwater_commit_commands", "Commands in one commit.", [((), counted.batch_commands)])
     yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
     yield gauge("headwater_streams", "Streams, with those that only forks keep.", len(state.streams))

@@ -102,8 +102,14 @@ class _Writer(NamedTuple):
     incarnation: int | None
 
 
+_ANYBODY = _Writer(None, None, None)
+_WRITER_HEADERS = frozenset({b"producer-id", b"producer-epoch", b"producer-seq", b"stream-seq", b"stream-incarnation"})
+
+
 def _parse_writer(request: Request, journal: str) -> _Writer | Refusal:
     headers, producer = request.headers, None
+    if _WRITER_HEADERS.isdisjoint(headers) and not request.query:
+        return _ANYBODY
     if b"producer-id" in headers or b"producer-epoch" in headers or b"producer-seq" in headers:
         parsed = producers.parse(
             request.header(b"producer-id"), request.header(b"producer-epoch"), request.header(b"producer-seq")
@@ -404,8 +410,23 @@ def _parse_records(parameters: dict[str, str]) -> Records | Refusal | None:
     return Records(first, None if tail is None else int(tail), most, view is not None)
 
 
+_READ_HEADERS = frozenset({b"stream-incarnation", b"last-event-id", b"if-none-match"})
+
+
 def parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refusal:
     """A GET of a stream."""
+    if _READ_HEADERS.isdisjoint(request.headers):
+        return _parse_plain_read(request.query, name, journal)
+    return _parse_read(request, name, journal)
+
+
+@lru_cache(maxsize=4096)
+def _parse_plain_read(query: bytes, name: str, journal: str) -> ReadRequest | Refusal:
+    """A GET that says everything in its URL: readers of one stream come with the same one."""
+    return _parse_read(Request(b"GET", b"", b"", query, {}, b""), name, journal)
+
+
+def _parse_read(request: Request, name: str, journal: str) -> ReadRequest | Refusal:
     parsed = _parse_read_query(request.query)
     if isinstance(parsed, Refusal):
         return parsed

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import httptools
 
+from headwater.http.heads import END, HEAD_BYTES_MAX, KnownHeads, raw_head
 from headwater.http.requests import SINGULAR, Request, head_problem, split_target
 from headwater.http.uploads import Upload
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
@@ -56,11 +57,14 @@ class RequestReader:
         "_chunks",
         "_headers",
         "_headers_bytes",
+        "_heads",
         "_more_body",
         "_more_body_bytes",
         "_owner",
         "_parser",
         "_raw_bytes",
+        "_raw_head",
+        "_recalls",
         "_target",
         "_upgrade_body",
         "_upgrading",
@@ -70,8 +74,10 @@ class RequestReader:
         "stage",
     )
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, owner: Owner, heads: KnownHeads) -> None:
+        self._owner, self._heads = owner, heads
+        self._raw_head: bytes | None = None
+        self._recalls = True
         self._parser: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
         self._upgrading = False
@@ -90,6 +96,11 @@ class RequestReader:
             self._read_upgrade_body(data)
             return
         stage = self.stage
+        if stage is IDLE and self._recalls:
+            data = self._recall(data)
+            if not data:
+                return
+            self._raw_head = raw_head(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -99,6 +110,19 @@ class RequestReader:
             self._refuse(Code.BAD_REQUEST, f"The request is not HTTP/1.1: {str(error)[:100]}.")
         if stage is self.stage and stage is not IDLE:
             self._bound_raw_bytes(len(data))
+
+    def _recall(self, data: bytes) -> bytes:
+        """Hand over the whole requests at the beginning of the input whose heads are known; returns what is left."""
+        at, size = 0, len(data)
+        while at < size and not self.refused:
+            end = data.find(END, at, at + HEAD_BYTES_MAX) + len(END)
+            head = self._heads.find(data[at:end])
+            if head is None or end + head.body_bytes > size:
+                return data[at:]
+            request, body_bytes = head
+            at = end + body_bytes
+            self._owner.requested(request.with_body(data[end:at]) if body_bytes else request)
+        return b""
 
     def _bound_raw_bytes(self, size: int) -> None:
         """The parser tells of a header only when it is whole, of chunk extensions never: count what it swallows."""
@@ -202,6 +226,11 @@ class RequestReader:
             body = b"".join([body, *self._more_body])
         authority, path, query = split_target(self._target)
         request = Request(method, authority, path, query, self._headers, body, keep_alive, self._chunks, self._upload)
+        if self._raw_head is not None:
+            self._heads.learn(self._raw_head, request)
+            self._raw_head = None
+        # The parser takes nothing after a request that is to be the last.
+        self._recalls = keep_alive
         self._owner.requested(request)
 
     # -- Offers to upgrade ----------------------------------------------------------------------------------------

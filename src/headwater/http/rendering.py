@@ -2,10 +2,13 @@
 
 import time
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 
-from headwater.protocol.statuses import Answer
+from headwater.protocol import statuses
+from headwater.protocol.replies import Page
+from headwater.protocol.statuses import Answer, Voice
 
 SERVER = f"headwater/{version('headwater')}"
 EXPOSED = (
@@ -37,12 +40,15 @@ LAST_CHUNK = b"0\r\n\r\n"
 COPY_BYTES_MAX = 64 * 1024
 """Up to here copying a body behind its head is cheaper than sending two parts."""
 
+SHARED_BYTES_MAX = 4 * 1024
+"""Up to here a body is kept with its head; with larger ones the head does not matter."""
+
 _BODILESS = frozenset({204, 304})
-_heads: dict[int, str] = {}
+_heads: dict[int, bytes] = {}
 _heads_until = 0.0
 
 
-def _head(status: int) -> str:
+def _head(status: int) -> bytes:
     global _heads_until  # noqa: PLW0603
     now = time.monotonic()
     if now >= _heads_until:
@@ -51,8 +57,8 @@ def _head(status: int) -> str:
     head = _heads.get(status)
     if head is None:
         date = formatdate(usegmt=True)
-        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: {SERVER}\r\nDate: {date}\r\n{BROWSER_LINES}"
-        _heads[status] = head
+        text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: {SERVER}\r\nDate: {date}\r\n{BROWSER_LINES}"
+        head = _heads[status] = text.encode("latin-1")
     return head
 
 
@@ -62,17 +68,30 @@ def response(answer: Answer, *, close: bool = False, head_only: bool = False) ->
     if close:
         lines += "Connection: close\r\n"
     if status in _BODILESS or (head_only and not body):
-        return [f"{_head(status)}{lines}\r\n".encode("latin-1")]
-    head = f"{_head(status)}{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
+        return [_head(status) + f"{lines}\r\n".encode("latin-1")]
+    head = _head(status) + f"{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
     if head_only:
         return [head]
     return [head + body] if len(body) < COPY_BYTES_MAX else [head, body]
 
 
+def page(page: Page, voice: Voice, *, close: bool) -> list[bytes]:
+    """A page as a response."""
+    if close or len(page.body) > SHARED_BYTES_MAX:
+        return response(statuses.answer(page, voice), close=close)
+    return _shared_page(_head(200), page, voice)
+
+
+@lru_cache(maxsize=1024)
+def _shared_page(_: bytes, page: Page, voice: Voice) -> list[bytes]:
+    """The bytes of a page for all who read it while the head of a response stays the same."""
+    return response(statuses.answer(page, voice))
+
+
 def stream_head(lines: str, *, chunked: bool) -> bytes:
     """The head of a response that goes on until the connection ends."""
     framing = "Transfer-Encoding: chunked\r\n" if chunked else ""
-    return f"{_head(200)}{lines}{framing}Connection: close\r\n\r\n".encode("latin-1")
+    return _head(200) + f"{lines}{framing}Connection: close\r\n\r\n".encode("latin-1")
 
 
 def download_head(lines: str, length: int | None, *, chunked: bool, close: bool) -> bytes:
@@ -80,7 +99,7 @@ def download_head(lines: str, length: int | None, *, chunked: bool, close: bool)
     framing = f"Content-Length: {length}\r\n" if length is not None else ""
     framing += "Transfer-Encoding: chunked\r\n" if chunked else ""
     framing += "Connection: close\r\n" if close else ""
-    return f"{_head(200)}{lines}{framing}\r\n".encode("latin-1")
+    return _head(200) + f"{lines}{framing}\r\n".encode("latin-1")
 
 
 def chunk(data: bytes) -> bytes:

@@ -29,6 +29,20 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip()
 
+    def with_body(self, body: bytes) -> "Request":
+        """This request with another body."""
+        return Request(
+            self.method,
+            self.authority,
+            self.path,
+            self.query,
+            self.headers,
+            body,
+            self.keep_alive,
+            self.takes_chunks,
+            self.upload,
+        )
+
     def says_true(self, name: bytes) -> bool:
         """Whether a header is `true` in any case; every other value counts as absent."""
         value = self.headers.get(name)

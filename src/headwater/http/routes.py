@@ -15,6 +15,7 @@ every URL                                  OPTIONS: what a browser may send
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from headwater.http import (
     addresses,
@@ -79,23 +80,30 @@ def dispatch(request: Request, exchange: Exchange) -> None:
     if request.path == openapi.PATH_OF_DOCUMENT:
         openapi.serve(exchange, ROUTES)
         return
-    address = addresses.parse(request.path)
-    if isinstance(address, Refusal):
-        exchange.reply(address)
+    row = _find(request.method, request.path)
+    if isinstance(row, Refusal):
+        exchange.reply(row)
         return
+    handler, address = row
     if not address.flat:
         exchange.voice = exchange.connection.server.plain_voice
-    methods = ROUTES[address.resource]
-    handler = methods.get(request.method)
-    if handler is None:
-        if address.resource is Resource.LISTING and request.method == b"PUT":
-            exchange.refuse(Code.INVALID_NAME, "The stream name 'streams' is reserved for the bucket's listing.")
-            return
-        allow = ", ".join(method.decode() for method in methods) + ", OPTIONS"
-        detail = f"{request.method.decode('latin-1')} is not a method of this resource."
-        exchange.reply(Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow))
-        return
     handler(request, address, exchange)
+
+
+@lru_cache(maxsize=16_384)
+def _find(method: bytes, path: bytes) -> tuple[Handler, Address] | Refusal:
+    address = addresses.parse(path)
+    if isinstance(address, Refusal):
+        return address
+    methods = ROUTES[address.resource]
+    handler = methods.get(method)
+    if handler is not None:
+        return handler, address
+    if address.resource is Resource.LISTING and method == b"PUT":
+        return Refusal(Code.INVALID_NAME, "The stream name 'streams' is reserved for the bucket's listing.")
+    allow = ", ".join(method.decode() for method in methods) + ", OPTIONS"
+    detail = f"{method.decode('latin-1')} is not a method of this resource."
+    return Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow)
 
 
 def body_bytes_max(path: bytes) -> int:

@@ -6,6 +6,7 @@ import socket
 import time
 
 from headwater.http.connection import Connection
+from headwater.http.heads import KnownHeads
 from headwater.node.node import Node
 from headwater.protocol.offsets import Form
 from headwater.protocol.statuses import Voice
@@ -25,6 +26,7 @@ class Server:
         self.voice = Voice(Form.FLAT, node.journal, settings.private, settings.attachments)
         self.plain_voice = self.voice._replace(form=Form.PLAIN)
         self.now = time.monotonic()
+        self.heads = KnownHeads()
         self.draining = False
         self.connections: set[Connection] = set()
         self.live: set[Connection] = set()

@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 
 from headwater.log.seam import CommandLog
+from headwater.node.metrics import Metrics
 from headwater.node.tails import Tails
 from headwater.protocol.commands import Batch, Command, cost_bytes
 from headwater.protocol.replies import Reply
@@ -30,10 +32,14 @@ class Committer:
         state: State,
         command_log: CommandLog,
         tails: Tails,
+        metrics: Metrics,
+        *,
         now: Callable[[], int],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._state, self._log, self._tails, self._now, self._on_failure = state, command_log, tails, now, on_failure
+        self._state, self._log, self._tails, self._metrics = state, command_log, tails, metrics
+        self._now, self._on_failure = now, on_failure
+        self._sent_at_seconds = 0.0
         self._queue: deque[tuple[Command, Done, int]] = deque()
         self._in_flight: list[Done] = []
         self._scheduled = False
@@ -78,10 +84,13 @@ class Committer:
             room -= cost
         if commands:
             self.queued_bytes -= BATCH_BYTES_MAX - room
+            self._sent_at_seconds = monotonic()
             self._log.append(self._now(), commands)
 
     def deliver(self, batch: Batch) -> None:
         """A batch was decided: apply it, start the next, then answer and wake, so that the disk never waits for us."""
+        self._metrics.commit_seconds.observe(monotonic() - self._sent_at_seconds)
+        self._metrics.batch_commands.observe(len(batch.commands))
         try:
             replies = apply(self._state, batch)
         except Exception as error:

@@ -101,7 +101,7 @@ def render(metrics: Iterable[Metric]) -> str:
     # TYPE headwater_streams gauge
     headwater_streams 3
     """
-    lines = []
+    lines: list[str] = []
     for metric in metrics:
         lines += f"# HELP {metric.name} {metric.help}\n", f"# TYPE {metric.name} {metric.kind}\n"
         for sample in metric.samples:

@@ -22,6 +22,7 @@ from headwater.node.cold_reads import ColdReads, Stretch
 from headwater.node.committer import Committer, Done
 from headwater.node.lake import LAKE_LIMITS, Lake, LakeLimits
 from headwater.node.looks import Looks
+from headwater.node.metrics import Metrics
 from headwater.node.tails import Tails, Waiter
 from headwater.protocol.commands import (
     Append,
@@ -34,13 +35,14 @@ from headwater.protocol.commands import (
     Touch,
 )
 from headwater.protocol.content_types import is_json
-from headwater.protocol.lifetimes import touch_interval_us
+from headwater.protocol.lifetimes import FOREVER, touch_interval_us
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.queries import Head, Listing, Query
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Created, Described, Listed, Reply
 from headwater.streams import appending, buckets, forking, lifecycle, reading
 from headwater.streams.buckets import BucketSaga, To
+from headwater.streams.cold import ALL
 from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.reading import NotFetched, Slice
 from headwater.streams.state import State, Stream
@@ -84,12 +86,15 @@ class Node:
         self.state = state
         self.journal = state.journal
         self.tails = Tails()
+        self.metrics = Metrics()
         self._clock = clock or Clock()
         self._log = command_log
         self.blobs = blobs
         self.threads = ThreadPoolExecutor(BLOB_THREADS, "blobs")
         self._looks = Looks(state, self.now, self.touch, page_bytes)
-        self._committer = Committer(state, command_log, self.tails, self._clock.now, end_process)
+        self._committer = Committer(
+            state, command_log, self.tails, self.metrics, now=self._clock.now, on_failure=end_process
+        )
         self._unsettled: dict[str, int] = {}
         self._touching: set[str] = set()
         self._reaper = Reaper(state, self.now, self.submit, self.touch, self.tails)
@@ -107,7 +112,7 @@ class Node:
                 command_log=command_log,
                 limits=lake_limits,
             )
-        self._hot_bytes_max = lake_limits.hot_bytes_max if self.lake is not None else None
+        self._hot_bytes_max = lake_limits.hot_bytes_max if self.lake is not None else ALL
         self._committer.after_batch = self._after_batch
 
     # -- Life -----------------------------------------------------------------------------------------------------
@@ -146,6 +151,16 @@ class Node:
         if self.lake is not None:
             self.lake.after_batch()
 
+    @property
+    def queued_bytes(self) -> int:
+        """What waits for a commit."""
+        return self._committer.queued_bytes
+
+    @property
+    def journal_bytes(self) -> int:
+        """What the log has taken since it was opened."""
+        return self._log.size_bytes
+
     def now(self) -> int:
         """The time that reads are judged against: never behind the shard's own."""
         return max(self._clock.now(), self.state.now)
@@ -160,23 +175,22 @@ class Node:
             if early is not None:
                 done(early)
                 return
-        if kind in NEEDS_ROOM:
-            refusal = self._no_room()
-            if refusal is not None:
-                done(refusal)
-                return
+        if kind in NEEDS_ROOM and (
+            self._committer.full or not self._log.has_room or self.state.hot_bytes >= self._hot_bytes_max
+        ):
+            done(self._no_room())
+            return
         if kind in SETTLES:
             done = self._settling(command.name, done)  # type: ignore[union-attr]
         self._committer.submit(command, done)
 
-    def _no_room(self) -> Refusal | None:
+    def _no_room(self) -> Refusal:
+        self.metrics.refused_writes += 1
         if self._committer.full:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
         if not self._log.has_room:
             return Refusal(Code.OVERLOADED, "The disk is full; make room, or delete streams, and try again.")
-        if self._hot_bytes_max is not None and self.state.hot_bytes >= self._hot_bytes_max:
-            return Refusal(Code.OVERLOADED, "The lake does not keep up with what is written; try again in a second.")
-        return None
+        return Refusal(Code.OVERLOADED, "The lake does not keep up with what is written; try again in a second.")
 
     def judge_standing(self, command: Append) -> Reply | None:
         """What the applied state says of an append whose body was refused: missing, gone, closed or of another type."""
@@ -188,6 +202,10 @@ class Node:
 
     def _early(self, command: Append | Delete) -> Reply | None:
         """An answer that nothing in flight can change: missing, gone, or closed for good."""
+        stream = self.state.streams.get(command.name)
+        open_for_good = stream is not None and stream.lifetime is FOREVER and not (stream.closed or stream.deleted)
+        if open_for_good and command.incarnation is None:
+            return None  # As it is nearly always, and found out without a look at the clock.
         outcome: Stream | Reply
         if isinstance(command, Append):
             outcome = appending.judge_standing(self.state, command, self.now())
@@ -195,7 +213,6 @@ class Node:
             outcome = lifecycle.judge_delete(self.state, command, self.now())
         if isinstance(outcome, Stream) or command.name in self._unsettled:
             return None
-        stream = self.state.streams.get(command.name)
         if stream is not None and stream.closed and not stream.deleted:
             self.touch(stream)  # A write that changes nothing is still a use.
         return outcome
