@@ -30,6 +30,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention: Literal["snapshot", "explicit"] = "snapshot"
     private: bool = False
     attachments: bool = False
+    cors_origins: str = "*"
+    cors_expose: str = ""
+    log_format: Literal["human", "json"] = "human"
+    access_log: bool = False
     long_poll_seconds: Seconds = 20.0
     sse_seconds: Seconds = 60.0
     heartbeat_seconds: Seconds = 15.0
@@ -66,6 +70,10 @@ HELP: dict[str, str] = {
     "retention": "When history goes: with each snapshot, or only on request (explicit).",
     "private": "Let only the client's own cache keep responses, not shared ones.",
     "attachments": "Have browsers save byte streams instead of showing them.",
+    "cors_origins": "Which sites' pages may read responses: * for all, or origins joined by commas.",
+    "cors_expose": "Headers that pages may see beside our own, joined by commas.",
+    "log_format": "How the log is written to standard error: human or json.",
+    "access_log": "Log every request.",
     "long_poll_seconds": "How long a long-poll waits.",
     "sse_seconds": "How long an SSE connection lasts before the client is asked to come again.",
     "heartbeat_seconds": "How often an idle SSE connection gets a comment.",

@@ -20,7 +20,12 @@ DOCUMENT = openapi.document(ROUTES)
 VALUES = {"{bucket}": "team", "{stream}": "notes", "{path}": "team%2Fnotes", "{offset}": "-1", "{reader}": "spark"}
 OWN = {
     (resource, method)
-    for resource in (Resource.FLUSH, Resource.READERS, Resource.READER)
+    for resource in (Resource.STATUS, Resource.FLUSH, Resource.READERS, Resource.READER)
+    for method in ROUTES[resource]
+}
+OPERATING = {
+    (resource, method)
+    for resource in (Resource.HEALTH, Resource.READY, Resource.METRICS)
     for method in ROUTES[resource]
 }
 EVERYTHING = {(resource, method) for resource, methods in ROUTES.items() for method in methods}
@@ -45,8 +50,8 @@ def documented(prefix: str) -> set[tuple[Resource, bytes]]:
 @pytest.mark.parametrize(
     ("prefix", "expected"),
     [
-        ("/{bucket}", EVERYTHING - OWN),
-        ("/ds/{bucket}", EVERYTHING - OWN),
+        ("/{bucket}", EVERYTHING - OWN - OPERATING),
+        ("/ds/{bucket}", EVERYTHING - OWN - OPERATING),
         ("/__headwater/", OWN),
         ("/v1/stream/{path}", {row for row in EVERYTHING if row[0] is Resource.STREAM}),
         ("", EVERYTHING),

@@ -34,7 +34,7 @@ KINDS = {"documents": "application/json", "notes": "text/plain"}
 TIMEOUT_MS = 20
 
 ON_EVERY_RESPONSE = {
-    *(line.partition(":")[0].lower() for line in rendering.BROWSER_LINES.splitlines()),
+    *(line.partition(":")[0].lower() for line in rendering.browser_lines().splitlines()),
     *("server", "date", "connection", "content-type", "content-length", "transfer-encoding"),
 }
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import resource
 import secrets
 import signal
@@ -15,6 +14,7 @@ import click
 import uvloop
 
 from headwater import settings as settings_module
+from headwater.cli import logs
 from headwater.http.server import Server
 from headwater.lake.store import KeyMissing, Store, StoreFailed
 from headwater.lake.stores import LakeOwned, claim, open_store
@@ -59,11 +59,11 @@ def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @_flags
 def serve(config: Path | None, **flags: Any) -> None:
     """Serve durable streams; SIGTERM drains."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     try:
         settings = settings_module.load(flags, config)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    logs.set_up(settings.log_format)
     try:
         uvloop.run(run(settings))
     except (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError) as error:
@@ -77,14 +77,15 @@ async def run(settings: Settings) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    node = _open_node(settings)
-    node.start()
-    server = Server(node, settings)
+    server = Server(settings)
     try:
-        url = await server.start()
+        url = await server.listen()
     except OSError as error:
-        await node.stop()
         raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {error}.") from error
+    # In a thread: however long it takes, whoever asks is told that the server lives and is not ready.
+    node = await asyncio.get_running_loop().run_in_executor(None, _open_node, settings)
+    node.start()
+    server.serve(node)
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
     click.echo(READY.format(url=url, where=where), nl=False)
     sys.stdout.flush()

@@ -3,7 +3,7 @@
 /{bucket}/{stream}        the canonical surface; a stream's id is one segment
 /ds/{bucket}/{stream}     the same, as the extensions draft writes it
 /v1/stream/{path}         the flat surface: the first `/` ends the bucket, none means `_default`; no sub-resources
-/__headwater/...          the server itself
+/__headwater/...          the server itself; /healthz, /readyz and /metrics too
 """
 
 import re
@@ -36,6 +36,10 @@ class Resource(Enum):
     BATCH = "append-batch"
     ATTRS = "attrs"
     RETENTION = "retention"
+    HEALTH = "healthz"
+    READY = "readyz"
+    METRICS = "metrics"
+    STATUS = "status"
     FLUSH = "flush"
     READERS = "readers"
     READER = "reader"
@@ -46,6 +50,9 @@ _SUB_RESOURCES = {
     for resource in (Resource.SNAPSHOT, Resource.BOOTSTRAP, Resource.BATCH, Resource.ATTRS, Resource.RETENTION)
 }
 _WITH_ARGUMENT = frozenset({Resource.SNAPSHOT, Resource.RETENTION})
+
+
+_PLACES = {b"/" + resource.value.encode(): resource for resource in (Resource.HEALTH, Resource.READY, Resource.METRICS)}
 
 
 class Address(NamedTuple):
@@ -76,11 +83,15 @@ def parse(path: bytes) -> Address | Refusal:
         decoded = [unquote_to_bytes(segment).decode() for segment in segments]
     except UnicodeDecodeError:
         return Refusal(Code.INVALID_NAME, "The path is not UTF-8; percent-encode it as UTF-8.")
+    if path in _PLACES:
+        return Address(_PLACES[path], OWN, None, Form.PLAIN, False)
     return _parse_own(decoded[1:]) if decoded[0] == OWN else _parse_bucketed(*decoded)
 
 
 def _parse_own(segments: list[str]) -> Address | Refusal:
     match segments:
+        case ["status"]:
+            return Address(Resource.STATUS, OWN, None, Form.PLAIN, False)
         case ["flush"]:
             return Address(Resource.FLUSH, OWN, None, Form.PLAIN, False)
         case ["readers"]:
@@ -89,7 +100,7 @@ def _parse_own(segments: list[str]) -> Address | Refusal:
             return Address(Resource.READER, OWN, reader, Form.PLAIN, False)
         case ["readers", _]:
             return Refusal(Code.INVALID_NAME, "A reader's name is 1 to 128 of A-Z, a-z, 0-9, _, . and -.")
-    return Refusal(Code.STREAM_NOT_FOUND, f"There is nothing at this URL; below /{OWN} are flush and readers.")
+    return Refusal(Code.STREAM_NOT_FOUND, f"There is nothing at this URL; below /{OWN} are status, flush and readers.")
 
 
 def _parse_flat(raw_path: bytes) -> Address | Refusal:

@@ -253,6 +253,7 @@ class Connection(asyncio.Protocol):
     def take_over(self, exchange: Exchange, stream: "SseRead | Download") -> None:
         """Let a response be sent piece by piece, once it is the first in line."""
         self.go_live(exchange, stream)
+        exchange.began_stream()
         if isinstance(stream, SseRead):
             # What is behind it on this connection is never answered: an SSE response ends with the connection.
             self._reader.refused = True

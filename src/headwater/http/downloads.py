@@ -24,7 +24,8 @@ class Download:
         self, exchange: Exchange, lines: str, parts: Parts, length: int | None, blob: BlobReader | None
     ) -> None:
         self._exchange, self._connection = exchange, exchange.connection
-        self._lines, self._parts, self._length, self._blob = lines, parts, length, blob
+        self._lines = lines + exchange.origin_lines()
+        self._parts, self._length, self._blob = parts, length, blob
         self._chunked = length is None and exchange.request.takes_chunks
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -6,10 +6,13 @@ whose saga takes more than one commit. So a pipeline reads as if its requests ha
 """
 
 import logging
+import re
+import secrets
 from asyncio import Task
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headwater.http import rendering
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from headwater.node.node import Node
 
 log = logging.getLogger(__name__)
+access = logging.getLogger("headwater.access")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class Kind(Enum):
@@ -43,7 +49,19 @@ READ, WRITE, FORK = Kind
 class Exchange:
     """One request that is being answered."""
 
-    __slots__ = ("close", "connection", "kind", "looking", "node", "request", "response", "start", "voice")
+    __slots__ = (
+        "began_at_seconds",
+        "close",
+        "connection",
+        "kind",
+        "looking",
+        "node",
+        "request",
+        "response",
+        "route",
+        "start",
+        "voice",
+    )
 
     def __init__(self, connection: "Connection", request: Request, *, close: bool) -> None:
         self.connection = connection
@@ -56,6 +74,9 @@ class Exchange:
         """Whether it waits for bytes from the lake."""
         self.start: Callable[[], None] | None = None
         self.response: list[bytes] | None = None
+        self.route = "none"
+        """The row of the URL table and the method, for the metrics."""
+        self.began_at_seconds = monotonic()
 
     def run(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
         """Do the work of this exchange as soon as what is before it allows."""
@@ -69,10 +90,14 @@ class Exchange:
         """Go on with the answer to a query: at once, or when the lake has brought what it takes."""
         reply = self.node.read(query)
         if isinstance(reply, Task):
-            self.looking = True
-            reply.add_done_callback(partial(self._looked, then))
+            self.wait_for(reply, then)
         else:
             then(reply)
+
+    def wait_for(self, reply: "Task[Reply]", then: Callable[[Reply], None]) -> None:
+        """Go on when the lake has brought what the answer takes."""
+        self.looking = True
+        reply.add_done_callback(partial(self._looked, then))
 
     def _looked(self, then: Callable[[Reply], None], task: "Task[Reply]") -> None:
         self.looking = False
@@ -106,17 +131,61 @@ class Exchange:
 
     def fail(self) -> None:
         """Whatever went wrong is our mistake: the log says what, the client learns that."""
-        log.exception("a request failed")
+        request_id = self.request_id()
+        log.exception("a request failed", extra={"request_id": request_id})
         if self.response is None:
-            self.refuse(Code.INTERNAL, "The server made a mistake; its log says more.")
+            self.refuse(Code.INTERNAL, f"The server made a mistake; its log says more about request {request_id}.")
 
     def answer_page(self, page: Page) -> None:
         """Finish with a page, which others may read at the same time."""
+        if self.connection.server.origins is not None:
+            self.answer(statuses.answer(page, self.voice))
+            return
         self.response = rendering.page(page, self.voice, close=self.close)
+        self._count(200)
         self.connection.finished()
 
     def answer(self, answer: Answer) -> None:
         """Finish; the bytes leave when every response before them has."""
+        if self.connection.server.origins is not None:
+            answer = Answer(answer.status, answer.headers + self.origin_lines(), answer.body)
         head_only = self.request.method == b"HEAD"
         self.response = rendering.response(answer, close=self.close, head_only=head_only)
+        self._count(answer.status)
         self.connection.finished()
+
+    def origin_lines(self) -> str:
+        """Where only some origins may read: whether this one may."""
+        allowed = self.connection.server.origins
+        if allowed is None:
+            return ""
+        origin = self.request.header(b"origin")
+        return f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n" if origin in allowed else "Vary: Origin\r\n"
+
+    def _count(self, status: int) -> None:
+        seconds = monotonic() - self.began_at_seconds
+        self.node.metrics.finished(self.route, status, seconds)
+        if self.connection.settings.access_log:
+            self.log_access(status, seconds)
+
+    def log_access(self, status: int, seconds: float) -> None:
+        """One line for a request that has been answered, or whose answer has begun."""
+        request = self.request
+        access.info(
+            "%s %s %d",
+            request.method.decode("latin-1"),
+            request.path.decode("latin-1"),
+            status,
+            extra={"request_id": self.request_id(), "milliseconds": round(seconds * 1000, 3)},
+        )
+
+    def request_id(self) -> str:
+        """What the client calls this request, or else a name of ours, to find it in the log by."""
+        given = self.request.header(b"x-request-id")
+        return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+
+    def began_stream(self) -> None:
+        """Count a response that goes on: its status is out."""
+        self.node.metrics.requests[self.route, 200] += 1
+        if self.connection.settings.access_log:
+            self.log_access(200, monotonic() - self.began_at_seconds)

@@ -68,7 +68,7 @@ def _status(exchange: Exchange) -> dict[str, Any]:
         "state": "draining" if server.draining else "ready",
         "uptime_seconds": round(time.monotonic() - server.started_at, 3),
         "journal": node.journal,
-        "storage": node.storage,
+        "memory": server.settings.memory,
         "positions": {"0": state.position},
         "streams": len(state.streams),
         "hot_bytes": state.hot_bytes,

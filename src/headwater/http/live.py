@@ -54,6 +54,7 @@ class LongPoll:
 
     def start(self, page: Page) -> None:
         """Wait behind a page that was empty."""
+        self._node.metrics.long_polls += 1
         self._read = self._read.following(page.next_offset, page.incarnation)
         self._timer = asyncio.get_running_loop().call_later(self._timeout_seconds, self.finish)
         self._node.wait(self._read.name, self)
@@ -123,6 +124,7 @@ class SseRead:
         self._read = request.read
         # A client that echoes a cursor of the current interval gets one above it, alone, until time has caught up.
         self._own_cursor = -1
+        self._origin_lines = exchange.origin_lines()
         if request.cursor >= cursors.current(self._node.now()):
             self._own_cursor = cursors.advance(self._node.now(), request.cursor, random.random())
         settings, now = self._connection.settings, self._connection.server.now
@@ -135,7 +137,13 @@ class SseRead:
         """Send the head and what there is, then wait."""
         page = self._page
         text = page.record is not None or content_types.is_text(page.content_type)
-        lines = SSE_LINES + statuses.incarnation_line(page.incarnation, self._voice) + ("" if text else BASE64_LINE)
+        self._node.metrics.sse_reads += 1
+        lines = (
+            self._origin_lines
+            + SSE_LINES
+            + statuses.incarnation_line(page.incarnation, self._voice)
+            + ("" if text else BASE64_LINE)
+        )
         self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
         self._read = self._read.following(page.start, page.incarnation)
         self._send(self._event(page))

@@ -94,13 +94,17 @@ def _places(routes: Routes) -> Iterator[Place]:
         yield Place(Resource.STREAM, False, "flat_", "/v1/stream/{path}", ("path",))
     for resource, (template, names) in _OWN.items():
         if resource in routes:
-            yield Place(resource, False, "", f"/{OWN}/{template}", names)
+            yield Place(resource, False, "", template, names)
 
 
 _OWN: dict[Resource, tuple[str, tuple[str, ...]]] = {
-    Resource.FLUSH: ("flush", ()),
-    Resource.READERS: ("readers", ()),
-    Resource.READER: ("readers/{reader}", ("reader",)),
+    Resource.HEALTH: ("/healthz", ()),
+    Resource.READY: ("/readyz", ()),
+    Resource.METRICS: ("/metrics", ()),
+    Resource.STATUS: (f"/{OWN}/status", ()),
+    Resource.FLUSH: (f"/{OWN}/flush", ()),
+    Resource.READERS: (f"/{OWN}/readers", ()),
+    Resource.READER: (f"/{OWN}/readers/{{reader}}", ("reader",)),
 }
 
 

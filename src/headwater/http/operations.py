@@ -267,6 +267,32 @@ OPERATIONS: dict[tuple[Resource, bool], dict[bytes, Operation]] = {
             "Stream-Incarnation",
         ),
     },
+    (Resource.HEALTH, False): {
+        b"GET": Operation(
+            "Whether the process runs", {200: Gives("It does.", "Cache-Control", {"text/plain": "Text"})}, ""
+        ),
+    },
+    (Resource.READY, False): {
+        b"GET": Operation(
+            "Whether to send requests here: not while it starts, nor while it ends",
+            {200: Gives("Yes.", "Cache-Control", {"text/plain": "Text"})},
+            "",
+        ),
+    },
+    (Resource.METRICS, False): {
+        b"GET": Operation(
+            "Counters in the text format of Prometheus",
+            {200: Gives("All of them.", "Cache-Control", {"text/plain": "Text"})},
+            "",
+        ),
+    },
+    (Resource.STATUS, False): {
+        b"GET": Operation(
+            "What the server is and how it does",
+            {200: Gives("For people and scripts; more may be added.", "Cache-Control", {JSON: "Status"})},
+            "",
+        ),
+    },
     (Resource.FLUSH, False): {
         b"POST": Operation(
             "Put everything that was acknowledged so far into the lake, and wait until it is there",

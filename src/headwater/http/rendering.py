@@ -22,12 +22,7 @@ ALLOWED = (
     "Stream-TTL, Stream-Expires-At, Stream-Incarnation, Stream-Forked-From, Stream-Fork-Offset, "
     "Stream-Fork-Sub-Offset, Stream-Attrs, Stream-Record-Match, Prefer, Producer-Id, Producer-Epoch, Producer-Seq"
 )
-BROWSER_LINES = (
-    "X-Content-Type-Options: nosniff\r\n"
-    "Cross-Origin-Resource-Policy: cross-origin\r\n"
-    "Access-Control-Allow-Origin: *\r\n"
-    f"Access-Control-Expose-Headers: {EXPOSED}\r\n"
-)
+ALLOW_ALL_LINE = "Access-Control-Allow-Origin: *\r\n"
 PREFLIGHT_LINES = (
     "Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
     f"Access-Control-Allow-Headers: {ALLOWED}\r\n"
@@ -48,6 +43,27 @@ _heads: dict[int, bytes] = {}
 _heads_until = 0.0
 
 
+def browser_lines(*, to_all: bool = True, exposed_more: str = "") -> str:
+    """What browsers are told with every response; where only some origins may read, each is told for itself."""
+    exposed = f"{EXPOSED}, {exposed_more}" if exposed_more else EXPOSED
+    return (
+        "X-Content-Type-Options: nosniff\r\n"
+        "Cross-Origin-Resource-Policy: cross-origin\r\n"
+        f"{ALLOW_ALL_LINE if to_all else ''}"
+        f"Access-Control-Expose-Headers: {exposed}\r\n"
+    )
+
+
+def set_browser_lines(*, to_all: bool, exposed_more: str) -> None:
+    """Have all responses from now on say so."""
+    global _browser_lines  # noqa: PLW0603
+    _browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more)
+    _heads.clear()
+
+
+_browser_lines = browser_lines()
+
+
 def _head(status: int) -> bytes:
     global _heads_until  # noqa: PLW0603
     now = time.monotonic()
@@ -57,7 +73,7 @@ def _head(status: int) -> bytes:
     head = _heads.get(status)
     if head is None:
         date = formatdate(usegmt=True)
-        text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: {SERVER}\r\nDate: {date}\r\n{BROWSER_LINES}"
+        text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: {SERVER}\r\nDate: {date}\r\n{_browser_lines}"
         head = _heads[status] = text.encode("latin-1")
     return head
 

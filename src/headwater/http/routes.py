@@ -10,6 +10,8 @@
 {stream}/bootstrap                         GET snapshot and everything after it
 /__headwater/flush                         POST put everything acknowledged into the lake
 /__headwater/readers, readers/{name}       GET | PUT how far a reader of the lake has come | DELETE
+/__headwater/status                        GET what the server is and how it does
+/healthz, /readyz, /metrics                GET alive | ready | counters for Prometheus
 /openapi.json                              GET this table for machines
 every URL                                  OPTIONS: what a browser may send
 """
@@ -22,6 +24,7 @@ from headwater.http import (
     admin_routes,
     batch_routes,
     bucket_routes,
+    health_routes,
     openapi,
     rendering,
     snapshot_routes,
@@ -61,6 +64,10 @@ ROUTES: dict[Resource, dict[bytes, Handler]] = {
     },
     Resource.RETENTION: {b"PUT": snapshot_routes.retain},
     Resource.BOOTSTRAP: {b"GET": snapshot_routes.bootstrap},
+    Resource.HEALTH: {b"GET": health_routes.alive, b"HEAD": health_routes.alive},
+    Resource.READY: {b"GET": health_routes.ready, b"HEAD": health_routes.ready},
+    Resource.METRICS: {b"GET": health_routes.metrics, b"HEAD": health_routes.metrics},
+    Resource.STATUS: {b"GET": health_routes.status, b"HEAD": health_routes.status},
     Resource.FLUSH: {b"POST": admin_routes.flush},
     Resource.READERS: {b"GET": admin_routes.readers, b"HEAD": admin_routes.readers},
     Resource.READER: {
@@ -84,21 +91,21 @@ def dispatch(request: Request, exchange: Exchange) -> None:
     if isinstance(row, Refusal):
         exchange.reply(row)
         return
-    handler, address = row
+    handler, address, exchange.route = row
     if not address.flat:
         exchange.voice = exchange.connection.server.plain_voice
     handler(request, address, exchange)
 
 
 @lru_cache(maxsize=16_384)
-def _find(method: bytes, path: bytes) -> tuple[Handler, Address] | Refusal:
+def _find(method: bytes, path: bytes) -> tuple[Handler, Address, str] | Refusal:
     address = addresses.parse(path)
     if isinstance(address, Refusal):
         return address
     methods = ROUTES[address.resource]
     handler = methods.get(method)
     if handler is not None:
-        return handler, address
+        return handler, address, f"{method.decode()} {address.resource.value}"
     if address.resource is Resource.LISTING and method == b"PUT":
         return Refusal(Code.INVALID_NAME, "The stream name 'streams' is reserved for the bucket's listing.")
     allow = ", ".join(method.decode() for method in methods) + ", OPTIONS"

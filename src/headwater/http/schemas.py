@@ -71,6 +71,7 @@ SCHEMAS: dict[str, Schema] = {
         },
         *("stream_next_offset", "stream_record_start", "stream_record_next", "stream_closed", "error_code", "error"),
     ),
+    "Status": {"type": "object", "description": "Version, positions, sizes, connections, and what the lake holds."},
     "Positions": _object({"positions": _POSITIONS}),
     "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
     "Reader": _object({"reader": TEXT, "positions": _POSITIONS, "committed_at_ms": _WHOLE}),

@@ -5,8 +5,10 @@ import logging
 import socket
 import time
 
+from headwater.http import rendering
 from headwater.http.connection import Connection
 from headwater.http.heads import KnownHeads
+from headwater.http.starting import StartingConnection
 from headwater.node.node import Node
 from headwater.protocol.offsets import Form
 from headwater.protocol.statuses import Voice
@@ -21,30 +23,47 @@ log = logging.getLogger(__name__)
 class Server:
     """All connections of one process; `now` is a coarse clock that every connection shares."""
 
-    def __init__(self, node: Node, settings: Settings) -> None:
-        self.node, self.settings = node, settings
-        self.voice = Voice(Form.FLAT, node.journal, settings.private, settings.attachments)
-        self.plain_voice = self.voice._replace(form=Form.PLAIN)
+    node: Node
+    voice: Voice
+    plain_voice: Voice
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.ready = False
         self.now = time.monotonic()
         self.heads = KnownHeads()
+        self.started_at = self.now
+        self.origins = None if settings.cors_origins == "*" else frozenset(settings.cors_origins.split(","))
+        """Which pages of other sites may read responses; None for all."""
+        rendering.set_browser_lines(to_all=self.origins is None, exposed_more=settings.cors_expose)
         self.draining = False
         self.connections: set[Connection] = set()
         self.live: set[Connection] = set()
         self._listener: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
 
-    async def start(self) -> str:
-        """Listen; returns the URL."""
+    async def listen(self) -> str:
+        """Take connections, which are asked to come again until the server is ready; returns the URL."""
         loop = asyncio.get_running_loop()
         listening = socket.create_server(
             (self.settings.host, self.settings.port),
             family=socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET,
             backlog=BACKLOG,
         )
-        self._listener = await loop.create_server(lambda: Connection(self), sock=listening, backlog=BACKLOG)
-        self._tick()
+        self._listener = await loop.create_server(self._connect, sock=listening, backlog=BACKLOG)
         host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
         return f"http://{host}:{listening.getsockname()[1]}"
+
+    def _connect(self) -> asyncio.Protocol:
+        return Connection(self) if self.ready else StartingConnection()
+
+    def serve(self, node: Node) -> None:
+        """Be ready: answer requests by this node."""
+        self.node = node
+        self.voice = Voice(Form.FLAT, node.journal, self.settings.private, self.settings.attachments)
+        self.plain_voice = self.voice._replace(form=Form.PLAIN)
+        self.ready = True
+        self._tick()
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection, and say whether there was room for it."""

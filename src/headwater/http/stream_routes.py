@@ -1,5 +1,6 @@
 """What the URL table does for streams: create, fork, append, close, read, delete."""
 
+from asyncio import Task
 from functools import partial
 
 from headwater.http import parsing
@@ -79,7 +80,11 @@ def read(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:
-    exchange.look(request.read, partial(_answer, request, exchange))
+    page = exchange.node.read(request.read)
+    if isinstance(page, Task):
+        exchange.wait_for(page, partial(_answer, request, exchange))
+    else:
+        _answer(request, exchange, page)
 
 
 def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:

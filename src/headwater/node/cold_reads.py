@@ -88,7 +88,7 @@ class ColdReads:
         fetched = Fetched()
         for _ in range(ROUNDS_MAX):
             try:
-                fetched.add(need.stream.incarnation, await self._runs(places, need))
+                fetched.add(need.stream, await self._runs(places, need))
             except (StoreFailed, KeyMissing, SegmentDamaged) as error:
                 return self._failed(need.stream.name, error)
             finally:

@@ -1,0 +1,27 @@
+"""Before the server is ready: it says that it lives, and asks everybody else to come again in a second."""
+
+import asyncio
+from typing import cast
+
+from headwater.http import rendering
+from headwater.http.health_routes import TEXT_LINES
+from headwater.protocol import statuses
+from headwater.protocol.offsets import Form
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.statuses import Answer, Voice
+
+_ALIVE = Answer(200, TEXT_LINES, b"ok\n")
+_NOT_YET = Refusal(Code.DRAINING, "The server is starting; try again in a second.")
+
+
+class StartingConnection(asyncio.Protocol):
+    """Answers one request by its first line, and closes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        alive = data.split(b" ", 2)[1:2] == [b"/healthz"]
+        answer = _ALIVE if alive else statuses.answer(_NOT_YET, Voice(Form.FLAT, ""))
+        self._transport.writelines(rendering.response(answer, close=True, head_only=data.startswith(b"HEAD ")))
+        self._transport.close()
