@@ -30,7 +30,7 @@ def alive(request: Request, address: Address, exchange: Exchange) -> None:
 def ready(request: Request, address: Address, exchange: Exchange) -> None:
     """Whether to send requests here: not while the server ends."""
     if exchange.connection.server.draining:
-        exchange.refuse(Code.DRAINING, "The server is about to end; use another one.")
+        exchange.refuse(Code.DRAINING, "The server is about to end; try again in a second, or use another one.")
     else:
         exchange.answer(Answer(200, TEXT_LINES, b"ready\n"))
 

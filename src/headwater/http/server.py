@@ -8,7 +8,7 @@ import time
 from headwater.http import rendering
 from headwater.http.connection import Connection
 from headwater.http.heads import KnownHeads
-from headwater.http.starting import StartingConnection
+from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
 from headwater.protocol.offsets import Form
 from headwater.protocol.statuses import Voice
@@ -55,7 +55,9 @@ class Server:
         return f"http://{host}:{listening.getsockname()[1]}"
 
     def _connect(self) -> asyncio.Protocol:
-        return Connection(self) if self.ready else StartingConnection()
+        if self.draining:
+            return UnreadyConnection(ENDING)
+        return Connection(self) if self.ready else UnreadyConnection(STARTING)
 
     def serve(self, node: Node) -> None:
         """Be ready: answer requests by this node."""
@@ -83,15 +85,15 @@ class Server:
         self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     async def drain(self) -> None:
-        """Stop accepting, end live reads, let running requests finish, then close what is left."""
+        """Take no more requests, end live reads, let running ones finish, then close what is left."""
         self.draining = True
-        if self._listener is not None:
-            self._listener.close()
         for connection in list(self.connections):
             connection.drain()
         until = time.monotonic() + self.settings.drain_seconds
         while self.connections and time.monotonic() < until:
             await asyncio.sleep(0.01)
+        if self._listener is not None:
+            self._listener.close()
         if self._ticker is not None:
             self._ticker.cancel()
         for connection in list(self.connections):
