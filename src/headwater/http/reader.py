@@ -10,7 +10,7 @@ from typing import Protocol
 
 import httptools
 
-from headwater.http.heads import END, HEAD_BYTES_MAX, KnownHeads, raw_head
+from headwater.http.heads import END, HEAD_BYTES_MAX, KnownHeads
 from headwater.http.requests import SINGULAR, Request, head_problem, split_target
 from headwater.http.uploads import Upload
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
@@ -58,12 +58,12 @@ class RequestReader:
         "_headers",
         "_headers_bytes",
         "_heads",
+        "_input",
         "_more_body",
         "_more_body_bytes",
         "_owner",
         "_parser",
         "_raw_bytes",
-        "_raw_head",
         "_recalls",
         "_target",
         "_upgrade_body",
@@ -76,7 +76,7 @@ class RequestReader:
 
     def __init__(self, owner: Owner, heads: KnownHeads) -> None:
         self._owner, self._heads = owner, heads
-        self._raw_head: bytes | None = None
+        self._input: bytes | None = None
         self._recalls = True
         self._parser: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
@@ -96,11 +96,10 @@ class RequestReader:
             self._read_upgrade_body(data)
             return
         stage = self.stage
-        if stage is IDLE and self._recalls:
-            data = self._recall(data)
-            if not data:
+        if stage is IDLE:
+            if self._recalls and not (data := self._recall(data)):
                 return
-            self._raw_head = raw_head(data)
+            self._input = data
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -226,11 +225,12 @@ class RequestReader:
             body = b"".join([body, *self._more_body])
         authority, path, query = split_target(self._target)
         request = Request(method, authority, path, query, self._headers, body, keep_alive, self._chunks, self._upload)
-        if self._raw_head is not None:
-            self._heads.learn(self._raw_head, request)
-            self._raw_head = None
-        # The parser takes nothing after a request that is to be the last.
-        self._recalls = keep_alive
+        # Whose head was new will come with a new one again; and the parser takes nothing after a last request.
+        if self._input is not None:
+            self._recalls = self._heads.learn(self._input, request)
+            self._input = None
+        elif not keep_alive:
+            self._recalls = False
         self._owner.requested(request)
 
     # -- Offers to upgrade ----------------------------------------------------------------------------------------
