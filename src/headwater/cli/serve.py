@@ -30,8 +30,10 @@ from headwater.node.node import Node
 from headwater.settings import HELP, Settings, SettingsError
 from headwater.streams.state import State
 
-COLLECT_AFTER_OBJECTS = 50_000
-"""How many new containers make a young collection worth its while."""
+COLLECT_AFTER_OBJECTS = 10_000
+LOOK_AGAIN_AFTER = 5
+"""How many new containers make a young collection worth its while, and how many of these an older one: 50,000 objects
+are looked at in a few milliseconds."""
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
@@ -84,6 +86,7 @@ async def run(settings: Settings) -> None:
         raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {error}.") from error
     # In a thread: however long it takes, whoever asks is told that the server lives and is not ready.
     node = await asyncio.get_running_loop().run_in_executor(None, _open_node, settings)
+    gc.freeze()
     node.start()
     server.serve(node)
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
@@ -141,16 +144,16 @@ def _lake_limits(settings: Settings) -> LakeLimits:
 def _tune_process() -> None:
     """Open as many sockets as allowed, and never let the collector walk all streams.
 
-    State has no cycles. What survives a full collection is frozen, so each object is looked at by one full collection
-    at most, and a pause is bounded by what was made since the last, not by how many streams there are.
+    State has no cycles. What survives a second look is frozen and never looked at again, so a pause is bounded by what
+    was made since the last one, not by how many streams there are.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    gc.set_threshold(COLLECT_AFTER_OBJECTS, 10, 10)
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, LOOK_AGAIN_AFTER, 10)
     gc.callbacks.append(_freeze_survivors)
 
 
 def _freeze_survivors(phase: str, info: dict[str, int]) -> None:
-    if phase == "stop" and info["generation"] == 2:
+    if phase == "stop" and info["generation"] > 0:
         gc.freeze()
