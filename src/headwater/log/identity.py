@@ -46,9 +46,9 @@ def load(directory: Path, disk: Disk) -> Identity | None:
     return identity
 
 
-def make(directory: Path, disk: Disk) -> Identity:
-    """Give a new journal its identity."""
-    identity = Identity(VERSION, secrets.token_hex(8), secrets.token_hex(16))
+def make(directory: Path, disk: Disk, journal: str | None = None) -> Identity:
+    """Give a new journal its identity; one that is restored goes on with the id that it had."""
+    identity = Identity(VERSION, journal or secrets.token_hex(8), secrets.token_hex(16))
     path = directory / NAME
     temporary = path.with_suffix(".tmp")
     if temporary.name in disk.names(directory):

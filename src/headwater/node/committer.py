@@ -88,7 +88,7 @@ class Committer:
             self._log.append(self._now(), commands)
 
     def deliver(self, batch: Batch) -> None:
-        """A batch was decided: apply it, start the next, then answer and wake, so that the disk never waits for us."""
+        """A batch was decided: apply it, answer, start the next one, and wake who waits."""
         self._metrics.commit_seconds.observe(monotonic() - self._sent_at_seconds)
         self._metrics.batch_commands.observe(len(batch.commands))
         try:
