@@ -2,6 +2,9 @@
 
 import click
 
+from headwater.cli import lake_sql  # noqa: F401 - it adds itself to the lake
+from headwater.cli.backup import backup
+from headwater.cli.lake import lake
 from headwater.cli.serve import serve
 
 
@@ -12,3 +15,5 @@ def main() -> None:
 
 
 main.add_command(serve)
+main.add_command(lake)
+main.add_command(backup)

@@ -10,12 +10,12 @@ The newest one wins. Its two tables are there before it is.
 import json
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from crc32c import crc32c
 
 from headwater.lake.layout import segment_key, split_name
 from headwater.lake.store import KeyExists, Store
@@ -95,7 +95,10 @@ class Catalog(msgspec.Struct, frozen=True):
     at: int
     segments: list[ListedSegment]
     graves_key: str
+    graves_crc: int
     forks_key: str
+    forks_crc: int
+    """The CRC-32C of the two tables, whole."""
 
 
 class Contents(NamedTuple):
@@ -131,8 +134,8 @@ def write_catalog(store: Store, contents: Contents) -> Catalog:
     """Store a catalog, its tables first."""
     shard, position = contents.shard, contents.position
     graves_key, forks_key = (catalog_key(shard, position, f"{kind}.parquet") for kind in ("graves", "forks"))
-    _create(store, graves_key, _parquet(_graves(contents.graves)))
-    _create(store, forks_key, _parquet(_forks(contents.forks)))
+    graves_crc = crc32c(_create(store, graves_key, _parquet(_graves(contents.graves))))
+    forks_crc = crc32c(_create(store, forks_key, _parquet(_forks(contents.forks))))
     listed = [
         ListedSegment(
             segment_key(shard, segment.first_position, segment.last_position, segment.id), number, live_rows, segment
@@ -148,16 +151,21 @@ def write_catalog(store: Store, contents: Contents) -> Catalog:
         contents.at,
         listed,
         graves_key,
+        graves_crc,
         forks_key,
+        forks_crc,
     )
     _create(store, catalog_key(shard, position), encode(catalog))
     return catalog
 
 
-def _create(store: Store, key: str, data: bytes) -> None:
-    """Create an object; one of the same position tells of the same state, whatever version wrote it."""
-    with suppress(KeyExists):
+def _create(store: Store, key: str, data: bytes) -> bytes:
+    """Create an object; one of the same position tells of the same state, whatever version wrote it. What is there."""
+    try:
         store.create(key, data)
+    except KeyExists:
+        return store.read(key)
+    return data
 
 
 def encode(catalog: Catalog) -> bytes:
@@ -166,15 +174,28 @@ def encode(catalog: Catalog) -> bytes:
     for entry, listed in zip(plain["segments"], catalog.segments, strict=True):
         del entry["segment"]
         entry |= {name: getattr(listed.segment, name) for name in Segment.__struct_fields__}
-    return json.dumps({"version": VERSION, **plain}, indent=1).encode()
+    return seal({"version": VERSION, **plain})
+
+
+def seal(plain: dict[str, Any]) -> bytes:
+    """The text of a catalog; its last entry is the CRC-32C of the text as it is without it."""
+    plain.pop("crc", None)
+    return _text(plain | {"crc": crc32c(_text(plain))})
+
+
+def _text(plain: dict[str, Any]) -> bytes:
+    return json.dumps(plain, indent=1).encode()
 
 
 def decode(data: bytes) -> Catalog:
     """The catalog in a JSON object."""
     plain = json.loads(data)
-    version = plain.pop("version", None)
+    version = plain.get("version")
     if version != VERSION:
         raise ValueError(f"The catalog has version {version}; this version of Headwater reads version {VERSION}.")
+    if data != seal(plain):
+        raise ValueError("The catalog is damaged: its checksum does not fit.")
+    del plain["version"]
     for entry in plain["segments"]:
         entry["segment"] = [entry.pop(name) for name in Segment.__struct_fields__]
     return msgspec.convert(plain, Catalog)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TypeVar
@@ -44,16 +44,16 @@ class Cataloger:
         self._thread.shutdown()
 
     async def _run(self) -> None:
-        await self._retried(self._find)
+        found = False
         while True:
-            await self._retried(self._keep_up)
+            try:
+                if not found:
+                    await self._find()
+                    found = True
+                await self._keep_up()
+            except (StoreFailed, KeyExists, KeyMissing) as error:
+                log.error("the catalog lags behind: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
-
-    async def _retried(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        except (StoreFailed, KeyExists, KeyMissing) as error:
-            log.error("the catalog lags behind: %s", error)
 
     async def _keep_up(self) -> None:
         if self._state.cold.changed_at > self._told[0]:

@@ -1,0 +1,161 @@
+"""The inventory of a lake: its streams, and what else lies in its store."""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headwater.lake.catalog import Catalog, ForkRow, decode, parse_catalog_key
+from headwater.lake.layout import deadline_us_of, parse_segment_key
+from headwater.lake.spans import Span, Spans
+from headwater.lake.store import KeyMissing, Store
+from headwater.lake.stores import OWNER_KEY
+
+
+class StreamTally(NamedTuple):
+    """What the lake has of one stream."""
+
+    name: str
+    incarnation: int
+    rows: int
+    bytes: int
+    inherited_bytes: int
+    """Of a fork: what it shares with its source, which counts there."""
+    first_at: int | None
+    last_at: int | None
+
+
+class Heap(NamedTuple):
+    """Objects of one kind."""
+
+    objects: int = 0
+    bytes: int = 0
+
+    def plus(self, size: int) -> "Heap":
+        return Heap(self.objects + 1, self.bytes + size)
+
+
+def streams(
+    store: Store, catalog: Catalog, graves: pa.Table, forks: Iterable[ForkRow], prefix: str = ""
+) -> Iterator[StreamTally]:
+    """The streams with a live row or with inherited ones, by name, whatever else the server has of them."""
+    known = sorted(fork for fork in forks if not fork.deleted and fork.name.startswith(prefix))
+    inherited = (StreamTally(fork.name, fork.incarnation, 0, 0, fork.to - fork.start, None, None) for fork in known)
+    with Spans() as spans:
+        spans.gather(store, catalog, graves, prefix)
+        live = (span for span in spans.in_order() if span.live_rows and span.name.startswith(prefix))
+        both = heapq.merge(_tallies(live), inherited, key=lambda tally: tally[:2])
+        for _, same in groupby(both, key=lambda tally: tally[:2]):
+            first, *others = same
+            yield first._replace(inherited_bytes=others[0].inherited_bytes) if others else first
+
+
+def _tallies(spans: Iterable[Span]) -> Iterator[StreamTally]:
+    for (name, incarnation), life in groupby(spans, key=lambda span: span[:2]):
+        known = list(life)
+        rows, size = sum(span.live_rows for span in known), sum(span.live_bytes for span in known)
+        yield StreamTally(name, incarnation, rows, size, 0, known[0].first_at, known[-1].last_at)
+
+
+class Totals(NamedTuple):
+    """A lake in numbers; times are microseconds since 1970, None where there is nothing."""
+
+    journal: str
+    catalog_position: int
+    catalog_at: int
+    flushed_position: int
+    dropped_position: int
+    streams: int
+    forks: int
+    graves: int
+    segments: int
+    rows: int
+    live_rows: int
+    """Those that a reader finds under the names that they were written under."""
+    needed_rows: int
+    """These, those that only forks need, and those that are dead but share an extent with such."""
+    dead_rows: int
+    payload_bytes: int
+    live_bytes: int
+    stored_bytes: int
+    compression_ratio: float | None
+    oldest_at: int | None
+    newest_at: int | None
+    oldest_segment: str | None
+    newest_segment: str | None
+
+
+def totals(store: Store, catalog: Catalog, graves: pa.Table, forks: Sequence[ForkRow]) -> Totals:
+    """Count a lake; the names in every segment are read."""
+    known, live_rows, live_bytes = 0, 0, 0
+    for tally in streams(store, catalog, graves, forks):
+        known, live_rows, live_bytes = known + 1, live_rows + tally.rows, live_bytes + tally.bytes
+    segments = [listed.segment for listed in catalog.segments]
+    rows, payload_bytes, stored_bytes = (
+        sum(getattr(segment, name) for segment in segments) for name in ("rows", "payload_bytes", "size")
+    )
+    keys = [listed.key for listed in catalog.segments]
+    return Totals(
+        journal=catalog.journal,
+        catalog_position=catalog.position,
+        catalog_at=catalog.at,
+        flushed_position=catalog.flushed,
+        dropped_position=catalog.dropped,
+        streams=known,
+        forks=sum(not fork.deleted for fork in forks),
+        graves=len(graves),
+        segments=len(segments),
+        rows=rows,
+        live_rows=live_rows,
+        needed_rows=sum(listed.live_rows for listed in catalog.segments),
+        dead_rows=rows - live_rows,
+        payload_bytes=payload_bytes,
+        live_bytes=live_bytes,
+        stored_bytes=stored_bytes,
+        compression_ratio=round(payload_bytes / stored_bytes, 2) if stored_bytes else None,
+        oldest_at=min((segment.first_at for segment in segments), default=None),
+        newest_at=max((segment.last_at for segment in segments), default=None),
+        oldest_segment=min(keys, default=None),
+        newest_segment=max(keys, default=None),
+    )
+
+
+def objects(store: Store, catalog: Catalog, now_us: int) -> dict[str, Heap]:
+    """How many objects of which kind are in a store, and their bytes.
+
+    A segment that the catalog does not list is *retired* if an older catalog does, *pending* if it may still be
+    published, else an *orphan*; the server deletes the first and the last of these after a while.
+    """
+    heaps = dict.fromkeys(("segments", "retired", "pending", "orphans", "catalogs", "other"), Heap())
+    live = {listed.segment.id for listed in catalog.segments}
+    older = _older(store, catalog)
+    for item in store.items(""):
+        segment = parse_segment_key(item.key)
+        if segment is not None and segment.id in live:
+            kind = "segments"
+        elif segment is not None and segment.id in older:
+            kind = "retired"
+        elif segment is not None:
+            kind = "pending" if deadline_us_of(segment.id) >= now_us else "orphans"
+        elif parse_catalog_key(item.key) is not None or item.key == OWNER_KEY:
+            kind = "catalogs"
+        else:
+            kind = "other"
+        heaps[kind] = heaps[kind].plus(item.size)
+    return heaps
+
+
+def _older(store: Store, newest: Catalog) -> set[str]:
+    """The segments that catalogs list which have been replaced but are still there."""
+    ids: set[str] = set()
+    for item in store.items(f"catalog/shard={newest.shard}/"):
+        parsed = parse_catalog_key(item.key)
+        if item.key.endswith(".json") and parsed is not None and parsed[1] < newest.position:
+            # One that is gone by now, or is damaged, tells nothing; `verify` is for the newest.
+            try:
+                ids.update(listed.segment.id for listed in decode(store.read(item.key)).segments)
+            except (KeyMissing, ValueError, KeyError, TypeError, AttributeError):
+                continue
+    return ids

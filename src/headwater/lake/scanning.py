@@ -1,0 +1,293 @@
+"""Scanning: every live row exactly once, planned from a catalog and its two tables alone.
+
+    own rows         those of the catalog's segments whose life has no grave, or that lie at or above what it says
+    inherited rows   those of a fork's sources below its fork point, dead or not, under the name of the fork
+
+Nothing here reads a store, but for the two tables beside a catalog: whoever has the plan reads the segments where and
+how they like, a table at a time, and asks the plan which rows of it count.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegment, catalog_key, decode
+from headwater.lake.columns import starts, view
+from headwater.lake.layout import name_of, split_name
+from headwater.lake.store import KeyMissing, Store, check_key
+
+NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")
+"""The columns of a segment that a plan looks at; a table may lack any others."""
+
+EVER = 2**63 - 1
+"""Above every offset, position and time."""
+
+
+class LakeDamaged(Exception):
+    """A catalog, or a table beside it, is not what was written; which one, and how."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"The object {key} is damaged: {problem}.")
+        self.key, self.problem = key, problem
+
+
+class Wanted(NamedTuple):
+    """Which rows somebody asks for: those that meet every condition."""
+
+    names: frozenset[str] | None = None
+    """Whole names, bucket and stream; None for all."""
+    prefix: str = ""
+    after: int = -1
+    up_to: int = EVER
+    """Positions: above the one, not above the other."""
+    since: int = 0
+    until: int = EVER
+    """Microseconds since 1970: not before the one, before the other."""
+
+    def has(self, name: str) -> bool:
+        """Whether rows under this name are asked for."""
+        return (self.names is None or name in self.names) and name.startswith(self.prefix)
+
+
+EVERYTHING = Wanted()
+
+
+class Inherited(NamedTuple):
+    """Bytes that a fork has of one life, which may be its source's, or a source's of that."""
+
+    name: str
+    incarnation: int
+    source: str
+    source_incarnation: int
+    start: int
+    to: int
+
+
+# -- The tables beside a catalog ---------------------------------------------------------------------------------------
+
+
+def read_catalog(store: Store, shard: int = 0) -> Catalog | None:
+    """The catalog that is in force, None if the lake has none; LakeDamaged if it makes no sense."""
+    keys = [item.key for item in store.items(f"catalog/shard={shard}/") if item.key.endswith(".json")]
+    if not keys:
+        return None
+    key, data = max(keys), store.read(max(keys))
+    try:
+        catalog = decode(data)
+        for named in (catalog.graves_key, catalog.forks_key, *(listed.key for listed in catalog.segments)):
+            check_key(named)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise LakeDamaged(key, f"it cannot be understood ({type(problem).__name__}: {problem})") from problem
+    if catalog_key(catalog.shard, catalog.position) != key:
+        raise LakeDamaged(key, f"it says that it is of shard {catalog.shard} at position {catalog.position}")
+    return catalog
+
+
+def read_graves(store: Store, catalog: Catalog) -> pa.Table:
+    """The graves of a catalog, in the schema `GRAVES`."""
+    return _read_table(store, catalog.graves_key, catalog.graves_crc, GRAVES)
+
+
+def read_forks_table(store: Store, catalog: Catalog) -> pa.Table:
+    """The forks of a catalog, in the schema `FORKS`."""
+    return _read_table(store, catalog.forks_key, catalog.forks_crc, FORKS)
+
+
+def read_forks(store: Store, catalog: Catalog) -> list[ForkRow]:
+    """The forks of a catalog, a value for each."""
+    columns = [column.to_pylist() for column in read_forks_table(store, catalog).columns]
+    return [
+        ForkRow(name_of(bucket, stream), incarnation, deleted, name_of(source_bucket, source_stream), *rest)
+        for bucket, stream, incarnation, deleted, source_bucket, source_stream, *rest in zip(*columns, strict=True)
+    ]
+
+
+def _read_table(store: Store, key: str, crc: int, schema: pa.Schema) -> pa.Table:
+    try:
+        data = store.read(key)
+        if crc32c(data) != crc:
+            raise LakeDamaged(key, "its checksum does not fit")
+        table = pq.read_table(pa.BufferReader(data), use_threads=False)
+    except KeyMissing as problem:
+        raise LakeDamaged(key, "it is missing") from problem
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise LakeDamaged(key, f"it cannot be decoded ({str(problem).rstrip('.')})") from problem
+    if not table.schema.equals(schema):
+        raise LakeDamaged(key, f"its columns are {', '.join(table.schema.names)}, or not of the right types")
+    return table.combine_chunks()
+
+
+def inheritance(forks: Iterable[ForkRow]) -> list[Inherited]:
+    """What every fork that is still a stream has of which lives, in order of offset; chains of forks are followed."""
+    known = {fork.incarnation: fork for fork in forks}
+    found: list[Inherited] = []
+    for fork in known.values():
+        if not fork.deleted:
+            found += reversed(list(_ancestors(fork, known)))
+    return found
+
+
+def _ancestors(fork: ForkRow, known: dict[int, ForkRow]) -> Iterator[Inherited]:
+    source, life, to = fork.source, fork.source_incarnation, fork.to
+    met = {fork.incarnation}
+    while fork.start < to:
+        if life in met:
+            raise ValueError(f"The fork {fork.name!r} is its own ancestor.")
+        met.add(life)
+        parent = known.get(life)
+        # How far the parent itself was trimmed is nothing to its forks: they hold what they had.
+        own = 0 if parent is None else parent.to
+        if max(own, fork.start) < to:
+            yield Inherited(fork.name, fork.incarnation, source, life, max(own, fork.start), to)
+        if parent is None:
+            return
+        source, life, to = parent.source, parent.source_incarnation, min(to, own)
+
+
+# -- The plan ----------------------------------------------------------------------------------------------------------
+
+
+class Plan:
+    """Which segments to read, and which rows of them count."""
+
+    def __init__(
+        self, segments: list[ListedSegment], graves: pa.Table | None, pieces: Sequence[Inherited], wanted: Wanted
+    ) -> None:
+        self.segments = segments
+        self._wanted = wanted
+        self._graves = graves
+        self._pieces: dict[int, list[Inherited]] = {}
+        for piece in pieces:
+            self._pieces.setdefault(piece.source_incarnation, []).append(piece)
+
+    def own(self, table: pa.Table) -> pa.Table:
+        """The live rows of a table under the names that they have in it."""
+        wanted = self._wanted
+        conditions = self._times(table)
+        if self._graves is not None:
+            conditions.append(alive(table, self._graves))
+        if wanted.names is not None or wanted.prefix:
+            names = pc.binary_join_element_wise(table["bucket"], table["stream"], "/")
+            if wanted.names is not None:
+                conditions.append(pc.is_in(names, value_set=pa.array(sorted(wanted.names), pa.string())))
+            conditions.append(pc.starts_with(names, pattern=wanted.prefix))
+        return _kept(table, conditions)
+
+    def inherited(self, table: pa.Table) -> Iterator[pa.Table]:
+        """The rows of a table that forks have a part in, once for each fork, under its name; cut at the fork point."""
+        if not self._pieces or not len(table):
+            return
+        table = table.combine_chunks()
+        lives = starts(table["incarnation"].chunk(0))
+        offset, next_offset = view(table["offset"].chunk(0)), view(table["next_offset"].chunk(0))
+        for row, row_end in pairwise([*view(lives), len(table)]):
+            for piece in self._pieces.get(table["incarnation"][row].as_py(), ()):
+                first = bisect_right(next_offset, piece.start, row, row_end)
+                stop = bisect_left(offset, piece.to, first, row_end)
+                if first < stop:
+                    rows = _under(table.slice(first, stop - first), piece)
+                    yield _kept(rows, self._times(rows))
+
+    def rows(self, table: pa.Table) -> pa.Table:
+        """All that counts of a table."""
+        return pa.concat_tables([self.own(table), *self.inherited(table)])
+
+    def _times(self, table: pa.Table) -> list[pa.ChunkedArray]:
+        wanted, conditions = self._wanted, []
+        for column, low, high in (
+            ("position", wanted.after + 1, wanted.up_to),
+            ("committed_at", wanted.since, wanted.until - 1),
+        ):
+            if low > 0 or high < EVER - 1:
+                values = table[column].cast(pa.int64())
+                conditions += [pc.greater_equal(values, low), pc.less_equal(values, high)]
+        return conditions
+
+
+def live_rows(
+    catalog: Catalog,
+    graves: pa.Table | None,
+    forks: Iterable[ForkRow] = (),
+    wanted: Wanted = EVERYTHING,
+    *,
+    inherited: bool = True,
+) -> Plan:
+    """A plan to find every live row once; with `inherited`, those of sources once more under the name of each fork.
+
+    Without graves it finds dead rows too, as far as they are still there.
+    """
+    pieces = [piece for piece in inheritance(forks) if wanted.has(piece.name)] if inherited else []
+    sources = sorted({piece.source for piece in pieces})
+    # A row that only a fork needs counts as live too.
+    held = [listed for listed in catalog.segments if graves is None or listed.live_rows]
+    segments = [listed for listed in held if _may_hold(listed, wanted, sources)]
+    return Plan(segments, graves, pieces, wanted)
+
+
+def _may_hold(listed: ListedSegment, wanted: Wanted, sources: list[str]) -> bool:
+    """Whether a segment can have rows that are asked for, by what its catalog says of it."""
+    segment = listed.segment
+    if segment.last_position <= wanted.after or segment.first_position > wanted.up_to:
+        return False
+    if segment.last_at < wanted.since or segment.first_at >= wanted.until:
+        return False
+    first, last = segment.first_name, segment.last_name
+    if wanted.names is None:
+        own = may_have(listed, wanted.prefix)
+    else:
+        own = any(first <= name <= last and name.startswith(wanted.prefix) for name in wanted.names)
+    return own or bisect_left(sources, first) < bisect_right(sources, last)
+
+
+def may_have(listed: ListedSegment, prefix: str) -> bool:
+    """Whether a segment can have names with this prefix."""
+    first, last = listed.segment.first_name, listed.segment.last_name
+    return last >= prefix and (first <= prefix or first.startswith(prefix))
+
+
+def alive(table: pa.Table, graves: pa.Table) -> pa.ChunkedArray:
+    """For each row whether no grave hides it: an anti join on incarnation and offset."""
+    grave = pc.index_in(table["incarnation"], value_set=graves["incarnation"])
+    return pc.fill_null(pc.greater_equal(table["offset"], pc.take(graves["below"], grave)), True)
+
+
+def _kept(table: pa.Table, conditions: Sequence[pa.ChunkedArray]) -> pa.Table:
+    # Most often all rows are kept, and then nothing need be copied.
+    matter = [condition for condition in conditions if not pc.all(condition, min_count=0).as_py()]
+    return table.filter(reduce(pc.and_, matter)) if matter else table
+
+
+def _under(rows: pa.Table, piece: Inherited) -> pa.Table:
+    """Rows of one life under the name of a fork; a message that the fork has a part of is cut."""
+    bucket, stream = split_name(piece.name)
+    skip = max(piece.start - rows["offset"][0].as_py(), 0)
+    drop = max(rows["next_offset"][-1].as_py() - piece.to, 0)
+    changed = {
+        "bucket": pa.repeat(bucket, len(rows)),
+        "stream": pa.repeat(stream, len(rows)),
+        "incarnation": pa.repeat(piece.incarnation, len(rows)),
+        "offset": pc.max_element_wise(rows["offset"], piece.start),
+        "next_offset": pc.min_element_wise(rows["next_offset"], piece.to),
+    }
+    if (skip or drop) and "payload" in rows.column_names:
+        changed["payload"] = _cut(rows["payload"], skip, drop)
+    columns = [changed.get(name, rows[name]) for name in rows.column_names]
+    return pa.table(
+        [pc.cast(column, field.type) for column, field in zip(columns, rows.schema, strict=True)], rows.schema
+    )
+
+
+def _cut(payload: pa.ChunkedArray, skip: int, drop: int) -> pa.ChunkedArray:
+    """Payloads without the first bytes of the first one and the last bytes of the last one."""
+    first, last = payload[0].as_py(), payload[-1].as_py()
+    whole = len(payload) == 1
+    ends = [[first[skip : len(first) - drop]]] if whole else [[first[skip:]], [last[: len(last) - drop]]]
+    arrays = [pa.array(end, pa.binary()) for end in ends]
+    return pa.chunked_array([arrays[0], *payload.slice(1, max(len(payload) - 2, 0)).chunks, *arrays[1:]], pa.binary())

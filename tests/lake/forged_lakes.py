@@ -1,0 +1,76 @@
+"""Lakes with rows that no server would write: every sum is right, but what it covers need not be."""
+
+import json
+from collections.abc import Sequence
+from io import BytesIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from headwater.lake.catalog import Contents, ForkRow, GraveRow, write_catalog
+from headwater.lake.layout import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY, name_of, new_segment_id, segment_key
+from headwater.lake.memory_store import MemoryStore
+from headwater.protocol.segments import Segment
+
+from .lives import Life, rows_of
+
+FIRST, LAST = 1, 1_000_000
+
+
+def table_of(*lives: Life) -> pa.Table:
+    """The rows of some lives."""
+    return pa.Table.from_pylist(rows_of(lives), SCHEMA)
+
+
+def forge(groups: Sequence[pa.Table], number: int = 0) -> tuple[bytes, Segment]:
+    """A segment with exactly these row groups, and the facts of it."""
+    sink, sums, row, at = BytesIO(), [], 0, 0
+    with pq.ParquetWriter(sink, groups[0].schema, write_page_checksum=True, store_schema=False) as parquet:
+        for group in groups:
+            parquet.write_table(group, row_group_size=len(group))
+            data = sink.getvalue()[at:]
+            sums.append((row, len(group), at, len(data), crc32c(data)))
+            row, at = row + len(group), at + len(data)
+        parquet.add_key_value_metadata({VERSION_KEY: VERSION, GROUPS_KEY: json.dumps(sums)})
+    data, rows = sink.getvalue(), pa.concat_tables(groups)
+    names = [name_of(rows["bucket"][at].as_py(), rows["stream"][at].as_py()) for at in (0, -1)]
+    times = pc.min_max(rows["committed_at"].cast(pa.int64())).as_py()
+    size = pc.sum(pc.binary_length(rows["payload"])).as_py()
+    footer = data[at:]
+    segment = Segment(
+        id=new_segment_id(0, f"s{number}"),
+        first_position=FIRST,
+        last_position=LAST,
+        first_at=times["min"],
+        last_at=times["max"],
+        first_name=names[0],
+        last_name=names[1],
+        rows=len(rows),
+        payload_bytes=size,
+        size=len(data),
+        footer_bytes=len(footer),
+        footer_crc=crc32c(footer),
+    )
+    return data, segment
+
+
+def lake_of(
+    *segments: Sequence[pa.Table],
+    graves: Sequence[GraveRow] = (),
+    forks: Sequence[ForkRow] = (),
+    live_rows: int | None = None,
+    flushed: int = LAST,
+    **facts: object,
+) -> MemoryStore:
+    """A lake of forged segments, each with its row groups; `facts` are what the catalog says of all of them."""
+    store, listed = MemoryStore(), []
+    for number, groups in enumerate(segments):
+        data, segment = forge(groups, number)
+        store.create(segment_key(0, FIRST, LAST, segment.id), data)
+        segment = msgspec.structs.replace(segment, **facts)
+        listed.append((number, segment, segment.rows if live_rows is None else min(live_rows, segment.rows)))
+    write_catalog(store, Contents(0, "j", LAST, flushed, 0, 2**60, listed, list(graves), list(forks)))
+    return store

@@ -1,0 +1,219 @@
+"""Catalogs: what is written is read back, the newest wins, and half of one is none."""
+
+import json
+from io import BytesIO
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+
+from headwater.lake.catalog import (
+    FORKS,
+    GRAVES,
+    Catalog,
+    Contents,
+    ForkRow,
+    GraveRow,
+    ListedSegment,
+    catalog_key,
+    decode,
+    encode,
+    newest_catalog,
+    parse_catalog_key,
+    seal,
+    write_catalog,
+)
+from headwater.lake.layout import segment_key
+from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks, read_graves
+from headwater.lake.store import Store, StoreFailed
+from headwater.protocol.segments import Segment
+from headwater.streams.cold import ALL
+from headwater.testing.faulty_store import FaultyStore
+
+from .lives import ID, plain, write
+
+SEGMENT = replace(write([plain("team/b", 4, 6), plain("team/ä", 3, 5)]).segment, last_position=9)
+GRAVE_ROWS = [GraveRow("team/ä", 3, 5), GraveRow("a/b/c", 7, ALL)]
+FORK_ROWS = [
+    ForkRow("team/fork", 11, False, "team/ä", 3, 0, 5),
+    ForkRow("team/gone", 12, True, "team/fork", 11, 2, 2),
+]
+
+
+def contents(position: int = 20, **changes: Any) -> Contents:
+    some = Contents(0, "abc", position, 19, 4, 1_700_000_000_000_000, [(5, SEGMENT, 1)], GRAVE_ROWS, FORK_ROWS)
+    return some._replace(**changes)
+
+
+# -- The round trip ----------------------------------------------------------------------------------------------------
+
+
+def test_a_catalog_is_read_back_as_it_was_written(store: Store) -> None:
+    written = write_catalog(store, contents())
+    assert newest_catalog(store) == written == read_catalog(store)
+    assert written.segments == [ListedSegment(segment_key(0, 0, 9, ID), 5, 1, SEGMENT)]
+    assert (written.shard, written.journal, written.position, written.flushed, written.dropped, written.at) == (
+        *(0, "abc", 20, 19, 4),
+        1_700_000_000_000_000,
+    )
+
+
+def test_the_tables_are_read_back_as_they_were_written(store: Store) -> None:
+    catalog = write_catalog(store, contents())
+    graves = read_graves(store, catalog)
+    assert graves.schema.equals(GRAVES)
+    assert graves.to_pylist() == [
+        {"bucket": "team", "stream": "ä", "incarnation": 3, "below": 5},
+        {"bucket": "a", "stream": "b/c", "incarnation": 7, "below": ALL},
+    ]
+    assert read_forks(store, catalog) == FORK_ROWS
+
+
+def test_an_empty_catalog_has_tables_with_columns(store: Store) -> None:
+    catalog = write_catalog(store, contents(segments=[], graves=[], forks=[]))
+    assert newest_catalog(store) == catalog
+    assert read_graves(store, catalog).schema.equals(GRAVES)
+    assert read_forks(store, catalog) == []
+
+
+def test_tables_are_plain_parquet_that_anybody_reads(store: Store) -> None:
+    catalog = write_catalog(store, contents())
+    for key, schema in ((catalog.graves_key, GRAVES), (catalog.forks_key, FORKS)):
+        data = store.read(key)
+        assert data[:4] == data[-4:] == b"PAR1"
+        assert pq.read_table(BytesIO(data)).schema.equals(schema)
+
+
+def test_the_json_has_a_segments_facts_in_one_object_with_its_key(store: Store) -> None:
+    catalog = write_catalog(store, contents())
+    plain = json.loads(store.read(catalog_key(0, 20)))
+    assert plain["version"] == 1
+    [entry] = plain["segments"]
+    assert entry.keys() == {"key", "number", "live_rows", *Segment.__struct_fields__}
+    assert entry["last_name"] == "team/ä"
+    assert decode(encode(catalog)) == catalog
+
+
+# -- Versions ----------------------------------------------------------------------------------------------------------
+
+
+def changed(**changes: Any) -> bytes:
+    plain = json.loads(encode(Catalog(0, "abc", 20, 19, 4, 5, [], "g", 1, "f", 2))) | changes
+    return seal({name: value for name, value in plain.items() if value is not None})
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_another_version_is_refused_by_its_number(version: object) -> None:
+    with pytest.raises(ValueError, match="version"):
+        decode(changed(version=version))
+
+
+def test_what_a_later_server_adds_is_passed_over() -> None:
+    assert decode(changed(comment="new")) == decode(changed())
+
+
+def test_what_a_later_server_adds_to_a_segment_is_passed_over() -> None:
+    catalog = Catalog(0, "abc", 20, 19, 4, 5, [ListedSegment("key", 1, 1, SEGMENT)], "g", 1, "f", 2)
+    plain = json.loads(encode(catalog))
+    plain["segments"][0]["comment"] = "new"
+    assert decode(seal(plain)) == catalog
+
+
+# -- Keys --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["json", "graves.parquet", "forks.parquet"])
+def test_a_key_tells_shard_and_position(kind: str) -> None:
+    assert parse_catalog_key(catalog_key(3, 2**63, kind)) == (3, 2**63)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "catalog/shard=0/42.json",
+        "catalog/shard=0/00000000000000000042.txt",
+        "catalog/shard=0/00000000000000000042.json.parquet",
+        "catalog/shard=x/00000000000000000042.json",
+        "segments/shard=0/00000000000000000042.json",
+        "",
+    ],
+)
+def test_other_keys_are_no_catalogs(key: str) -> None:
+    assert parse_catalog_key(key) is None
+
+
+def test_keys_sort_by_position() -> None:
+    positions = [1, 9, 10, 99, 10**18, 2**63]
+    assert sorted(catalog_key(0, position) for position in positions) == [catalog_key(0, one) for one in positions]
+
+
+# -- The newest wins ---------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_wins_whatever_the_order_of_writing(store: Store) -> None:
+    for position in (100, 9, 20):
+        write_catalog(store, contents(position))
+    found = newest_catalog(store)
+    assert found is not None
+    assert found.position == 100
+
+
+def test_each_shard_has_its_own(store: Store) -> None:
+    write_catalog(store, contents(9, shard=1))
+    assert newest_catalog(store) is None
+    found = newest_catalog(store, 1)
+    assert found is not None
+    assert (found.shard, found.position) == (1, 9)
+
+
+def test_a_catalog_is_never_overwritten(store: Store) -> None:
+    first = write_catalog(store, contents())
+    write_catalog(store, contents(flushed=3, segments=[], graves=[], forks=[]))
+    assert newest_catalog(store) == first
+    assert read_forks(store, first) == FORK_ROWS
+
+
+def test_an_older_catalog_can_be_read_while_it_is_there(store: Store) -> None:
+    older = write_catalog(store, contents(20))
+    write_catalog(store, contents(30, graves=[], forks=[]))
+    assert decode(store.read(catalog_key(0, 20))) == older
+    assert read_forks(store, older) == FORK_ROWS
+
+
+# -- Half written ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails_at", ["graves", "forks", "json"])
+def test_a_catalog_that_was_not_finished_does_not_count(fails_at: str) -> None:
+    store = FaultyStore()
+    older = write_catalog(store, contents(20))
+    store.fail_next("create", in_key=f"0000030.{fails_at}")
+    with pytest.raises(StoreFailed):
+        write_catalog(store, contents(30))
+    assert newest_catalog(store) == older
+    assert read_forks(store, older) == FORK_ROWS
+
+
+@pytest.mark.parametrize("fails_at", ["graves", "forks", "json"])
+def test_a_catalog_that_was_not_finished_can_be_written_again(fails_at: str) -> None:
+    store = FaultyStore()
+    store.fail_next("create", in_key=fails_at)
+    with pytest.raises(StoreFailed):
+        write_catalog(store, contents())
+    assert write_catalog(store, contents()) == newest_catalog(store)
+
+
+def test_a_damaged_newest_catalog_is_an_error_and_not_passed_over(store: Store) -> None:
+    """An older one would bring back rows that are dead, or name objects that are gone."""
+    write_catalog(store, contents(20))
+    store.create(catalog_key(0, 30), encode(write_catalog(store, contents(20)))[:-5])
+    with pytest.raises(LakeDamaged):
+        read_catalog(store)
+
+
+def test_a_catalog_under_the_key_of_another_is_an_error(store: Store) -> None:
+    catalog = write_catalog(store, contents(20))
+    store.create(catalog_key(0, 30), encode(catalog))
+    with pytest.raises(LakeDamaged, match="position 20"):
+        read_catalog(store)
