@@ -50,7 +50,7 @@ def _check_appends(stream: Stream) -> None:
     first = max(stream.origin.to if stream.origin else 0, floor)
     begins, ends = [hot.offset for hot in appends], [hot.end for hot in appends]
     held_from = [*(extent.start for extent in stream.extents), *begins, stream.tail][0]
-    assert held_from <= max(first, 0), "bytes are gone that somebody may read"
+    assert held_from <= first, "bytes are gone that somebody may read"
     if not appends:
         return
     assert [*begins[1:], stream.tail] == ends

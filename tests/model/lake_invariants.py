@@ -79,9 +79,9 @@ def _check_graves(shard: Shard) -> None:
     assert cold.dead_in == dead_in
     graves = {incarnation: sorted(grave.segments) for incarnation, grave in cold.graves.items()}
     lives = {incarnation for lives in dead_in.values() for incarnation in lives}
-    assert graves == {
-        life: [number for number in sorted(dead_in) if life in dead_in[number]] for life in lives
-    }, "a grave is in segments without dead rows, or not in one that has some"
+    assert graves == {life: [number for number in sorted(dead_in) if life in dead_in[number]] for life in lives}, (
+        "a grave is in segments without dead rows, or not in one that has some"
+    )
 
 
 def _check_dropped(shard: Shard) -> None:
@@ -124,16 +124,18 @@ class CatalogReader:
     def parts(self, life: tuple[str, int]) -> list[tuple[int, bytes]]:
         """What is there of a stream, by offset."""
         own = [(row.offset, row.payload) for row in self.own.get(life, [])]
-        return sorted([*self._inherited(life, 0, 2**63), *own])
+        start = self.forks[life][1].start if life in self.forks else 0
+        return sorted([*self._inherited(life, start, 2**63), *own])
 
     def _inherited(self, life: tuple[str, int], start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """From where on a source has something itself is nothing to its forks: they hold what they had."""
         if life not in self.forks:
             return
         source, fork = self.forks[life]
-        lower, upper = max(start, fork.start), min(end, fork.to)
-        yield from self._inherited((source, fork.source), lower, upper)
+        upper = min(end, fork.to)
+        yield from self._inherited((source, fork.source), start, upper)
         for row in self.rows.get((source, fork.source), []):
-            first, last = max(row.offset, lower), min(row.end, upper)
+            first, last = max(row.offset, start), min(row.end, upper)
             if first < last:
                 yield first, row.payload[first - row.offset : last - row.offset]
 

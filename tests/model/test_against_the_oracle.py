@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from headwater.protocol import json_mode
 from headwater.protocol.commands import (
@@ -49,6 +49,7 @@ from .oracle import (
     Who,
     outcome,
 )
+from .tiers import Tiers
 
 T = TypeVar("T")
 
@@ -203,8 +204,8 @@ DESCRIPTIONS = st.builds(Description, NAMES, st.sampled_from(ATTRS), INCARNATION
 ENDS = st.builds(Small, mostly([Touch], [Delete, Expire]), NAMES, INCARNATIONS)
 
 
-class Streams(RuleBasedStateMachine):
-    """The same wishes given to shards and to the oracle."""
+class Streams(Tiers):
+    """The same wishes given to shards and to the oracle, while bytes go to the lake and move about in it."""
 
     @initialize(count=st.sampled_from([1, 3]))
     def begin(self, count: int) -> None:
@@ -212,6 +213,7 @@ class Streams(RuleBasedStateMachine):
         self.patch.setattr(appending, "PRODUCERS_PER_STREAM_MAX", PRODUCERS_MAX)
         self.patch.setattr(forking, "FORK_DEPTH_MAX", DEPTH_MAX)
         self.shards = Shards(count)
+        self.begin_tiers()
         self.oracle = Oracle()
         self.written = 0
         self.submit(
@@ -234,7 +236,7 @@ class Streams(RuleBasedStateMachine):
         self.submit([replace(wish, name=name) for wish in wishes])
 
     @rule(wish=PUBLICATIONS, kind=st.sampled_from(["living", "source"]), which=st.integers(0, 30))
-    def publish(self, wish: Publication, kind: str, which: int) -> None:
+    def fold(self, wish: Publication, kind: str, which: int) -> None:
         self.submit([replace(wish, name=self.pick(kind, which))])
 
     @rule(

@@ -6,18 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.protocol.commands import Append, Command, Create, Delete, SetAttrs, Touch
+from headwater.protocol.commands import (
+    Append,
+    Command,
+    Create,
+    Delete,
+    DropReader,
+    ForgetSegments,
+    PublishSegment,
+    RegisterReader,
+    SetAttrs,
+    SwapSegments,
+    Touch,
+)
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
 from headwater.streams import images
 from headwater.streams.images import Walk, image_of, restore
 
+from ..streams.lakes import LATE, groups_of, rewrite
 from ..streams.shards import Shards, Task, follow, replay
 
 ALL_NAMES = ["b/a", "b/b", "b/c", "b/d", "b/e"]
 NAMES = st.sampled_from(ALL_NAMES)
 KINDS = ["append"] * 4 + ["fork"] * 3 + ["publish"] * 2
 KINDS += ["create", "replace", "delete", "touch", "wait", "chore", "attrs", "open", "drop"]
+TIERING = ["flush", "collect", "late", "rewrite", "compact", "retire", "forget", "reader"]
+KINDS += TIERING
 EVENTS = st.tuples(st.sampled_from(KINDS), NAMES, NAMES, st.integers(0, 12))
 
 
@@ -26,8 +41,12 @@ def logs(draw: st.DrawFn) -> list[bytes]:
     """The records of one shard in which a few streams meet with everything."""
     shards = Shards()
     shards.all[0].submit([Create(name, "text/plain") for name in ALL_NAMES], shards.now)
+    late: list[Command] = []
     for kind, name, other, number in draw(st.lists(EVENTS, min_size=10, max_size=60)):
-        happen(shards, kind, name, other, number)
+        if kind in TIERING:
+            tier(shards, kind, name, number, late)
+        else:
+            happen(shards, kind, name, other, number)
     return shards.all[0].log
 
 
@@ -72,6 +91,33 @@ def happen(shards: Shards, kind: str, name: str, other: str, number: int) -> Non
         shards.all[0].submit(commands, shards.now)
 
 
+def tier(shards: Shards, kind: str, name: str, number: int, late: list[Command]) -> None:
+    """What the lake's chores do; `late` are commands that were made before and have yet to be handed in."""
+    shard, now = shards.all[0], shards.now
+    state, groups = shard.state, groups_of(shard.state)
+    commands: list[Command] = []
+    if kind in ("flush", "collect"):
+        names = [each for each in state.warm if number % 2 or each.startswith(name)]
+        publication = shard.collect(names, number % 5 or None)
+        commands = [PublishSegment(publication, now + 10**8, 0)] if publication.rows else []
+    elif kind in ("rewrite", "compact") and groups:
+        numbers = [each for group in groups[number % len(groups) :][: number % 3 + 1] for each in group]
+        commands = [rewrite(shard.lake, state, numbers, cuts=number % 2 + 1)]
+    elif kind == "retire":
+        dead = tuple(each for each, held in state.cold.segments.items() if not held.live_rows)
+        commands = [SwapSegments(dead, (), LATE, state.position)]
+    elif kind == "forget":
+        commands = [ForgetSegments(tuple(list(state.cold.retired)[:number]))]
+    elif kind == "reader":
+        commands = [DropReader(name)] if number == 12 else [RegisterReader(name, max(state.position - number, 0))]
+    elif kind == "late":
+        commands, late[:] = late[: number + 1], late[number + 1 :]
+    if kind in ("collect", "rewrite"):
+        late += commands
+    elif commands:
+        shard.submit(commands, now)
+
+
 def go_on(shards: Shards, task: Task, steps: int) -> None:
     """Some steps of a task, which may then be dropped."""
     for _ in range(steps):
@@ -92,7 +138,9 @@ def test_a_log_may_be_cut_by_images_anywhere(log: list[bytes], cuts: list[int]) 
         state, done = restore(image_of(state)), cut
     follow(state, log[done:])
     assert image_of(state) == image_of(replay(log))
-    assert state.hot_bytes == replay(log).hot_bytes
+    whole = replay(log)
+    assert state.hot_bytes == whole.hot_bytes
+    assert (state.warm, state.forks, state.cold.dead_in) == (whole.warm, whole.forks, whole.cold.dead_in)
 
 
 @given(

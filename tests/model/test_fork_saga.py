@@ -132,6 +132,7 @@ EVENTS: dict[str, Callable[[Books], None]] = {
     "the fork is replaced": replace(FORK),
     "somebody else makes it": rival,
     "the deadline passes": wait(PAST_THE_DEADLINE),
+    "everything goes to the lake": lambda books: books.shards.flush(),
 }
 
 
@@ -223,6 +224,10 @@ class Forks(RuleBasedStateMachine):
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
         self.books.ask(Delete(name))
+
+    @rule(name=st.none() | NAMES)
+    def flush(self, name: str | None) -> None:
+        self.shards.flush(*([] if name is None else [name]))
 
     @rule(seconds=st.sampled_from([1, 5, PAST_THE_TTL, PAST_THE_DEADLINE]))
     def wait(self, seconds: float) -> None:

@@ -184,7 +184,7 @@ class Shards:
                 shard = self.owner(need.stream.name)
                 runs = shard.lake.runs(shard.state, need)
                 assert runs, "a look needs bytes that are nowhere"
-                fetched.add(need.stream.incarnation, runs)
+                fetched.add(need.stream, runs)
                 self.meanwhile()
         raise AssertionError("a look never has enough")
 

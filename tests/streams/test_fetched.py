@@ -26,7 +26,7 @@ def run(offset: int, end: int) -> Run:
 def fetched(*ranges: tuple[int, int]) -> Fetched:
     found = Fetched()
     for start, end in ranges:
-        found.add(7, [run(start, end)])
+        found.add(STREAM, [run(start, end)])
     return found
 
 
@@ -89,8 +89,9 @@ def test_what_no_run_covers_is_needed_from_there_to_the_end(start: int, end: int
     assert covering(fetched(*THREE), start, end) == need
 
 
-def test_of_another_life_nothing_is_at_hand() -> None:
-    other = Stream("b/s", 8, "text/plain", FOREVER, 0, 0, 0, tail=40)
+@pytest.mark.parametrize(("name", "incarnation"), [("b/s", 8), ("b/in another shard", 7)])
+def test_of_another_life_nothing_is_at_hand(name: str, incarnation: int) -> None:
+    other = Stream(name, incarnation, "text/plain", FOREVER, 0, 0, 0, tail=40)
     found = fetched((0, 40))
     with pytest.raises(NotFetched):
         found.covering(other, 0, 1)
@@ -102,7 +103,7 @@ def test_of_another_life_nothing_is_at_hand() -> None:
 
 def test_nothing_is_fetched_at_first_nor_by_adding_nothing() -> None:
     found = fetched()
-    found.add(7, [])
+    found.add(STREAM, [])
     assert covering(found, 0, 1) == covering(NOTHING_FETCHED, 0, 1) == (0, 1)
 
 
@@ -119,8 +120,8 @@ def test_runs_may_come_in_any_order(order: tuple[int, ...]) -> None:
 
 def test_neighbouring_runs_may_come_at_once() -> None:
     found = fetched((10, 14))
-    found.add(7, [run(14, 16), run(16, 20)])
-    found.add(7, [run(6, 8), run(8, 10)])
+    found.add(STREAM, [run(14, 16), run(16, 20)])
+    found.add(STREAM, [run(6, 8), run(8, 10)])
     assert covering(found, 6, 20) == [(6, 8), (8, 10), (10, 14), (14, 16), (16, 20)]
 
 
@@ -151,6 +152,12 @@ def test_a_run_takes_the_place_of_those_that_older_segments_cut_elsewhere(
     assert covering(found, known[0][0], known[-1][1]) == known
     assert covering(found, known[0][0] - 1, 40) == (known[0][0] - 1, 40)
     assert covering(found, known[-1][0], 40) == (known[-1][1], 40)
+
+
+def test_several_runs_take_the_place_of_all_that_lie_across_any_of_them() -> None:
+    found = fetched((8, 10), (10, 12), (14, 18), (18, 20), (20, 22))
+    found.add(STREAM, [run(10, 14), run(14, 16), run(16, 20)])
+    assert covering(found, 8, 22) == [(8, 10), (10, 14), (14, 16), (16, 20), (20, 22)]
 
 
 @pytest.mark.parametrize("offset", range(13))
@@ -265,6 +272,15 @@ def test_the_first_and_the_last_border_are_known_without_the_lake(shards: Shards
     shards.publish("b/json", 5)
     assert (reading.record_at(stream, 5, shards.source_of), reading.record_at(stream, 13, shards.source_of)) == (2, 5)
     assert reading.offset_of(stream, 5, shards.source_of) == 13
+
+
+def test_messages_of_any_size_have_their_borders(shards: Shards) -> None:
+    shards.ask(Create("b/large", JSON, payload=b"1" * 1500, ends=(500, 1000, 1500)))
+    for _ in range(2):
+        stream = shards.stream("b/large")
+        assert [shards.record_at(stream, offset) for offset in (0, 499, 500, 1000, 1500)] == [0, None, 1, 2, 3]
+        assert [shards.offset_of(stream, record) for record in range(4)] == [0, 500, 1000, 1500]
+        shards.flush()
 
 
 @pytest.mark.parametrize("record", [0, 1, 3])

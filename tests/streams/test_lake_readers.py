@@ -59,7 +59,6 @@ def test_a_reader_that_is_dropped_is_forgotten(shards: Shards) -> None:
 
 def test_there_are_many_readers_but_not_any_number() -> None:
     assert LAKE_READERS_MAX == 1000
-    assert tiering.LAKE_READERS_MAX is LAKE_READERS_MAX
 
 
 @pytest.mark.usefixtures("few")
@@ -86,3 +85,6 @@ def test_the_reader_that_was_silent_for_longest_makes_room_after_a_week(shards: 
     shards.now += 1
     assert register(shards, "s") == Done()
     assert list(shards.all[0].state.cold.readers) == ["q", "s"]
+    shards.now += 2 * READER_IDLE_US
+    assert register(shards, "t") == Done()
+    assert list(shards.all[0].state.cold.readers) == ["s", "t"]

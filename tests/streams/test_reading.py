@@ -135,6 +135,28 @@ def test_a_page_is_planned_without_touching_bytes(shards: Shards) -> None:
     assert plan.next_offset == 7
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "parts"),
+    [
+        (4, 10, [(b"efg", 0, 3), (b"hij", 0, 3)]),
+        (5, 8, [(b"efg", 1, 3), (b"hij", 0, 1)]),
+        (7, 10, [(b"hij", 0, 3)]),
+        (4, 7, [(b"efg", 0, 3)]),
+        (6, 7, [(b"efg", 2, 3)]),
+    ],
+)
+def test_a_range_in_memory_is_one_slice(start: int, end: int, parts: list[tuple[bytes, int, int]]) -> None:
+    appends = [hot(4, b"efg"), hot(7, b"hij")]
+    stream = Stream("b/s", 5, "text/plain", FOREVER, 0, 0, 0, tail=10, hot=appends)
+    found = reading.slice_of(stream, start, end)
+    assert [(piece.payload, lo, hi) for piece, lo, hi in found.parts()] == parts
+
+
+def test_a_stream_without_hot_bytes_has_an_empty_slice() -> None:
+    stream = Stream("b/s", 5, "text/plain", FOREVER, 0, 0, 0, tail=10)
+    assert list(reading.slice_of(stream, 10, 10).parts()) == []
+
+
 # -- Forks ------------------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +222,14 @@ def test_the_records_of_a_fork_are_those_of_its_source_and_then_its_own(shards: 
     assert [shards.offset_of(stream, record) for record in range(6)] == [0, 2, 5, 6, 9, 10]
     assert [shards.record_at(stream, offset) for offset in (0, 2, 5, 6, 9, 10)] == [0, 1, 2, 3, 4, 5]
     assert [shards.record_at(stream, offset) for offset in (1, 3, 4, 7, 8)] == [None] * 5
+
+
+def test_the_first_record_of_a_fork_is_its_own(shards: Shards, tier: str) -> None:
+    shards.finish(shards.fork("b/fork", "b/json", body=b"[7, 8]"))
+    sink(shards, tier)
+    stream = shards.stream("b/fork")
+    assert [shards.offset_of(stream, record) for record in range(3, 7)] == [8, 12, 13, 14]
+    assert [shards.record_at(stream, offset) for offset in (8, 12, 13, 14)] == [3, 4, 5, 6]
 
 
 def test_records_are_counted_on_where_history_was_trimmed(shards: Shards) -> None:

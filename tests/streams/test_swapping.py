@@ -179,6 +179,21 @@ def test_dead_rows_that_are_kept_keep_their_grave(shards: Shards) -> None:
     assert [one.segment for one in shards.stream("b/s").extents] == [3]
 
 
+def test_a_life_with_a_gap_goes_into_two_segments_of_which_one_has_its_dead_rows(shards: Shards) -> None:
+    """What was trimmed while it was hot never came to the lake; a reader still wants the rows before it."""
+    shards.all[0].submit([RegisterReader("r", 0)], shards.now)
+    shards.publish("b/s", 11)
+    shards.ask(Append("b/s", b"z", content_type=TEXT))
+    shards.flush()
+    swap = planned(shards, 1, 2, 3, 4)
+    assert [[rows.start for rows in each.rows if rows.name == "b/s"] for each in swap.publications] == [[0], [11]]
+    assert submit(shards, swap) == Placed()
+    cold = shards.all[0].state.cold
+    assert {number: held.live_rows for number, held in cold.segments.items()} == {5: 4, 6: 1}
+    assert cold.graves == {1: Grave("b/s", 11, (5,))}
+    assert shards.stream("b/s").extents == (Extent(6, 0, 1, 11, 12, 4),)
+
+
 def test_a_ghost_is_rewritten_for_its_forks_and_is_dead_for_everybody_else(shards: Shards) -> None:
     shards.finish(shards.fork("b/f", "b/s", 9))
     shards.ask(Delete("b/s"))

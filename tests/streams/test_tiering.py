@@ -9,10 +9,8 @@ from headwater.protocol.commands import (
     Create,
     Delete,
     Expire,
-    Pin,
     Publication,
     PublishSegment,
-    Unpin,
 )
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.replies import Misplaced, Placed, Reply
@@ -204,6 +202,18 @@ def test_rows_of_a_life_that_is_gone_are_dead(shards: Shards) -> None:
     assert shards.all[0].state.cold.graves == {incarnation: Grave("b/s", ALL, (1,))}
 
 
+def test_a_life_is_known_by_its_incarnation_however_high_that_is(shards: Shards) -> None:
+    submit(shards, *[Append("b/t", b"", content_type=TEXT)] * 1000)
+    shards.ask(Create("b/late", TEXT, payload=b"abc"))
+    shards.ask(Append("b/late", b"def", content_type=TEXT))
+    shards.flush("b/late", appends_max=1)
+    trimmed = shards.all[0].collect(["b/late"])
+    shards.publish("b/late", 6)
+    assert publish(shards, trimmed) == Placed()
+    incarnation = shards.stream("b/late").incarnation
+    assert shards.all[0].state.cold.graves == {incarnation: Grave("b/late", 6, (1, 2))}
+
+
 def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) -> None:
     publication = shards.all[0].collect(["b/t"])
     shards.ask(Delete("b/t"))
@@ -271,84 +281,3 @@ def test_an_expired_stream_that_nobody_reaped_yet_goes_to_the_lake_like_any_othe
     shards.ask(Expire("b/brief", 5))
     assert shards.all[0].state.cold.graves == {5: Grave("b/brief", ALL, (1,))}
     assert shards.all[0].state.cold.segments[1].live_rows == 0
-
-
-# -- Streams that change when they are in the lake --------------------------------------------------------------------
-
-
-def test_what_is_deleted_is_dead_in_every_segment_that_has_some_of_it(shards: Shards) -> None:
-    shards.flush("b/s", appends_max=1)
-    shards.flush()
-    shards.ask(Delete("b/s"))
-    state = shards.all[0].state
-    assert [held.live_rows for held in state.cold.segments.values()] == [0, 2]
-    assert state.cold.graves == {1: Grave("b/s", ALL, (1, 2))}
-    assert state.cold.changed_at == state.position
-
-
-@pytest.mark.parametrize(
-    ("offset", "extents", "live_rows", "grave"),
-    [
-        (1, 3, [2, 1, 3], Grave("b/j", 1, (1,))),
-        (2, 2, [0, 1, 3], Grave("b/j", 2, (1,))),
-        (4, 1, [0, 0, 3], Grave("b/j", 4, (1, 2))),
-        (5, 1, [0, 0, 3], Grave("b/j", 5, (1, 2, 3))),
-        (7, 0, [0, 0, 0], Grave("b/j", 7, (1, 2, 3))),
-    ],
-)
-def test_a_trim_lets_whole_extents_go(offset: int, extents: int, live_rows: list[int], grave: Grave) -> None:
-    shards = Shards()
-    shards.ask(Create("b/j", "application/json", payload=b"12", ends=(1, 2)))
-    shards.flush()
-    shards.ask(Append("b/j", b"34", content_type="application/json"))
-    shards.flush()
-    shards.ask(Append("b/j", b"567", (1, 2, 3), "application/json"))
-    shards.flush()
-    state = shards.all[0].state
-    shards.publish("b/j", offset)
-    assert len(shards.stream("b/j").extents) == extents
-    assert [held.live_rows for held in state.cold.segments.values()] == live_rows
-    assert state.cold.graves == {1: grave}
-    assert state.cold.changed_at == state.position
-
-
-def test_a_stream_trimmed_into_its_hot_bytes_has_nothing_in_the_lake_any_more(shards: Shards) -> None:
-    shards.flush("b/s", appends_max=1)
-    shards.publish("b/s", 6)
-    state = shards.all[0].state
-    assert shards.stream("b/s").extents == ()
-    assert [hot.offset for hot in shards.stream("b/s").hot or ()] == [6]
-    assert state.hot_bytes == 6
-    assert state.cold.graves == {1: Grave("b/s", 6, (1,))}
-    shards.flush("b/s")
-    assert shards.stream("b/s").extents == (Extent(2, 0, 1, 6, 9, 2),)
-    assert state.cold.graves == {1: Grave("b/s", 6, (1,))}
-    page = shards.plan(shards.stream("b/s"), 6, 100)
-    assert page.next_offset == 9
-
-
-def test_a_fork_keeps_what_its_source_has_trimmed_until_it_ends(shards: Shards) -> None:
-    shards.flush()
-    submit(shards, Pin("b/s", "pin", "b/f", START_US))
-    shards.publish("b/s", 9)
-    state = shards.all[0].state
-    assert len(shards.stream("b/s").extents) == 1
-    assert state.cold.segments[1].live_rows == 5
-    assert state.cold.graves == {1: Grave("b/s", 9, (1,))}
-    submit(shards, Unpin("b/s", 1, "pin"))
-    assert shards.stream("b/s").extents == ()
-    assert state.cold.segments[1].live_rows == 2
-    assert state.cold.graves == {1: Grave("b/s", 9, (1,))}
-    assert state.cold.changed_at == state.position
-
-
-def test_a_ghost_goes_with_its_last_fork_and_its_grave_stays_with_the_segment(shards: Shards) -> None:
-    shards.flush()
-    submit(shards, Pin("b/s", "pin", "b/f", START_US))
-    shards.ask(Delete("b/s"))
-    state = shards.all[0].state
-    assert state.cold.segments[1].live_rows == 5
-    assert state.cold.graves == {1: Grave("b/s", ALL, (1,))}
-    submit(shards, Unpin("b/s", 1, "pin"))
-    assert state.cold.segments[1].live_rows == 2
-    assert state.cold.graves == {1: Grave("b/s", ALL, (1,))}

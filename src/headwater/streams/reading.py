@@ -7,7 +7,7 @@ What is no longer hot comes as runs, which the caller fetches from the lake: a l
 `Fetched` raises `NotFetched`, and is made again, from the start, when the run is there. State may have changed by then.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -58,18 +58,24 @@ class Fetched:
     """The runs that one look has at hand, by life."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, list[Run]] = {}
+        # A fork and its source may be in two shards, which count incarnations each for itself.
+        self._runs: dict[tuple[str, int], list[Run]] = {}
 
-    def add(self, incarnation: int, runs: Sequence[Run]) -> None:
-        known = self._runs.setdefault(incarnation, [])
-        for run in runs:
-            at = bisect_left(known, run.offset, key=_OFFSET)
-            if at == len(known) or known[at].offset != run.offset:
-                insort(known, run, key=_OFFSET)
+    def _known(self, stream: Stream) -> list[Run]:
+        return self._runs.get((stream.name, stream.incarnation), [])
+
+    def add(self, stream: Stream, runs: Sequence[Run]) -> None:
+        """Neighbouring runs, in order; those known before that lie across them were cut by an older segment, and go."""
+        if runs:
+            start, end = runs[0].offset, runs[-1].end
+            known = self._known(stream)
+            before = [run for run in known if run.end <= start]
+            after = [run for run in known if run.offset >= end]
+            self._runs[stream.name, stream.incarnation] = [*before, *runs, *after]
 
     def covering(self, stream: Stream, start: int, end: int) -> list[Run]:
         """Runs without a gap that hold all bytes of a range."""
-        known = self._runs.get(stream.incarnation, [])
+        known = self._known(stream)
         first = stop = max(bisect_right(known, start, key=_OFFSET) - 1, 0)
         reached = start
         while stop < len(known) and known[stop].offset <= reached < end:
@@ -81,7 +87,7 @@ class Fetched:
 
     def around(self, stream: Stream, offset: int) -> Run:
         """A run that holds the byte at an offset, or ends there."""
-        known = self._runs.get(stream.incarnation, [])
+        known = self._known(stream)
         at = bisect_left(known, offset, key=_END)
         if at == len(known) or known[at].offset > offset:
             raise NotFetched(stream, offset, offset + 1)
@@ -89,7 +95,7 @@ class Fetched:
 
     def with_record(self, stream: Stream, record: int) -> Run:
         """The run that holds the message with this ordinal."""
-        known = self._runs.get(stream.incarnation, [])
+        known = self._known(stream)
         at = bisect_right(known, record, key=_RECORD) - 1
         if at < 0 or record >= known[at].record + len(known[at].ends):
             raise NotFetched(stream, 0, 0, record)
@@ -156,7 +162,7 @@ def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf, fetch
     position, until = offset, offset + bytes_max
     for pieces_of, limit in _stretches(stream, offset, source_of, fetched):
         if position < limit:
-            pieces = pieces_of(position, min(until, limit))
+            pieces = pieces_of(position, max(min(until, limit), position + 1))
             first = bisect_right(pieces, position, key=_OFFSET) - 1
             end = limit if until >= limit else _border_before(pieces, until)
             if end <= position and not slices:

@@ -222,6 +222,8 @@ class State:
         stream.deleted = True
         self.ghosts[bucket_of(stream.name)] += 1
         self._entomb(stream, ALL)
+        if stream.origin is not None:
+            self.cold.changed_at = self.position  # A catalog lists it among the forks, and says that it is deleted.
 
     def bury(self, stream: Stream) -> None:
         """Take a life out, with its bytes; if it was a fork, its source is owed a release."""
@@ -253,11 +255,15 @@ class State:
     def trim(self, stream: Stream) -> None:
         """Drop what neither the stream's retained range nor a fork needs; lists are replaced, never shortened."""
         floor = stream.floor
+        if stream.origin is not None:
+            self.cold.changed_at = self.position  # A catalog says from where on the fork has its source's bytes.
         if stream.extents:
             if not stream.deleted:
                 self._entomb(stream, stream.start)
             kept = tuple(extent for extent in stream.extents if extent.end > floor)
-            self.cold.release(stream.extents[: len(stream.extents) - len(kept)])
+            if len(kept) < len(stream.extents):
+                self.cold.release(stream.extents[: len(stream.extents) - len(kept)])
+                self.cold.changed_at = self.position
             stream.extents = kept
         appends = stream.hot
         if appends and appends[0].end <= floor:

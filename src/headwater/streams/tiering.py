@@ -46,6 +46,10 @@ def _life(state: State, rows: Rows) -> Stream | None:
     return stream
 
 
+def _names_a_life_twice(publication: Publication) -> bool:
+    return len({rows.incarnation for rows in publication.rows}) < len(publication.rows)
+
+
 # -- Publishing -------------------------------------------------------------------------------------------------------
 
 
@@ -54,6 +58,8 @@ def publish(state: State, command: PublishSegment) -> Reply:
     segment = command.publication.segment
     if state.now > command.deadline:
         return Misplaced(f"The segment {segment.id} was published too late.")
+    if _names_a_life_twice(command.publication):
+        return Misplaced(f"The segment {segment.id} names a life twice.")
     moves = []
     for rows in command.publication.rows:
         stream = _life(state, rows)
@@ -116,6 +122,7 @@ def swap(state: State, command: SwapSegments) -> Reply:
     if refusal is not None:
         return refusal
     replaced = frozenset(command.replaced)
+    moved: set[int] = set()
     placed: list[tuple[Publication, list[_Move]]] = []
     rows_left = {number: state.cold.segments[number].live_rows for number in replaced}
     for publication in command.publications:
@@ -125,8 +132,9 @@ def swap(state: State, command: SwapSegments) -> Reply:
             if stream is None:
                 continue
             move = _rewritten(stream, rows, replaced)
-            if move is None:
+            if move is None or rows.incarnation in moved:
                 return Misplaced(f"The rewritten rows of {rows.name!r} are not those that the lake has.")
+            moved.add(rows.incarnation)
             for extent in stream.extents[move.first : move.stop]:
                 rows_left[extent.segment] -= extent.rows
             moves.append(move)
@@ -148,6 +156,8 @@ def _judge_swap(state: State, command: SwapSegments) -> Misplaced | None:
     missing = [number for number in command.replaced if number not in state.cold.segments]
     if missing or len(set(command.replaced)) != len(command.replaced):
         return Misplaced(f"The segments {missing or command.replaced} cannot be replaced: they are not there once.")
+    if any(_names_a_life_twice(publication) for publication in command.publications):
+        return Misplaced("A segment of the rewrite names a life twice.")
     if command.dropped > state.cold.lowest_reader(state.now):
         return Misplaced("The rewrite drops rows that a registered reader has not read yet.")
     return None
@@ -161,7 +171,9 @@ def _rewritten(stream: Stream, rows: Rows, replaced: frozenset[int]) -> _Move | 
         stop += 1
     if first == stop or any(extent.segment in replaced for extent in extents[stop:]):
         return None
-    fits = rows.start <= extents[first].start and rows.end == extents[stop - 1].end
+    # Before the first extent there are only dead rows, which may be kept; before another one there are its neighbour's.
+    begins = rows.start == extents[first].start or (first == 0 and rows.start < extents[0].start)
+    fits = begins and rows.end == extents[stop - 1].end
     return _Move(stream, rows, first, stop, 0) if fits else None
 
 
