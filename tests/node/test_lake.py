@@ -301,7 +301,7 @@ def test_a_catalog_tells_of_deletes_and_trims_too() -> None:
                 gone.incarnation: 2**63 - 1,
                 kept.incarnation: 3,
             }
-            assert [listed.live_rows for listed in catalog.segments] == [2]
+            assert [listed.live_rows for listed in catalog.segments] == [1]
 
     asyncio.run(run())
 

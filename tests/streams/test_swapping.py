@@ -150,10 +150,10 @@ def test_what_became_of_a_stream_meanwhile_is_no_reason_to_refuse(shards: Shards
     shards.ask(Create("b/u", TEXT, payload=b"another"))
     assert submit(shards, swap) == Placed()
     cold = shards.all[0].state.cold
-    assert {number: held.live_rows for number, held in cold.segments.items()} == {4: 1, 5: 3}
+    assert {number: held.live_rows for number, held in cold.segments.items()} == {4: 1, 5: 2}
     assert cold.graves == {1: Grave("b/s", 3, (5,)), 2: Grave("b/t", ALL, (5,)), 8: Grave("b/u", ALL, (5,))}
     assert cold.dead_in == {5: {1, 2, 8}}
-    assert shards.stream("b/s").extents == (Extent(5, 0, 3, 0, 9, 0), Extent(4, 0, 1, 9, 11, 3))
+    assert shards.stream("b/s").extents == (Extent(5, 1, 2, 3, 9, 1), Extent(4, 0, 1, 9, 11, 3))
     assert shards.body("b/u") == b"another"
 
 

@@ -43,14 +43,16 @@ def test_what_is_deleted_is_dead_in_every_segment_that_has_some_of_it(shards: Sh
 @pytest.mark.parametrize(
     ("offset", "extents", "live_rows", "grave"),
     [
-        (1, 3, [2, 1, 3], Grave("b/j", 1, (1,))),
+        (1, 3, [1, 1, 3], Grave("b/j", 1, (1,))),
         (2, 2, [0, 1, 3], Grave("b/j", 2, (1,))),
         (4, 1, [0, 0, 3], Grave("b/j", 4, (1, 2))),
-        (5, 1, [0, 0, 3], Grave("b/j", 5, (1, 2, 3))),
+        (5, 1, [0, 0, 2], Grave("b/j", 5, (1, 2, 3))),
         (7, 0, [0, 0, 0], Grave("b/j", 7, (1, 2, 3))),
     ],
 )
-def test_a_trim_lets_whole_extents_go(offset: int, extents: int, live_rows: list[int], grave: Grave) -> None:
+def test_a_trim_lets_extents_go_and_the_beginning_of_one(
+    offset: int, extents: int, live_rows: list[int], grave: Grave
+) -> None:
     shards = Shards()
     shards.ask(Create("b/j", "application/json", payload=b"12", ends=(1, 2)))
     shards.flush()
@@ -64,6 +66,19 @@ def test_a_trim_lets_whole_extents_go(offset: int, extents: int, live_rows: list
     assert [held.live_rows for held in state.cold.segments.values()] == live_rows
     assert state.cold.graves == {1: grave}
     assert state.cold.changed_at == state.position
+
+
+def test_a_trim_of_a_stream_with_forks_leaves_the_first_extent_whole_until_they_are_gone() -> None:
+    shards = Shards()
+    shards.ask(Create("b/j", "application/json", payload=b"1234", ends=(1, 2, 3, 4)))
+    shards.finish(shards.fork("b/f", "b/j", 4))
+    shards.flush()
+    shards.publish("b/j", 2)
+    assert shards.stream("b/j").extents == (Extent(1, 0, 4, 0, 4, 0),)
+    shards.ask(Delete("b/f"))
+    shards.tidy()
+    assert shards.stream("b/j").extents == (Extent(1, 2, 2, 2, 4, 2),)
+    assert [held.live_rows for held in shards.all[0].state.cold.segments.values()] == [2]
 
 
 def test_a_stream_trimmed_into_its_hot_bytes_has_nothing_in_the_lake_any_more(shards: Shards) -> None:

@@ -223,12 +223,12 @@ def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) 
     assert shards.all[0].state.cold.flushed == 4
 
 
-@pytest.mark.parametrize(("start", "rows", "below"), [(3, 3, 3), (6, 3, 6)])
+@pytest.mark.parametrize(("start", "rows", "below"), [(3, 2, 3), (6, 1, 6)])
 def test_rows_before_the_start_of_a_stream_are_dead(start: int, rows: int, below: int, shards: Shards) -> None:
     publication = shards.all[0].collect(["b/s"])
     shards.publish("b/s", start)
     assert publish(shards, publication) == Placed()
-    assert shards.stream("b/s").extents == (Extent(1, 0, 3, 0, 9, 0),)
+    assert shards.stream("b/s").extents == (Extent(1, 3 - rows, rows, start, 9, 3 - rows),)
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, rows)}
     assert shards.all[0].state.cold.graves == {1: Grave("b/s", below, (1,))}
 

@@ -265,9 +265,21 @@ class State:
                 self.cold.release(stream.extents[: len(stream.extents) - len(kept)])
                 self.cold.changed_at = self.position
             stream.extents = kept
+            self._shorten(stream)
         appends = stream.hot
         if appends and appends[0].end <= floor:
             self.cool(stream, bisect_right(appends, floor, key=attrgetter("end")))
+
+    def _shorten(self, stream: Stream) -> None:
+        """Let go of the rows at the beginning of the first extent that were trimmed; with forks it stays as it is."""
+        first = stream.extents[0] if stream.extents and not stream.pins else None
+        if first is None or stream.record_start <= first.record:
+            return
+        dead = stream.record_start - first.record
+        self.cold.release([Extent(first.segment, first.row, dead, first.start, stream.start, first.record)])
+        rest = Extent(first.segment, first.row + dead, first.rows - dead, stream.start, first.end, stream.record_start)
+        stream.extents = (rest, *stream.extents[1:])
+        self.cold.changed_at = self.position
 
     def cool(self, stream: Stream, appends: int) -> None:
         """Let the oldest hot appends of a stream go."""

@@ -100,7 +100,7 @@ def _place(state: State, publication: Publication, moves: list[_Move]) -> None:
         if stream.deleted:
             cold.entomb(stream.name, stream.incarnation, ALL, [number])
         elif rows.start < stream.start:
-            cold.entomb(stream.name, stream.incarnation, stream.start, [number])
+            state.trim(stream)
     for rows in publication.rows:
         if rows.incarnation not in living:
             cold.entomb(rows.name, rows.incarnation, _dead_below(state, rows), [number])

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 from headwater.lake.compaction import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
 from headwater.lake.layout import new_segment_id, segment_key
 from headwater.lake.reader import Read
-from headwater.lake.rewriting import Cuts, Keep, rewrite
+from headwater.lake.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.store import Store
 from headwater.lake.writer import Written
 from headwater.node.chores.flusher import PUBLISH_DEADLINE_US, ask, store_checked
@@ -88,6 +88,8 @@ class Compactor:
         self._stopping = Event()
         self._resumed_seconds = 0.0
         self._avoid: dict[int, int] = {}
+        self._dense: dict[int, int] = {}
+        """Segments whose dead rows all belong to appends that are needed, with their live rows."""
         self._crowded_name: str | None = None
         self._well: tuple[int, int, frozenset[int]] | None = None
         self.rewrites = self.failures = self.bytes_read = self.bytes_written = 0
@@ -138,7 +140,8 @@ class Compactor:
             return None
         held, flushed, crowded = list(cold.segments.items()), cold.flushed, self._crowded()
         work = partial(plan, limits=self._limits.rewrite, crowded=crowded, avoid=avoid)
-        planned = await self._in_thread(lambda: work(_flushed(held, flushed), lowest))
+        dense = self._dense = {number: rows for number, rows in self._dense.items() if number in cold.segments}
+        planned = await self._in_thread(lambda: work(_flushed(held, flushed, dense), lowest))
         self._well = seen if planned is None else None
         return planned
 
@@ -167,12 +170,17 @@ class Compactor:
             try:
                 # A reader that registers later, and lower, is met by the swap: it is refused.
                 keep = Keep(self._dead_below, self._state.cold.lowest_reader(self._now()))
-                dropped = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
+                rewritten = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
             finally:
                 self._in_use.subtract(ids)
                 for segment_id in ids:
                     if not self._in_use[segment_id]:
                         del self._in_use[segment_id]
+            if planned.why == "sparse" and not rewritten.rows_dropped:
+                self._dense |= {one.number: one.live_rows for one in planned.candidates}
+                await self._in_thread(lambda: self._delete(publications))
+                return
+            dropped = rewritten.dropped
         reply = await ask(self._submit, SwapSegments(planned.numbers, tuple(publications), deadline, dropped))
         if not isinstance(reply, Placed):
             raise CompactFailed(f"the swap was refused: {reply}")
@@ -189,8 +197,13 @@ class Compactor:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _rewrite(self, planned: Rewrite, keep: Keep, deadline: int, publications: list[Publication]) -> int:
-        """In the thread: merge, store, and say what is to be published; the highest position that was dropped."""
+    def _delete(self, publications: list[Publication]) -> None:
+        """Leave nothing behind of a rewrite that was not worth a swap."""
+        for publication in publications:
+            self._store.delete(self._key(publication.segment))
+
+    def _rewrite(self, planned: Rewrite, keep: Keep, deadline: int, publications: list[Publication]) -> Rewritten:
+        """In the thread: merge, store, and say what is to be published."""
 
         def put(written: Written) -> None:
             segment = written.segment
@@ -199,7 +212,7 @@ class Compactor:
             publications.append(Publication(segment, tuple(written.rows)))
 
         self._resumed_seconds = time.monotonic()
-        rewritten = rewrite(
+        return rewrite(
             self._read_of,
             planned.segments,
             keep,
@@ -207,7 +220,6 @@ class Compactor:
             new_id=lambda: new_segment_id(deadline, secrets.token_hex(6)),
             put=put,
         )
-        return rewritten.dropped
 
     def _dead_below(self, name: str, incarnation: int) -> int:
         """Up to where nobody needs a life's rows: an old answer only keeps too much, for what is dead stays dead."""
@@ -241,7 +253,10 @@ def _pieces(stream: Stream) -> int:
     return len(stream.extents)
 
 
-def _flushed(held: list[tuple[int, Held]], flushed: int) -> list[Candidate]:
-    """All segments but those of a flush that is still under way."""
-    whole = (item for item in held if item[1].segment.last_position <= flushed)
-    return [Candidate(number, one.segment, one.live_rows) for number, one in whole]
+def _flushed(held: list[tuple[int, Held]], flushed: int, dense: dict[int, int]) -> list[Candidate]:
+    """All segments but those of a flush that is still under way; a dense one counts as alive, as long as it is so."""
+    whole = ((number, one.segment, one.live_rows) for number, one in held if one.segment.last_position <= flushed)
+    return [
+        Candidate(number, segment, segment.rows if dense.get(number) == live_rows else live_rows)
+        for number, segment, live_rows in whole
+    ]
