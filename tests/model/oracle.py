@@ -328,6 +328,7 @@ class Oracle:
         here = {**this, "next_offset": life.tail}
         if incarnation is not None and incarnation != life.incarnation:
             return outcome("incarnation_changed", **this)
+        life.used_at = life.used_at if life.ttl is None else now
         heard = life.producers.get(who.name) if who else None
         again = who is not None and heard is not None and who.epoch == heard.epoch and who.seq <= heard.seq
         if life.closed and not again:

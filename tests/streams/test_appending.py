@@ -399,3 +399,35 @@ def test_a_record_must_be_the_next_one_if_it_is_named(shards: Shards) -> None:
 def test_what_is_not_json_has_no_records_to_match(shards: Shards) -> None:
     assert code_of(shards.ask(conditional(record=0))) is Code.BAD_REQUEST
     assert shards.stream(NAME).tail == 0
+
+
+# -- Writes that change nothing ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "renews"),
+    [
+        (Append("b/s", b"x", content_type="text/plain", producer=Producer("p", 0, 0)), True),
+        (Append("b/s", b"x", content_type="application/json"), True),
+        (Append("b/s", b"x", content_type="text/plain", seq="0"), True),
+        (Append("b/s", b"x", content_type="application/json", incarnation=1), True),
+        (Append("b/s", b"x", content_type="text/plain", incarnation=7), False),
+    ],
+)
+def test_a_write_that_changes_nothing_is_still_a_use(command: Append, renews: bool) -> None:
+    shards = Shards()
+    shards.ask(Create("b/s", "text/plain", Lifetime(ttl_seconds=10), seq="1"))
+    shards.ask(Append("b/s", b"x", content_type="text/plain", producer=Producer("p", 0, 0)))
+    shards.now += 6_000_000
+    tail = shards.stream("b/s").tail
+    assert not isinstance(shards.ask(command), Appended)
+    assert shards.stream("b/s").tail == tail
+    assert (shards.stream("b/s").touched_at == shards.now) == renews
+
+
+def test_a_write_to_a_stream_that_never_expires_leaves_it_alone() -> None:
+    shards = Shards()
+    shards.ask(Create("b/s", "text/plain"))
+    shards.now += 1
+    shards.ask(Append("b/s", b"x", content_type="application/json"))
+    assert shards.stream("b/s").touched_at == shards.now - 1

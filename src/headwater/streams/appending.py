@@ -78,6 +78,7 @@ def apply(state: State, command: Append) -> Reply:
     """Judge, then add the messages, close, and remember the producer."""
     stream = judge(state, command, state.now)
     if not isinstance(stream, Stream):
+        _renew(state, command)
         return stream
     state.before_change(stream)
     record = stream.record_next
@@ -96,6 +97,15 @@ def apply(state: State, command: Append) -> Reply:
     if not is_json(stream.content_type):
         return Appended(stream.incarnation, stream.tail, stream.closed, None, None, epoch, seq)
     return Appended(stream.incarnation, stream.tail, stream.closed, record, stream.record_next, epoch, seq)
+
+
+def _renew(state: State, command: Append) -> None:
+    """A write that changes nothing is still a use of the life that it is meant for."""
+    stream = state.present(command.name, state.now)
+    if isinstance(stream, Stream) and stream.lifetime.ttl_seconds is not None:
+        if command.incarnation in (None, stream.incarnation):
+            state.before_change(stream)
+            stream.touched_at = state.now
 
 
 def extend(
