@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headwater.settings import Settings
-from headwater.testing import running_server
+from headwater.testing import ServerNotStarted, running_server
 
 from ..http.processes import eventually
 from ..http.wire import Wire, request
@@ -373,3 +373,35 @@ def test_a_setting_of_the_environment_takes_effect() -> None:
         began = time.monotonic()
         assert wire.ask("GET", "/v1/stream/x?offset=now&live=long-poll").status == 204
         assert time.monotonic() - began < 10
+
+
+# -- The lake ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lake_has_one_owner(tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:
+        wire.ask("PUT", "/v1/stream/x", TEXT, b"abc")
+        assert wire.ask("POST", "/__headwater/flush").status == 200
+    with pytest.raises(ServerNotStarted, match=r"belongs to another server \(journal [0-9a-f]+\); use another prefix"):
+        with running_server("--lake", lake, data=tmp_path / "second"):
+            pass
+    with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:
+        assert wire.ask("GET", "/v1/stream/x").body == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--memory", "--lake", "lake"], "A lake and --memory exclude each other"),
+        (["--flush-concurrency", "0"], "flush_concurrency"),
+    ],
+)
+def test_a_lake_that_makes_no_sense_is_wrong_usage(flags: list[str], problem: str) -> None:
+    assert problem in usage_error(headwater("serve", "--port", "0", *flags))
+
+
+def test_a_lake_that_is_no_place_is_told_in_one_sentence(tmp_path: Path) -> None:
+    finished = headwater("serve", "--port", "0", "--data", str(tmp_path / "data"), "--lake", "ftp://example.org/lake")
+    assert finished.returncode == 1
+    assert "is no place for a lake" in sentence(finished)

@@ -77,12 +77,13 @@ async def bench(
     hot_bytes_max: int = 1 << 40,
     grace_seconds: float = 900.0,
     page_bytes: int = 1 << 20,
+    flush_at_stop: bool = False,
 ) -> AsyncIterator[Bench]:
     """A node at work while the block lasts."""
     store, state = store or FaultyStore(), state or State("journal")
     log = MemoryLog(state.journal)
     log._position = state.position
-    limits = LakeLimits(hot_bytes_max, flush, grace_seconds)
+    limits = LakeLimits(hot_bytes_max, flush, grace_seconds, flush_at_stop)
     node = Node(
         state,
         log,

@@ -162,6 +162,17 @@ def test_rows_of_a_stream_that_was_deleted_during_a_flush_are_dead() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_server_that_ends_flushes_if_it_was_asked_to(asked: bool) -> None:
+    async def run() -> None:
+        async with bench(flush_at_stop=asked) as node:
+            await node.create("b/s", b"last words")
+        assert (node.state.hot_bytes == 0) == asked
+        assert len(node.segments()) == asked
+
+    asyncio.run(run())
+
+
 # -- Cold reads -------------------------------------------------------------------------------------------------------
 
 
