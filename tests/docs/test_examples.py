@@ -1,7 +1,15 @@
-"""What the documents show works: every bash block of a page runs, in order, against a server of its own."""
+"""What the documents show works: every shell and Python block of a page runs, in order, against a server of its own.
 
+A block that cannot run says why in a comment before it: `<!-- not run: the reason -->`. Blocks of a page share a folder
+in which `data` is the server's data directory; the server at http://127.0.0.1:4437 is theirs, port 4438 is free, and
+`headwater` and `python` are those of this environment. SSE connections end after a second, so that none lasts for ever.
+"""
+
+import os
 import re
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,32 +19,75 @@ from headwater.protocol.refusals import Code
 from headwater.protocol.statuses import REFUSALS
 from headwater.testing import running_server
 
-DOCS = Path(__file__).parents[2] / "docs"
+from .pages import BY_HAND, DOCS, ELSEWHERE, PAGES, ROOT, RUNNABLE, SHELL, SHOWN, Block, blocks, name_of, run_here, to_run
+
 REFERENCE = DOCS / "reference" / "http.md"
-PAGES = [REFERENCE, DOCS / "guides" / "extensions.md"]
 URL = "http://127.0.0.1:4437"
-BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCK_SECONDS_MAX = 30
+ANOTHER_PORT = "4438"
+BLOCK_SECONDS_MAX = 60
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_example_of_a_page_runs(page: Path) -> None:
-    blocks = BLOCK.findall(page.read_text())
-    assert blocks
-    with running_server() as server:
-        for block in blocks:
-            command = ["bash", "-euo", "pipefail", "-c", block.replace(URL, server.url)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=BLOCK_SECONDS_MAX, check=False)
-            assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+@pytest.mark.parametrize("page", run_here(), ids=name_of)
+def test_every_example_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with running_server("--sse-seconds", "1", data=tmp_path / "data") as server:
+        environment = {
+            **os.environ,
+            "HEADWATER_URL": server.url,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+        port = _free_port()
+        for block in to_run(page):
+            done = subprocess.run(
+                _command(block, block.text.replace(URL, server.url).replace(ANOTHER_PORT, port)),
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=BLOCK_SECONDS_MAX,
+                check=False,
+            )
+            assert done.returncode == 0, f"{block.place}\n{block.text}\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def _command(block: Block, text: str) -> list[str]:
+    if block.language in SHELL:
+        return ["bash", "-euo", "pipefail", "-c", text]
+    return [sys.executable, "-W", "error", "-c", text]
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return str(found.getsockname()[1])
+
+
+@pytest.mark.parametrize("page", [page for page in run_here() if page.parent != ROOT], ids=name_of)
 def test_an_example_that_is_meant_to_work_fails_aloud(page: Path) -> None:
-    for block in BLOCK.findall(page.read_text()):
-        for line in block.replace("\\\n", "").splitlines():
-            for command in re.findall(r"curl (\S+)", line):
-                # What is meant to be refused is looked for in the answer instead.
-                assert command.startswith("-fsS") or "| grep" in line, line
+    for block in to_run(page):
+        if block.language in SHELL:
+            for line in block.text.replace("\\\n", "").splitlines():
+                for command in re.findall(r"\bcurl (\S+)", line):
+                    # What is meant to be refused is looked for in the answer instead.
+                    assert command.startswith("-fsS") or "| grep" in line, f"{block.place}: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_says_what_it_is_and_every_skipped_one_why(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in RUNNABLE | SHOWN, block.place
+        assert block.skipped is None or len(block.skipped) > 10, block.place
+    comments = page.read_text().count("<!-- not run:")
+    skipped = [block for block in blocks(page) if block.skipped not in (None, *BY_HAND.values())]
+    assert len(skipped) == comments, "A comment that skips stands right before its block."
+
+
+@pytest.mark.parametrize("page", ELSEWHERE)
+def test_a_page_that_runs_elsewhere_does(page: str) -> None:
+    assert to_run(ROOT / page)
+    test = (ROOT / ELSEWHERE[page]).read_text()
+    assert f'"{Path(page).name}"' in test
+    assert "BLOCK.findall" in test
 
 
 # -- The reference -----------------------------------------------------------------------------------------------------

@@ -139,6 +139,12 @@ def test_a_stream_on_any_shard_keeps_a_bucket_and_every_seal_is_taken_off(shard:
     assert (asked, code_of(answer)) == (LOOKS + SEALS + UNSEALS, Code.BUCKET_NOT_EMPTY)
 
 
+def test_an_opened_bucket_with_streams_is_sealed_all_the_same_for_they_may_be_gone_by_then() -> None:
+    facts = [BucketFacts(opened=True, streams=1, lives=1), NOTHING, NOTHING]
+    replies = [*facts, *[BucketSealed(0)] * 3, *[BucketDropped()] * 3]
+    assert run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies) == (LOOKS + SEALS + DROPS, BucketDropped())
+
+
 def test_streams_on_several_shards_are_counted_together() -> None:
     replies = [OPENED] * 3 + [BucketSealed(1), BucketSealed(0), BucketSealed(4)] + [Done()] * 3
     _, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies)

@@ -143,6 +143,12 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+def test_a_stream_made_by_the_last_command_is_in_the_image() -> None:
+    shards = Shards()
+    shards.ask(Create("b/last", "text/plain"))
+    assert list(restore(image_of(shards.all[0].state)).streams) == ["b/last"]
+
+
 def test_an_image_of_nothing_is_its_header() -> None:
     state = State("journal")
     pieces = image_of(state)

@@ -198,6 +198,26 @@ def test_history_goes_up_to_the_snapshot_and_no_further(shards: Shards) -> None:
     assert (shards.stream(NAME).start, kept(shards)) == (3, b"456")
 
 
+def test_history_may_go_right_up_to_the_snapshot(shards: Shards) -> None:
+    shards.publish(NAME, 4, trims=False)
+    assert shards.ask(Retain(NAME, 1, 4, 4)) == Acknowledged(1)
+    assert (shards.stream(NAME).start, kept(shards)) == (4, b"56")
+
+
+@pytest.mark.parametrize(("held", "visible"), [("a", "z"), ("z", "a")])
+def test_a_blob_that_only_a_fork_held_goes_with_it_whatever_the_visible_one_is_called(
+    held: str, visible: str, shards: Shards
+) -> None:
+    for offset, blob in ((3, held), (4, visible)):
+        snapshot = Snapshot(offset, offset, blob, "text/plain", 1, blob)
+        assert isinstance(shards.ask(PublishSnapshot(NAME, 1, snapshot, trims=False)), Published)
+        if blob == held:
+            shards.ask(Pin(NAME, "pin", FORK, START_US * 2))
+    assert discarded(shards) == []
+    shards.ask(Unpin(NAME, 1, "pin"))
+    assert discarded(shards) == [held]
+
+
 @pytest.mark.parametrize("offset", [0, 3])
 def test_without_a_snapshot_no_history_goes(offset: int, shards: Shards) -> None:
     assert code_of(shards.ask(Retain(NAME, 1, offset, offset))) is Code.SNAPSHOT_CONFLICT

@@ -1,0 +1,111 @@
+"""`headwater doctor`: a line for each check, and exit code 1 if one of them is a problem."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli import checks
+from headwater.testing import running_server
+
+from .commands import Shell, sentence
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def shell(data: Path) -> Iterator[Shell]:
+    with running_server(data=data) as server:
+        yield Shell(server.url)
+
+
+def findings(shell: Shell, *arguments: str) -> dict[str, dict[str, Any]]:
+    return {one["check"]: one for one in json.loads(shell("doctor", "--json", *arguments).out)}
+
+
+def test_a_server_that_runs_well_is_well(shell: Shell, data: Path) -> None:
+    shell.ok("create", "x", "y", "--type", "text/plain")
+    shell.ok("flush")
+    before = sorted(data.rglob("*"))
+    found = findings(shell, "--data", str(data))
+    checked = {"python", "packages", "open files", "clock", "permissions", "disk space", "disk sync", "lake"}
+    assert set(found) == checked | {"port", "server"}
+    assert [one for one in found.values() if one["verdict"] == "problem"] == []
+    assert "held by process" in found["permissions"]["told"]
+    assert sorted(data.rglob("*")) == before
+
+
+def test_a_person_gets_a_line_for_each_check(shell: Shell) -> None:
+    lines = shell.ok("doctor").text.splitlines()
+    assert all(line.split()[0] in ("ok", "warning") and line.endswith(".") for line in lines)
+    assert [line for line in lines if "ready at" in line]
+
+
+def test_a_directory_that_is_yet_to_be_made_is_not_made(shell: Shell, tmp_path: Path) -> None:
+    found = findings(shell, "--data", str(tmp_path / "new" / "data"))
+    assert found["permissions"]["verdict"] == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_a_file_is_a_problem(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = shell("doctor", "--data", str(tmp_path / "file"))
+    assert "permissions" in sentence(done)
+    assert "problem  permissions:" in done.text
+
+
+def test_a_lake_is_tried_with_an_object_that_does_not_stay(shell: Shell, tmp_path: Path) -> None:
+    assert findings(shell, "--lake", str(tmp_path / "lake"))["lake"]["verdict"] == "ok"
+    assert [one for one in (tmp_path / "lake").rglob("*") if one.is_file()] == []
+
+
+@pytest.mark.parametrize("lake", ["/dev/null/lake", "ftp://host/lake", "s3://B"])
+def test_a_lake_that_does_not_work_is_a_problem(shell: Shell, lake: str) -> None:
+    done = shell("doctor", "--lake", lake)
+    assert "lake" in sentence(done)
+    assert "AWS_" in done.text
+
+
+def test_no_server_is_a_problem_only_to_those_who_named_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "server" in sentence(Shell("http://127.0.0.1:1")("doctor"))
+    assert checks.server("http://127.0.0.1:1", {}, expected=False).finding.verdict == "ok"
+
+
+def test_a_port_that_somebody_else_holds_is_a_problem() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        assert checks.port("127.0.0.1", number, answered=False).verdict == "problem"
+        assert checks.port("127.0.0.1", number, answered=True).verdict == "ok"
+    assert checks.port("127.0.0.1", number, answered=False).verdict == "ok"
+
+
+def test_a_clock_that_is_years_behind_or_away_from_the_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.clock(None, "Mon, 01 Jan 2035 00:00:00 GMT").verdict == "warning"
+    assert checks.clock(None, None).verdict == "ok"
+    monkeypatch.setattr("time.time_ns", lambda: 0)
+    assert checks.clock(None, None).verdict == "problem"
+
+
+def test_a_full_or_slow_or_volatile_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def verdicts() -> dict[str, str]:
+        return {one.check: one.verdict for one in checks.directory(tmp_path)}
+
+    monkeypatch.setattr(checks, "FREE_BYTES_ENOUGH", 2**62)
+    assert verdicts()["disk space"] == "warning"
+    monkeypatch.setattr(checks, "FREE_BYTES_MIN", 2**62)
+    assert verdicts()["disk space"] == "problem"
+    monkeypatch.setattr(checks, "SYNC_MS_ENOUGH", 0.0)
+    assert verdicts()["disk sync"] == "warning"
+    monkeypatch.setattr(checks, "_file_system", lambda place: "tmpfs")
+    assert "in memory" in list(checks.directory(tmp_path))[-1].told
+
+
+def test_few_files_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda which: (64, 64))
+    assert checks.open_files().verdict == "warning"

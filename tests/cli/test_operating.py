@@ -1,0 +1,130 @@
+"""The state of a server from the command line, and the tree of commands itself."""
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.tree import COMMANDS
+from headwater.testing import running_server
+
+from .commands import Shell, sentence
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    with running_server(data=tmp_path_factory.mktemp("data")) as server:
+        yield Shell(server.url)
+
+
+def test_status_tells_a_person_in_lines_and_a_program_in_json(shell: Shell) -> None:
+    told = json.loads(shell.ok("status", "--json").out)
+    assert told["state"] == "ready"
+    lines = shell.ok("status").text.splitlines()
+    assert re.fullmatch(r"url +http://127\.0\.0\.1:\d+", lines[0])
+    assert any(re.fullmatch(r"state +ready", line) for line in lines)
+    assert any(re.fullmatch(rf"pid +{told['pid']}", line) for line in lines)
+    assert any(re.fullmatch(r"lake url +file:///.*", line) for line in lines)
+    names = [line.partition("  ")[0] for line in lines]
+    assert len(set(names)) == len(names)
+
+
+def test_flush_puts_everything_into_the_lake(shell: Shell) -> None:
+    shell.ok("create", "flushed", "x" * 100, "--type", "text/plain")
+    flushed = json.loads(shell.ok("flush", "--json").out)["positions"]["0"]
+    assert json.loads(shell.ok("status", "--json").out)["lake"]["flushed_position"] == flushed
+    assert shell.ok("flush").out == b""
+
+
+def test_a_server_without_a_lake_says_so() -> None:
+    with running_server() as server:
+        shell = Shell(server.url)
+        assert re.search(r"^lake +none$", shell.ok("status").text, re.MULTILINE)
+        sentence(shell("flush"))
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """Something that is no server of ours."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stopping = threading.Event()
+        listener.settimeout(0.05)
+
+        def serve() -> None:
+            while not stopping.is_set():
+                try:
+                    connection, _ = listener.accept()
+                except TimeoutError:
+                    continue
+                with connection:
+                    connection.settimeout(5)
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            stopping.set()
+            thread.join()
+
+
+def test_something_else_that_answers_is_not_taken_for_a_server() -> None:
+    page = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
+    with answering(page) as url:
+        shell = Shell(url)
+        for verb in (["status"], ["flush"], ["head", "x"], ["read", "x"], ["ls"], ["close", "x"]):
+            assert "--url" in sentence(shell(*verb)), verb
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_wants_a_token_is_given_one_with_a_header(status: int) -> None:
+    answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnope" % status
+    with answering(answer) as url:
+        assert "--header 'Authorization: Bearer ...'" in sentence(Shell(url)("read", "x"))
+
+
+# -- The tree ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_command_has_help_and_is_listed_with_it(shell: Shell) -> None:
+    listed = re.findall(r"^  ([a-z]+)  +\S", shell.ok("--help").text, re.MULTILINE)
+    assert listed == list(COMMANDS)
+    for name in COMMANDS:
+        assert shell.ok(name, "--help").text.startswith("Usage: ")
+
+
+def test_every_verb_that_answers_can_answer_in_json(shell: Shell) -> None:
+    for name in COMMANDS:
+        text = shell.ok(name, "--help").text
+        verbs = re.findall(r"^  ([a-z]+)  ", text.partition("Commands:")[2], re.MULTILINE)
+        for verb in verbs or [""]:
+            if name != "serve":
+                assert "--json" in shell.ok(*f"{name} {verb}".split(), "--help").text, (name, verb)
+
+
+def test_what_is_no_command_is_wrong_usage(shell: Shell) -> None:
+    assert sentence(shell("reed", "x"), code=2)
+
+
+def test_commands_that_need_no_lake_do_not_load_what_reads_lakes(shell: Shell) -> None:
+    done = shell.bash("PYTHONPROFILEIMPORTTIME=1 headwater status --json")
+    assert done.code == 0
+    assert "headwater.client" in done.err
+    assert "pyarrow" not in done.err
+
+
+def test_the_reference_has_an_example_of_every_command(shell: Shell) -> None:
+    examples = "\n".join(re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    for name in COMMANDS:
+        verbs = re.findall(r"^  ([a-z]+)  ", shell.ok(name, "--help").text.partition("Commands:")[2], re.MULTILINE)
+        for verb in verbs or [""]:
+            assert f"headwater {name} {verb}".strip() in examples or name in ("serve", "lake"), (name, verb)

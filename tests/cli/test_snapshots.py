@@ -1,0 +1,85 @@
+"""Snapshots and bootstraps from the command line."""
+
+import json
+import secrets
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.testing import running_server
+
+from .commands import Shell, sentence
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Shell]:
+    with running_server() as server:
+        yield Shell(server.url)
+
+
+@pytest.fixture
+def name(shell: Shell) -> str:
+    """A JSON stream of three messages."""
+    name = f"demo/{secrets.token_hex(6)}"
+    shell.ok("create", name, "[1,2,3]", "--type", "application/json")
+    return name
+
+
+def test_a_snapshot_of_bytes_comes_back_as_it_was(shell: Shell, name: str, tmp_path: Path) -> None:
+    data = secrets.token_bytes(200_000)
+    told = json.loads(shell.ok("snapshot", "put", name, "--json", stdin=data).out)
+    assert (told["bytes"], told["offset"]) == (200_000, json.loads(shell.ok("head", name, "--json").out)["next_offset"])
+    assert shell.ok("snapshot", "get", name).out == data
+    assert b64decode(json.loads(shell.ok("snapshot", "get", name, "--json").out)["base64"]) == data
+    facts = shell.ok("snapshot", "get", name, "--offset", told["offset"], "--output", str(tmp_path / "copy"), "--json")
+    assert json.loads(facts.out)["bytes"] == 200_000
+    assert (tmp_path / "copy").read_bytes() == data
+
+
+def test_a_snapshot_can_stand_at_a_record_and_come_from_a_file(shell: Shell, name: str, tmp_path: Path) -> None:
+    (tmp_path / "sum").write_text('{"sum":3}')
+    shell.ok("snapshot", "put", name, str(tmp_path / "sum"), "--record", "2", "--type", "application/json")
+    assert json.loads(shell.ok("head", name, "--json").out)["record_first"] == 2
+    assert "headwater bootstrap" in sentence(shell("read", name))
+
+
+def test_a_bootstrap_is_the_snapshot_and_what_came_after_it(shell: Shell, name: str) -> None:
+    assert shell.ok("bootstrap", name).out == b"1\n2\n3\n"
+    shell.ok("snapshot", "put", name, "--type", "text/plain", stdin=b"six")
+    shell.ok("append", name, "4", '{"five":5}')
+    assert shell.ok("bootstrap", name).out == b'six\n4\n{"five":5}\n'
+    head, *messages = map(json.loads, shell.ok("bootstrap", name, "--json").out.splitlines())
+    assert (b64decode(head["snapshot"]), head["snapshot_content_type"], head["up_to_date"]) == (
+        b"six",
+        "text/plain",
+        True,
+    )
+    assert [b64decode(one["message"]) for one in messages] == [b"4", b'{"five":5}']
+
+
+def test_a_bootstrap_can_be_saved_in_a_folder(shell: Shell, name: str, tmp_path: Path) -> None:
+    shell.ok("snapshot", "put", name, stdin=b"\x00six")
+    shell.ok("append", name, "4", "5")
+    folder = tmp_path / "new" / "copy"
+    shell.ok("bootstrap", name, "--output", str(folder))
+    assert (folder / "snapshot").read_bytes() == b"\x00six"
+    assert (folder / "messages").read_bytes() == b"4\n5\n"
+    facts = json.loads((folder / "bootstrap.json").read_text())
+    shell.ok("append", name, "6")
+    assert facts["messages"] == 2
+    assert shell.ok("read", name, "--offset", facts["next_offset"]).out == b"[6]\n"
+
+
+def test_what_is_not_there_is_told(shell: Shell, name: str, tmp_path: Path) -> None:
+    assert f"headwater snapshot put {name}" in sentence(shell("snapshot", "get", name))
+    assert "headwater create demo/none" in sentence(shell("snapshot", "put", "demo/none", stdin=b"x"))
+    assert "headwater create demo/none" in sentence(shell("bootstrap", "demo/none"))
+    sentence(shell("snapshot", "put", name, str(tmp_path / "none")))
+    (tmp_path / "file").write_text("")
+    sentence(shell("bootstrap", name, "--output", str(tmp_path / "file")))
+
+
+def test_two_places_for_a_snapshot_are_wrong_usage(shell: Shell, name: str) -> None:
+    sentence(shell("snapshot", "put", name, "--offset", "now", "--record", "1", stdin=b"x"), code=2)

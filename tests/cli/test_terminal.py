@@ -1,0 +1,103 @@
+"""What a terminal gets and a pipe does not: remarks, colours, progress; and what Ctrl-C does."""
+
+import secrets
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.testing import running_server
+
+from .commands import Shell, in_terminal
+
+ESCAPE = b"\x1b["
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Shell]:
+    with running_server() as server:
+        yield Shell(server.url)
+
+
+@pytest.fixture
+def name(shell: Shell) -> str:
+    name = f"demo/{secrets.token_hex(6)}"
+    shell.ok("create", name, "hello", "--type", "text/plain")
+    return name
+
+
+def shown(shell: Shell, *arguments: str, env: dict[str, str] | None = None) -> bytes:
+    """What a terminal shows of a command that succeeds."""
+    with in_terminal(shell, *arguments, env=env) as started:
+        assert started.end() == 0, started.printed
+        return started.printed
+
+
+def test_ctrl_c_ends_a_tail_as_if_all_were_done(shell: Shell, name: str) -> None:
+    with in_terminal(shell, "tail", name, "--offset", "-1") as tail:
+        tail.wait_for(b"hello")
+        tail.type(b"\x03")
+        assert tail.end() == 0
+        assert b"Traceback" not in tail.printed
+        assert b"Aborted" not in tail.printed
+
+
+def test_a_terminal_is_told_what_was_done(shell: Shell, name: str) -> None:
+    assert f"Appended 1 message to {name}".encode() in shown(shell, "append", name, "more")
+    assert f"Closed {name}".encode() in shown(shell, "close", name)
+    assert f"Deleted {name}".encode() in shown(shell, "rm", name)
+    assert f"Created {name}".encode() in shown(shell, "create", name)
+    assert b"was there already" in shown(shell, "create", name)
+
+
+def test_a_listing_has_headings_on_a_terminal(shell: Shell, name: str) -> None:
+    assert shown(shell, "ls", "demo").startswith(b"STREAM ")
+
+
+def test_text_ends_with_a_line_end_on_a_terminal_only(shell: Shell, name: str) -> None:
+    assert shown(shell, "read", name) == b"hello\r\n"
+    assert shell.process("read", name).out == b"hello"
+
+
+def test_bytes_that_would_upset_a_terminal_are_kept_from_it(shell: Shell) -> None:
+    name = f"demo/{secrets.token_hex(6)}"
+    shell.ok("create", name, "-", stdin=b"\x00\x1b[31m")
+    with in_terminal(shell, "read", name) as started:
+        assert started.end() == 1
+        assert b"--output FILE" in started.printed
+        assert b"\x1b[31m" not in started.printed
+
+
+def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
+    for verb in ("status", "doctor"):
+        assert ESCAPE + b"32m" in shown(shell, verb)
+        assert ESCAPE not in shown(shell, verb, env={"NO_COLOR": "1"})
+        assert ESCAPE not in shell.process(verb).out
+
+
+def test_a_measurement_says_how_far_it_is_on_a_terminal_only(shell: Shell) -> None:
+    run = ("bench", "append", "--streams", "3", "--connections", "3", "--seconds", "1")
+    printed = shown(shell, *run)
+    assert b" appends, " in printed
+    assert b"none lost, doubled or changed" in printed
+    done = shell.process(*run)
+    assert (done.code, done.err) == (0, "")
+    assert b" appends, " not in done.out
+
+
+def test_what_is_typed_is_appended(shell: Shell, name: str) -> None:
+    with in_terminal(shell, "append", name, "--lines") as append:
+        append.wait_for(b"Ctrl-D")
+        append.type(b" world\n")
+        append.wait_for(b" world")
+        append.type(b"\x04")
+        assert append.end() == 0
+    assert shell.ok("read", name).out == b"hello world\n"
+
+
+def test_completion_knows_the_commands(shell: Shell) -> None:
+    env = {"_HEADWATER_COMPLETE": "bash_complete", "COMP_WORDS": "headwater re", "COMP_CWORD": "1"}
+    script = "import sys; from headwater.cli import main; sys.argv[0] = 'headwater'; main(prog_name='headwater')"
+    python = shell.bash("type headwater").text.split('"')[1]
+    done = subprocess.run([python, "-c", script], env=shell.env(env), capture_output=True, timeout=60, check=False)
+    assert b"read" in done.stdout, done

@@ -1,0 +1,41 @@
+"""Producers without a network, and the answers that are given to them."""
+
+from typing import Any
+
+from headwater.client.batches import Batch, ProducerOptions
+from headwater.client.bodies import Piece
+from headwater.client.producing import Producing
+from headwater.client.retrying import RetryPolicy
+from headwater.client.wire import Response
+
+URL = "http://h/s"
+POLICY = RetryPolicy(attempts_max=5, first_delay_seconds=1.0, dice=lambda: 0.0)
+FOREVER = RetryPolicy(attempts_max=10_000, first_delay_seconds=0.001, delay_seconds_max=0.01)
+FENCED = Response(403, {"producer-epoch": "5"})
+GAP = Response(409, {"producer-expected-seq": "0"})
+
+
+def producing(policy: RetryPolicy = POLICY, **options: Any) -> Producing[int]:
+    return Producing(
+        URL, "text/plain", ProducerOptions("p", **{"linger_ms": 0.0, "max_batch_bytes": 1, **options}), policy
+    )
+
+
+def accepted(batch: Batch[int]) -> Response:
+    return Response(200, {"stream-next-offset": str(batch.seq), "producer-seq": str(batch.seq)})
+
+
+def given_to(core: Producing[int], *texts: str) -> None:
+    for at, text in enumerate(texts):
+        core.add(Piece(text.encode()), at, now=0.0)
+
+
+def taken(core: Producing[int], now: float = 0.0) -> list[Batch[int]]:
+    batches = []
+    while (batch := core.take(now)) is not None:
+        batches.append(batch)
+    return batches
+
+
+def names(batches: list[Batch[int]]) -> list[tuple[int, int]]:
+    return [(batch.epoch, batch.seq) for batch in batches]

@@ -1,0 +1,66 @@
+"""The pages of the documentation and the blocks in them: which run, where, and why others do not."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+SHELL = frozenset({"bash", "sh", "shell", "console"})
+RUNNABLE = SHELL | {"python"}
+SHOWN = frozenset({"", "dockerfile", "html", "ini", "javascript", "json", "promql", "sql", "text", "toml", "yaml"})
+"""Languages of blocks that are there to be looked at."""
+
+ELSEWHERE = {
+    "docs/reference/lake.md": "tests/cli/test_lake.py",
+    "docs/guides/client.md": "tests/client/test_guide.py",
+}
+"""Pages whose blocks need more than a server to run, and the test that has it."""
+
+BY_HAND = {"scripts/serve ": "It installs, and serves until it is stopped; scripts/test runs whatever it needs."}
+"""What begins so is not run, and why; for pages that should show nothing but themselves."""
+
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n\n?)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    """A fenced block; `skipped` says why it does not run."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    skipped: str | None
+
+    @property
+    def place(self) -> str:
+        return f"{name_of(self.page)}:{self.line}"
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in _BLOCK.finditer(text):
+        reason = found["reason"]
+        for beginning, why in BY_HAND.items():
+            if found["text"].startswith(beginning):
+                reason = why
+        line = text.count("\n", 0, found.start("text"))
+        yield Block(page, line, found["language"], found["text"], reason)
+
+
+def to_run(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.language in RUNNABLE and block.skipped is None]
+
+
+def run_here() -> list[Path]:
+    return [page for page in PAGES if name_of(page) not in ELSEWHERE and to_run(page)]

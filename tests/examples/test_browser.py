@@ -1,0 +1,121 @@
+"""The browser example in a browser: messages before and after a reload, each once and in order."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.client import Client, Stream
+from headwater.testing import running_server
+
+from . import chromium
+from .chromium import Page
+
+FOLDER = Path(__file__).parents[2] / "examples" / "browser"
+TEXTS = "[...document.querySelectorAll('#messages li span')].map(item => item.textContent)"
+IS_LIVE = "document.getElementById('state')?.textContent === 'live'"
+
+program = chromium.find()
+pytestmark = pytest.mark.skipif(program is None, reason="There is no Chromium on the PATH: apt-get install chromium.")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """What `python -m http.server` does."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def stream() -> Iterator[Stream]:
+    # Connections end each second, so the browser comes back by itself in between, as it does in a longer life.
+    with running_server("--sse-seconds", "1") as server, Client(f"{server.url}/v1/stream") as client:
+        yield client.stream("browser-demo")
+
+
+@pytest.fixture
+def page(stream: Stream) -> Iterator[Page]:
+    assert program is not None
+    with served(FOLDER) as site, chromium.page(program) as page:
+        page.go(f"{site}?stream={stream.url}")
+        page.wait(IS_LIVE)
+        yield page
+
+
+def append(stream: Stream, *texts: str) -> None:
+    for text in texts:
+        stream.append_json({"text": text, "at": 1_800_000_000_000})
+
+
+def wait_for(page: Page, *texts: str) -> None:
+    """Wait until as many messages are shown, and look at all of them."""
+    page.wait(f"{TEXTS}.length >= {len(texts)}")
+    assert page.evaluate(TEXTS) == list(texts)
+
+
+def test_each_message_is_shown_once_and_in_order_over_a_reload(stream: Stream, page: Page, tmp_path: Path) -> None:
+    append(stream, "The first message", "Another one", "A third, before the reload")
+    wait_for(page, "The first message", "Another one", "A third, before the reload")
+    page.evaluate("document.getElementById('text').value = 'Written on the page'")
+    page.evaluate("document.getElementById('form').requestSubmit()")
+    shown = ["The first message", "Another one", "A third, before the reload", "Written on the page"]
+    wait_for(page, *shown)
+
+    page.reload()
+    assert page.evaluate(TEXTS) == shown
+    append(stream, "After the reload", "<b>Not</b> markup")
+    shown += ["After the reload", "<b>Not</b> markup"]
+    wait_for(page, *shown)
+
+    # While the page is away, and over a connection that ended.
+    address = page.evaluate("location.href")
+    page.go("about:blank")
+    append(stream, "While the page was away")
+    page.go(address)
+    page.wait(IS_LIVE)
+    wait_for(page, *shown, "While the page was away")
+    page.wait("document.getElementById('state').textContent === 'reconnecting'")
+    append(stream, "Between two connections")
+    wait_for(page, *shown, "While the page was away", "Between two connections")
+    page.wait(IS_LIVE)
+
+    assert stream.head().next_offset == page.evaluate("document.getElementById('offset').textContent")
+    assert "&lt;b&gt;Not&lt;/b&gt; markup" in page.dom()
+    folder = Path(os.environ.get("HEADWATER_SCREENSHOTS", tmp_path))
+    for name, dark, width in (("light", False, 900), ("dark", True, 900), ("narrow", False, 390)):
+        picture = page.screenshot(dark=dark, width=width)
+        assert picture.startswith(b"\x89PNG")
+        (folder / f"browser-{name}.png").write_bytes(picture)
+
+
+def test_a_stream_that_was_made_anew_is_not_mixed_with_the_old_one(stream: Stream, page: Page) -> None:
+    append(stream, "of the old stream", "and more of it")
+    wait_for(page, "of the old stream", "and more of it")
+    stream.delete()
+    stream.create("application/json")
+    append(stream, "of the new stream")
+    page.wait(f"JSON.stringify({TEXTS}) === '[\"of the new stream\"]'")
+
+
+def test_the_end_of_the_stream_is_the_end_of_the_page(stream: Stream, page: Page) -> None:
+    append(stream, "the last")
+    stream.close()
+    page.wait("document.getElementById('state').textContent === 'closed'")
+    page.reload()
+    page.wait("document.getElementById('state').textContent === 'closed'")
+    wait_for(page, "the last")
