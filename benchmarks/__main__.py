@@ -13,8 +13,11 @@ from types import FrameType
 
 from benchmarks import machine, servers, tables, wrk
 from benchmarks.appends import Appends
+from benchmarks.cold import Cold
 from benchmarks.expectations import Verdict, verdicts
 from benchmarks.fanout import Fanout
+from benchmarks.flush import Flush
+from benchmarks.history import History
 from benchmarks.idle import Idle
 from benchmarks.listing import Listing
 from benchmarks.loads import Generator
@@ -25,9 +28,16 @@ from benchmarks.servers import BenchmarkError, Spec
 from benchmarks.sockets import SocketGenerator
 from benchmarks.workloads import QUICK, Rig, Scale, Workload
 
-WORKLOADS: tuple[Workload, ...] = (Appends(), Reads(), Fanout(), Idle(), Listing(), Pauses())
-# Creating a million streams takes minutes, so listing and pauses are measured only when asked for by name.
+WORKLOADS: tuple[Workload, ...] = (
+    *(Appends(), Reads(), Fanout(), Idle()),
+    *(Listing(), Pauses(), Cold(), Flush(), History()),
+)
+# The others create up to a million streams, which takes minutes, so they are measured only when asked for by name.
 DEFAULT_WORKLOADS = ("appends", "reads", "fanout", "idle")
+MANY_STREAMS = (
+    *("idle_streams", "listed_streams", "paused_streams"),
+    *("cold_streams", "flush_streams", "history_streams"),
+)
 # On the disk of the repository, because /tmp is in memory on many machines; one folder a run.
 SCRATCH = Path(__file__).parent / "scratch" / str(os.getpid())
 
@@ -42,7 +52,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="one short round, to try the command out")
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one measurement")
-    parser.add_argument("--streams", type=int, metavar="N", help="how many streams idle, listing and pauses create")
+    parser.add_argument("--streams", type=int, metavar="N", help="how many streams are created where that is many")
+    parser.add_argument("--mb", type=int, metavar="N", help="how much flush appends; by itself the server does at 67")
     parser.add_argument("--generator", choices=("auto", "wrk", "own"), default="auto")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample here")
     parser.add_argument("--strict", action="store_true", help="exit 1 if an expectation that was measured is not met")
@@ -52,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
 def scale(options: argparse.Namespace) -> Scale:
     chosen = QUICK if options.quick else Scale()
     given = {"rounds": options.rounds, "seconds": options.seconds, "pause_seconds": options.seconds}
-    given |= dict.fromkeys(("idle_streams", "listed_streams", "paused_streams"), options.streams)
+    given |= {"flush_mb": options.mb} | dict.fromkeys(MANY_STREAMS, options.streams)
     return dataclasses.replace(chosen, **{name: value for name, value in given.items() if value})
 
 
@@ -84,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     SCRATCH.mkdir(parents=True)
     print(f"Machine: {machine.describe(SCRATCH)}.", flush=True)
     print(f"Generator: {rig.generator.name} for appends and reads, our own elsewhere.", flush=True)
-    rounds = f"{rig.scale.rounds}, interleaved, of {rig.scale.seconds:g} s; idle, listing and pauses have one"
+    rounds = f"{rig.scale.rounds}, interleaved, of {rig.scale.seconds:g} s; idle, listing, pauses and history have one"
     print(f"Rounds: {rounds}.", flush=True)
     try:
         for workload, peers in plan:

@@ -23,6 +23,11 @@ class Scale:
     paused_streams: int = 1_000_000
     pause_seconds: float = 30.0
     listed_streams: int = 1_000_000
+    cold_streams: int = 100_000
+    replays: int = 1_000
+    flush_mb: int = 50
+    flush_streams: int = 100_000
+    history_streams: int = 1_000_000
 
 
 QUICK = Scale(
@@ -34,6 +39,11 @@ QUICK = Scale(
     paused_streams=10_000,
     pause_seconds=5.0,
     listed_streams=10_000,
+    cold_streams=2_000,
+    replays=100,
+    flush_mb=5,
+    flush_streams=5_000,
+    history_streams=10_000,
 )
 
 
@@ -47,6 +57,7 @@ class Case:
     body_bytes: int = 0
     readers: int = 0
     rate: int = 0
+    messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

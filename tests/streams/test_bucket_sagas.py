@@ -141,7 +141,7 @@ def test_a_stream_on_any_shard_keeps_a_bucket_and_every_seal_is_taken_off(shard:
 
 def test_an_opened_bucket_with_streams_is_sealed_all_the_same_for_they_may_be_gone_by_then() -> None:
     facts = [BucketFacts(opened=True, streams=1, lives=1), NOTHING, NOTHING]
-    replies = [*facts, *[BucketSealed(0)] * 3, *[BucketDropped()] * 3]
+    replies: list[Reply] = [*facts, *[BucketSealed(0)] * 3, *[BucketDropped()] * 3]
     assert run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies) == (LOOKS + SEALS + DROPS, BucketDropped())
 
 

@@ -1,19 +1,47 @@
-"""The command tree."""
+"""The command tree. A command's module is loaded when the command is wanted, so that small ones start fast."""
+
+from importlib import import_module
 
 import click
 
-from headwater.cli import lake_sql  # noqa: F401 - it adds itself to the lake
-from headwater.cli.backup import backup
-from headwater.cli.lake import lake
-from headwater.cli.serve import serve
+COMMANDS = {
+    "serve": "serve",
+    "create": "streams",
+    "append": "appending",
+    "read": "reading",
+    "tail": "reading",
+    "head": "streams",
+    "ls": "streams",
+    "close": "streams",
+    "rm": "streams",
+    "bucket": "buckets",
+    "snapshot": "snapshots",
+    "bootstrap": "snapshots",
+    "status": "operating",
+    "flush": "operating",
+    "bench": "bench",
+    "doctor": "doctor",
+    "lake": "lake_sql",
+    "backup": "backup",
+}
+"""Each command and the module that has it, in the order in which they are listed."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Tree(click.Group):
+    """A group whose commands are imported one by one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found = getattr(import_module(f"headwater.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        assert isinstance(found, click.Command)
+        return found
+
+
+@click.group(cls=Tree, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headwater")
 def main() -> None:
     """Durable streams over plain HTTP."""
-
-
-main.add_command(serve)
-main.add_command(lake)
-main.add_command(backup)
