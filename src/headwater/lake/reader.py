@@ -140,7 +140,8 @@ def read_group(read: Read, footer: Footer, index: int, columns: Sequence[str] | 
     _check(segment, f"row group {index}", data, group.size, group.crc)
     source = pa.PythonFile(_Part(group.start, data, segment.size), mode="r")
     try:
-        parquet = pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False, page_checksum_verification=True)
+        # The pages' own checksums are for others: ours covers the whole group.
+        parquet = pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False)
         table = parquet.read_row_group(index, columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as problem:
         raise SegmentDamaged(f"Row group {index} of segment {segment.id!r} cannot be decoded: {problem}.") from problem

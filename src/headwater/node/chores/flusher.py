@@ -20,6 +20,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
+
 from headwater.lake.layout import new_segment_id, segment_key
 from headwater.lake.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.lake.writer import SegmentWriter
@@ -33,7 +35,10 @@ PUBLISH_DEADLINE_US = 10 * MINUTE_US
 """How long a segment may be under way between its collection and its publication."""
 NAMES_PER_TURN = 500
 NAMES_PER_BLOCK = 5_000
-"""How many names are collected, and how many are sorted, before others get a turn."""
+APPENDS_PER_TURN = 16_000
+"""How many names or appends are collected, and how many names are sorted, before others get a turn."""
+SEGMENT_STREAMS = STREAMS_PER_SEGMENT_MAX // 2
+"""How many streams a flush puts into one segment: its publication is applied in one go, at 3 microseconds for each."""
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 2.0
 """How long the store is left alone after a failure."""
@@ -67,7 +72,7 @@ class FlushFailed(Exception):
     """Not everything could be put into the lake; it stays in memory and in the journal."""
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """Neighbouring hot appends of one life."""
 
     name: str
@@ -172,14 +177,17 @@ class Flusher:
         position, journal_mark = self._state.position, self._journal_bytes()
         first = self._state.cold.flushed + 1
         uploads: list[asyncio.Task[Publication]] = []
+        collected: list[list[Part]] = []
         deadline = self._now() + PUBLISH_DEADLINE_US
         try:
             async for parts in self._collect(position):
                 await self._uploads.acquire()
+                collected.append(parts)
                 uploads.append(asyncio.get_running_loop().create_task(self._upload(parts, first, position, deadline)))
             for index, upload in enumerate(uploads):
                 flushed = position if index == len(uploads) - 1 else 0
                 await self._publish(PublishSegment(await upload, deadline, flushed))
+                await _let_go(collected[index])
         finally:
             for upload in uploads:
                 upload.cancel()
@@ -192,7 +200,7 @@ class Flusher:
     async def _collect(self, position: int) -> AsyncIterator[list[Part]]:
         """What goes into each segment; commands may be applied between any two slices."""
         parts: list[Part] = []
-        size, streams = 0, 0
+        size, streams, appends = 0, 0, 0
         names = await _in_order(list(self._state.warm))
         while turn := list(islice(names, NAMES_PER_TURN)):
             for name in turn:
@@ -204,10 +212,13 @@ class Flusher:
                 while start < stop:
                     end, size = self._fill(hot, start, stop, size)
                     parts.append(Part(name, stream.incarnation, stream.content_type, hot[start:end]))
-                    start, streams = end, streams + 1
-                    if size >= self._limits.segment_bytes or streams >= STREAMS_PER_SEGMENT_MAX:
+                    streams, appends, start = streams + 1, appends + end - start, end
+                    if size >= self._limits.segment_bytes or streams >= SEGMENT_STREAMS:
                         yield parts
                         parts, size, streams = [], 0, 0
+                if appends >= APPENDS_PER_TURN:
+                    appends = 0
+                    await asyncio.sleep(0)
             await asyncio.sleep(0)
         if parts:
             yield parts
@@ -264,6 +275,17 @@ async def ask(submit: Callable[[Command, Done], None], command: Command) -> Repl
 
     submit(command, answered)
     return await done
+
+
+async def _let_go(parts: list[Part]) -> None:
+    """Free appends that have left the state, some per turn of the loop: it takes longer than to publish them."""
+    while parts:
+        appends = parts[-1].appends
+        del appends[-APPENDS_PER_TURN // 4 :]
+        if not appends:
+            parts.pop()
+        if len(appends) or len(parts) % NAMES_PER_TURN == 0:
+            await asyncio.sleep(0)
 
 
 async def _in_order(names: list[str]) -> Iterator[str]:
