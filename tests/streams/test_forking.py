@@ -359,3 +359,18 @@ def test_a_deleted_source_stays_for_its_other_forks(shards: Shards) -> None:
     shards.ask(Delete(FORK))
     shards.tidy()
     assert shards.body("b/second") == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("offset", "sub_offset", "lifetime"),
+    [(0, 1, None), (6, 1, None), (3, 0, None), (3, 2, None), (3, 1, Lifetime(ttl_seconds=5))],
+)
+def test_a_second_put_of_a_fork_must_name_the_same_point_and_lifetime(
+    offset: int, sub_offset: int, lifetime: Lifetime | None
+) -> None:
+    shards = Shards()
+    shards.ask(Create("b/source", "text/plain", payload=b"abcdef"))
+    assert isinstance(shards.finish(shards.fork("b/twice", "b/source", 3, sub_offset=1)), Created)
+    assert isinstance(shards.finish(shards.fork("b/twice", "b/source", 3, sub_offset=1)), Existed)
+    again = shards.fork("b/twice", "b/source", offset, sub_offset=sub_offset, lifetime=lifetime)
+    assert code_of(shards.finish(again)) is Code.STREAM_EXISTS

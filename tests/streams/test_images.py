@@ -263,6 +263,16 @@ def test_an_image_shows_the_state_as_it_was_when_the_walk_began(
     assert taken == still
 
 
+def test_a_stream_made_by_the_last_command_is_shown_as_it_was_though_it_changes_before_its_turn() -> None:
+    shards = Shards()
+    shards.ask(Create("b/last", "text/plain"))
+    still = image_of(shards.all[0].state)
+    walk = Walk(shards.all[0].state)
+    shards.ask(Append("b/last", b"later", content_type="text/plain"))
+    assert list(walk.pieces()) == still
+    walk.end()
+
+
 def test_an_image_of_another_version_is_not_read() -> None:
     header = msgspec.msgpack.encode(images.Header(images.VERSION + 1, "journal", 0, 0, *NOTHING))
     with pytest.raises(ValueError, match="version 2"):
