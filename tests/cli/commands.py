@@ -118,7 +118,7 @@ class Running:
 
 @contextmanager
 def running(shell: Shell, *arguments: str) -> Iterator[Running]:
-    """A command whose output goes to a pipe."""
+    """A command all of whose output goes to a pipe."""
     with _started([*COMMAND, *arguments], shell.env()) as started:
         yield started
 
@@ -133,7 +133,7 @@ def in_terminal(shell: Shell, *arguments: str, env: Mapping[str, str] | None = N
 @contextmanager
 def _started(command: list[str], env: dict[str, str]) -> Iterator[Running]:
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
     ) as process:
         try:
             yield Running(process)

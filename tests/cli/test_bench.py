@@ -10,7 +10,8 @@ from headwater.cli.bench_loads import message
 from headwater.cli.bench_results import Check
 from headwater.testing import running_server
 
-from .commands import Shell, sentence
+from ..http.processes import eventually
+from .commands import Done, Shell, running, sentence
 
 SHORT = ("--seconds", "0.3")
 LOADS = {
@@ -36,6 +37,23 @@ def test_a_load_is_measured_and_every_message_checked(shell: Shell, load: str) -
     quantiles = [told["figures"][name] for name in ("p50_ms", "p90_ms", "p99_ms", "p99_9_ms")]
     assert quantiles == sorted(quantiles)
     assert "Python" in told["generator"]
+
+
+def test_readers_whose_connections_are_turned_over_miss_nothing() -> None:
+    with running_server("--sse-seconds", "0.5") as server:
+        told = json.loads(Shell(server.url).ok("bench", "fanout", "--readers", "5", "--seconds", "2", "--json").out)
+    assert told["check"] == {"messages": 100 + 5 * 100, "lost": 0, "doubled": 0, "changed": 0}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_server_that_ends_in_the_middle_is_told(load: str) -> None:
+    with running_server() as server:
+        shell = Shell(server.url)
+        with running(shell, "bench", load, "--seconds", "60") as bench:
+            assert eventually(lambda: json.loads(shell.ok("status", "--json").out)["positions"]["0"] > 2, 60.0)
+            server.kill()
+            sentence(Done(bench.end(), b"", bench.printed.decode()))
+            assert bench.printed.count(b"\n") == 1, bench.printed
 
 
 def test_a_person_is_told_what_made_the_load_and_how_it_compares(shell: Shell, tmp_path: Path) -> None:
@@ -68,9 +86,10 @@ def test_a_server_that_is_not_there_is_told() -> None:
         assert "headwater serve" in sentence(Shell("http://127.0.0.1:1")("bench", load, *options, *SHORT))
 
 
-@pytest.mark.parametrize("options", [["--bytes", "8"], ["--seconds", "0"], ["--streams", "0"], ["--readers", "3"]])
+@pytest.mark.parametrize("options", [["--bytes", "8"], ["--seconds", "0"], ["--streams", "0"]])
 def test_numbers_that_make_no_sense_are_wrong_usage(shell: Shell, options: list[str]) -> None:
     sentence(shell("bench", "append", *options), code=2)
+    assert shell("bench", "append", "--readers", "3").code == 2
 
 
 # -- The check ---------------------------------------------------------------------------------------------------------
@@ -83,7 +102,7 @@ WRITTEN = [message(0, number, 64) for number in range(10)]
     [
         (WRITTEN[:4] + WRITTEN[5:], (1, 0, 0)),
         (WRITTEN + WRITTEN[3:5], (0, 2, 0)),
-        (WRITTEN[:9] + [b"?" * 64], (0, 0, 1)),
+        ([*WRITTEN[:9], b"?" * 64], (0, 0, 1)),
         ([WRITTEN[1], WRITTEN[0], *WRITTEN[2:]], (0, 0, 1)),
         ([], (10, 0, 0)),
         (WRITTEN[:3] + WRITTEN[:3], (7, 3, 0)),

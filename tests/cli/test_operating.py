@@ -51,11 +51,12 @@ def test_a_server_without_a_lake_says_so() -> None:
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[str]:
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
     """Something that is no server of ours."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stopping = threading.Event()
         listener.settimeout(0.05)
+        received: list[bytes] = []
 
         def serve() -> None:
             while not stopping.is_set():
@@ -65,13 +66,13 @@ def answering(answer: bytes) -> Iterator[str]:
                     continue
                 with connection:
                     connection.settimeout(5)
-                    connection.recv(65536)
+                    received.append(connection.recv(65536))
                     connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", received
         finally:
             stopping.set()
             thread.join()
@@ -79,7 +80,7 @@ def answering(answer: bytes) -> Iterator[str]:
 
 def test_something_else_that_answers_is_not_taken_for_a_server() -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
-    with answering(page) as url:
+    with answering(page) as (url, _):
         shell = Shell(url)
         for verb in (["status"], ["flush"], ["head", "x"], ["read", "x"], ["ls"], ["close", "x"]):
             assert "--url" in sentence(shell(*verb)), verb
@@ -88,8 +89,12 @@ def test_something_else_that_answers_is_not_taken_for_a_server() -> None:
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_server_that_wants_a_token_is_given_one_with_a_header(status: int) -> None:
     answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnope" % status
-    with answering(answer) as url:
+    with answering(answer) as (url, received):
         assert "--header 'Authorization: Bearer ...'" in sentence(Shell(url)("read", "x"))
+        for verb in (["read", "x"], ["status"], ["ls"], ["bench", "append", "--streams", "1"]):
+            received.clear()
+            assert Shell(url)(*verb, "--header", "Authorization: Bearer mine").code == 1
+            assert b"authorization: bearer mine\r\n" in received[0].lower(), verb
 
 
 # -- The tree ----------------------------------------------------------------------------------------------------------

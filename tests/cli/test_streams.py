@@ -9,7 +9,8 @@ import pytest
 
 from headwater.testing import running_server
 
-from .commands import Shell, running, sentence
+from ..http.processes import eventually
+from .commands import Done, Shell, running, sentence
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +108,10 @@ def test_lines_also_go_into_a_stream_whose_name_has_more_slashes(shell: Shell, n
     assert shell.ok("read", f"{name}/deeper").out == b"one\ntwo\n"
 
 
-def test_lines_are_sent_while_the_pipe_stays_open(shell: Shell, name: str) -> None:
+@pytest.mark.parametrize("cut", ["--lines", "--json-values"])
+def test_messages_are_sent_while_the_pipe_stays_open(shell: Shell, name: str, cut: str) -> None:
     shell.ok("create", name, "--type", "application/json")
-    with running(shell, "append", name, "--lines") as appending, running(shell, "tail", name, "--offset", "-1") as tail:
+    with running(shell, "append", name, cut) as appending, running(shell, "tail", name, "--offset", "-1") as tail:
         for number in range(3):
             appending.type(b'{"n":%d}\n' % number)
             tail.wait_for(b'{"n":%d}\n' % number)
@@ -212,11 +214,19 @@ def test_bytes_that_are_no_text_are_base64_in_json(shell: Shell, name: str) -> N
 
 
 def test_records_have_their_numbers(shell: Shell, name: str) -> None:
-    shell.ok("create", name, '["a","b","ü"]', "--type", "application/json")
-    lines = shell.ok("read", name, "--records", "--record", "1").out.splitlines()
-    assert [json.loads(line) for line in lines] == [{"record": 1, "value": "b"}, {"record": 2, "value": "ü"}]
+    shell.ok("create", name, '["a",1.10,"ü",1e400]', "--type", "application/json")
+    lines = shell.ok("read", name, "--records", "--record", "1").text.splitlines()
+    assert lines == ['{"record":1,"value":1.10}', '{"record":2,"value":"ü"}', '{"record":3,"value":1e400}']
     sentence(shell("read", name, "--records", "--offset", "now"), code=2)
     sentence(shell("read", name, "--record", "1"), code=2)
+
+
+def test_all_pages_of_records_are_read(shell: Shell, name: str) -> None:
+    shell.ok("create", name, "--type", "application/json")
+    shell.ok("append", name, "--lines", stdin=(b'"' + b"x" * 1000 + b'"\n') * 3000)
+    numbers = [json.loads(line)["record"] for line in shell.ok("read", name, "--records").out.splitlines()]
+    assert numbers == list(range(3000))
+    sentence(shell("read", f"{name}-none", "--records"))
 
 
 def test_lines_of_a_stream_without_borders_are_an_error(shell: Shell, name: str) -> None:
@@ -308,6 +318,31 @@ def test_a_deleted_stream_is_gone(shell: Shell, name: str) -> None:
 
 # -- What goes wrong ---------------------------------------------------------------------------------------------------
 
+
+def test_a_server_that_goes_away_in_the_middle_of_a_pipe_is_told(name: str) -> None:
+    with running_server() as server:
+        shell = Shell(server.url)
+        shell.ok("create", name, "--type", "text/plain")
+        with running(shell, "append", name, "--lines") as append:
+            append.type(b"one\n")
+            assert eventually(lambda: shell("read", name).out == b"one\n", 60.0)
+            server.kill()
+            append.type(b"two\n")
+            sentence(Done(append.end(), b"", append.printed.decode()))
+            assert append.printed.count(b"\n") == 1, append.printed
+
+
+def test_a_name_that_is_no_text_is_wrong_usage(shell: Shell) -> None:
+    sentence(shell("read", "demo/\udcff"), code=2)
+
+
+def test_a_listing_of_a_server_without_streams_is_empty() -> None:
+    with running_server() as server:
+        assert Shell(server.url).ok("ls").out == b""
+        assert json.loads(Shell(server.url).ok("ls", "--json").out) == []
+        assert "headwater bucket make nowhere" in sentence(Shell(server.url)("ls", "nowhere"))
+
+
 VERBS = ["create x", "append x y", "read x", "tail x", "head x", "ls", "close x", "rm x", "bucket show x", "status"]
 
 
@@ -327,7 +362,9 @@ def test_a_process_of_its_own_says_the_same(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--url", "ftp://host"], ["--url", "nothing"], ["--header", "nothing"], ["--header", "a: b\n"]]
+    "options",
+    [["--url", url] for url in ("ftp://host", "nothing", "http://[", "http://h:99999", "http://h:0", "http://ü")]
+    + [["--header", line] for line in ("nothing", ": x", "a: b\n", "a: ü")],
 )
 def test_an_address_or_header_that_is_none_is_wrong_usage(shell: Shell, options: list[str]) -> None:
     sentence(shell("read", "x", *options), code=2)

@@ -2,6 +2,7 @@
 
 import secrets
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -95,9 +96,28 @@ def test_what_is_typed_is_appended(shell: Shell, name: str) -> None:
     assert shell.ok("read", name).out == b"hello world\n"
 
 
-def test_completion_knows_the_commands(shell: Shell) -> None:
-    env = {"_HEADWATER_COMPLETE": "bash_complete", "COMP_WORDS": "headwater re", "COMP_CWORD": "1"}
-    script = "import sys; from headwater.cli import main; sys.argv[0] = 'headwater'; main(prog_name='headwater')"
-    python = shell.bash("type headwater").text.split('"')[1]
-    done = subprocess.run([python, "-c", script], env=shell.env(env), capture_output=True, timeout=60, check=False)
-    assert b"read" in done.stdout, done
+def completed(shell: Shell, *words: str) -> list[str]:
+    """What bash offers for the last word of a command line."""
+    env = {
+        "_HEADWATER_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("headwater", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    script = "from headwater.cli import main; main(prog_name='headwater')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=shell.env(env), capture_output=True, timeout=60, check=True
+    )
+    assert done.stderr == b""
+    return [line.partition(",")[2] for line in done.stdout.decode().split()]
+
+
+def test_a_shell_completes_verbs_options_and_names(shell: Shell, name: str) -> None:
+    assert completed(shell, "re") == ["read"]
+    assert completed(shell, "append", "x", "--li") == ["--lines"]
+    assert completed(shell, "read", name[:-3]) == [name]
+    shell.ok("create", "unnamed-bucket")
+    assert completed(shell, "tail", "unn") == ["unnamed-bucket"]
+
+
+def test_a_shell_completes_nothing_and_says_nothing_without_a_server() -> None:
+    assert completed(Shell("http://127.0.0.1:1"), "read", "demo/") == []

@@ -15,6 +15,10 @@ from pathlib import Path
 
 from headwater.testing import running_server
 
+# This file is run as a program, so that its folder is where modules are looked for.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.client.injecting import Injector
+
 CHECKOUT = "DURABLE_STREAMS_CHECKOUT"
 PACKAGES = ("client", "server", "state", "client-conformance-tests")
 RUNNER = Path("packages/client-conformance-tests/src/runner.ts")
@@ -22,6 +26,7 @@ CASES = Path("packages/client-conformance-tests/test-cases")
 OWN_SERVER = "const serverUrl = server.url\n"
 OTHER_SERVER = "const serverUrl = process.env.OTHER_SERVER_URL ?? server.url\n"
 RUN_TIMEOUT_SECONDS = 900
+PREFIX = "/v1/stream"
 LONG_POLL_SECONDS = "0.5"
 """As the suite sets it on its own server."""
 
@@ -83,7 +88,8 @@ def main() -> int:
         environment = dict(os.environ)
         if options.headwater:
             server = stack.enter_context(running_server("--long-poll-seconds", LONG_POLL_SECONDS))
-            environment["OTHER_SERVER_URL"] = f"{server.url}/v1/stream"
+            injector = stack.enter_context(Injector(server.url, PREFIX).running())
+            environment["OTHER_SERVER_URL"] = f"{injector.url}{PREFIX}"
         command = [options.scratch / "node_modules/.bin/tsx", "packages/client-conformance-tests/src/cli.ts"]
         command += ["--run", str(adapter), *rest]
         done = subprocess.run(command, cwd=options.scratch, env=environment, check=False, timeout=RUN_TIMEOUT_SECONDS)

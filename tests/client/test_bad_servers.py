@@ -19,10 +19,11 @@ from headwater.client import (
 
 from .conftest import QUICK
 
-SECONDS = 0.3
+LONG_SECONDS = 10.0
+SHORT_SECONDS = 0.5
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nStream-Next-Offset: 1\r\n"
 TAIL = HEAD + b"Stream-Up-To-Date: true\r\n"
-PAGE = TAIL + b"Content-Length: 1\r\n\r\na"
+PAGE = TAIL + b"Connection: close\r\nContent-Length: 1\r\n\r\na"
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 CLOSED = b'event: data\ndata:b\n\nevent: control\ndata: {"streamNextOffset":"2","streamClosed":true}\n\n'
 WAIT = b"wait"
@@ -50,13 +51,14 @@ class BadServer:
 @contextmanager
 def serving(*answers: bytes) -> Iterator[tuple[Client, BadServer]]:
     server = BadServer(list(answers))
+    seconds = SHORT_SECONDS if any(answer.endswith(WAIT) for answer in answers) else LONG_SECONDS
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(5)
         thread = threading.Thread(target=server.serve, args=(listening,))
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with Client(
-            url, retry=QUICK, follow_retry=QUICK, timeout_seconds=SECONDS, wait_timeout_seconds=SECONDS
+            url, retry=QUICK, follow_retry=QUICK, timeout_seconds=seconds, wait_timeout_seconds=seconds
         ) as client:
             yield client, server
         thread.join(10)
@@ -96,7 +98,7 @@ def test_a_write_without_an_answer_is_in_doubt_and_sent_once() -> None:
 
 def test_events_that_stop_coming_are_asked_for_again() -> None:
     quiet = EVENTS + b": hello\n\n" + WAIT
-    with serving(PAGE + WAIT, quiet, EVENTS + CLOSED) as (client, server):
+    with serving(PAGE, quiet, EVENTS + CLOSED) as (client, server):
         with client.stream("s").follow() as follower:
             assert [chunk.data for chunk in follower] == [b"a", b"b"]
         assert ["sse" in line for line in server.asked] == [False, True, True]
@@ -104,7 +106,7 @@ def test_events_that_stop_coming_are_asked_for_again() -> None:
 
 def test_events_that_something_holds_back_are_given_up_for_long_poll() -> None:
     closed = TAIL + b"Stream-Closed: true\r\nContent-Length: 1\r\n\r\nb"
-    with serving(PAGE + WAIT, WAIT, WAIT, WAIT, closed) as (client, server):
+    with serving(PAGE, WAIT, WAIT, WAIT, closed) as (client, server):
         with client.stream("s").follow() as follower:
             assert [chunk.data for chunk in follower] == [b"a", b"b"]
         assert "long-poll" in server.asked[-1]

@@ -83,13 +83,35 @@ def test_an_epoch_that_an_earlier_instance_used_is_not_ours() -> None:
     assert names(taken(core)) == [(1, 0)]
 
 
-def test_an_epoch_is_ours_if_the_first_request_may_have_happened_before() -> None:
+def test_an_epoch_is_not_known_to_be_ours_if_the_first_request_had_to_be_repeated() -> None:
     core = producing(auto_claim=True)
-    given_to(core, "a")
+    given_to(core, "a", "b")
     (a,) = taken(core)
     core.settle(a, LOST, 0.0)
     (a,) = taken(core, 100.0)
-    assert core.settle(a, Response(204, {"stream-next-offset": "1"}), 0.0) == [(0, Appended("1", duplicate=True))]
+    told = core.settle(a, Response(204, {"stream-next-offset": "1"}), 0.0)
+    assert {type(said) for _, said in told} == {OutcomeUnknown} and len(told) == 2
+
+
+def test_an_epoch_that_is_ours_stays_ours_when_a_request_has_to_be_repeated() -> None:
+    core = producing(auto_claim=True)
+    given_to(core, "a", "b")
+    (a,) = taken(core)
+    core.settle(a, accepted(a), 0.0)
+    (b,) = taken(core)
+    core.settle(b, LOST, 0.0)
+    taken(core, 100.0)
+    assert core.settle(b, Response(204, {"stream-next-offset": "2"}), 0.0) == [(1, Appended("2", duplicate=True))]
+
+
+def test_somebody_else_in_our_epoch_is_noticed_at_any_time() -> None:
+    core = producing(auto_claim=True)
+    given_to(core, "a", "b")
+    (a,) = taken(core)
+    core.settle(a, accepted(a), 0.0)
+    (b,) = taken(core)
+    assert core.settle(b, Response(204), 0.0) == []
+    assert names(taken(core)) == [(1, 0)]
 
 
 def test_without_claiming_a_duplicate_is_an_answer() -> None:
@@ -107,3 +129,14 @@ def test_two_that_claim_from_each_other_do_not_go_on_for_ever() -> None:
         for batch in taken(core):
             core.settle(batch, Response(403, {"producer-epoch": str(epoch * 2)}), 0.0)
     assert isinstance(core.failure, ProducerFenced)
+
+
+def test_a_close_in_an_epoch_of_another_is_repeated_in_the_next() -> None:
+    core = producing(auto_claim=True)
+    core.close_stream(None, 9)
+    (last,) = taken(core)
+    assert core.settle(last, Response(204), 0.0) == []
+    (last,) = taken(core)
+    assert names([last]) == [(1, 0)]
+    answer = Response(204, {"stream-next-offset": "1", "stream-closed": "true"})
+    assert core.settle(last, answer, 0.0) == [(9, Appended("1"))]

@@ -82,7 +82,7 @@ def test_a_follower_may_stop_after_some_time(server: RunningServer, name: str, c
             stream = client.stream(name)
             await stream.create(TEXT, body="x")
             for live in ("sse", "long-poll"):
-                async with stream.follow(live=live, timeout_seconds=0.2) as follower:
+                async with stream.follow(live=live, timeout_seconds=1.0) as follower:
                     assert [chunk.data async for chunk in follower] == [b"x"]
                 assert not follower.closed
 

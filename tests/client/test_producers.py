@@ -250,6 +250,22 @@ def test_a_producer_that_is_cancelled_leaves_nobody_waiting(name: str) -> None:
     run(check())
 
 
+def test_a_close_is_never_taken_for_a_repetition(server: RunningServer, name: str, client_of: Both) -> None:
+    async def check() -> None:
+        async with client_of(flat(server)) as client:
+            stream = client.stream(name)
+            await stream.create(JSON)
+            await stream.append_once("1", producer_id="p", epoch=0, seq=0)
+            with pytest.raises(Conflict, match="higher epoch"):
+                await stream.producer("p").close_stream()
+            assert not (await stream.head()).closed
+            async with stream.producer("p", auto_claim=True) as producer:
+                await producer.close_stream()
+            assert (await stream.head()).closed
+
+    run(check())
+
+
 def test_threads_may_share_a_producer(server: RunningServer, name: str) -> None:
     with Client(flat(server), follow_retry=QUICK) as client:
         stream = client.stream(name)

@@ -7,6 +7,7 @@ from headwater.client.bodies import Piece
 from headwater.client.errors import (
     BadRequest,
     ClientError,
+    Conflict,
     IncarnationChanged,
     OutcomeUnknown,
     ProducerEnded,
@@ -21,6 +22,8 @@ from headwater.client.wire import Response
 
 from .cores import GAP, POLICY, URL, accepted, given_to, names, producing, taken
 from .script import LOST
+
+CLOSED = {"stream-closed": "true"}
 
 # -- Batches -----------------------------------------------------------------------------------------------------------
 
@@ -208,7 +211,7 @@ def test_the_stream_is_closed_behind_everything_else() -> None:
     (last,) = taken(core)
     request = core.request(last)
     assert request.headers["Stream-Closed"] == "true" and request.body == b"z" and last.seq == 1
-    assert core.settle(last, accepted(last), 0.0) == [(9, Appended("1"))]
+    assert core.settle(last, Response(200, {"stream-next-offset": "1", **CLOSED}), 0.0) == [(9, Appended("1"))]
     with pytest.raises(ProducerEnded):
         given_to(core, "b")
 
@@ -218,7 +221,15 @@ def test_a_close_without_a_message_has_no_content_type() -> None:
     core.close_stream(None, 9)
     (last,) = taken(core)
     assert "Content-Type" not in core.request(last).headers and core.request(last).body == b""
-    assert core.settle(last, Response(204, {"stream-next-offset": "1"}), 0.0) == [(9, Appended("1"))]
+    assert core.settle(last, Response(204, {"stream-next-offset": "1", **CLOSED}), 0.0) == [(9, Appended("1"))]
+
+
+def test_a_close_that_was_taken_for_a_repetition_is_an_error() -> None:
+    core = producing()
+    core.close_stream(None, 9)
+    (last,) = taken(core)
+    ((_, told),) = core.settle(last, Response(204, {"stream-next-offset": "1"}), 0.0)
+    assert isinstance(told, Conflict) and "higher epoch" in str(told)
 
 
 def test_the_incarnation_of_the_first_answer_is_sent_with_the_rest() -> None:

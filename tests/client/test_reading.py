@@ -233,6 +233,17 @@ def test_whoever_insists_on_events_gets_events() -> None:
     assert {params["live"] for params in script.params[1:]} == {"sse"}
 
 
+def test_connections_that_bring_nothing_are_given_up_even_by_whoever_insists() -> None:
+    with pytest.raises(TransportFailed, match="do not last"):
+        read(page(b"", "0"), *[events(b": hello\n\n")] * 9, live="sse")
+
+
+def test_data_that_never_gets_its_control_event_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.client.reading.EVENT_BYTES_MAX", 100)
+    with pytest.raises(ProtocolViolation, match="without a control event"):
+        read(page(b"", "0"), events(*[b"event: data\ndata:0123456789\n\n"] * 20), live="sse")
+
+
 @pytest.mark.parametrize("answer", [Response(400), Response(406), Response(501), Response(200, {}, b"")])
 def test_a_server_without_events_is_asked_by_long_poll(answer: Response) -> None:
     script, _ = read(page(b"", "0"), (answer, [b"no"]), page(b"", "0", closed=True), live="auto")

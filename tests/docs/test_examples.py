@@ -7,9 +7,11 @@ in which `data` is the server's data directory; the server at http://127.0.0.1:4
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,21 @@ from headwater.protocol.refusals import Code
 from headwater.protocol.statuses import REFUSALS
 from headwater.testing import running_server
 
-from .pages import BY_HAND, DOCS, ELSEWHERE, PAGES, ROOT, RUNNABLE, SHELL, SHOWN, Block, blocks, name_of, run_here, to_run
+from .pages import (
+    BY_HAND,
+    DOCS,
+    ELSEWHERE,
+    PAGES,
+    ROOT,
+    RUNNABLE,
+    SHELL,
+    SHOWN,
+    Block,
+    blocks,
+    name_of,
+    run_here,
+    to_run,
+)
 
 REFERENCE = DOCS / "reference" / "http.md"
 URL = "http://127.0.0.1:4437"
@@ -38,17 +54,31 @@ def test_every_example_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         }
         port = _free_port()
         for block in to_run(page):
-            done = subprocess.run(
-                _command(block, block.text.replace(URL, server.url).replace(ANOTHER_PORT, port)),
-                cwd=tmp_path,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=BLOCK_SECONDS_MAX,
-                check=False,
-            )
-            assert done.returncode == 0, f"{block.place}\n{block.text}\n{done.stdout}\n{done.stderr}"
+            text = block.text.replace(URL, server.url).replace(ANOTHER_PORT, port)
+            code, output = _run(_command(block, text), tmp_path, environment)
+            assert code == 0, f"{block.place}\n{block.text}\n{output}"
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """The exit code and what was printed; whatever was left running in the background ends too."""
+    printed = folder / "printed-by-the-block.txt"
+    with printed.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(BLOCK_SECONDS_MAX)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return code, printed.read_text(errors="replace")
 
 
 def _command(block: Block, text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe in the language of its developer tools; nothing has to be installed for it."""
+"""A headless Chromium, driven over a pipe in the language of its developer tools; it needs no other library."""
 
 import base64
 import json

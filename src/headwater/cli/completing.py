@@ -1,0 +1,38 @@
+"""Names for a shell that completes them: those of the server at hand, if it answers at once."""
+
+import os
+from itertools import islice
+
+import click
+
+from headwater.cli.connecting import DEFAULT_BUCKET, DEFAULT_URL, FLAT
+from headwater.client import Client, ClientError, RetryPolicy
+
+NAMES_MAX = 100
+ANSWER_SECONDS_MAX = 1.0
+
+
+def complete_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Streams whose names begin so; whatever goes wrong, somebody is typing, and there is nothing to say."""
+    url = context.params.get("url") or os.environ.get("HEADWATER_URL") or DEFAULT_URL
+    headers = context.params.get("headers") or {}
+    bucket, slash, prefix = incomplete.partition("/")
+    if not slash:
+        bucket, prefix = DEFAULT_BUCKET, incomplete
+    try:
+        with (
+            Client(
+                url.rstrip("/").removesuffix(FLAT),
+                headers=headers,
+                retry=RetryPolicy(attempts_max=1),
+                timeout_seconds=ANSWER_SECONDS_MAX,
+            ) as client,
+            client.bucket(bucket).streams(prefix=prefix, page_streams_max=NAMES_MAX) as streams,
+        ):
+            names = [one.name for one in islice(streams, NAMES_MAX)]
+    except (ClientError, ValueError):
+        return []
+    return [f"{bucket}/{name}" if slash else name for name in names]
+
+
+NAME = click.argument("name", shell_complete=complete_name)

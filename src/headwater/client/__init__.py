@@ -1,0 +1,80 @@
+"""A client for Durable Streams: any server's, with what Headwater adds where it is there."""
+
+from headwater.client.async_client import AsyncBucket, AsyncClient
+from headwater.client.async_flows import AsyncBootstrap, AsyncFollower
+from headwater.client.async_stream import AsyncStream
+from headwater.client.async_writing import AsyncProducer
+from headwater.client.errors import (
+    BadRequest,
+    ClientError,
+    Conflict,
+    Gone,
+    IncarnationChanged,
+    NotFound,
+    OffsetTrimmed,
+    OutcomeUnknown,
+    PreconditionFailed,
+    ProducerEnded,
+    ProducerFenced,
+    ProtocolViolation,
+    RequestRefused,
+    SequenceConflict,
+    ServerUnavailable,
+    StreamClosed,
+    TooLarge,
+    TransportFailed,
+)
+from headwater.client.framing import Deframer, frame
+from headwater.client.operations import Fork
+from headwater.client.retrying import RetryPolicy
+from headwater.client.sync_client import Bucket, Client
+from headwater.client.sync_flows import Bootstrap, Follower
+from headwater.client.sync_stream import Stream
+from headwater.client.sync_writing import Producer
+from headwater.client.values import NOW, START, Appended, BatchAck, Chunk, Created, Record, Snapshot, StreamInfo
+
+__all__ = [
+    "NOW",
+    "START",
+    "Appended",
+    "AsyncBootstrap",
+    "AsyncBucket",
+    "AsyncClient",
+    "AsyncFollower",
+    "AsyncProducer",
+    "AsyncStream",
+    "BadRequest",
+    "BatchAck",
+    "Bootstrap",
+    "Bucket",
+    "Chunk",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Created",
+    "Deframer",
+    "Follower",
+    "Fork",
+    "Gone",
+    "IncarnationChanged",
+    "NotFound",
+    "OffsetTrimmed",
+    "OutcomeUnknown",
+    "PreconditionFailed",
+    "Producer",
+    "ProducerEnded",
+    "ProducerFenced",
+    "ProtocolViolation",
+    "Record",
+    "RequestRefused",
+    "RetryPolicy",
+    "SequenceConflict",
+    "ServerUnavailable",
+    "Snapshot",
+    "Stream",
+    "StreamClosed",
+    "StreamInfo",
+    "TooLarge",
+    "TransportFailed",
+    "frame",
+]

@@ -1,0 +1,61 @@
+"""What a producer sends: who writes, how much at a time, and what one sequence number stands for."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from headwater.client.bodies import Piece
+from headwater.client.retrying import Failures
+from headwater.protocol.limits import NUMBER_MAX
+
+W = TypeVar("W")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """Who writes, and how much at a time."""
+
+    id: str
+    epoch: int = 0
+    auto_claim: bool = False
+    max_batch_bytes: int = 1024 * 1024
+    max_batch_messages: int = 10_000
+    linger_ms: float = 5.0
+    max_in_flight: int = 5
+    max_pending_bytes: int = 16 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise ValueError("id is empty; give the producer a name.")
+        if not 0 <= self.epoch <= NUMBER_MAX:
+            raise ValueError(f"epoch is {self.epoch}; it must be from 0 to {NUMBER_MAX}.")
+        for name in ("max_batch_bytes", "max_batch_messages", "max_in_flight", "max_pending_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0.")
+        if self.linger_ms < 0:
+            raise ValueError(f"linger_ms is {self.linger_ms}; it must not be below 0.")
+
+
+class Standing(Enum):
+    """Where a batch stands."""
+
+    READY = "ready"
+    FLYING = "flying"
+    BEHIND = "behind"
+    """Refused as a gap: to be sent again when all before it are settled."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch(Generic[W]):
+    """What one sequence number stands for."""
+
+    epoch: int
+    seq: int
+    pieces: list[Piece]
+    waiters: list[W]
+    failures: Failures
+    closing: bool = False
+    standing: Standing = Standing.READY
+    not_before: float = 0.0
+    in_doubt: bool = False
+    sent_as_first: bool = False

@@ -1,0 +1,47 @@
+"""What both clients are told once, and pass down."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from headwater.client.retrying import RetryPolicy
+
+Value = str | Callable[[], str]
+"""A header or parameter; a function is called for each request, so that a token can be renewed."""
+AsyncValue = Value | Callable[[], Awaitable[str]]
+
+CONNECTIONS_MAX = 1_000
+"""Every live reader holds one."""
+KEPT_CONNECTIONS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a client behaves; `wait_timeout_seconds` is for answers that a server takes its time with on purpose."""
+
+    base_url: str
+    headers: Mapping[str, AsyncValue] = field(default_factory=dict)
+    params: Mapping[str, AsyncValue] = field(default_factory=dict)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    follow_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(attempts_max=30))
+    timeout_seconds: float = 30.0
+    wait_timeout_seconds: float = 75.0
+
+    def url_of(self, path: str) -> str:
+        """The URL of a path below the base URL; a whole URL is left as it is.
+
+        >>> ClientSettings("http://h/v1/stream/").url_of("a b/ü")
+        'http://h/v1/stream/a%20b/%C3%BC'
+        """
+        if path.startswith(("http://", "https://")):
+            return path
+        return f"{self.base_url.rstrip('/')}/{quote(path.lstrip('/'), safe=SAFE)}"
+
+
+SAFE = "/!$&'()*+,;=:@~"
+"""What may stand in a path as it is."""
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe=SAFE[1:])

@@ -1,0 +1,34 @@
+"""What both shells know about httpx2: its errors, and its headers."""
+
+from collections.abc import Mapping
+
+import httpx2
+
+from headwater.client.errors import TransportFailed
+from headwater.client.wire import Request
+
+NOT_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.LocalProtocolError,
+)
+
+
+def failed(request: Request, error: httpx2.HTTPError) -> TransportFailed:
+    """The failure that an error of httpx2 is; `sent` unless it is certain that nothing was."""
+    if isinstance(error, httpx2.UnsupportedProtocol):
+        raise ValueError(f"{request.url} cannot be reached: {error}") from error
+    said = str(error) or type(error).__name__
+    sent = not isinstance(error, NOT_SENT)
+    return TransportFailed(f"{request.method} {request.url} got no answer: {said}.", sent=sent)
+
+
+def not_followed(request: Request) -> bool:
+    """Whether a redirect is left alone; one of a write could turn it into a read."""
+    return request.method not in ("GET", "HEAD")
+
+
+def plain_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,43 @@
+"""The page of metrics has each of those that a server shows, and the rules of alerts are about metrics that exist."""
+
+import re
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from headwater.testing import running_server
+
+from .pages import DOCS, PAGES, blocks, name_of
+
+PAGE = DOCS / "reference" / "metrics.md"
+NAME = re.compile(r"\b(?:headwater|process)_[a-z_]+\b")
+OF_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: str
+    meaning: str
+
+
+def listed() -> list[Metric]:
+    rows = re.findall(r"^\| `(\w+)` \| (counter|gauge|histogram) \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
+    return [Metric(*row) for row in rows]
+
+
+def test_the_page_lists_every_metric_of_a_running_server_and_no_others(tmp_path: Path) -> None:
+    with running_server(data=tmp_path) as server, urllib.request.urlopen(f"{server.url}/metrics") as response:
+        text = response.read().decode()
+    meanings = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    assert listed() == [Metric(name, kinds[name], meaning) for name, meaning in meanings.items()]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != PAGE], ids=name_of)
+def test_a_metric_that_a_page_speaks_of_is_one(page: Path) -> None:
+    known = {metric.name for metric in listed()}
+    shown = "".join(block.text for block in blocks(page) if block.language in {"yaml", "promql"})
+    named = set(NAME.findall(shown)) | set(re.findall(r"`((?:headwater|process)_[a-z_]+)", page.read_text()))
+    assert {OF_HISTOGRAM.sub("", name) for name in named} <= known
