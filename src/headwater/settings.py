@@ -1,6 +1,7 @@
 """The one Settings: defaults, then a TOML file, then the environment, then flags; frozen once read."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,9 +114,22 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
     try:
         settings = msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"A setting is wrong: {error}.") from error
+        raise SettingsError(f"A setting is wrong: {_named(str(error))}.") from error
     if settings.memory and "data" in values:
         raise SettingsError("A data directory and --memory exclude each other; choose one.")
     if settings.memory and settings.lake:
         raise SettingsError("A lake and --memory exclude each other: a server that keeps nothing has no history.")
     return settings
+
+
+def _named(problem: str) -> str:
+    """Say where a setting may have come from.
+
+    >>> _named("Expected `int`, got `str` - at `$.port`")
+    'Expected `int`, got `str` - for port (--port, HEADWATER_PORT)'
+    """
+    return re.sub(
+        r"at `\$\.(\w+)`",
+        lambda match: f"for {match[1]} (--{match[1].replace('_', '-')}, {ENVIRONMENT_PREFIX}{match[1].upper()})",
+        problem,
+    )

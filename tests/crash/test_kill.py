@@ -136,8 +136,9 @@ def test_nothing_acknowledged_is_lost_when_a_server_is_killed(
 def summary(killer: Killer, ledger: Ledger, estate: Estate, checked: Counter[str], seconds: float) -> str:
     return (
         f"{killer.kills} kills in {seconds:.0f} s (seed {SEED}): {killer.in_an_image} during an image, "
-        f"{killer.in_a_spare} without a whole spare, {killer.in_an_upload} during an upload, {killer.in_a_flush} during a "
-        f"flush, {checked['torn']} with a torn end; {checked['images']} images were finished.\n"
+        f"{killer.in_a_spare} without a whole spare, {killer.in_an_upload} during an upload, "
+        f"{killer.in_a_flush} during a flush, {checked['torn']} with a torn end; {checked['images']} images were "
+        "finished.\n"
         f"{ledger.appends_acknowledged} appends were acknowledged; {checked['appends']} of them and {checked['reads']} "
         f"reads were checked where their streams still lived, {checked['bytes'] / 1e6:.0f} MB in all.\n"
         f"{ledger.snapshots_acknowledged} snapshots were acknowledged; {checked['snapshots']} were compared, and "

@@ -679,3 +679,19 @@ def test_a_snapshot_of_exactly_128_mib_is_taken(disk: tuple[RunningServer, Wire,
         wire.send(piece)
     assert wire.receive().status == 204
     assert wire.ask("HEAD", f"/agents/stream/snapshot/{plain(3)}").headers["content-length"] == str(128 * MIB)
+
+
+def test_a_snapshot_that_is_damaged_on_disk_is_never_given_whole(disk: tuple[RunningServer, Wire, Path]) -> None:
+    server, wire, folder = disk
+    tail = wire.ask("HEAD", "/agents/stream").headers["stream-next-offset"]
+    publish(wire, "/agents/stream", tail, bytes(3 * MIB))
+    [path] = folder.iterdir()
+    content = bytearray(path.read_bytes())
+    content[7] ^= 1
+    path.write_bytes(content)
+    for target in (f"/agents/stream/snapshot/{tail}", "/agents/stream/bootstrap"):
+        with Wire(server.url) as reader:
+            reader.send(request("GET", target))
+            with pytest.raises((OSError, EOFError)):
+                reader.receive()
+    assert "is damaged" in server.output()

@@ -41,13 +41,13 @@ def test_a_log_that_ends_before_the_image_is_refused_and_left_as_it_is() -> None
     path = bench.segments()[-1]
     bench.write(path, bench.frames(path)[-1][1], b"torn")
     before = bench.disk.read(path)
-    with pytest.raises(JournalDamaged, match="ends at position 3, but an image holds 4"):
+    with pytest.raises(JournalDamaged, match="is damaged behind position 3, though an image goes up to 4"):
         bench.replay(after=4)
     assert bench.disk.read(path) == before
 
 
 def test_an_empty_journal_behind_an_image_is_refused() -> None:
-    with pytest.raises(JournalDamaged, match="ends at position 0, but an image holds 4"):
+    with pytest.raises(JournalDamaged, match="is damaged behind position 0, though an image goes up to 4"):
         Workbench().replay(after=4)
 
 

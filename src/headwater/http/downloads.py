@@ -1,6 +1,7 @@
 """Downloads: responses that are larger than a page, sent as fast as the client reads and never whole in memory."""
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -85,11 +86,17 @@ class Download:
             self._blob.close()
 
 
-async def blob_parts(node: Node, blob: BlobReader, size: int) -> Parts:
-    """The bytes of a blob, read in a thread."""
+async def blob_parts(node: Node, blob: BlobReader, size: int, digest: str) -> Parts:
+    """The bytes of a blob, read in a thread; the last of them are given only if all are what was stored."""
+    seen = hashlib.sha256()
+
+    def read(at: int) -> bytes:
+        data = blob.read(at, min(size - at, READ_BYTES))
+        seen.update(data)
+        return data
+
     for at in range(0, size, READ_BYTES):
-        wanted = min(size - at, READ_BYTES)
-        data = await asyncio.get_running_loop().run_in_executor(node.threads, blob.read, at, wanted)
-        if len(data) != wanted:
-            raise OSError("a snapshot's file ends early")
+        data = await asyncio.get_running_loop().run_in_executor(node.threads, read, at)
+        if at + READ_BYTES >= size and seen.hexdigest() != digest:
+            raise OSError("a snapshot's file is damaged")
         yield data

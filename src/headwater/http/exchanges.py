@@ -124,7 +124,9 @@ class Exchange:
     def url(self, more: str = "") -> str:
         """The absolute URL of this request, or of what lies below it."""
         authority = self.request.authority or self.request.headers.get(b"host", b"localhost")
-        return f"http://{authority.decode('latin-1').strip()}{self.request.path.decode('latin-1')}{more}"
+        # Whoever ends TLS before us says so.
+        scheme = "https" if self.request.headers.get(b"x-forwarded-proto") == b"https" else "http"
+        return f"{scheme}://{authority.decode('latin-1').strip()}{self.request.path.decode('latin-1')}{more}"
 
     def refuse(self, code: Code, detail: str) -> None:
         self.reply(Refusal(code, detail))

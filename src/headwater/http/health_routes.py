@@ -94,7 +94,7 @@ def _metrics(exchange: Exchange) -> Iterator[Metric]:
     yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
     yield gauge("headwater_streams", "Streams, with those that only forks keep.", len(state.streams))
     yield gauge("headwater_hot_bytes", "Bytes of streams in memory.", state.hot_bytes)
-    yield gauge("headwater_journal_bytes", "Bytes written to the journal since the start.", node.journal_bytes)
+    yield counter("headwater_journal_bytes_total", "Bytes written to the journal.", node.journal_bytes)
     yield gauge("headwater_queued_bytes", "Bytes that wait for a commit.", node.queued_bytes)
     yield gauge("headwater_position", "Position of the last applied command.", state.position)
     yield counter("headwater_refused_writes_total", "Writes refused for want of room.", counted.refused_writes)

@@ -149,7 +149,7 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
         exchange.answer(Answer(200, f"{lines}Content-Length: {snapshot.size}\r\n"))
         return
     blob = exchange.node.blobs.open(snapshot.blob)
-    parts = blob_parts(exchange.node, blob, snapshot.size)
+    parts = blob_parts(exchange.node, blob, snapshot.size, snapshot.digest)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
 
 
@@ -217,7 +217,7 @@ async def _parts(node: Node, found: Bootstrap, boundary: str, blob: BlobReader |
         yield multipart.part_head(boundary, content_types.DEFAULT, first=True)
     else:
         yield multipart.part_head(boundary, snapshot.content_type, first=True)
-        async for data in blob_parts(node, blob, snapshot.size):
+        async for data in blob_parts(node, blob, snapshot.size, snapshot.digest):
             yield data
     head = multipart.part_head(boundary, stream.content_type, first=False)
     async for slice_ in node.slices(found):

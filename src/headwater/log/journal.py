@@ -96,7 +96,11 @@ class Journal:
             else:
                 reader.file.close()
         if expected <= after:
-            raise segments.JournalDamaged(f"The journal ends at position {expected - 1}, but an image holds {after}.")
+            last = self._directory / self._segments[-1] if self._segments else self._directory
+            raise segments.JournalDamaged(
+                f"{last} is damaged behind position {expected - 1}, though an image goes up to {after};"
+                " restore the journal from a copy."
+            )
         self._next_position = expected
 
     def _go_on_in(self, last: segments.SegmentReader) -> None:

@@ -122,6 +122,8 @@ def _state_of(data: Path) -> State:
 
 def _copy(state: State, data: Path, lake: Store, target: Store, bucket: str | None, *, progress: Progress) -> Manifest:
     blobs = _blobs_of(state)
+    shown = [stream.snapshot for stream in state.streams.values() if stream.snapshot is not None]
+    digests = {snapshot.blob: snapshot.digest for snapshot in shown}
     total = len(blobs) + len(state.cold.segments)
     objects = []
     for done, blob in enumerate(blobs):
@@ -130,6 +132,8 @@ def _copy(state: State, data: Path, lake: Store, target: Store, bucket: str | No
             content = (data / "snapshots" / blob).read_bytes()
         except FileNotFoundError as error:
             raise _Gone from error
+        if digests.get(blob) not in (None, hashlib.sha256(content).hexdigest()):
+            raise BackupFailed(f"The snapshot {blob} is damaged, so there is no backup; publish a new one first.")
         objects.append(_put(target, f"snapshots/{blob}", content))
     for done, (number, held) in enumerate(list(state.cold.segments.items()), len(blobs)):
         progress("history", done, total)

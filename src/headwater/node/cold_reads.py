@@ -103,7 +103,7 @@ class ColdReads:
         """What a reader is told when the store did not do its part; only this reader is."""
         self.failures += 1
         log.error("history of %r cannot be read: %s", name, error)
-        if isinstance(error, SegmentDamaged):
+        if not isinstance(error, StoreFailed):
             return Refusal(
                 Code.INTERNAL, f"The history of {name!r} is damaged in the lake; the server's log says where."
             )

@@ -102,10 +102,10 @@ def apply(state: State, command: Append) -> Reply:
 def _renew(state: State, command: Append) -> None:
     """A write that changes nothing is still a use of the life that it is meant for."""
     stream = state.present(command.name, state.now)
-    if isinstance(stream, Stream) and stream.lifetime.ttl_seconds is not None:
-        if command.incarnation in (None, stream.incarnation):
-            state.before_change(stream)
-            stream.touched_at = state.now
+    slides = isinstance(stream, Stream) and stream.lifetime.ttl_seconds is not None
+    if isinstance(stream, Stream) and slides and command.incarnation in (None, stream.incarnation):
+        state.before_change(stream)
+        stream.touched_at = state.now
 
 
 def extend(
