@@ -273,6 +273,23 @@ def test_a_stream_made_by_the_last_command_is_shown_as_it_was_though_it_changes_
     walk.end()
 
 
+@pytest.mark.parametrize("gone", ["b/2", "b/3", "b/4"])
+def test_a_stream_that_ends_before_its_turn_keeps_its_place_among_others_set_aside(
+    gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch, rows=2, size=1, names=1)
+    shards = Shards()
+    for number in range(7):
+        shards.ask(Create(f"b/{number}", "text/plain", payload=b"abc"))
+    still = image_of(shards.all[0].state)
+    walk = Walk(shards.all[0].state)
+    for name in ("b/6", "b/5"):
+        shards.ask(Append(name, b"later", content_type="text/plain"))
+    shards.ask(Delete(gone))
+    assert list(walk.pieces()) == still
+    walk.end()
+
+
 def test_an_image_of_another_version_is_not_read() -> None:
     header = msgspec.msgpack.encode(images.Header(images.VERSION + 1, "journal", 0, 0, *NOTHING))
     with pytest.raises(ValueError, match="version 2"):
