@@ -57,6 +57,11 @@ class RunningNode:
             state, journal, images, blobs, image_log_bytes=IMAGE_LOG_BYTES, store=store, lake_limits=LAKE_LIMITS
         )
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no image is being written."""
+        return self.node._imager is not None and self.node._imager._task is None
+
     async def ask(self, command: Command) -> Reply:
         """Submit a command and wait for its reply."""
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
