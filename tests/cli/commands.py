@@ -17,7 +17,11 @@ from ..http.processes import eventually
 
 TIMEOUT_SECONDS = 60.0
 COMMAND = [sys.executable, "-m", "headwater"]
-IN_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+# A process in the background of a shell starts with Ctrl-C ignored, and so would whatever it starts.
+IN_TERMINAL = (
+    "import os, pty, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+)
 
 
 class Done(NamedTuple):
