@@ -188,3 +188,11 @@ def test_a_server_that_starts_is_alive_and_not_ready() -> None:
 def _status(url: str, target: str) -> int:
     with Wire(url) as wire:
         return wire.ask("GET", target).status
+
+
+def test_the_url_table_is_a_page_for_people(wire: Wire) -> None:
+    page = wire.ask("GET", "/openapi")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert b"/openapi.json" in page.body
+    assert wire.ask("PUT", "/openapi").status == 400
+    assert wire.ask("POST", "/openapi").status == 405

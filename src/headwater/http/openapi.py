@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,18 +27,32 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.statuses import REFUSALS, Answer
 
 PATH_OF_DOCUMENT = b"/openapi.json"
+PATH_OF_PAGE = b"/openapi"
 LINES = "Content-Type: application/json\r\nCache-Control: public, max-age=300\r\n"
 
 Routes = Mapping[Resource, Iterable[bytes]]
 
 
+HTML_LINES = LINES.replace("application/json", "text/html; charset=utf-8")
+
+
 def serve(exchange: Exchange, routes: Routes) -> None:
-    """Answer a request for the document itself."""
-    if exchange.request.method in (b"GET", b"HEAD"):
+    """Answer a request for the document itself, or for a page that shows it to a person."""
+    exchange.route = "GET openapi"
+    if exchange.request.method in (b"GET", b"HEAD") and exchange.request.path == PATH_OF_PAGE:
+        exchange.answer(Answer(200, HTML_LINES, _page()))
+    elif exchange.request.method in (b"GET", b"HEAD"):
         exchange.answer(Answer(200, LINES, _encoded(tuple((row, tuple(methods)) for row, methods in routes.items()))))
+    elif exchange.request.path == PATH_OF_PAGE and exchange.request.method in (b"PUT", b"DELETE"):
+        exchange.refuse(Code.INVALID_NAME, "The bucket name 'openapi' is reserved.")
     else:
         detail = "The OpenAPI document can only be read."
         exchange.reply(Refusal(Code.METHOD_NOT_ALLOWED, detail, allow="GET, HEAD, OPTIONS"))
+
+
+@cache
+def _page() -> bytes:
+    return (files("headwater.http") / "openapi.html").read_bytes()
 
 
 @cache

@@ -12,7 +12,7 @@
 /__headwater/readers, readers/{name}       GET | PUT how far a reader of the lake has come | DELETE
 /__headwater/status                        GET what the server is and how it does
 /healthz, /readyz, /metrics                GET alive | ready | counters for Prometheus
-/openapi.json                              GET this table for machines
+/openapi.json, /openapi                    GET this table for machines, for people
 every URL                                  OPTIONS: what a browser may send
 """
 
@@ -79,12 +79,15 @@ ROUTES: dict[Resource, dict[bytes, Handler]] = {
 }
 
 
+_OPERATING = frozenset({Resource.HEALTH, Resource.READY, Resource.METRICS})
+
+
 def dispatch(request: Request, exchange: Exchange) -> None:
     """Find the row for a request and run it, now or when its turn has come."""
     if request.method == b"OPTIONS":
         exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
         return
-    if request.path == openapi.PATH_OF_DOCUMENT:
+    if request.path in (openapi.PATH_OF_DOCUMENT, openapi.PATH_OF_PAGE):
         openapi.serve(exchange, ROUTES)
         return
     row = _find(request.method, request.path)
@@ -108,6 +111,8 @@ def _find(method: bytes, path: bytes) -> tuple[Handler, Address, str] | Refusal:
         return handler, address, f"{method.decode()} {address.resource.value}"
     if address.resource is Resource.LISTING and method == b"PUT":
         return Refusal(Code.INVALID_NAME, "The stream name 'streams' is reserved for the bucket's listing.")
+    if address.resource in _OPERATING and method in (b"PUT", b"DELETE"):
+        return Refusal(Code.INVALID_NAME, f"The bucket name {address.resource.value!r} is reserved.")
     allow = ", ".join(method.decode() for method in methods) + ", OPTIONS"
     detail = f"{method.decode('latin-1')} is not a method of this resource."
     return Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow)
