@@ -5,8 +5,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 
 from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegment
 from headwater.lake.datasets import dataset, read_columns
@@ -356,10 +358,13 @@ def test_a_table_with_other_columns_is_damage(read: Callable[[Store, Catalog], o
     store = MemoryStore()
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(schema.empty_table(), sink)
+    data = bytes(sink.getvalue())
     for key in ("g", "f"):
-        store.create(key, bytes(sink.getvalue()))
-    with pytest.raises(LakeDamaged, match="columns"):
+        store.create(key, data)
+    with pytest.raises(LakeDamaged, match="checksum"):
         read(store, SOME)
+    with pytest.raises(LakeDamaged, match="columns"):
+        read(store, msgspec.structs.replace(SOME, graves_crc=crc32c(data), forks_crc=crc32c(data)))
 
 
 def test_columns_of_a_damaged_page_are_not_decoded() -> None:
