@@ -126,6 +126,25 @@ def test_age_makes_a_flush_due_only_if_enough_is_hot(monkeypatch: pytest.MonkeyP
     asyncio.run(run())
 
 
+def test_a_grown_journal_makes_a_flush_due_however_little_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.02)
+
+    async def run() -> None:
+        async with bench(flush=NEVER._replace(journal_bytes=1000)) as node:
+            logged = [999]
+            monkeypatch.setattr(node.lake.flusher, "_journal_bytes", lambda: logged[-1])
+            await node.create("b/s", b"x")
+            await asyncio.sleep(0.2)
+            assert node.state.hot_bytes == 1
+            logged.append(1000)
+            await until(lambda: node.state.hot_bytes == 0)
+            await node.append("b/s", b"y")
+            await asyncio.sleep(0.2)
+            assert node.state.hot_bytes == 1, "it counts from the flush before"
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TRUNCATE, Fault.FLIP, Fault.LOSE])
 def test_a_store_that_fails_or_lies_loses_nothing(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:

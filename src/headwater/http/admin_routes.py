@@ -10,7 +10,8 @@ from headwater.http.addresses import Address
 from headwater.http.exchanges import READ, WRITE, Exchange
 from headwater.http.rendering import JSON_LINES
 from headwater.http.requests import Request
-from headwater.node.lake import FlushFailed, Lake
+from headwater.node.chores.flusher import FlushFailed
+from headwater.node.lake import Lake
 from headwater.protocol.commands import DropReader, RegisterReader
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Done, Reply

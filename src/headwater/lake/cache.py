@@ -24,18 +24,15 @@ class Cache(Generic[T]):
         self._threads = threads
         self._kept: dict[object, T] = {}
         self._loading: dict[object, asyncio.Future[T]] = {}
-        self.hits = self.misses = 0
 
     async def get(self, key: object, load: Callable[[], T]) -> T:
         """What is kept under a key, or what `load` brings, which runs in a thread."""
         found = self._kept.pop(key, None)
         if found is not None:
             self._kept[key] = found  # The one used last is the last to go.
-            self.hits += 1
             return found
         loading = self._loading.get(key)
         if loading is None:
-            self.misses += 1
             loading = asyncio.get_running_loop().run_in_executor(self._threads, load)
             self._loading[key] = loading
             loading.add_done_callback(lambda done: self._loaded(key, done))

@@ -13,14 +13,11 @@ from headwater.node.chores.lake_sweeper import LakeSweeper
 from headwater.node.cold_reads import ColdReads
 from headwater.node.committer import Done
 from headwater.protocol.commands import Command
+from headwater.protocol.limits import MIB
 from headwater.protocol.queries import Query
 from headwater.protocol.replies import Reply
 from headwater.streams.reading import Fetched
 from headwater.streams.state import State
-
-__all__ = ["LAKE_LIMITS", "FlushFailed", "Lake", "LakeLimits"]
-
-MIB = 1024 * 1024
 
 
 class LakeLimits(NamedTuple):

@@ -105,7 +105,6 @@ class Flusher:
         self._journal_mark = 0
         self._warm_since: float | None = None
         self._not_before_seconds = 0.0
-        self.in_flight: set[str] = set()
         self.segments = self.failures = self.bytes = 0
 
     def start(self) -> None:
@@ -192,7 +191,6 @@ class Flusher:
             for upload in uploads:
                 upload.cancel()
             await asyncio.gather(*uploads, return_exceptions=True)
-            self.in_flight.clear()
         self._journal_mark = journal_mark
         self._warm_since = None
         return position
@@ -239,7 +237,6 @@ class Flusher:
 
     def _store_segment(self, parts: list[Part], first: int, last: int, deadline: int) -> Publication:
         segment_id = new_segment_id(deadline, secrets.token_hex(6))
-        self.in_flight.add(segment_id)
         writer = SegmentWriter(segment_id, first, last)
         for part in parts:
             writer.add(part.name, part.incarnation, part.content_type, part.appends)
