@@ -41,6 +41,11 @@ class Resource(Enum):
     METRICS = "metrics"
     STATUS = "status"
     FLUSH = "flush"
+    DESCRIBE = "describe"
+    LOCATE = "locate"
+    SCAN = "scan"
+    BULK_APPEND = "append"
+    SWAP = "swap"
     READERS = "readers"
     READER = "reader"
 
@@ -52,6 +57,19 @@ _SUB_RESOURCES = {
 _WITH_ARGUMENT = frozenset({Resource.SNAPSHOT, Resource.RETENTION})
 
 
+_OWN_RESOURCES = {
+    resource.value: resource
+    for resource in (
+        Resource.STATUS,
+        Resource.FLUSH,
+        Resource.DESCRIBE,
+        Resource.LOCATE,
+        Resource.SCAN,
+        Resource.BULK_APPEND,
+        Resource.SWAP,
+        Resource.READERS,
+    )
+}
 _PLACES = {b"/" + resource.value.encode(): resource for resource in (Resource.HEALTH, Resource.READY, Resource.METRICS)}
 
 
@@ -90,17 +108,14 @@ def parse(path: bytes) -> Address | Refusal:
 
 def _parse_own(segments: list[str]) -> Address | Refusal:
     match segments:
-        case ["status"]:
-            return Address(Resource.STATUS, OWN, None, Form.PLAIN, False)
-        case ["flush"]:
-            return Address(Resource.FLUSH, OWN, None, Form.PLAIN, False)
-        case ["readers"]:
-            return Address(Resource.READERS, OWN, None, Form.PLAIN, False)
+        case [name] if name in _OWN_RESOURCES:
+            return Address(_OWN_RESOURCES[name], OWN, None, Form.PLAIN, False)
         case ["readers", reader] if _READER.fullmatch(reader):
             return Address(Resource.READER, OWN, reader, Form.PLAIN, False)
         case ["readers", _]:
             return Refusal(Code.INVALID_NAME, "A reader's name is 1 to 128 of A-Z, a-z, 0-9, _, . and -.")
-    return Refusal(Code.STREAM_NOT_FOUND, f"There is nothing at this URL; below /{OWN} are status, flush and readers.")
+    known = ", ".join(_OWN_RESOURCES)
+    return Refusal(Code.STREAM_NOT_FOUND, f"There is nothing at this URL; below /{OWN} are {known}.")
 
 
 def _parse_flat(raw_path: bytes) -> Address | Refusal:

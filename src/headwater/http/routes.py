@@ -9,6 +9,10 @@
 {stream}/retention/{n}                     PUT let go of what is before
 {stream}/bootstrap                         GET snapshot and everything after it
 /__headwater/flush                         POST put everything acknowledged into the lake
+/__headwater/describe, locate              POST what many streams are | where records begin
+/__headwater/scan                          POST ranges of many streams, as Arrow
+/__headwater/append                        POST appends to many streams, as Arrow
+/__headwater/swap                          POST put rewritten segments in the place of others
 /__headwater/readers, readers/{name}       GET | PUT how far a reader of the lake has come | DELETE
 /__headwater/status                        GET what the server is and how it does
 /healthz, /readyz, /metrics                GET alive | ready | counters for Prometheus
@@ -24,11 +28,14 @@ from headwater.http import (
     admin_routes,
     batch_routes,
     bucket_routes,
+    bulk_routes,
     health_routes,
     openapi,
     rendering,
+    scan_routes,
     snapshot_routes,
     stream_routes,
+    swap_routes,
 )
 from headwater.http.addresses import Address, Resource
 from headwater.http.exchanges import Exchange
@@ -69,6 +76,11 @@ ROUTES: dict[Resource, dict[bytes, Handler]] = {
     Resource.METRICS: {b"GET": health_routes.metrics, b"HEAD": health_routes.metrics},
     Resource.STATUS: {b"GET": health_routes.status, b"HEAD": health_routes.status},
     Resource.FLUSH: {b"POST": admin_routes.flush},
+    Resource.DESCRIBE: {b"POST": scan_routes.describe},
+    Resource.LOCATE: {b"POST": scan_routes.locate},
+    Resource.SCAN: {b"POST": scan_routes.scan},
+    Resource.BULK_APPEND: {b"POST": bulk_routes.append},
+    Resource.SWAP: {b"POST": swap_routes.swap},
     Resource.READERS: {b"GET": admin_routes.readers, b"HEAD": admin_routes.readers},
     Resource.READER: {
         b"GET": admin_routes.readers,

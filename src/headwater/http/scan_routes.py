@@ -1,0 +1,18 @@
+"""What the URL table does for those who read many streams at once."""
+
+from headwater.http.addresses import Address
+from headwater.http.exchanges import Exchange
+from headwater.http.requests import Request
+from headwater.protocol.refusals import Code
+
+
+def describe(request: Request, address: Address, exchange: Exchange) -> None:
+    exchange.refuse(Code.NOT_IMPLEMENTED, "This is not built yet.")
+
+
+def locate(request: Request, address: Address, exchange: Exchange) -> None:
+    exchange.refuse(Code.NOT_IMPLEMENTED, "This is not built yet.")
+
+
+def scan(request: Request, address: Address, exchange: Exchange) -> None:
+    exchange.refuse(Code.NOT_IMPLEMENTED, "This is not built yet.")
