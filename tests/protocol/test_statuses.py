@@ -6,7 +6,7 @@ from headwater.protocol import statuses
 from headwater.protocol.commands import Snapshot
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.offsets import Form
-from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.refusals import Code, Problem, Refusal
 from headwater.protocol.replies import (
     Acknowledged,
     Appended,
@@ -179,6 +179,8 @@ def test_every_refusal_is_a_problem_document_with_a_stable_code(code: Code) -> N
         (Code.STREAM_SEQ_CONFLICT, 409),
         (Code.FORK_CONFLICT, 409),
         (Code.TOO_LARGE, 413),
+        (Code.RANGES_UNAVAILABLE, 409),
+        (Code.SWAP_REFUSED, 409),
     ],
 )
 def test_the_statuses_are_those_of_the_protocol(code: Code, status: int) -> None:
@@ -209,6 +211,15 @@ def test_a_gap_tells_the_expected_and_the_received_sequence_in_headers_and_body(
     answer = statuses.answer(Refusal(Code.PRODUCER_SEQ_CONFLICT, "", expected_seq=0, received_seq=3), PLAIN)
     assert headers_of(answer) == PROBLEM | {"Producer-Expected-Seq": "0", "Producer-Received-Seq": "3"}
     assert json.loads(answer.body).items() >= {"expected_seq": 0, "received_seq": 3}.items()
+
+
+def test_ranges_that_cannot_be_read_are_named_in_the_body() -> None:
+    problems = (Problem(3, Code.OFFSET_TRIMMED, 42), Problem(5, Code.STREAM_GONE))
+    answer = statuses.answer(Refusal(Code.RANGES_UNAVAILABLE, "", problems=problems), PLAIN)
+    assert json.loads(answer.body)["problems"] == [
+        {"index": 3, "code": "offset_trimmed", "earliest": 42},
+        {"index": 5, "code": "stream_gone", "earliest": None},
+    ]
 
 
 # -- Reads that are more than their reply ------------------------------------------------------------------------------

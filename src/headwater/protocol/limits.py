@@ -23,6 +23,13 @@ ATTRS_BYTES_MAX = 16 * KIB
 """A stream's attributes as JSON; they stay in memory."""
 LISTING_MAX = 1_000
 """Streams on one page of a bucket's listing."""
+BULK_BYTES_MAX = 32 * MIB
+BULK_ROWS_MAX = 100_000
+"""Appends to many streams in one request: its body, and how many there may be; they are judged and held in memory."""
+DESCRIBE_STREAMS_MAX = 100_000
+"""Streams that are described in one response, which is made in memory."""
+SCAN_RANGES_MAX = 100_000
+"""Ranges that are scanned, or records that are located, by one request; all of them are looked at as of one instant."""
 URI_BYTES_MAX = 8 * KIB
 """The request target; names are short, so anything longer is a mistake."""
 HEADERS_BYTES_MAX = 32 * KIB

@@ -39,6 +39,8 @@ class Code(StrEnum):
     SNAPSHOT_CONFLICT = "snapshot_conflict"
     FORK_CONFLICT = "fork_conflict"
     READER_NOT_FOUND = "reader_not_found"
+    RANGES_UNAVAILABLE = "ranges_unavailable"
+    SWAP_REFUSED = "swap_refused"
     TOO_LARGE = "too_large"
     URI_TOO_LONG = "uri_too_long"
     HEADERS_TOO_LARGE = "headers_too_large"
@@ -49,6 +51,14 @@ class Code(StrEnum):
     DRAINING = "draining"
     NOT_IMPLEMENTED = "not_implemented"
     INTERNAL = "internal"
+
+
+class Problem(msgspec.Struct, frozen=True, gc=False):
+    """Why one of many ranges cannot be read: which one, and where its stream begins if the range was trimmed."""
+
+    index: int
+    code: Code
+    earliest: int | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +76,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     record_first: int | None = None
     record_next: int | None = None
     allow: str | None = None
+    problems: tuple[Problem, ...] = ()
 
 
 def stream_not_found(name: str) -> Refusal:

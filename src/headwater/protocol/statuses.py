@@ -82,6 +82,8 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.SNAPSHOT_CONFLICT: (409, "Snapshot conflict"),
     Code.FORK_CONFLICT: (409, "Fork conflict"),
     Code.READER_NOT_FOUND: (404, "Reader not found"),
+    Code.RANGES_UNAVAILABLE: (409, "Ranges unavailable"),
+    Code.SWAP_REFUSED: (409, "Swap refused"),
     Code.TOO_LARGE: (413, "Too large"),
     Code.URI_TOO_LONG: (414, "URI too long"),
     Code.HEADERS_TOO_LARGE: (431, "Headers too large"),
@@ -266,6 +268,8 @@ def _refusal(reply: Refusal, voice: Voice) -> Answer:
     if reply.expected_seq is not None:
         lines += f"Producer-Expected-Seq: {reply.expected_seq}\r\nProducer-Received-Seq: {reply.received_seq}\r\n"
         problem |= {"expected_seq": reply.expected_seq, "received_seq": reply.received_seq}
+    if reply.problems:
+        problem["problems"] = reply.problems
     if reply.allow is not None:
         lines += f"Allow: {reply.allow}\r\n"
     if reply.code in _RETRY_LATER:
