@@ -1,0 +1,1 @@
+"""The data pipeline: streams as tables of Spark, in both directions."""
