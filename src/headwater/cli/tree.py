@@ -22,6 +22,7 @@ COMMANDS = {
     "bench": "bench",
     "doctor": "doctor",
     "lake": "lake_sql",
+    "spark": "spark",
     "backup": "backup",
 }
 """Each command and the module that has it, in the order in which they are listed."""

@@ -1,0 +1,59 @@
+"""How far a job on Spark has come, on a line of the terminal that goes away when it is done."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_SECONDS = 0.5
+BAR_CHARACTERS = 24
+
+
+@contextmanager
+def progress(spark: "SparkSession", label: str) -> Iterator[None]:
+    """Show a bar while the block runs, if somebody looks."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_show, args=(spark, label, stop), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show(spark: "SparkSession", label: str, stop: threading.Event) -> None:
+    shown = 0
+    while not stop.wait(LOOK_SECONDS):
+        line = f"{label}  {bar(*_tasks(spark))}"
+        click.echo("\r" + line.ljust(shown), nl=False, err=True)
+        shown = len(line)
+    click.echo("\r" + " " * shown + "\r", nl=False, err=True)
+
+
+def _tasks(spark: "SparkSession") -> tuple[int, int]:
+    """How many tasks of the running stages are done, and how many there are."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
+    return sum(done for done, _ in known), sum(tasks for _, tasks in known)
+
+
+def bar(done: int, tasks: int) -> str:
+    """A bar of so many tasks.
+
+    >>> bar(3, 12), bar(0, 0)
+    ('[######..................] 3/12 tasks', '[........................] waiting')
+    """
+    full = BAR_CHARACTERS * done // tasks if tasks else 0
+    drawn = "#" * full + "." * (BAR_CHARACTERS - full)
+    return f"[{drawn}] {done}/{tasks} tasks" if tasks else f"[{drawn}] waiting"

@@ -1,0 +1,74 @@
+"""Sessions: Spark as the jobs want it, on this machine or on a cluster that is there already."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17
+JAVA_SECONDS_MAX = 60
+"""How long `java -version` may take on a busy machine."""
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG_SETTINGS}",
+}
+LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+}
+"""On one machine nobody else need reach the driver, and more partitions than that only cost."""
+
+
+class JavaMissing(Exception):
+    """There is no Java that Spark runs on; what to do about it."""
+
+
+def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on `master`, or on all cores of this machine; the one that is there already, if there is one."""
+    where = master or "local[*]"
+    local = where.startswith("local")
+    check_java()
+    builder = SparkSession.Builder().appName(app_name).master(where)
+    for name, value in {**DEFAULTS, **(LOCAL_DEFAULTS if local else {}), **(conf or {})}.items():
+        builder = builder.config(name, value)
+    if local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return builder.getOrCreate()
+
+
+def check_java() -> None:
+    """Raise JavaMissing unless Spark will find a Java that it runs on."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    wanted = f"Spark needs Java {JAVA_VERSION_MIN} or later"
+    remedy = "install one (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it"
+    if java is None:
+        raise JavaMissing(f"{wanted}, and there is none on the PATH: {remedy}.")
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JavaMissing(f"{wanted}, and {java} does not run ({error}): {remedy}.") from error
+    version = java_version(told.stderr)
+    if version is None or version < JAVA_VERSION_MIN:
+        raise JavaMissing(f"{wanted}, and {java} is {version or 'something else'}: {remedy}.")
+
+
+def java_version(told: str) -> int | None:
+    """The major version in what `java -version` prints.
+
+    >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_392"')
+    (17, 8)
+    """
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(found[1]) if found else None

@@ -1,0 +1,61 @@
+"""One Spark session and one server with a lake for all tests that need nothing special of them."""
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.spark.session import DEFAULTS, session
+from headwater.testing import RunningServer, running_server
+
+_numbers = count(1)
+
+QUICK = {
+    "spark.driver.memory": "1g",
+    "spark.default.parallelism": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""What makes small jobs quick; the compiler that optimises more never pays off in a test."""
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("spark")
+    java = f"{DEFAULTS['spark.driver.extraJavaOptions']} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    conf = {
+        **QUICK,
+        "spark.driver.extraJavaOptions": f"{java} -Dderby.system.home={folder}",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+    }
+    spark = session("tests", master="local[2]", conf=conf)
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def lake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with a data directory and, in it, a lake; each test has a bucket of its own there."""
+    with running_server(data=tmp_path_factory.mktemp("server") / "data") as server:
+        yield server
+        # Whatever the tests did to it: a mistake of its own would stand in its log.
+        first = server.output().partition("Traceback")[1:]
+        assert not first[0], "".join(first)[:3000]
+
+
+@pytest.fixture
+def bucket() -> str:
+    """A bucket that no other test uses."""
+    return f"bucket-{next(_numbers)}-{os.getpid()}"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """Where a streaming query remembers how far it has come."""
+    return str(tmp_path / "checkpoint")
