@@ -162,13 +162,15 @@ def test_only_the_origins_that_are_named_may_read() -> None:
         assert preflight.headers["access-control-allow-origin"] == "https://a.example"
 
 
-def test_a_server_that_drains_is_alive_and_not_ready(tmp_path: Path) -> None:
-    with running_server("--drain-seconds", "10", data=tmp_path / "data") as server, Wire(server.url) as held:
-        # A request whose answer is yet to come keeps the server from ending.
-        held.ask("PUT", "/v1/stream/s", TEXT)
-        held.send(request("POST", "/__headwater/flush") * 3 + b"POST /v1/stream/s HTTP/1.1\r\nHost: a\r\n")
+def test_a_server_that_drains_is_alive_and_not_ready() -> None:
+    with running_server("--drain-seconds", "60") as server, Wire(server.url, receive_buffer_bytes=4096) as lazy:
+        with Wire(server.url) as wire:
+            wire.ask("PUT", "/v1/stream/s", {}, bytes(8 * 1024 * 1024))
+        # A client that is being answered keeps the server from ending.
+        lazy.send(request("GET", "/v1/stream/s"))
+        assert lazy.take(1) == b"H"
         server.process.terminate()
-        assert eventually(lambda: _status(server.url, "/readyz") == 503, seconds=5)
+        assert eventually(lambda: _status(server.url, "/readyz") == 503, seconds=20)
         assert _status(server.url, "/healthz") == 200
         assert _status(server.url, "/v1/stream/s") == 503
 
