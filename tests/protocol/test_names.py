@@ -61,3 +61,29 @@ def test_a_name_is_measured_in_bytes_with_its_bucket(letter: str) -> None:
 )
 def test_the_subscription_apis_keep_their_first_segment(path: bytes, reserved: bool) -> None:
     assert names.is_reserved(path) is reserved
+
+
+@pytest.mark.parametrize("name", ["_default/notes", "team/notes/1", "team/a%20b", "a..b/c..", "100%/€"])
+def test_a_whole_name_is_taken_as_it_is(name: str) -> None:
+    assert names.parse_whole(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "no bucket"),
+        ("notes", "no bucket"),
+        ("/notes", "empty"),
+        ("team/", "empty"),
+        ("team/a\0b", "NUL"),
+        ("../notes", "'..' segment"),
+        ("team/../notes", "'..' segment"),
+        ("__ds/jwks.json", "reserved"),
+        ("team/" + "€" * NAME_BYTES_MAX, "bytes long"),
+    ],
+)
+def test_a_whole_name_that_no_url_could_have_made_is_refused(name: str, reason: str) -> None:
+    refusal = names.parse_whole(name)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID_NAME
+    assert reason in refusal.detail

@@ -182,7 +182,8 @@ class RequestReader:
             return
         self._upload = None
         self._body_bytes_max = APPEND_BYTES_MAX
-        if b"/snapshot" in self._target or b"/append-batch" in self._target or b"%" in self._target:
+        target = self._target
+        if b"/snapshot" in target or b"/append-batch" in target or b"/__headwater/" in target or b"%" in target:
             self._plan_body(parser.get_method())
         if b"content-length" in headers and int(headers[b"content-length"]) > self._body_bytes_max:
             self._refuse_body()

@@ -40,7 +40,7 @@ from headwater.http import (
 from headwater.http.addresses import Address, Resource
 from headwater.http.exchanges import Exchange
 from headwater.http.requests import Request
-from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_BYTES_MAX, SNAPSHOT_BYTES_MAX
+from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_BYTES_MAX, BULK_BYTES_MAX, MIB, SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.statuses import Answer
 
@@ -130,15 +130,23 @@ def _find(method: bytes, path: bytes) -> tuple[Handler, Address, str] | Refusal:
     return Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow)
 
 
+RANGES_BYTES_MAX = 32 * MIB
+"""A hundred thousand names of the greatest length, with three of the largest numbers each, take 19 MiB of JSON."""
+
+BODY_BYTES_MAX = {
+    Resource.BATCH: BATCH_BYTES_MAX,
+    Resource.SNAPSHOT: SNAPSHOT_BYTES_MAX,
+    Resource.BULK_APPEND: BULK_BYTES_MAX,
+    Resource.DESCRIBE: RANGES_BYTES_MAX,
+    Resource.LOCATE: RANGES_BYTES_MAX,
+    Resource.SCAN: RANGES_BYTES_MAX,
+}
+
+
 def body_bytes_max(path: bytes) -> int:
     """How large the body of a request to this path may be."""
     address = addresses.parse(path)
-    if not isinstance(address, Refusal):
-        if address.resource is Resource.BATCH:
-            return BATCH_BYTES_MAX
-        if address.resource is Resource.SNAPSHOT:
-            return SNAPSHOT_BYTES_MAX
-    return APPEND_BYTES_MAX
+    return APPEND_BYTES_MAX if isinstance(address, Refusal) else BODY_BYTES_MAX.get(address.resource, APPEND_BYTES_MAX)
 
 
 def wants_upload(method: bytes, path: bytes) -> bool:

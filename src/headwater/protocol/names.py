@@ -35,6 +35,23 @@ def parse_flat(raw_path: bytes) -> str | Refusal:
     return Refusal(Code.INVALID_NAME, problem) if problem else name
 
 
+@lru_cache(maxsize=16_384)
+def parse_whole(name: str) -> str | Refusal:
+    """A name that is given with its bucket and not in a URL, if the flat surface could have made it.
+
+    >>> parse_whole("team/notes/1"), parse_whole("notes").detail
+    ('team/notes/1', "'notes' has no bucket; a whole name is bucket/stream, with the bucket _default if there is none.")
+    """
+    bucket, slash, stream = name.partition("/")
+    if not slash:
+        rule = f"a whole name is bucket/stream, with the bucket {DEFAULT_BUCKET} if there is none"
+        return Refusal(Code.INVALID_NAME, f"{name[:NAME_BYTES_MAX]!r} has no bucket; {rule}.")
+    if bucket == RESERVED_SEGMENT:
+        return Refusal(Code.INVALID_NAME, f"The bucket name {bucket!r} is reserved.")
+    problem = _problem(bucket, stream, name)
+    return Refusal(Code.INVALID_NAME, problem) if problem else name
+
+
 def _problem(bucket: str, stream: str, name: str) -> str | None:
     if not bucket or not stream:
         return "The stream's name is empty; use /v1/stream/{name} or /v1/stream/{bucket}/{name}."
