@@ -98,7 +98,8 @@ class Witness:
 
 def test_an_observer_sees_a_stream_before_it_changes(shards: Shards) -> None:
     shards.ask(Create("b/s", "text/plain", payload=b"123"))
-    shards.all[0].state.observer = witness = Witness()
+    witness = Witness()
+    shards.all[0].state.observers.append(witness)
     shards.ask(Append("b/s", b"45", content_type="text/plain"))
     shards.ask(Touch("b/s", 1))
     shards.ask(Pin("b/s", "pin", "b/f", START_US))

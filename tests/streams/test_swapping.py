@@ -115,7 +115,7 @@ def test_an_image_sees_a_stream_as_it_was_before_a_swap(shards: Shards) -> None:
             seen.extend(each.extents for each in shards.streams if each is stream)
 
     before = shards.stream("b/s").extents
-    shards.all[0].state.observer = Witness()
+    shards.all[0].state.observers.append(Witness())
     shards.compact(1, 2, 3)
     assert seen[0] == before
 

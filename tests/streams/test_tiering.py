@@ -128,7 +128,7 @@ def test_an_image_sees_a_stream_as_it_was_before_its_publication(shards: Shards)
             assert stream in shards.streams
             seen.extend((each.name, len(each.extents)) for each in shards.streams if each is stream)
 
-    shards.all[0].state.observer = Witness()
+    shards.all[0].state.observers.append(Witness())
     shards.flush()
     assert seen == [("b/s", 0), ("b/t", 0)]
 

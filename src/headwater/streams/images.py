@@ -86,7 +86,7 @@ class Walk:
     """An image in the making; the state tells it of every change until it ends."""
 
     def __init__(self, state: State) -> None:
-        assert state.observer is None, "one image at a time"
+        assert not any(isinstance(other, Walk) for other in state.observers), "one image at a time"
         self.position = state.position
         self._state = state
         self._cursor = ""
@@ -110,7 +110,7 @@ class Walk:
             dict(cold.readers),
             dict(cold.retired),
         )
-        state.observer = self
+        state.observers.append(self)
 
     def before_change(self, stream: Stream) -> None:
         """Set a stream aside that is about to change before its turn."""
@@ -126,7 +126,8 @@ class Walk:
 
     def end(self) -> None:
         """Stop watching the state, whether or not the image is finished."""
-        self._state.observer = None
+        if self in self._state.observers:
+            self._state.observers.remove(self)
 
     def pieces(self) -> Iterator[bytes]:
         """The image's pieces; commands may be applied between any two of them."""

@@ -151,7 +151,7 @@ class State:
         "lives",
         "names",
         "now",
-        "observer",
+        "observers",
         "owed",
         "position",
         "streams",
@@ -175,23 +175,16 @@ class State:
         self.forks: dict[str, None] = {}
         self.lives: Counter[str] = Counter()
         self.ghosts: Counter[str] = Counter()
-        self.observer: Observer | None = None
+        self.observers: list[Observer] = []
 
     def present(self, name: str, now: int) -> Stream | Refusal:
         """The living stream of that name, or why there is none: never there, expired, or kept only for its forks."""
-        stream = self.streams.get(name)
-        if stream is None:
-            return stream_not_found(name)
-        if stream.deleted:
-            return stream_gone(name)
-        if stream.expired(now):
-            return stream_gone(name) if stream.pins else stream_not_found(name)
-        return stream
+        return living(self.streams.get(name), name, now)
 
     def before_change(self, stream: Stream) -> None:
-        """Every command calls this before it changes a stream, so that an image in the making keeps the old view."""
-        if self.observer is not None:
-            self.observer.before_change(stream)
+        """Every command calls this before it changes a stream, so that whoever looks at many sees it as it was."""
+        for observer in self.observers:
+            observer.before_change(stream)
 
     def add(self, stream: Stream) -> None:
         """Enter a new life under its name."""
@@ -295,6 +288,17 @@ class State:
         if dead:
             self.cold.entomb(stream.name, stream.incarnation, below, dead)
             self.cold.changed_at = self.position
+
+
+def living(stream: Stream | None, name: str, now: int) -> Stream | Refusal:
+    """A stream that was found under a name, or why there is none."""
+    if stream is None:
+        return stream_not_found(name)
+    if stream.deleted:
+        return stream_gone(name)
+    if stream.expired(now):
+        return stream_gone(name) if stream.pins else stream_not_found(name)
+    return stream
 
 
 def _count_down(counter: Counter[str], bucket: str) -> None:
