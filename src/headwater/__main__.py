@@ -1,6 +1,6 @@
 """`python -m headwater` is the `headwater` command."""
 
-from headwater.cli import main
+from headwater.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()
