@@ -17,6 +17,10 @@ SHOWN = frozenset({"", "dockerfile", "html", "ini", "javascript", "json", "promq
 ELSEWHERE = {
     "docs/reference/lake.md": "tests/cli/test_lake.py",
     "docs/guides/client.md": "tests/client/test_guide.py",
+    **{
+        str(page.relative_to(ROOT)): "tests/spark/test_guides.py"
+        for page in sorted((DOCS / "guides/spark").glob("*.md"))
+    },
 }
 """Pages whose blocks need more than a server to run, and the test that has it."""
 
