@@ -42,6 +42,7 @@ MIXED = [
     life("b/other", 20, [Coming([b"x"])]),
 ]
 SMALL = Limits(4, 4)
+WITHOUT_PAYLOAD = [name for name in SCHEMA.names if name != "payload"]
 
 
 def footer_of(written: Written) -> Footer:
@@ -132,6 +133,22 @@ def test_a_footer_and_a_group_cost_one_exact_read_each() -> None:
         (segment.size - segment.footer_bytes, segment.footer_bytes),
         (footer.groups[1].start, footer.groups[1].size),
     ]
+
+
+def test_without_payloads_only_what_stands_before_them_is_read() -> None:
+    data, _, _ = written = write(MIXED, SMALL)
+    footer, reads = footer_of(written), []
+
+    def read(start: int, size: int) -> bytes:
+        reads.append((start, size))
+        return data[start : start + size]
+
+    for index, group in enumerate(footer.groups):
+        table = read_group(read, footer, index, WITHOUT_PAYLOAD)
+        assert table.equals(read_group(reading(data), footer, index).select(WITHOUT_PAYLOAD))
+        assert reads[-1][0] == group.start
+        assert 0 < reads[-1][1] < group.size
+    assert len(reads) == len(footer.groups)
 
 
 def test_what_is_kept_knows_what_it_costs() -> None:
@@ -234,6 +251,23 @@ def test_every_flipped_bit_is_found() -> None:
         flip(group.start, group.size, partial(read_group, read, footer, index))
     flip(segment.size - segment.footer_bytes, segment.footer_bytes, partial(read_footer, read, segment))
     assert read_everything(read, segment).to_pylist() == rows_of(MIXED[:2])
+
+
+def test_a_flipped_bit_before_the_payloads_is_found_or_does_no_harm() -> None:
+    data, _, _ = written = write(MIXED[:2], Limits(9, 9))
+    footer, damaged, found = footer_of(written), bytearray(data), 0
+    good = read_group(reading(data), footer, 0, WITHOUT_PAYLOAD)
+    group = footer.groups[0]
+    for at in range(group.start, group.start + group.size):
+        damaged[at] ^= 1 << at % 8
+        try:
+            read = read_group(lambda start, size: bytes(damaged[start : start + size]), footer, 0, WITHOUT_PAYLOAD)
+        except SegmentDamaged:
+            found += 1
+        else:
+            assert read.equals(good)
+        damaged[at] ^= 1 << at % 8
+    assert found > group.size // 2
 
 
 LARGER = write(

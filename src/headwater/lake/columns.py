@@ -67,8 +67,8 @@ class Lives:
         self.rows += rows
         self.row_ends.append(self.rows)
 
-    def table(self) -> pa.Table:
-        """One row for each message, in the schema `ENCODED`."""
+    def table(self, names: Sequence[str] = ENCODED.names) -> pa.Table:
+        """One row for each message, in the schema `ENCODED` or some fields of it; payloads are copied if they are."""
         appends = self.appends
         payloads = list(map(_PAYLOAD, appends))
         several = list(map(_ENDS, appends))
@@ -105,12 +105,12 @@ class Lives:
             "position": spread(integers(map(_POSITION, appends)), row_ends),
             "committed_at": spread(integers(map(_AT, appends)), row_ends).view(SCHEMA.field("committed_at").type),
             "content_type": word(content_types, life_ends),
-            "payload": pa.Array.from_buffers(
-                pa.binary(), rows, [None, borders.cast(pa.int32()).buffers()[1], pa.py_buffer(b"".join(payloads))]
-            ),
             **self._producers(row_ends, rows),
         }
-        return pa.table([columns[name] for name in ENCODED.names], schema=ENCODED)
+        if "payload" in names:
+            buffers = [None, borders.cast(pa.int32()).buffers()[1], pa.py_buffer(b"".join(payloads))]
+            columns["payload"] = pa.Array.from_buffers(pa.binary(), rows, buffers)
+        return pa.table([columns[name] for name in names], schema=pa.schema([ENCODED.field(name) for name in names]))
 
     def _producers(self, row_ends: pa.Array | None, rows: int) -> dict[str, pa.Array]:
         producers = list(map(_PRODUCER, self.appends))

@@ -1,7 +1,8 @@
 """The segment reader: ranged reads, each checked against its sum before anything looks into it.
 
-A footer is read once and kept; then a row group costs one read of exactly its bytes. Damage is never decoded and never
-served: it is `SegmentDamaged`. What the store itself raises passes through.
+A footer is read once and kept; then a row group costs one read of exactly its bytes. Where payloads are not asked for,
+only what stands before them is read, and checked page by page. Damage is never decoded and never served: it is
+`SegmentDamaged`. What the store itself raises passes through.
 """
 
 import json
@@ -25,6 +26,7 @@ Read = Callable[[int, int], bytes]
 SERVED = ("offset", "record", "append", "payload")
 """The columns that a read over HTTP needs."""
 
+_PAYLOAD = SCHEMA.get_field_index("payload")
 _OFFSET = SCHEMA.get_field_index("offset")
 _NEXT_OFFSET = SCHEMA.get_field_index("next_offset")
 _COLUMN_COST_BYTES = 1000
@@ -134,20 +136,29 @@ def read_footer(read: Read, segment: Segment) -> Footer:
 
 
 def read_group(read: Read, footer: Footer, index: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read, check and decode one row group; all columns, or those named."""
+    """Read, check and decode one row group; all columns, or those named, and no payloads where they are not."""
     group, segment = footer.groups[index], footer.segment
-    data = read(group.start, group.size)
-    _check(segment, f"row group {index}", data, group.size, group.crc)
+    whole = columns is None or "payload" in columns
+    # Payloads are the last column, and each group ends with them.
+    size = group.size if whole else _first_byte(footer.metadata.row_group(index).column(_PAYLOAD)) - group.start
+    data = read(group.start, size)
+    _check(segment, f"row group {index}", data, size, group.crc if whole else None)
     source = pa.PythonFile(_Part(group.start, data, segment.size), mode="r")
     try:
-        # The pages' own checksums are for others: ours covers the whole group.
-        parquet = pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=False)
+        # Our own checksum is of the whole group; for a part of it there are those of the pages.
+        parquet = pq.ParquetFile(
+            source, metadata=footer.metadata, pre_buffer=False, page_checksum_verification=not whole
+        )
         table = parquet.read_row_group(index, columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as problem:
         raise SegmentDamaged(f"Row group {index} of segment {segment.id!r} cannot be decoded: {problem}.") from problem
     if len(table) != group.rows:
         raise SegmentDamaged(f"Row group {index} of segment {segment.id!r} has {len(table)} rows, not {group.rows}.")
     return table.replace_schema_metadata(None)
+
+
+def _first_byte(column: pq.ColumnChunkMetaData) -> int:
+    return int(column.dictionary_page_offset or column.data_page_offset)
 
 
 def read_all(read: Read, segment: Segment) -> Iterator[pa.Table]:
@@ -215,8 +226,8 @@ class _Part:
         return self._data.slice(at, size)
 
 
-def _check(segment: Segment, what: str, data: bytes, size: int, crc: int) -> None:
+def _check(segment: Segment, what: str, data: bytes, size: int, crc: int | None) -> None:
     if len(data) != size:
         raise SegmentDamaged(f"The {what} of segment {segment.id!r} has {len(data)} bytes, not {size}.")
-    if crc32c(data) != crc:
+    if crc is not None and crc32c(data) != crc:
         raise SegmentDamaged(f"The {what} of segment {segment.id!r} is damaged: its checksum does not fit.")

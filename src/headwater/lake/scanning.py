@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegment, catalog_key, decode
 from headwater.lake.columns import starts, view
+from headwater.lake.heirs import Heir, under
 from headwater.lake.layout import name_of, split_name
 from headwater.lake.store import KeyMissing, Store, check_key
 
@@ -265,29 +266,6 @@ def _kept(table: pa.Table, conditions: Sequence[pa.ChunkedArray]) -> pa.Table:
 
 
 def _under(rows: pa.Table, piece: Inherited) -> pa.Table:
-    """Rows of one life under the name of a fork; a message that the fork has a part of is cut."""
-    bucket, stream = split_name(piece.name)
-    skip = max(piece.start - rows["offset"][0].as_py(), 0)
-    drop = max(rows["next_offset"][-1].as_py() - piece.to, 0)
-    changed = {
-        "bucket": pa.repeat(bucket, len(rows)),
-        "stream": pa.repeat(stream, len(rows)),
-        "incarnation": pa.repeat(piece.incarnation, len(rows)),
-        "offset": pc.max_element_wise(rows["offset"], piece.start),
-        "next_offset": pc.min_element_wise(rows["next_offset"], piece.to),
-    }
-    if (skip or drop) and "payload" in rows.column_names:
-        changed["payload"] = _cut(rows["payload"], skip, drop)
-    columns = [changed.get(name, rows[name]) for name in rows.column_names]
-    return pa.table(
-        [pc.cast(column, field.type) for column, field in zip(columns, rows.schema, strict=True)], rows.schema
-    )
-
-
-def _cut(payload: pa.ChunkedArray, skip: int, drop: int) -> pa.ChunkedArray:
-    """Payloads without the first bytes of the first one and the last bytes of the last one."""
-    first, last = payload[0].as_py(), payload[-1].as_py()
-    whole = len(payload) == 1
-    ends = [[first[skip : len(first) - drop]]] if whole else [[first[skip:]], [last[: len(last) - drop]]]
-    arrays = [pa.array(end, pa.binary()) for end in ends]
-    return pa.chunked_array([arrays[0], *payload.slice(1, max(len(payload) - 2, 0)).chunks, *arrays[1:]], pa.binary())
+    """Rows of one life under the name of a fork."""
+    heir = Heir(*split_name(piece.name), piece.incarnation, piece.start, piece.to)
+    return under(rows, [heir], [len(rows)], rows.schema)
