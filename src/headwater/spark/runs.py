@@ -1,0 +1,193 @@
+"""Sorted runs: rows by stream and order, with bounded memory.
+
+Rows are gathered until they are as large as a run may be, sorted, and written to a file; in the end the runs are
+merged. Where rows are equal in all keys the one that arrived first comes first, so that neither the size of the
+batches nor the place of a spill shows in the result.
+"""
+
+import math
+import os
+import shutil
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+RUN_BYTES = 128 * 1024 * 1024
+"""Rows that are held before they are spilled; a worker needs about three times as much while it sorts them."""
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Rows that leave at a time, about; a request is made of them."""
+MERGE_BYTES = 64 * 1024 * 1024
+"""What all runs together hold in memory while they are merged, about, unless there are so many that each has a
+block of the smallest size."""
+MERGE_BLOCK_BYTES_MIN = 64 * 1024
+
+STREAM = "stream"
+
+
+class Sorter:
+    """Takes rows in any order and gives them back by stream, and within a stream by the order columns."""
+
+    def __init__(
+        self, order: Sequence[str] = (), *, run_bytes: int = RUN_BYTES, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._order = tuple(order)
+        self._run_bytes, self._block_bytes = run_bytes, block_bytes
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._folder: Path | None = None
+        self._spilled: list[Path] = []
+
+    def __enter__(self) -> "Sorter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def spills(self) -> int:
+        return len(self._spilled)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows; `stream` is one of their columns, and so is everything that they are ordered by."""
+        if not len(batch):
+            return
+        if batch.nbytes > self._run_bytes and len(batch) > 1:
+            half = len(batch) // 2
+            self.add(batch.slice(0, half))
+            self.add(batch.slice(half))
+            return
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= self._run_bytes:
+            self._spill()
+
+    def blocks(self) -> Iterator[pa.RecordBatch]:
+        """All rows, sorted, a block at a time; to be asked for once."""
+        if not self._spilled:
+            yield from self._take_held(self._block_bytes)
+            return
+        if self._held:
+            self._spill()
+        yield from merge(self._spilled, self._order)
+
+    def _take_held(self, block_bytes: int) -> Iterator[pa.RecordBatch]:
+        if not self._held:
+            return
+        rows = _joined(self._held)
+        self._held, self._held_bytes = [], 0
+        yield from sorted_blocks(rows, self._order, block_bytes)
+
+    def _spill(self) -> None:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="headwater-sink-", dir=_local_folder()))
+        path = self._folder / f"{len(self._spilled):06}.arrow"
+        schema = self._held[0].schema
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for block in self._take_held(MERGE_BLOCK_BYTES_MIN):
+                writer.write_batch(block)
+        self._spilled.append(path)
+
+
+def sorted_blocks(rows: pa.RecordBatch, order: Sequence[str], block_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Rows by stream and order, in blocks of about so many bytes."""
+    places = _places(rows, order)
+    size = max(1, block_bytes * len(rows) // max(rows.nbytes, 1))
+    for at in range(0, len(rows), size):
+        yield rows.slice(at, size) if places is None else rows.take(places.slice(at, size))
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    # One array per column: taking rows from many chunks would join them anew each time.
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
+def _places(rows: pa.RecordBatch, order: Sequence[str]) -> pa.Array | None:
+    """Which row stands at which place, None if they all stand right already."""
+    ranks = _ranks(rows[STREAM])
+    if not order:
+        if np.all(ranks[:-1] <= ranks[1:]):
+            return None
+        return pc.sort_indices(pa.array(ranks))
+    keys = {name: rows[name] for name in order}
+    by = [("", "ascending"), *((name, "ascending") for name in order)]
+    return pc.sort_indices(pa.table({"": ranks, **keys}), sort_keys=by)
+
+
+def _ranks(names: pa.Array) -> "np.ndarray[Any, np.dtype[np.int32]]":
+    """Numbers that sort as the names do; comparing them is much cheaper than comparing names."""
+    encoded = names.dictionary_encode()
+    by_name = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(len(by_name), np.int32)
+    ranks[by_name] = np.arange(len(by_name), dtype=np.int32)
+    found: np.ndarray[Any, np.dtype[np.int32]] = ranks[encoded.indices.to_numpy()]
+    return found
+
+
+def merge(paths: Sequence[Path], order: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of sorted runs, sorted; of rows with equal keys those of an earlier run come first."""
+    block_bytes = max(MERGE_BYTES // len(paths), MERGE_BLOCK_BYTES_MIN)
+    heads = [_Head(number, path, order, block_bytes) for number, path in enumerate(paths)]
+    while heads := [head for head in heads if head.load()]:
+        # What no run can have anything before any more: up to the first of the last keys that are in memory.
+        until = min(head.last_key() for head in heads)
+        ripe = [part for head in heads if len(part := head.take(until))]
+        yield from sorted_blocks(_joined(ripe), order, BLOCK_BYTES)
+
+
+class _Head:
+    """What is in memory of one run."""
+
+    def __init__(self, number: int, path: Path, order: Sequence[str], block_bytes: int) -> None:
+        self._number, self._order = number, order
+        self._block_bytes = block_bytes
+        self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self._next = 0
+        self._rows: pa.RecordBatch | None = None
+
+    def load(self) -> bool:
+        """Have rows in memory, unless there are no more."""
+        if self._rows is None or not len(self._rows):
+            found, size = [], 0
+            while self._next < self._reader.num_record_batches and size < self._block_bytes:
+                found.append(self._reader.get_batch(self._next))
+                size += found[-1].nbytes
+                self._next += 1
+            self._rows = _joined(found) if found else None
+        return self._rows is not None
+
+    def last_key(self) -> tuple[Any, ...]:
+        assert self._rows is not None
+        return self._key(len(self._rows) - 1)
+
+    def take(self, until: tuple[Any, ...]) -> pa.RecordBatch:
+        """The rows up to and including a key."""
+        assert self._rows is not None
+        count = bisect_right(range(len(self._rows)), until, key=self._key)
+        taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
+        return taken
+
+    def _key(self, at: int) -> tuple[Any, ...]:
+        assert self._rows is not None
+        order = (_comparable(self._rows[name][at].as_py()) for name in self._order)
+        return (self._rows[STREAM][at].as_py(), *order, self._number)
+
+
+def _comparable(value: Any) -> tuple[Any, ...]:
+    """A value as Arrow sorts it: numbers, then those that are none, then nulls."""
+    if value is None:
+        return (2,)
+    return (1,) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def _local_folder() -> str | None:
+    """Where Spark wants what is too large for memory."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return folder if folder and Path(folder).is_dir() else None

@@ -1,0 +1,112 @@
+"""Rows come back sorted, and neither batches nor spills show in the result."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.spark.runs import Sorter
+
+NUMBERS = st.none() | st.integers(0, 5)
+FLOATS = st.none() | st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf")])
+TEXTS = st.none() | st.sampled_from(["", "a", "B", "é", "\U0001f30a", "￿"])
+
+
+def keyed(keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[str, Any]]]:
+    return st.lists(st.tuples(st.sampled_from(["a", "b", "é", "￿", "\U0001f30a"]), keys), max_size=50)
+
+
+def batches(rows: list[tuple[str, Any]], kind: pa.DataType, sizes: list[int]) -> list[pa.RecordBatch]:
+    """Rows numbered as they arrive, in batches of these sizes, which are used round and round."""
+    names, keys = ([row[at] for row in rows] for at in (0, 1))
+    columns = [pa.array(names, pa.string()), pa.array(keys, kind), pa.array(range(len(rows)), pa.int64())]
+    whole = pa.record_batch(columns, names=["stream", "key", "arrival"])
+    found: list[pa.RecordBatch] = []
+    at = 0
+    while at < len(rows):
+        size = sizes[len(found) % len(sizes)]
+        found.append(whole.slice(at, size))
+        at += size
+    return found
+
+
+def arrivals(given_batches: list[pa.RecordBatch], order: tuple[str, ...], run_bytes: int) -> list[int]:
+    with Sorter(order, run_bytes=run_bytes, block_bytes=64) as sorter:
+        for batch in given_batches:
+            sorter.add(batch)
+        return [number for block in sorter.blocks() for number in block["arrival"].to_pylist()]
+
+
+def expected(rows: list[tuple[str, Any]], *, by_key: bool) -> list[int]:
+    def rank(at: int) -> tuple[Any, ...]:
+        name, key = rows[at]
+        if not by_key or key is None:
+            return (name, by_key * 2)
+        return (name, 1) if isinstance(key, float) and math.isnan(key) else (name, 0, key)
+
+    return sorted(range(len(rows)), key=rank)
+
+
+SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+RUN_BYTES = st.sampled_from([1, 100, 400, 1_000_000])
+
+
+@settings(deadline=None)
+@given(keyed(NUMBERS), SIZES, RUN_BYTES)
+def test_without_an_order_rows_stay_as_they_arrived(rows: list[Any], sizes: list[int], run_bytes: int) -> None:
+    assert arrivals(batches(rows, pa.int64(), sizes), (), run_bytes) == expected(rows, by_key=False)
+
+
+@pytest.mark.parametrize(
+    "keys, kind",
+    [(NUMBERS, pa.int64()), (FLOATS, pa.float64()), (TEXTS, pa.string())],
+    ids=["whole numbers", "fractions", "texts"],
+)
+def test_equal_rows_stay_as_they_arrived_wherever_runs_were_spilled(
+    keys: st.SearchStrategy[Any], kind: pa.DataType
+) -> None:
+    @settings(deadline=None)
+    @given(keyed(keys), SIZES, RUN_BYTES)
+    def check(rows: list[Any], sizes: list[int], run_bytes: int) -> None:
+        assert arrivals(batches(rows, kind, sizes), ("key",), run_bytes) == expected(rows, by_key=True)
+
+    check()
+
+
+def test_several_columns_order_one_after_the_other() -> None:
+    rows = pa.record_batch({"stream": ["a"] * 4, "day": [2, 1, 2, 1], "key": ["x", "y", "w", "x"], "arrival": range(4)})
+    assert arrivals([rows], ("day", "key"), 1_000_000) == [3, 1, 2, 0]
+    assert arrivals([rows.slice(at, 1) for at in range(4)], ("day", "key"), 1) == [3, 1, 2, 0]
+
+
+def test_what_was_spilled_lies_where_spark_says_and_is_gone_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    some = batches([("b", 1), ("a", 2), ("a", 3)], pa.int64(), [1])
+    with Sorter(("key",), run_bytes=1) as sorter:
+        for batch in some:
+            sorter.add(batch)
+        assert sorter.spills == 3
+        assert os.listdir(tmp_path)
+        assert [number for block in sorter.blocks() for number in block["arrival"].to_pylist()] == [1, 2, 0]
+    assert not os.listdir(tmp_path)
+
+
+def test_a_batch_larger_than_a_run_is_spilled_in_parts() -> None:
+    (batch,) = batches([("a", number) for number in range(1000)], pa.int64(), [1000])
+    with Sorter(("key",), run_bytes=batch.nbytes // 8) as sorter:
+        sorter.add(batch)
+        assert sorter.spills >= 8
+        assert sum(len(block) for block in sorter.blocks()) == 1000
+
+
+def test_no_rows_are_no_blocks() -> None:
+    with Sorter() as sorter:
+        sorter.add(batches([("a", 1)], pa.int64(), [1])[0].slice(0, 0))
+        assert list(sorter.blocks()) == []
