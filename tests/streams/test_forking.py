@@ -165,6 +165,7 @@ def test_a_refused_fork_lets_go_of_its_source_before_its_client_is_answered(shar
         (Ancestry(SOURCE, 0, 4, None, None), Code.INVALID_OFFSET),
         (Ancestry(SOURCE, 3, 1, None, None), Code.INVALID_OFFSET),
         (Ancestry(SOURCE, None, 0, "text/html", None), Code.CONTENT_TYPE_MISMATCH),
+        (Ancestry(SOURCE, None, 0, "text/xml", None), Code.CONTENT_TYPE_MISMATCH),
         (Ancestry(SOURCE, 3, 0, "application/json", None), Code.CONTENT_TYPE_MISMATCH),
     ],
 )

@@ -290,8 +290,9 @@ def test_a_stream_that_ends_before_its_turn_keeps_its_place_among_others_set_asi
     walk.end()
 
 
-def test_an_image_of_another_version_is_not_read() -> None:
-    header = msgspec.msgpack.encode(images.Header(images.VERSION + 1, "journal", 0, 0, *NOTHING))
+@pytest.mark.parametrize("version", [images.VERSION - 1, images.VERSION + 1])
+def test_an_image_of_another_version_is_not_read(version: int) -> None:
+    header = msgspec.msgpack.encode(images.Header(version, "journal", 0, 0, *NOTHING))
     with pytest.raises(ValueError, match="version 2"):
         restore([header])
 

@@ -124,16 +124,19 @@ def test_the_same_snapshot_again_is_acknowledged_and_the_second_blob_is_let_go_o
 
 def test_other_bytes_or_another_type_at_the_same_offset_are_a_conflict(shards: Shards) -> None:
     shards.publish(NAME, 4)
-    for snapshot in (
-        Snapshot(4, 4, "other bytes", "text/plain", 6, "different"),
-        Snapshot(4, 4, "another type", "text/html", 6, "folded"),
-    ):
+    others = [
+        Snapshot(4, 4, "lesser bytes", "text/plain", 6, "a"),
+        Snapshot(4, 4, "greater bytes", "text/plain", 6, "z"),
+        Snapshot(4, 4, "lesser type", "text/html", 6, "folded"),
+        Snapshot(4, 4, "greater type", "text/xml", 6, "folded"),
+    ]
+    for snapshot in others:
         reply = shards.ask(PublishSnapshot(NAME, 1, snapshot, trims=True))
         assert code_of(reply) is Code.SNAPSHOT_CONFLICT
         assert isinstance(reply, Refusal)
         assert (reply.incarnation, reply.next_offset) == (1, 6)
     assert shards.stream(NAME).snapshot == Snapshot(4, 4, "blob-1", "text/plain", 6, "folded")
-    assert discarded(shards) == ["other bytes", "another type"]
+    assert discarded(shards) == [snapshot.blob for snapshot in others]
 
 
 @pytest.mark.parametrize(

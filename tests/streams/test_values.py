@@ -1,0 +1,32 @@
+"""How the values of a state are kept: an image in the making shares them, and there may be millions."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
+import msgspec
+import pytest
+
+from headwater import streams
+from headwater.streams.cold import Grave, Held, LakeReader, Retired
+from headwater.streams.state import Bucket, Debt, Hold, Hot, OpenPin, Stream
+
+
+def values() -> Iterator[type[msgspec.Struct]]:
+    """Every kind of value that the package defines."""
+    for module in iter_modules(streams.__path__, f"{streams.__name__}."):
+        for kind in vars(import_module(module.name)).values():
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.name:
+                yield kind
+
+
+@pytest.mark.parametrize("kind", [kind for kind in values() if kind is not Stream])
+def test_only_a_stream_changes_in_place(kind: type[msgspec.Struct]) -> None:
+    """A walk copies a stream that is about to change, and goes by reference to all else."""
+    assert kind.__struct_config__.frozen
+
+
+@pytest.mark.parametrize("kind", [Stream, Hot, Hold, Debt, OpenPin, Bucket, Held, Grave, Retired, LakeReader])
+def test_the_collector_never_walks_what_a_state_holds(kind: type[msgspec.Struct]) -> None:
+    """None of it has cycles, and a collection over a million streams would stop the shard."""
+    assert not kind.__struct_config__.gc
