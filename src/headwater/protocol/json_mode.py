@@ -12,7 +12,7 @@ from headwater.protocol.refusals import Code, Refusal
 _ELEMENTS = msgspec.json.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MESSAGES_PER_APPEND_MAX)])
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ESCAPE = re.compile(rb"\\(?:u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
-_WHITESPACE = b" \t\r\n"
+WHITESPACE = b" \t\r\n"
 
 
 def split(body: bytes) -> list[bytes] | Refusal:
@@ -56,7 +56,7 @@ def _split(body: bytes) -> list[bytes]:
 
 
 def _decode(body: bytes) -> list[bytes]:
-    if body.lstrip(_WHITESPACE)[:1] == b"[":
+    if body.lstrip(WHITESPACE)[:1] == b"[":
         if body.count(b",") > COMMAS_PER_APPEND_MAX:
             raise msgspec.ValidationError
         return [bytes(element) for element in _ELEMENTS.decode(body)]

@@ -1,0 +1,199 @@
+"""Bulk appends on their way: every stream has a line of its own, in which nobody overtakes.
+
+    a row goes in alone        and the next of its line when that one was accepted
+    or close behind another    if that goes with one that was accepted: what refuses it refuses all behind it
+    behind a refused row       nothing goes in any more; it is answered with the same code
+
+All rows of a line go to one life of its stream, the one that the first accepted row has met. Rows are submitted a slice
+per turn of the loop, and only while few are under way: so a request of any size neither holds the loop up nor fills the
+queue of the log, and meets "there is no room" only where others would meet it too.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from headwater.http.bulk_rows import BulkRows
+from headwater.http.parsing import BadBody
+from headwater.node.committer import Done
+from headwater.protocol.commands import Append, Command, Create
+from headwater.protocol.content_types import DEFAULT
+from headwater.protocol.limits import MIB
+from headwater.protocol.queries import Head
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Appended, ClosedOnly, Described, Duplicate, Reply
+
+SLICE_ROWS = 250
+SLICE_BYTES = MIB // 2
+"""What is made and submitted in one turn of the loop: two or three milliseconds, of JSON too."""
+WINDOW_ROWS = 1_000
+WINDOW_BYTES = 8 * MIB
+"""What a request may have under way: about what is applied in ten milliseconds, and what one commit carries."""
+
+Outcome = Appended | Duplicate | ClosedOnly | Refusal
+_ACCEPTED = (Appended, Duplicate, ClosedOnly)
+_MISSING = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE})
+
+
+class Target(Protocol):
+    """What appends are submitted to: a node, as far as it concerns us."""
+
+    def submit(self, command: Command, done: Done) -> None:
+        """Have a command decided."""
+
+    def describe(self, query: Head) -> Described | Refusal:
+        """What a stream is."""
+
+    def judge_standing(self, command: Append) -> Reply | None:
+        """What is to be said of an append whose messages are refused, before that."""
+
+
+class _Line:
+    """The rows of one stream, in order, and how far they have come."""
+
+    __slots__ = ("at", "behind", "in_flight", "incarnation", "queued", "rows", "sure")
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+        self.at = 0
+        self.in_flight = 0
+        self.queued = True
+        self.incarnation: int | None = None
+        self.sure = False
+        """Whether all that is under way goes with a row that was accepted."""
+        self.behind: Refusal | None = None
+        """What rows behind a refused one are answered."""
+
+
+class BulkAppend:
+    """The rows of one request; `wanted` says whether anybody still waits for them."""
+
+    def __init__(self, target: Target, rows: BulkRows, wanted: Callable[[], bool]) -> None:
+        self._target, self._rows, self._wanted = target, rows, wanted
+        self.outcomes: list[Outcome] = [_UNDECIDED] * len(rows)
+        self._undecided = len(rows)
+        self._ready = deque(_Line(line) for line in rows.lines.values())
+        self._rows_in_flight = self._bytes_in_flight = 0
+        self._woken = asyncio.Event()
+
+    async def run(self) -> bool:
+        """Have every row decided; False if nobody wants to know, and then some were never submitted."""
+        while self._undecided:
+            if not self._wanted():
+                return False
+            if self._ready and self._has_room:
+                self._submit_slice()
+                await asyncio.sleep(0)
+            else:
+                self._woken.clear()
+                await self._woken.wait()
+        return True
+
+    @property
+    def _has_room(self) -> bool:
+        return self._rows_in_flight < WINDOW_ROWS and self._bytes_in_flight < WINDOW_BYTES
+
+    def _submit_slice(self) -> None:
+        rows = size = 0
+        while self._ready and self._has_room and rows < SLICE_ROWS and size < SLICE_BYTES:
+            line = self._ready.popleft()
+            line.queued = False
+            row = line.rows[line.at]
+            rows, size = rows + 1, size + self._rows.sizes[row]
+            self._send(line, row)
+            self._queue(line)
+
+    def _queue(self, line: _Line) -> None:
+        """Let a line go on, if it may."""
+        if line.queued or line.at == len(line.rows):
+            return
+        if not line.in_flight or (line.sure and self._goes_with_the_last(line)):
+            line.queued = True
+            self._ready.append(line)
+
+    def _goes_with_the_last(self, line: _Line) -> bool:
+        return line.at > 0 and self._rows.goes_with(line.rows[line.at], line.rows[line.at - 1])
+
+    # -- One row ------------------------------------------------------------------------------------------------------
+
+    def _send(self, line: _Line, row: int) -> None:
+        rows, target = self._rows, self._target
+        if not line.in_flight:
+            line.sure = line.incarnation is not None and self._goes_with_the_last(line)
+        line.at += 1
+        line.in_flight += 1
+        self._rows_in_flight += 1
+        self._bytes_in_flight += rows.sizes[row]
+        founding = bool(rows.creates[row]) and line.incarnation is None
+        described: Described | Refusal | None = None
+        if founding or rows.content_types[row] is None:
+            described = target.describe(Head(rows.names[row]))
+        append = rows.append(row, _type_of(described, DEFAULT if founding else None), line.incarnation)
+        if isinstance(append, Append):
+            self._submit(line, row, append, founding=founding and not isinstance(described, Described))
+        elif isinstance(append, BadBody):
+            standing = target.judge_standing(append.append)
+            if standing is None or (founding and _is_missing(standing)):
+                standing = append.refusal
+            self._decide(line, row, standing)
+        else:
+            self._decide(line, row, append)
+
+    def _submit(self, line: _Line, row: int, append: Append, *, founding: bool) -> None:
+        founded: list[Reply] = []
+        if founding:
+            content_type = append.content_type or self._rows.content_types[row] or DEFAULT
+            self._target.submit(Create(append.name, content_type), founded.append)
+        self._target.submit(append, partial(self._answered, line, row, append, founded if founding else None))
+
+    def _answered(self, line: _Line, row: int, append: Append, founded: list[Reply] | None, reply: Reply) -> None:
+        if _is_missing(reply) and self._rows.creates[row] and append.incarnation is None:
+            if founded is None:
+                # It was there when we looked, and has been deleted since.
+                self._submit(line, row, append, founding=True)
+                return
+            reply = founded[0] if isinstance(founded[0], Refusal) else reply
+        self._decide(line, row, reply)
+
+    def _decide(self, line: _Line, row: int, reply: Reply) -> None:
+        line.in_flight -= 1
+        self._rows_in_flight -= 1
+        self._bytes_in_flight -= self._rows.sizes[row]
+        self._undecided -= 1
+        self._woken.set()
+        if isinstance(reply, Refusal):
+            self.outcomes[row] = line.behind or reply
+            self._stop(line, reply)
+            return
+        assert isinstance(reply, _ACCEPTED)
+        self.outcomes[row] = reply
+        line.incarnation = reply.incarnation
+        self._queue(line)
+
+    def _stop(self, line: _Line, refusal: Refusal) -> None:
+        """Nothing goes in behind a row that was refused."""
+        if line.behind is None:
+            detail = f"It stands behind a row of the same stream that was refused: {refusal.detail}"
+            line.behind = msgspec.structs.replace(refusal, detail=detail)
+            for row in line.rows[line.at :]:
+                self.outcomes[row] = line.behind
+            self._undecided -= len(line.rows) - line.at
+            line.at = len(line.rows)
+
+
+_UNDECIDED = Refusal(Code.INTERNAL, "This row was not decided.")
+
+
+def _is_missing(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code in _MISSING
+
+
+def _type_of(described: Described | Refusal | None, default: str | None) -> str | Refusal:
+    """The type of messages whose row names none: that of their stream, or of the one that is made for them."""
+    if isinstance(described, Described):
+        return described.content_type
+    return default or described or DEFAULT
