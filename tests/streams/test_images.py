@@ -26,7 +26,7 @@ from headwater.protocol.producers import Producer
 from headwater.streams import images
 from headwater.streams.apply import apply
 from headwater.streams.images import Walk, image_of, restore
-from headwater.streams.state import State
+from headwater.streams.state import State, Stream
 
 from .shards import START_US, Shards
 
@@ -220,6 +220,22 @@ def test_a_finished_walk_is_told_of_nothing_more(shards: Shards) -> None:
     walk.end()
     shards.ask(Delete("b/plain"))
     assert not walk._aside
+
+
+def test_the_end_of_a_walk_leaves_others_who_watch_the_state_alone(shards: Shards) -> None:
+    state = shards.all[0].state
+    seen: list[str] = []
+
+    class Watcher:
+        def before_change(self, stream: Stream) -> None:
+            seen.append(stream.name)
+
+    state.observers.append(Watcher())
+    walk = Walk(state)
+    for _ in range(2):
+        walk.end()
+    shards.ask(Delete("b/plain"))
+    assert seen == ["b/plain"]
 
 
 CHANGES: dict[str, list[Command]] = {

@@ -59,8 +59,9 @@ def test_any_adding_and_removing_leaves_the_same_set_as_sorting(seed: int, monke
 
 def test_no_block_grows_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_names, "BLOCK_NAMES_MAX", 4)
-    names = SortedNames()
-    for number in range(100):
+    names = SortedNames(f"{number:03}" for number in range(50))
+    assert max(map(len, names._blocks)) <= 4
+    for number in range(50, 100):
         names.add(f"{number:03}")
     assert max(map(len, names._blocks)) <= 4
     assert everything(names) == [f"{number:03}" for number in range(100)]

@@ -105,3 +105,14 @@ def test_an_observer_sees_a_stream_before_it_changes(shards: Shards) -> None:
     shards.ask(Pin("b/s", "pin", "b/f", START_US))
     shards.ask(Delete("b/s"))
     assert witness.seen == [("b/s", 3, False), ("b/s", 5, False), ("b/s", 5, False), ("b/s", 5, False)]
+
+
+def test_all_who_watch_a_state_are_told_until_they_stop(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", payload=b"123"))
+    state, early, late = shards.all[0].state, Witness(), Witness()
+    state.observers += [early, late]
+    shards.ask(Append("b/s", b"45", content_type="text/plain"))
+    state.observers.remove(early)
+    shards.ask(Append("b/s", b"6", content_type="text/plain"))
+    assert early.seen == [("b/s", 3, False)]
+    assert late.seen == [("b/s", 3, False), ("b/s", 5, False)]
