@@ -5,6 +5,7 @@ import hashlib
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Protocol
 
 from headwater.http import rendering
 from headwater.http.exchanges import Exchange
@@ -18,15 +19,19 @@ log = logging.getLogger(__name__)
 Parts = AsyncGenerator[bytes, None]
 
 
+class Held(Protocol):
+    """What a response needs until it is over."""
+
+    def close(self) -> None: ...
+
+
 class Download:
     """A streamed response: parts that are fetched when their turn comes, one task for all of them."""
 
-    def __init__(
-        self, exchange: Exchange, lines: str, parts: Parts, length: int | None, blob: BlobReader | None
-    ) -> None:
+    def __init__(self, exchange: Exchange, lines: str, parts: Parts, length: int | None, held: Held | None) -> None:
         self._exchange, self._connection = exchange, exchange.connection
         self._lines = lines + exchange.origin_lines()
-        self._parts, self._length, self._blob = parts, length, blob
+        self._parts, self._length, self._held = parts, length, held
         self._chunked = length is None and exchange.request.takes_chunks
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -54,8 +59,14 @@ class Download:
             log.error("a response had to be cut short: %s", error)
             self._connection.abort()
             return
+        except Exception:
+            # Once the client is gone, or the server stops, nothing depends on it any more.
+            if not self._over:
+                log.exception("a response had to be cut short")
+                self._connection.abort()
+            return
         finally:
-            self._close_blob()
+            self._let_go()
         self._over = True
         self._exchange.response = [rendering.LAST_CHUNK] if self._chunked else []
         self._connection.finished()
@@ -79,11 +90,11 @@ class Download:
         self._over = True
         self._room.set()
         if self._task is None:
-            self._close_blob()
+            self._let_go()
 
-    def _close_blob(self) -> None:
-        if self._blob is not None:
-            self._blob.close()
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
 
 async def blob_parts(node: Node, blob: BlobReader, size: int, digest: str) -> Parts:

@@ -5,11 +5,13 @@ import logging
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
 
 from headwater.lake.cache import Cache
 from headwater.lake.layout import segment_key
@@ -23,8 +25,9 @@ from headwater.streams.reading import Fetched, NotFetched, Run, Slice
 from headwater.streams.state import State, Stream
 
 GROUPS_BYTES_MAX = 64 * 1024 * 1024
+TABLES_BYTES_MAX = 64 * 1024 * 1024
 FOOTERS_BYTES_MAX = 32 * 1024 * 1024
-"""What decoded row groups and footers may take in memory."""
+"""What decoded row groups, for pages and for scans, and footers may take in memory."""
 READ_THREADS = 8
 """How many reads of the store go on at a time."""
 RETRY_SECONDS = (0.05, 0.5)
@@ -52,6 +55,13 @@ class Stretch(NamedTuple):
     end: int
 
 
+class Table(NamedTuple):
+    """Some columns of a row group."""
+
+    rows: pa.Table
+    cost_bytes: int
+
+
 class LakeUnreadable(OSError):
     """The store did not give, or not truly, what was put there."""
 
@@ -64,6 +74,7 @@ class ColdReads:
         self._threads = ThreadPoolExecutor(READ_THREADS, "lake-read")
         self._footers: Cache[Footer] = Cache(FOOTERS_BYTES_MAX, self._threads)
         self._groups: Cache[Group] = Cache(GROUPS_BYTES_MAX, self._threads)
+        self._tables: Cache[Table] = Cache(TABLES_BYTES_MAX, self._threads)
         self.in_use: Counter[str] = Counter()
         self.reads = self.retries = self.failures = 0
         self._tasks: set[asyncio.Task[Reply]] = set()
@@ -92,7 +103,7 @@ class ColdReads:
             except (StoreFailed, KeyMissing, SegmentDamaged) as error:
                 return self._failed(need.stream.name, error)
             finally:
-                self._let_go(places)
+                self.let_go(place.segment for place in places)
             try:
                 return self._look(query, fetched)
             except NotFetched as more:
@@ -119,14 +130,19 @@ class ColdReads:
         else:
             wanted = tuple(extent for extent in extents if extent.end > need.start and extent.start < need.end)
         places = self._placed(wanted)
-        self.in_use.update(place.segment.id for place in places)
+        self.hold(place.segment for place in places)
         return places
 
-    def _let_go(self, places: list[Place]) -> None:
-        for place in places:
-            self.in_use[place.segment.id] -= 1
-            if not self.in_use[place.segment.id]:
-                del self.in_use[place.segment.id]
+    def hold(self, segments: Iterable[Segment]) -> None:
+        """These are being read: keep their objects, also when they are replaced."""
+        self.in_use.update(segment.id for segment in segments)
+
+    def let_go(self, segments: Iterable[Segment]) -> None:
+        """These have been read, by one of those who held them."""
+        for segment in segments:
+            self.in_use[segment.id] -= 1
+            if not self.in_use[segment.id]:
+                del self.in_use[segment.id]
 
     def _placed(self, extents: tuple[Extent, ...]) -> list[Place]:
         return [Place(self._state.cold.segments[extent.segment].segment, extent) for extent in extents]
@@ -135,7 +151,7 @@ class ColdReads:
         """The runs that hold what is needed, in order."""
         runs: list[Run] = []
         for place in places:
-            footer = await self._footer(place.segment)
+            footer = await self.footer(place.segment)
             if need.record is None:
                 pieces = footer.locate(place.extent, need.start, need.end)
             else:
@@ -151,20 +167,32 @@ class ColdReads:
 
     async def slices(self, stretch: Stretch) -> AsyncGenerator[Slice, None]:
         """The runs of a stretch one by one, as they are taken; none of its segments is deleted meanwhile."""
-        self.in_use.update(place.segment.id for place in stretch.places)
+        self.hold(place.segment for place in stretch.places)
         try:
             for place in stretch.places:
-                footer = await self._footer(place.segment)
+                footer = await self.footer(place.segment)
                 for piece in footer.locate(place.extent, stretch.start, stretch.end):
                     run = await self._run(place.segment, footer, piece)
                     yield Slice([run], 0, 1, max(run.offset, stretch.start), min(run.end, stretch.end))
         except (StoreFailed, KeyMissing, SegmentDamaged) as error:
-            self.failures += 1
-            raise LakeUnreadable(str(error)) from error
+            raise self.unreadable(error) from error
         finally:
-            self._let_go(stretch.places)
+            self.let_go(place.segment for place in stretch.places)
 
-    async def _footer(self, segment: Segment) -> Footer:
+    def unreadable(self, error: Exception) -> LakeUnreadable:
+        """Count what the store did not do; a response that has begun is cut short by it."""
+        self.failures += 1
+        return LakeUnreadable(str(error))
+
+    # -- Parts of segments ----------------------------------------------------------------------------------------
+
+    async def table(self, footer: Footer, group: int, columns: tuple[str, ...]) -> pa.Table:
+        """Some columns of a row group, each in one chunk; whoever asks holds the segment."""
+        segment = footer.segment
+        load = partial(self._using, segment, _columns_of, footer, group, columns)
+        return (await self._tables.get((segment.id, group, columns), load)).rows
+
+    async def footer(self, segment: Segment) -> Footer:
         return await self._footers.get(segment.id, partial(self._using, segment, read_footer, segment))
 
     async def _run(self, segment: Segment, footer: Footer, piece: Piece) -> Run:
@@ -189,3 +217,8 @@ class ColdReads:
 
 def _decode(read: Read, footer: Footer, group: int) -> Group:
     return Group(footer.segment.id, read_group(read, footer, group, SERVED))
+
+
+def _columns_of(read: Read, footer: Footer, group: int, columns: tuple[str, ...]) -> Table:
+    rows = read_group(read, footer, group, columns).combine_chunks()
+    return Table(rows, rows.get_total_buffer_size())

@@ -23,6 +23,7 @@ from headwater.node.committer import Committer, Done
 from headwater.node.lake import LAKE_LIMITS, Lake, LakeLimits
 from headwater.node.looks import Looks
 from headwater.node.metrics import Metrics
+from headwater.node.scans import Scans
 from headwater.node.tails import Tails, Waiter
 from headwater.protocol.commands import (
     Append,
@@ -112,6 +113,7 @@ class Node:
                 command_log=command_log,
                 limits=lake_limits,
             )
+        self.scans = Scans(state, self.now, self.touch, None if self.lake is None else self.lake.reads)
         self._hot_bytes_max = lake_limits.hot_bytes_max if self.lake is not None else ALL
         self._committer.after_batch = self._after_batch
 
@@ -131,6 +133,7 @@ class Node:
         self._reaper.stop()
         self._debts.stop()
         await self._sweeper.stop()
+        self.scans.stop()
         if self.lake is not None:
             await self.lake.stop()
         until = time.monotonic() + STOP_SECONDS

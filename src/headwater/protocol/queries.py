@@ -1,5 +1,7 @@
 """Queries: everything that looks at a stream and changes nothing (but for renewing a sliding lifetime)."""
 
+from typing import Annotated
+
 import msgspec
 
 from headwater.protocol.commands import Ancestry
@@ -85,6 +87,28 @@ class Listing(msgspec.Struct, frozen=True, gc=False):
     prefix: str
     after: str
     limit: int
+
+
+# -- About many streams at once; each is an array in JSON -------------------------------------------------------------
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Range(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """The messages of one life of a stream that begin at or behind one offset and before another."""
+
+    name: str
+    incarnation: Natural
+    start: Natural
+    until: Natural
+
+
+class Ordinal(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """A message of one life of a stream, by how many were before it."""
+
+    name: str
+    incarnation: Natural
+    record: Natural
 
 
 Query = Head | Read | Target | Anchor | Border | Bucket | Listing

@@ -1,0 +1,63 @@
+"""Selections: which rows of row groups are meant, and rows from several places put in order."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headwater.lake.columns import view
+from headwater.lake.reader import SegmentDamaged
+
+
+class Span(NamedTuple):
+    """Rows of a table that stand one behind the other."""
+
+    row: int
+    rows: int
+
+
+class Choice(NamedTuple):
+    """Messages of one life that begin between two offsets, among some rows of a row group."""
+
+    row: int
+    rows: int
+    incarnation: int
+    start: int
+    until: int
+
+
+def choose(table: pa.Table, choices: Sequence[Choice]) -> tuple[pa.Table, list[int]]:
+    """The rows that are meant by choices from one row group, those of each behind the last's, and how many of each."""
+    offset, incarnation = (view(table[name].chunk(0)) for name in ("offset", "incarnation"))
+    spans: list[Span] = []
+    for choice in choices:
+        row, end = choice.row, choice.row + choice.rows
+        if incarnation[row] != choice.incarnation or incarnation[end - 1] != choice.incarnation:
+            raise SegmentDamaged(f"The rows {row} to {end} of a row group are not of the life {choice.incarnation}.")
+        if offset[row] < choice.start:
+            row = bisect_left(offset, choice.start, row, end)
+        if row < end and offset[end - 1] >= choice.until:
+            end = bisect_left(offset, choice.until, row, end)
+        spans.append(Span(row, end - row))
+    rows = sum(span.rows for span in spans)
+    # What is only sliced keeps all of the table in memory.
+    return arranged(table, spans, slices=2 * rows >= len(table)), [span.rows for span in spans]
+
+
+def arranged(table: pa.Table, spans: Iterable[Span], *, slices: bool = True) -> pa.Table:
+    """The rows of a table in another order, or fewer of them; not copied where they are one slice of it."""
+    merged: list[Span] = []
+    for span in spans:
+        if merged and merged[-1].row + merged[-1].rows == span.row:
+            merged[-1] = Span(merged[-1].row, merged[-1].rows + span.rows)
+        elif span.rows:
+            merged.append(span)
+    if not merged:
+        return table.slice(0, 0)
+    if len(merged) == 1 and slices:
+        return table.slice(*merged[0])
+    rows = array("q", chain.from_iterable(range(row, row + rows) for row, rows in merged))
+    return table.combine_chunks().take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
