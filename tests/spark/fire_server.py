@@ -1,0 +1,81 @@
+"""A server that is killed and started again, always at the same address and on the same data."""
+
+import socket
+from collections import Counter
+from contextlib import AbstractContextManager
+from pathlib import Path
+from random import SystemRandom
+
+from headwater.testing import RunningServer, running_server
+from headwater.testing.servers import ServerNotStarted
+
+PORTS = range(20_000, 30_000)
+"""Below those that the kernel gives to connections, so that nobody takes the server's while it is away."""
+STARTS_MAX = 5
+FLAGS = (
+    *("--segment-bytes", str(4 << 20), "--image-log-bytes", str(4 << 20), "--retention", "snapshot"),
+    *("--flush-bytes-max", "400000", "--flush-segment-bytes", "100000", "--lake-grace-seconds", "5"),
+)
+"""Much happens in little time: small files, frequent images and flushes, and old objects that soon go."""
+
+
+class MortalServer:
+    """The server of a fire; used from one thread."""
+
+    def __init__(self, data: Path) -> None:
+        self._data, self._port = data, _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.counts: Counter[str] = Counter()
+        self._context: AbstractContextManager[RunningServer] | None = None
+        self._server: RunningServer | None = None
+
+    def __enter__(self) -> "MortalServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._end(kill=False)
+
+    def start(self) -> None:
+        for attempt in range(STARTS_MAX):
+            context = running_server("--port", str(self._port), *FLAGS, data=self._data)
+            try:
+                self._server, self._context = context.__enter__(), context
+                return
+            except ServerNotStarted:
+                if attempt == STARTS_MAX - 1:
+                    raise
+
+    def kill(self) -> None:
+        """End it at once; it is gone until it is started again."""
+        self._end(kill=True)
+
+    def _end(self, kill: bool) -> None:
+        assert self._server is not None and self._context is not None
+        if kill:
+            self._server.kill()
+        output = self._server.output()
+        self._context.__exit__(None, None, None)
+        self._server = self._context = None
+        self.counts += Counter(lives=1, compactions=output.count("compaction ("))
+        complaints = [line for line in output.splitlines() if _is_complaint(line)]
+        assert not complaints, "\n".join(complaints)
+
+
+def _is_complaint(line: str) -> bool:
+    """Whether a server says that it met a mistake of its own; a swap that another was quicker with is none."""
+    return any(word in line for word in ("ERROR", "CRITICAL", "Traceback")) and "the swap was refused" not in line
+
+
+def _free_port() -> int:
+    random = SystemRandom()
+    for _ in range(100):
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("there is no free port")
