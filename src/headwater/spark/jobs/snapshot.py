@@ -1,0 +1,173 @@
+"""Snapshot: fold each stream with a reducer, from its last snapshot to its tail, and publish what it comes to.
+
+    describe    which streams have enough new history, and where each ends
+    flush       then, so that all of it is in the lake before a snapshot lets any of it go
+    fold        on the executors, a stream at a time, in order
+    publish     each from the task that folded it
+
+Messages come from the lake where much of it is wanted, and from the server where it is only the ends of streams.
+"""
+
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from headwater.lake.scanning import LakeDamaged, read_catalog
+from headwater.lake.store import KeyMissing, StoreFailed
+from headwater.lake.stores import open_store
+from headwater.spark.jobs.folds import Reducer
+from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.report import Fact, Report
+from headwater.spark.jobs.snapshot_plan import Chosen, choose, packed, wants_of
+from headwater.spark.jobs.snapshot_store import SnapshotStore
+from headwater.spark.jobs.snapshot_task import COLUMNS, Folder, Told, fold_live, fold_sorted
+from headwater.spark.link import Link, LinkSettings
+from headwater.spark.options import Selection, SourceOptions
+
+LAKE_SHARE = 4
+"""The lake is read where at least a fourth of what streams hold is wanted: it gives all of it, and sorting costs."""
+TOLD = "what string, number bigint, detail string"
+PROBLEMS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotConfig:
+    """Which streams, and how they are folded."""
+
+    origin: Origin
+    reducer: Reducer
+    min_bytes: int = 1
+    """Streams with less new history are left alone."""
+
+
+def run(spark: SparkSession, config: SnapshotConfig) -> Report:
+    """Fold and publish."""
+    options = config.origin.parsed()
+    _carry(config.reducer)
+    with config.origin.link() as link:
+        status = link.status()
+        chosen = choose(_described(link, options.selection), config.min_bytes)
+        if status["lake"] is not None:
+            link.flush()
+    via = _via(options, chosen, status)
+    work = _Work(options.link, config.reducer, status["journal"])
+    told = _from_lake(spark, config, chosen.wants, work) if via == "lake" else _from_server(spark, chosen.wants, work)
+    return _report(chosen, via, told)
+
+
+def _carry(reducer: Reducer) -> None:
+    """Have a function of the user's sent to the executors whole, unless it is installed like they have it too."""
+    module = sys.modules.get(getattr(reducer.function, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is not None and file is not None:
+        installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")}
+        if installed.isdisjoint(Path(file).resolve().parents):
+            register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _described(link: Link, selection: Selection) -> Iterator[pa.Table]:
+    pages = link.describe_all(selection.prefix) if selection.names is None else [link.describe(sorted(selection.names))]
+    for page in pages:
+        yield page.filter(pa.array(map(selection.has, page["stream"].to_pylist()), pa.bool_()))
+
+
+def _via(options: SourceOptions, chosen: Chosen, status: dict[str, Any]) -> str:
+    if options.via != "auto" or not len(chosen.wants):
+        return "lake" if options.via == "lake" else "live"
+    many = LAKE_SHARE * chosen.new_bytes >= chosen.retained_bytes
+    reached = options.selection.names is None and status["lake"] is not None and _is_reached(options, status)
+    return "lake" if many and reached else "live"
+
+
+def _is_reached(options: SourceOptions, status: dict[str, Any]) -> bool:
+    """Whether the lake can be read from here."""
+    try:
+        catalog = read_catalog(open_store(options.lake or status["lake"]["url"]))
+    except (ValueError, StoreFailed, KeyMissing, LakeDamaged):
+        return False
+    return catalog is not None and catalog.journal == status["journal"]
+
+
+class _Work:
+    """What every task is told."""
+
+    def __init__(self, link: LinkSettings, reducer: Reducer, journal: str) -> None:
+        self._link, self._reducer, self._journal = link, reducer, journal
+
+    def live(self, bins: Iterable[pa.Table]) -> Iterator[Told]:
+        """Fold some streams, asking the server for them."""
+        with SnapshotStore(self._link, self._journal) as snapshots, Link(self._link) as link:
+            folder = Folder(self._reducer, snapshots)
+            for wants in bins:
+                fold_live(wants_of(wants), link, folder)
+        yield from folder.told()
+
+    def sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold rows that come sorted."""
+        with SnapshotStore(self._link, self._journal) as snapshots:
+            folder = Folder(self._reducer, snapshots)
+            fold_sorted(batches, folder)
+        told = folder.told()
+        columns = [list(column) for column in zip(*told, strict=True)] if told else [[], [], []]
+        types = pa.string(), pa.int64(), pa.string()
+        arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+        yield pa.record_batch(arrays, list(Told._fields))
+
+
+def _from_server(spark: SparkSession, wants: pa.Table, work: _Work) -> list[Told]:
+    bins = packed(wants, spark.sparkContext.defaultParallelism)
+    return spark.sparkContext.parallelize(bins, len(bins)).mapPartitions(work.live).collect() if bins else []
+
+
+def _from_lake(spark: SparkSession, config: SnapshotConfig, wants: pa.Table, work: _Work) -> list[Told]:
+    """Rows of a stream are spread over segments: they are brought together, and sorted, by Spark."""
+    life = ["bucket", "stream", "incarnation"]
+    messages = _messages(spark, config).join(_frame(spark, wants), life)
+    mine = messages.where((col("offset") >= col("start")) & (col("offset") < col("tail")))
+    placed = mine.repartition(*life).sortWithinPartitions(*life, "offset")
+    return [Told(*row) for row in placed.mapInArrow(work.sorted, TOLD).collect()]
+
+
+def _messages(spark: SparkSession, config: SnapshotConfig) -> DataFrame:
+    options = config.origin.source_options(via="lake", columns=",".join([*COLUMNS, "incarnation"]))
+    return spark.read.format("headwater").options(**options).load()
+
+
+def _frame(spark: SparkSession, wants: pa.Table) -> DataFrame:
+    parts = pc.split_pattern(wants["stream"], "/", max_splits=1)
+    named = [pc.list_element(parts, 0), pc.list_element(parts, 1), *wants.columns[1:]]
+    return spark.createDataFrame(pa.table(named, ["bucket", "stream", *wants.column_names[1:]]))
+
+
+def _report(chosen: Chosen, via: str, told: list[Told]) -> Report:
+    counts: Counter[str] = Counter()
+    for one in told:
+        counts[one.what] += one.number
+    settled = sum(counts[what] for what in ("published", "stale", "gone", "failed"))
+    facts: dict[str, Fact] = {
+        "streams": chosen.streams,
+        "published": counts["published"],
+        "unchanged": chosen.unchanged,
+        "not_json": chosen.not_json,
+        "unaddressed": chosen.unaddressed,
+        "stale": counts["stale"],
+        # Streams that no row came of were deleted or trimmed meanwhile.
+        "gone": counts["gone"] + len(chosen.wants) - settled,
+        "failed": counts["failed"],
+        "messages": counts["messages"],
+        "bytes_folded": counts["bytes_folded"],
+        "bytes_published": counts["bytes_published"],
+        "via": via,
+    }
+    problems = [one.detail for one in told if one.detail is not None]
+    return Report("snapshot", facts, tuple(problems[:PROBLEMS_MAX]))
