@@ -1,0 +1,152 @@
+"""Export: streams as a table that grows, in Parquet, Delta or Iceberg, every message in it exactly once."""
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.spark.jobs.export_batches import Exporter
+from headwater.spark.jobs.export_ledger import claim, default_checkpoint
+from headwater.spark.jobs.export_shape import Shape
+from headwater.spark.jobs.export_tables import FORMATS, Table, TableOptions
+from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.places import Place, open_place
+from headwater.spark.jobs.report import Fact, JobFailed, Report
+
+BATCH_BYTES = 256 * 1024 * 1024
+"""Payload of a batch, about: a kill costs no more work than that."""
+LOOK_SECONDS = 1
+"""How often the wait for a query lets go, so that Ctrl-C is heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportConfig:
+    """What to export where, and as what."""
+
+    origin: Origin
+    to: str
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    shape: Shape = field(default_factory=Shape)
+    name: str | None = None
+    """Of the export, and of the reader that the server knows it by; made up for a new table."""
+    checkpoint: str | None = None
+    catalog: str | None = None
+    """Of Iceberg: the URI of a catalog, and the table's name in it."""
+    table: str | None = None
+    batch_bytes: int = BATCH_BYTES
+
+
+def run(spark: SparkSession, config: ExportConfig) -> Report:
+    """Export what is new since the last run, in batches, and say how much that was."""
+    began = time.monotonic()
+    _check(config)
+    place = _open(config.to)
+    checkpoint = config.checkpoint or default_checkpoint(place)
+    name = claim(place, _identity(config), config.name)
+    rows = config.shape.apply(_stream(spark, config, name))
+    table = open_table(config.format, place, TableOptions(name, rows.schema, config.catalog, config.table))
+    exporter = Exporter(place, table)
+    query = (
+        rows.writeStream.foreachBatch(exporter)
+        .queryName(name)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    position = _finish(query, exporter)
+    counts = exporter.counts
+    facts: dict[str, Fact] = {
+        "export": name,
+        "table": place.url,
+        "batches": counts.batches,
+        "repeated_batches": counts.repeated,
+        "streams": exporter.count_streams(spark),
+        "rows": counts.rows,
+        "bytes": counts.bytes,
+        "files": counts.files,
+        "position": position if position is not None else table.position,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    return Report("export", facts)
+
+
+def open_table(kind: str, place: Place, options: TableOptions) -> Table:
+    """The table of a kind at a place."""
+    if kind == "parquet":
+        from headwater.spark.jobs.export_parquet import ParquetTable  # noqa: PLC0415
+
+        return ParquetTable(place, options)
+    if kind == "delta":
+        from headwater.spark.jobs.export_delta import DeltaExport  # noqa: PLC0415
+
+        return DeltaExport(place, options)
+    from headwater.spark.jobs.export_iceberg import IcebergExport  # noqa: PLC0415
+
+    return IcebergExport(place, options)
+
+
+def _check(config: ExportConfig) -> None:
+    if config.format not in FORMATS:
+        raise JobFailed(f"There is no format {config.format!r}; there are {', '.join(FORMATS)}.")
+    if config.shape.variant and config.format != "parquet":
+        raise JobFailed(f"VARIANT columns are for Parquet; a table of {config.format} takes --schema.")
+    if config.format != "iceberg" and (config.catalog or config.table):
+        raise JobFailed("The options --catalog and --table are for Iceberg, whose tables stand in catalogs.")
+    config.shape.check()
+    # What the source would refuse is better said before anything is made.
+    config.origin.parsed(via="lake")
+
+
+def _open(url: str) -> Place:
+    try:
+        return open_place(url)
+    except ValueError as problem:
+        raise JobFailed(str(problem)) from problem
+
+
+def _identity(config: ExportConfig) -> dict[str, Any]:
+    """What makes this export this one, and the next run the same."""
+    with config.origin.link() as link:
+        status = link.status()
+    if status.get("lake") is None:
+        raise JobFailed(f"The server at {config.origin.url} has no lake to export from; start it with --data.")
+    selection = config.origin.source_options()
+    chosen = ("bucket", "prefix", "streams", "streamsPattern", "startingTimestamp", "endingTimestamp")
+    return {
+        "journal": status["journal"],
+        "format": config.format,
+        "selection": {name: selection[name] for name in chosen if name in selection},
+        "shape": asdict(config.shape),
+    }
+
+
+def _stream(spark: SparkSession, config: ExportConfig, name: str) -> DataFrame:
+    options = config.origin.source_options(
+        via="lake", readerName=name, startingOffsets="earliest", maxBytesPerTrigger=str(config.batch_bytes)
+    )
+    if "startingTimestamp" in options:
+        del options["startingOffsets"]
+    return spark.readStream.format("headwater").options(**options).load()
+
+
+def _finish(query: StreamingQuery, exporter: Exporter) -> int | None:
+    """Wait until everything there was has been exported: up to which position."""
+    try:
+        while not query.awaitTermination(LOOK_SECONDS):
+            pass
+    except StreamingQueryException:
+        if exporter.failure is not None:
+            raise exporter.failure from None
+        raise
+    finally:
+        if query.isActive:
+            query.stop()
+    for progress in reversed(query.recentProgress):
+        end = json.loads(progress["sources"][0]["endOffset"] or "null")
+        if end is not None:
+            return max(end["shards"].values(), default=None)
+    return None

@@ -1,0 +1,83 @@
+"""The audit of an export: which offsets of which stream came with which batch."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater.spark.jobs.places import open_place
+
+FOLD_ROWS = 100_000
+"""Rows that a tally lets come together before it counts them as one."""
+LIFE = ("batch", "bucket", "stream", "incarnation")
+COUNTS = (
+    ("first_offset", "min"),
+    ("last_offset", "max"),
+    ("next_offset", "max"),
+    ("last_position", "max"),
+    ("rows", "sum"),
+    ("bytes", "sum"),
+)
+"""What is told of the rows of a life, and how two tellings become one."""
+
+AUDIT = pa.schema(
+    [
+        pa.field("batch", pa.int64()),
+        pa.field("bucket", pa.string()),
+        pa.field("stream", pa.string()),
+        pa.field("incarnation", pa.int64()),
+        *(pa.field(name, pa.int64()) for name, _ in COUNTS),
+    ]
+)
+AUDIT_DDL = "batch long, bucket string, stream string, incarnation long, " + ", ".join(
+    f"{name} long" for name, _ in COUNTS
+)
+
+
+class AuditTally:
+    """Counts rows by stream and incarnation as they pass."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        batch, ones = (pa.array([value] * len(rows), pa.int64()) for value in (self._batch, 1))
+        life = [batch, *(rows[name] for name in LIFE[1:])]
+        ends = [rows["offset"], rows["offset"], rows["next_offset"], rows["position"]]
+        told = pa.table([*life, *ends, ones, pc.binary_length(rows["payload"]).cast(pa.int64())], schema=AUDIT)
+        self._tables.append(folded(told))
+        self._rows += len(self._tables[-1])
+        if self._rows > FOLD_ROWS:
+            self._tables = [self.result()]
+            # What cannot become less is not looked at again at once.
+            self._rows = 0
+
+    def result(self) -> pa.Table:
+        """One row for each life so far."""
+        return folded(pa.concat_tables(self._tables)) if self._tables else AUDIT.empty_table()
+
+
+def folded(told: pa.Table) -> pa.Table:
+    """Tellings of the same life as one."""
+    found = told.group_by(list(LIFE), use_threads=False).aggregate(list(COUNTS))
+    return pa.table([*(found[name] for name in LIFE), *(found[f"{name}_{how}"] for name, how in COUNTS)], schema=AUDIT)
+
+
+def merged(spark: SparkSession, place: str, keys: Sequence[str]) -> DataFrame:
+    """What tasks have told in objects of their own, one row for each life, by name."""
+    named = spark.createDataFrame([(key,) for key in keys], "key string").repartition(min(len(keys), 64))
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_place(place)
+        for batch in batches:
+            for key in batch["key"].to_pylist():
+                yield from pq.read_table(pa.BufferReader(store.read(key))).to_batches()
+
+    hows = {"min": F.min, "max": F.max, "sum": F.sum}
+    counts = [hows[how](name).alias(name) for name, how in COUNTS]
+    return named.mapInArrow(told, AUDIT_DDL).groupBy(*LIFE).agg(*counts)
