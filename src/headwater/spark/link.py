@@ -23,6 +23,10 @@ PAUSE_SECONDS_MAX = 10.0
 PAGE_STREAMS = 50_000
 """Streams described at a time: a few megabytes of answer."""
 DETAIL_CHARACTERS_MAX = 500
+SNAPSHOT_OFFSET = "stream-snapshot-offset"
+SNAPSHOT_TRIES = 3
+NO_SNAPSHOT = frozenset({"snapshot_not_found", "stream_not_found", "stream_gone", "invalid_name"})
+"""Refusals that mean that a stream has no snapshot; to some names no URL leads, so none was ever published there."""
 
 
 class LinkSettings(NamedTuple):
@@ -78,6 +82,14 @@ class Range(NamedTuple):
     end: int
 
 
+class Snapshot(NamedTuple):
+    """What a stream comes to up to an offset."""
+
+    offset: int
+    data: bytes
+    content_type: str
+
+
 class Link:
     """A connection to one server."""
 
@@ -88,6 +100,7 @@ class Link:
             headers=dict(settings.headers),
             timeout=settings.timeout_seconds,
             verify=_tls(settings),
+            follow_redirects=True,
         )
 
     def close(self) -> None:
@@ -181,6 +194,21 @@ class Link:
         bucket, _, name = stream.partition("/")
         path = f"/ds/{quote(bucket, safe='')}/{quote(name, safe='')}/snapshot/{offset}"
         self._send("PUT", path, data, content_type)
+
+    def snapshot(self, stream: str) -> Snapshot | None:
+        """The newest snapshot of a stream; None if it has none."""
+        bucket, _, name = stream.partition("/")
+        path = f"/ds/{quote(bucket, safe='')}/{quote(name, safe='')}/snapshot"
+        for _ in range(SNAPSHOT_TRIES):
+            try:
+                with self._open("GET", path) as response:
+                    headers = response.headers
+                    return Snapshot(int(headers[SNAPSHOT_OFFSET]), response.content, headers["content-type"])
+            except LinkRefused as refused:
+                # The one that the server leads to may be replaced on the way.
+                if refused.code not in NO_SNAPSHOT:
+                    raise
+        return None
 
     # -- How it is asked --------------------------------------------------------------------------------------------
 

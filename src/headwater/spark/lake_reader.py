@@ -1,0 +1,282 @@
+"""Reading the lake in a task: row groups straight from the store, checked, and of them the rows that count.
+
+What several tasks of one process need is kept: stores, footers, graves and forks. Row groups that cannot have a row
+that is asked for are not read; neighbouring ones are read together, one stretch ahead.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from itertools import islice
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headwater.lake.datasets import ObjectFile
+from headwater.lake.layout import SCHEMA, name_of
+from headwater.lake.reader import Footer, Read, SegmentDamaged, read_footer, read_group
+from headwater.lake.scanning import (
+    EVER,
+    Inherited,
+    LakeDamaged,
+    Plan,
+    Wanted,
+    inheritance,
+    read_forks,
+    read_graves,
+)
+from headwater.lake.store import KeyMissing, Store
+from headwater.lake.stores import open_store
+from headwater.protocol.segments import Segment
+from headwater.spark.filters import Bounds, Conditions
+from headwater.spark.lake_plan import LakeUnusable, LakeWork, Slice, Tables
+from headwater.spark.options import Selection
+from headwater.spark.packing import share
+
+STRETCH_BYTES = 8 * 1024 * 1024
+"""What is read from the store at once; one stretch more is read ahead."""
+FOOTERS_MAX = 64
+TABLES_MAX = 4
+"""What a process keeps: parsed footers, each of up to a megabyte, and the tables beside so many catalogs."""
+
+
+class Asked(NamedTuple):
+    """Which rows and columns a reader wants, beside what the plan says."""
+
+    columns: frozenset[str]
+    selection: Selection
+    conditions: Conditions
+
+
+def read_work(work: LakeWork, asked: Asked) -> Iterator[pa.Table]:
+    """The rows of a partition, a row group at a time."""
+    store = _store(work.url)
+    try:
+        pieces = _pieces(work.url, work.tables) if work.inherits else ()
+        mine = [piece for piece in pieces if work.wanted.has(piece.name)]
+        for one in work.slices:
+            graves = _graves(work.url, work.tables).of(one.listed.segment) if work.live_only else None
+            yield from SliceReader(store, one, work.wanted, asked, graves=graves, pieces=mine).tables()
+    except (KeyMissing, LakeDamaged) as problem:
+        raise LakeUnusable(
+            f"{problem} Repeat the read if it took longer than the lake keeps what was replaced (--lake-grace-seconds)."
+        ) from problem
+
+
+class SliceReader:
+    """Reads a part of one segment."""
+
+    def __init__(
+        self,
+        store: Store,
+        one: Slice,
+        wanted: Wanted,
+        asked: Asked,
+        *,
+        graves: pa.Table | None,
+        pieces: Sequence[Inherited],
+    ) -> None:
+        segment = one.listed.segment
+        self._store, self._key, self._asked = store, one.listed.key, asked
+        self._footer = _footer(store.url, one.listed.key, segment)
+        self._wanted = narrowed(wanted, segment)
+        self._sources = sorted({piece.source for piece in pieces})
+        self._names = None if wanted.names is None else sorted(wanted.names)
+        self._plan = Plan([], graves, pieces, self._wanted)
+        has_graves = graves is not None and len(graves) > 0
+        self._pattern = asked.selection.pattern is not None
+        self._columns = asked.columns | asked.conditions.columns | self._looked_at(has_graves, bool(pieces))
+        self._groups = [
+            index for index in share(range(len(self._footer.groups)), one.part, one.of) if self._may_count(index)
+        ]
+
+    def _looked_at(self, has_graves: bool, has_pieces: bool) -> frozenset[str]:
+        """The columns that decide which rows count."""
+        wanted = self._wanted
+        by_name = wanted.names is not None or wanted.prefix or self._pattern
+        by_position = wanted.after >= 0 or wanted.up_to < EVER
+        by_time = wanted.since > 0 or wanted.until < EVER
+        needed = {
+            "bucket": by_name or has_pieces,
+            "stream": by_name or has_pieces,
+            "incarnation": has_graves or has_pieces,
+            "offset": has_graves or has_pieces,
+            "next_offset": has_pieces,
+            "position": by_position,
+            "committed_at": by_time,
+        }
+        return frozenset(column for column, is_needed in needed.items() if is_needed)
+
+    def _may_count(self, index: int) -> bool:
+        """Whether a row group can have a row that is asked for, by its statistics."""
+        bounds = partial(_bounds, self._footer, index)
+        wanted, given = self._wanted, self._asked.conditions
+        positions, times = Bounds(wanted.after + 1, wanted.up_to), Bounds(wanted.since, wanted.until - 1)
+        if not positions.meet(*bounds("position")) or not times.meet(*bounds("committed_at")):
+            return False
+        first, last = _words(self._footer, index, "bucket")
+        if first != last:
+            # Names are sorted whole, so between two buckets anything may stand.
+            return True
+        streams = _words(self._footer, index, "stream")
+        low, high = (name_of(first, stream) for stream in streams)
+        if self._sources:
+            # A source goes by a name and offsets of its own, and conditions are on those of its forks.
+            return _any_between(self._sources, low, high) or self._may_have(low, high)
+        return (
+            self._may_have(low, high)
+            and given.may_have("bucket", first)
+            and given.may_have_between("stream", *streams)
+            and all(given.bounds_of(column).meet(*bounds(column)) for column in ("offset", "record"))
+        )
+
+    def _may_have(self, first: str, last: str) -> bool:
+        prefix = self._wanted.prefix
+        if self._names is not None:
+            return _any_between(self._names, first, last)
+        return last >= prefix and (first <= prefix or first.startswith(prefix))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows that count, a row group at a time."""
+        order = [name for name in SCHEMA.names if name in self._columns]
+        for table in self._stored(order):
+            found = self._plan.own(table)
+            if self._pattern:
+                found = matching(found, self._asked.selection)
+            inherited = list(self._plan.inherited(table))
+            rows = pa.concat_tables([found, *inherited]) if inherited else found
+            met = self._asked.conditions.met_by(rows)
+            if len(met):
+                yield met
+
+    def _stored(self, columns: list[str]) -> Iterator[pa.Table]:
+        """The row groups, whole and checked; without payload only the columns are read, and their pages checked."""
+        if "payload" not in columns:
+            yield from self._pages(columns or ["offset"])
+            return
+        stretches = _stretches(self._footer, self._groups)
+        with ThreadPoolExecutor(1, "lake-ahead") as ahead:
+            coming = (ahead.submit(self._fetch, stretch) for stretch in stretches)
+            waiting = list(islice(coming, 1))
+            try:
+                for stretch in stretches:
+                    waiting += islice(coming, 1)
+                    read = waiting.pop(0).result()
+                    for index in stretch:
+                        yield read_group(read, self._footer, index, columns)
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _fetch(self, stretch: Sequence[int]) -> Read:
+        first, last = self._footer.groups[stretch[0]], self._footer.groups[stretch[-1]]
+        data = memoryview(self._store.read(self._key, first.start, last.start + last.size - first.start))
+        return lambda start, size: bytes(data[start - first.start : start - first.start + size])
+
+    def _pages(self, columns: list[str]) -> Iterator[pa.Table]:
+        segment = self._footer.segment
+        source = pa.PythonFile(ObjectFile(self._store, self._key, segment.size), mode="r")
+        try:
+            parquet = pq.ParquetFile(
+                source, metadata=self._footer.metadata, pre_buffer=True, page_checksum_verification=True
+            )
+            for index in self._groups:
+                table = parquet.read_row_group(index, columns=columns, use_threads=False)
+                yield table.replace_schema_metadata(None)
+        except (pa.ArrowException, OSError) as problem:
+            raise SegmentDamaged(f"The segment {segment.id!r} cannot be decoded: {problem}.") from problem
+
+
+def narrowed(wanted: Wanted, segment: Segment) -> Wanted:
+    """What must still be asked of the rows of a segment: not what is true of all of them."""
+    inside = segment.first_name.startswith(wanted.prefix) and segment.last_name.startswith(wanted.prefix)
+    return Wanted(
+        names=wanted.names,
+        prefix="" if inside and wanted.names is None else wanted.prefix,
+        after=-1 if segment.first_position > wanted.after else wanted.after,
+        up_to=EVER if segment.last_position <= wanted.up_to else wanted.up_to,
+        since=0 if segment.first_at >= wanted.since else wanted.since,
+        until=EVER if segment.last_at < wanted.until else wanted.until,
+    )
+
+
+def matching(table: pa.Table, selection: Selection) -> pa.Table:
+    """The rows whose names match a pattern; each name is looked at once."""
+    names = pc.binary_join_element_wise(table["bucket"], table["stream"], "/")
+    known = [name for name in pc.unique(names).to_pylist() if selection.has(name)]
+    return table.filter(pc.is_in(names, value_set=pa.array(known, pa.string())))
+
+
+def _any_between(names: Sequence[str], first: str, last: str) -> bool:
+    return bisect_left(names, first) < bisect_right(names, last)
+
+
+def _bounds(footer: Footer, index: int, column: str) -> tuple[int, int]:
+    """The lowest and the highest number of a column in a row group."""
+    found = footer.metadata.row_group(index).column(SCHEMA.get_field_index(column)).statistics
+    return found.min_raw, found.max_raw
+
+
+def _words(footer: Footer, index: int, column: str) -> tuple[str, str]:
+    """The first and the last word of a column in a row group."""
+    found = footer.metadata.row_group(index).column(SCHEMA.get_field_index(column)).statistics
+    return found.min, found.max
+
+
+def _stretches(footer: Footer, groups: Sequence[int]) -> list[list[int]]:
+    """Row groups that lie one behind the other, as many as are read at once."""
+    found: list[list[int]] = []
+    size = 0
+    for index in groups:
+        size += footer.groups[index].size
+        if not found or found[-1][-1] != index - 1 or size > STRETCH_BYTES:
+            found.append([])
+            size = footer.groups[index].size
+        found[-1].append(index)
+    return found
+
+
+# -- What a process keeps ----------------------------------------------------------------------------------------------
+
+
+@lru_cache(4)
+def _store(url: str) -> Store:
+    return open_store(url)
+
+
+@lru_cache(FOOTERS_MAX)
+def _footer(url: str, key: str, segment: Segment) -> Footer:
+    return read_footer(partial(_store(url).read, key), segment)
+
+
+@lru_cache(TABLES_MAX)
+def _pieces(url: str, tables: Tables) -> tuple[Inherited, ...]:
+    return tuple(inheritance(read_forks(_store(url), tables.catalog)))
+
+
+@lru_cache(TABLES_MAX)
+def _graves(url: str, tables: Tables) -> "Graves":
+    return Graves(read_graves(_store(url), tables.catalog))
+
+
+class Graves:
+    """All graves of a catalog, in the order of names: a segment concerns few of them."""
+
+    def __init__(self, graves: pa.Table) -> None:
+        names = pc.binary_join_element_wise(graves["bucket"], graves["stream"], "/")
+        order = pc.sort_indices(names)
+        self._graves, self._names = graves.take(order), names.take(order)
+
+    def of(self, segment: Segment) -> pa.Table:
+        """The graves of names that a segment may have."""
+        rows = range(len(self._graves))
+        first = bisect_left(rows, segment.first_name, key=self._name)
+        last = bisect_right(rows, segment.last_name, key=self._name)
+        return self._graves.slice(first, last - first).combine_chunks()
+
+    def _name(self, row: int) -> str:
+        name: str = self._names[row].as_py()
+        return name
