@@ -134,9 +134,9 @@ class BulkRows:
         producer = _producer(*self.producers[row])
         if isinstance(producer, Refusal):
             return producer
-        content_type = self._content_type(row, unnamed)
-        if isinstance(content_type, Refusal):
-            return content_type
+        given = self.content_types[row]
+        if given is not None and not content_types.is_valid(given):
+            return Refusal(Code.BAD_REQUEST, f"{given[:100]!r} is no content type, which is type/subtype.")
         messages, size = self._firsts[row + 1] - self._firsts[row], self.sizes[row]
         close = bool(self.closes[row])
         if not messages:
@@ -147,21 +147,22 @@ class BulkRows:
             return Refusal(Code.TOO_LARGE, f"More than {MESSAGES_PER_APPEND_MAX} messages; append them in parts.")
         if size > APPEND_BYTES_MAX:
             return Refusal(Code.TOO_LARGE, f"More than {APPEND_BYTES_MAX} bytes of messages; append them in parts.")
-        start = self._starts[row]
-        payload = bytes(self._data[start : start + size])
-        borders = self._borders[self._firsts[row] + 1 : self._firsts[row + 1] + 1]
-        ends = tuple([end - start for end in borders.tolist()])
+        content_type = unnamed if given is None else given
+        if isinstance(content_type, Refusal):
+            return content_type
+        payload, ends = self._messages(row)
         found = self._cut(payload, ends, json=content_types.is_json(content_type))
         if isinstance(found, Refusal):
             return BadBody(Append(name, payload, None, content_type, close, None, producer, incarnation), found)
         payload, ends = found
         return Append(name, payload, ends if len(ends) > 1 else None, content_type, close, None, producer, incarnation)
 
-    def _content_type(self, row: int, unnamed: str | Refusal) -> str | Refusal:
-        given = self.content_types[row]
-        if given is None or content_types.is_valid(given):
-            return unnamed if given is None else given
-        return Refusal(Code.BAD_REQUEST, f"{given[:100]!r} is no content type, which is type/subtype.")
+    def _messages(self, row: int) -> tuple[bytes, tuple[int, ...]]:
+        """The messages of a row one behind the other, and where each ends."""
+        start = self._starts[row]
+        borders = self._borders[self._firsts[row] + 1 : self._firsts[row + 1] + 1]
+        payload = bytes(self._data[start : start + self.sizes[row]])
+        return payload, tuple([border - start for border in borders.tolist()])
 
     def _cut(self, payload: bytes, ends: tuple[int, ...], *, json: bool) -> tuple[bytes, tuple[int, ...]] | Refusal:
         """The messages as the stream keeps them."""
