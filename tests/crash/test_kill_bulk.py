@@ -1,0 +1,76 @@
+"""A server under bulk appends is killed again and again; what it acknowledged is there, once and whole.
+
+HEADWATER_CRASH_CYCLES says how often, HEADWATER_CRASH_SEED which choices are made; the instants are the machine's own.
+"""
+
+import os
+import time
+from pathlib import Path
+from random import Random, SystemRandom
+
+import pytest
+
+from headwater.testing import RunningServer, running_server
+
+from .bulk_writers import BulkLedger, BulkWriter, check
+from .clients import Client
+
+pytestmark = pytest.mark.crash
+
+CYCLES = int(os.environ.get("HEADWATER_CRASH_CYCLES", "5"))
+SEED = int(os.environ.get("HEADWATER_CRASH_SEED", SystemRandom().randrange(1 << 32)))
+LOAD_SECONDS_MAX = 1.0
+ANSWER_SECONDS_MAX = 60.0
+FLAGS = (
+    *("--segment-bytes", str(1 << 20), "--image-log-bytes", "500000"),
+    *("--flush-segment-bytes", "100000", "--flush-bytes-max", "300000", "--lake-grace-seconds", "0.5"),
+)
+
+
+def run_load(server: RunningServer, writers: list[BulkWriter], random: Random) -> None:
+    """Have everybody write until the server is killed, which is not before all were answered once."""
+    threads = [writer.start(server.url) for writer in writers]
+    for writer, thread in zip(writers, threads, strict=True):
+        until = time.monotonic() + ANSWER_SECONDS_MAX
+        while thread.is_alive() and not writer.was_answered.wait(0.1):
+            assert time.monotonic() < until, f"{writer.identity} was never answered:\n{server.output()}"
+    time.sleep(random.uniform(0, LOAD_SECONDS_MAX))
+    server.kill()
+    for thread in threads:
+        thread.join()
+    for writer in writers:
+        if writer.error is not None:
+            raise writer.error
+
+
+def check_all(server: RunningServer, ledger: BulkLedger) -> None:
+    client = Client(server.url)
+    check(ledger, client)
+    client.close()
+    complaints = [line for line in server.output().splitlines() if any(word in line for word in ("ERROR", "Traceback"))]
+    assert not complaints, server.output()
+
+
+def test_nothing_acknowledged_in_bulk_is_lost_or_doubled_when_a_server_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random, ledger = Random(SEED), BulkLedger()
+    writers = [
+        BulkWriter(f"writer-{number}", ledger, Random(random.random()), produces=number != 0) for number in range(3)
+    ]
+    for _ in range(CYCLES):
+        with running_server(*FLAGS, data=tmp_path) as server:
+            check_all(server, ledger)
+            run_load(server, writers, random)
+    with running_server(*FLAGS, data=tmp_path) as server:
+        check_all(server, ledger)
+        assert server.stop() == 0, server.output()
+    with running_server(*FLAGS, data=tmp_path) as server:
+        check_all(server, ledger)
+    with capsys.disabled():
+        counts = ledger.counts
+        print(
+            f"\n{CYCLES} kills under bulk appends (seed {SEED}): {counts['acknowledged']} rows acknowledged, ", end=""
+        )
+        print(f"{counts['checked']} checked, {counts['repeated']} sent again.")
+    assert ledger.counts["checked"] == ledger.counts["acknowledged"] >= CYCLES * len(writers)
