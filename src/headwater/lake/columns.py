@@ -4,7 +4,7 @@ Attributes are fetched by `map` and `attrgetter`; what an append or a life has o
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, chain, islice
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -22,6 +22,9 @@ _RECORD = attrgetter("record")
 _POSITION = attrgetter("position")
 _AT = attrgetter("at")
 _PRODUCER = attrgetter("producer")
+
+_PRODUCER_COLUMNS = ("producer_id", "producer_epoch", "producer_seq")
+_TIME = SCHEMA.field("committed_at").type
 
 _STEP = 8192
 """Integers that are fetched in one go: half a millisecond."""
@@ -68,7 +71,7 @@ class Lives:
         self.row_ends.append(self.rows)
 
     def table(self, names: Sequence[str] = ENCODED.names) -> pa.Table:
-        """One row for each message, in the schema `ENCODED` or some fields of it; payloads are copied if they are."""
+        """One row for each message, in the schema `ENCODED` or some fields of it; nothing is fetched for the others."""
         appends = self.appends
         payloads = list(map(_PAYLOAD, appends))
         several = list(map(_ENDS, appends))
@@ -92,25 +95,26 @@ class Lives:
         borders = pa.concat_arrays([at.slice(0, 1), message_ends])
         life_ends = integers(self.row_ends)
         buckets, streams, incarnations, content_types = zip(*self.lives, strict=True)
-        columns = {
-            "bucket": word(buckets, life_ends),
-            "stream": word(streams, life_ends),
-            "incarnation": spread(integers(incarnations), life_ends),
-            "offset": pc.subtract(next_offset, pc.subtract(message_ends, borders.slice(0, rows))),
-            "next_offset": next_offset,
-            "record": pc.add(
+        made = self._producers(row_ends, rows) if any(name in _PRODUCER_COLUMNS for name in names) else {}
+        makers: dict[str, Callable[[], pa.Array]] = {
+            "bucket": lambda: word(buckets, life_ends),
+            "stream": lambda: word(streams, life_ends),
+            "incarnation": lambda: spread(integers(incarnations), life_ends),
+            "offset": lambda: pc.subtract(next_offset, pc.subtract(message_ends, borders.slice(0, rows))),
+            "next_offset": lambda: next_offset,
+            "record": lambda: pc.add(
                 spread(pc.subtract(integers(map(_RECORD, appends)), first_rows), row_ends), pa.arange(0, rows)
             ),
-            "append": append,
-            "position": spread(integers(map(_POSITION, appends)), row_ends),
-            "committed_at": spread(integers(map(_AT, appends)), row_ends).view(SCHEMA.field("committed_at").type),
-            "content_type": word(content_types, life_ends),
-            **self._producers(row_ends, rows),
+            "append": lambda: append,
+            "position": lambda: spread(integers(map(_POSITION, appends)), row_ends),
+            "committed_at": lambda: spread(integers(map(_AT, appends)), row_ends).view(_TIME),
+            "content_type": lambda: word(content_types, life_ends),
+            "payload": lambda: pa.Array.from_buffers(
+                pa.binary(), rows, [None, borders.cast(pa.int32()).buffers()[1], pa.py_buffer(b"".join(payloads))]
+            ),
         }
-        if "payload" in names:
-            buffers = [None, borders.cast(pa.int32()).buffers()[1], pa.py_buffer(b"".join(payloads))]
-            columns["payload"] = pa.Array.from_buffers(pa.binary(), rows, buffers)
-        return pa.table([columns[name] for name in names], schema=pa.schema([ENCODED.field(name) for name in names]))
+        columns = [made[name] if name in made else makers[name]() for name in names]
+        return pa.table(columns, schema=pa.schema([ENCODED.field(name) for name in names]))
 
     def _producers(self, row_ends: pa.Array | None, rows: int) -> dict[str, pa.Array]:
         producers = list(map(_PRODUCER, self.appends))

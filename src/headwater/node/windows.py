@@ -61,19 +61,15 @@ class HotPart(NamedTuple):
     stop: int
     start: int
     until: int
-
-    @property
-    def rows(self) -> int:
-        """How many messages its appends have, be they meant or not."""
-        last = self.appends[self.stop - 1]
-        return last.record + last.messages - self.appends[self.first].record
+    rows: int
+    """How many messages its appends have, be they meant or not."""
 
     @property
     def span(self) -> Span:
         """Which of these messages are meant."""
         first, last = self.appends[self.first], self.appends[self.stop - 1]
         skipped = _begun_before(first, self.start)
-        beyond = last.messages - _begun_before(last, self.until)
+        beyond = 0 if last.end <= self.until else last.messages - _begun_before(last, self.until)
         return Span(skipped, self.rows - skipped - beyond)
 
 
@@ -127,11 +123,18 @@ def parts(wanted: Wanted, instant: Instant, times: Times) -> Iterator[Part]:
                     yield ColdPart(heir, owner.incarnation, segment, extent, lowest, highest)
             start = max(start, border)
             if start < end:
-                appends: list[Hot] = owner.hot or []
-                first = bisect_right(appends, start, key=_OFFSET) - 1
-                behind = bisect_left(appends, end, key=_OFFSET)
-                yield HotPart(heir, owner.content_type, appends, first, behind, start, end)
+                yield _hot(owner, heir, start, end)
         start = max(start, limit)
+
+
+def _hot(owner: Stream, heir: Heir, start: int, end: int) -> HotPart:
+    appends: list[Hot] = owner.hot or []
+    # Most often all of them are meant.
+    first = 0 if start == appends[0].offset else bisect_right(appends, start, key=_OFFSET) - 1
+    stop = len(appends) if appends[-1].offset < end else bisect_left(appends, end, key=_OFFSET)
+    last = appends[stop - 1]
+    rows = last.record + last.messages - appends[first].record
+    return HotPart(heir, owner.content_type, appends, first, stop, start, end, rows)
 
 
 def _between(extents: tuple[Extent, ...], start: int, end: int) -> tuple[Extent, ...]:
@@ -146,44 +149,45 @@ def _between(extents: tuple[Extent, ...], start: int, end: int) -> tuple[Extent,
 def windows(ranges: deque[Wanted], instant: Instant, times: Times, limits: Limits) -> Iterator[list[Part]]:
     """The parts of all ranges, about a window's worth at a time; ranges that are done with are let go of."""
     window: list[Part] = []
-    room = limits
+    rows_left, bytes_left = limits
     while ranges:
         for part in parts(ranges.popleft(), instant, times):
             rest: Part | None = part
             while rest is not None:
-                taken, rest, cost = _hot_cut(rest, room) if isinstance(rest, HotPart) else _cold_cut(rest, room)
+                cut = _hot_cut if isinstance(rest, HotPart) else _cold_cut
+                taken, rest, rows = cut(rest, rows_left, bytes_left)  # type: ignore[arg-type]
                 window.append(taken)
-                room = Limits(room.rows - cost.rows, room.bytes - cost.bytes)
-                if room.rows <= 0 or room.bytes <= 0:
+                rows_left -= rows
+                bytes_left -= taken.until - taken.start
+                if rows_left <= 0 or bytes_left <= 0:
                     yield window
-                    window, room = [], limits
+                    window = []
+                    rows_left, bytes_left = limits
     if window:
         yield window
 
 
-def _hot_cut(part: HotPart, room: Limits) -> tuple[HotPart, HotPart | None, Limits]:
-    """As many appends as there is room for, at least one; the rest; and what was taken."""
+def _hot_cut(part: HotPart, rows_left: int, bytes_left: int) -> tuple[HotPart, HotPart | None, int]:
+    """As many appends as there is room for, at least one; the rest; and how many rows were taken."""
     appends, first, rows = part.appends, part.first, part.rows
-    start, record = appends[first].offset, appends[first].record
-    size = part.until - start
-    if rows > room.rows or size > room.bytes:
-        by_bytes = bisect_right(appends, start + room.bytes, first, part.stop, key=_OFFSET) - 1
-        by_rows = bisect_right(appends, record + room.rows, first, part.stop, key=_RECORD) - 1
+    if rows > rows_left or part.until - part.start > bytes_left:
+        by_bytes = bisect_right(appends, part.start + bytes_left, first, part.stop, key=_OFFSET) - 1
+        by_rows = bisect_right(appends, appends[first].record + rows_left, first, part.stop, key=_RECORD) - 1
         cut = max(min(by_bytes, by_rows), first + 1)
         if cut < part.stop:
-            border = appends[cut]
-            taken = part._replace(stop=cut, until=border.offset)
-            cost = Limits(border.record - record, border.offset - start)
-            return taken, part._replace(first=cut, start=border.offset), cost
-    return part, None, Limits(rows, size)
+            border = appends[cut].offset
+            taken = appends[cut].record - appends[first].record
+            rest = part._replace(first=cut, start=border, rows=rows - taken)
+            return part._replace(stop=cut, until=border, rows=taken), rest, taken
+    return part, None, rows
 
 
-def _cold_cut(part: ColdPart, room: Limits) -> tuple[ColdPart, ColdPart | None, Limits]:
+def _cold_cut(part: ColdPart, rows_left: int, bytes_left: int) -> tuple[ColdPart, ColdPart | None, int]:
     """The same of rows in the lake, of which only the average size is known."""
     extent, size = part.extent, part.until - part.start
     row_bytes = (extent.end - extent.start) / extent.rows
-    fitting = max(min(room.bytes, int(room.rows * row_bytes)), CUT_BYTES_MIN)
+    fitting = max(min(bytes_left, int(rows_left * row_bytes)), CUT_BYTES_MIN)
     if size <= fitting:
-        return part, None, Limits(ceil(size / row_bytes), size)
+        return part, None, ceil(size / row_bytes)
     border = part.start + fitting
-    return part._replace(until=border), part._replace(start=border), Limits(ceil(fitting / row_bytes), fitting)
+    return part._replace(until=border), part._replace(start=border), ceil(fitting / row_bytes)
