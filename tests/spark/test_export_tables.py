@@ -45,8 +45,9 @@ def exporter(spark: SparkSession, kind: str, to: Path) -> tuple[Exporter, Table,
 def payloads(kind: str, to: Path) -> list[bytes]:
     """All payloads in a table, sorted, by an engine of its kind."""
     if kind == "parquet":
-        found = duckdb.sql(f"select payload from read_parquet('{to}/**/*.parquet', hive_partitioning=true)").fetchall()
-        return sorted(row[0] for row in found)
+        with duckdb.connect() as engine:
+            read = f"read_parquet('{to}/**/*.parquet', hive_partitioning=true)"
+            return sorted(row[0] for row in engine.execute(f"select payload from {read}").fetchall())
     if kind == "delta":
         return sorted(DeltaTable(to).to_pyarrow_table()["payload"].to_pylist())
     table = open_catalog(FolderPlace(to), None).load_table(f"headwater.{to.name}")
@@ -69,7 +70,7 @@ def test_a_batch_is_in_a_table_once_whenever_its_attempts_were_killed(
     with pytest.raises(Killed):
         export(frame(spark, FIRST), 0)
     # Killed after the decision, before Spark noted it down.
-    monkeypatch.setattr(type(table), "commit", lambda *told: (commit(*told), raising()))
+    monkeypatch.setattr(type(table), "commit", lambda *told: raising(commit(*told)))
     with pytest.raises(Killed):
         export(frame(spark, FIRST), 0)
     monkeypatch.setattr(type(table), "commit", commit)
@@ -101,7 +102,8 @@ def test_a_kill_between_two_moves_is_mended_by_the_next_attempt(
     spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export, _, place = exporter(spark, "parquet", to)
-    move, moved = FolderPlace.move, []
+    move = FolderPlace.move
+    moved: list[str] = []
 
     def once(self: FolderPlace, key: str, name: str) -> None:
         if moved:

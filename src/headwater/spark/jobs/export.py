@@ -57,7 +57,11 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
         .trigger(availableNow=True)
         .start()
     )
-    position = _finish(query, exporter)
+    positions = _finish(query, exporter)
+    if positions:
+        # Spark tells the source of a batch when it begins the next one, and of the last one never.
+        with config.origin.link() as link:
+            link.register(name, positions)
     counts = exporter.counts
     facts: dict[str, Fact] = {
         "export": name,
@@ -68,7 +72,7 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
         "rows": counts.rows,
         "bytes": counts.bytes,
         "files": counts.files,
-        "position": position if position is not None else table.position,
+        "position": max(positions.values(), default=table.position),
         "seconds": round(time.monotonic() - began, 3),
     }
     return Report("export", facts)
@@ -133,8 +137,8 @@ def _stream(spark: SparkSession, config: ExportConfig, name: str) -> DataFrame:
     return spark.readStream.format("headwater").options(**options).load()
 
 
-def _finish(query: StreamingQuery, exporter: Exporter) -> int | None:
-    """Wait until everything there was has been exported: up to which position."""
+def _finish(query: StreamingQuery, exporter: Exporter) -> dict[str, int]:
+    """Wait until everything there was has been exported: up to which position, by shard, if there was anything."""
     try:
         while not query.awaitTermination(LOOK_SECONDS):
             pass
@@ -145,8 +149,6 @@ def _finish(query: StreamingQuery, exporter: Exporter) -> int | None:
     finally:
         if query.isActive:
             query.stop()
-    for progress in reversed(query.recentProgress):
-        end = json.loads(progress["sources"][0]["endOffset"] or "null")
-        if end is not None:
-            return max(end["shards"].values(), default=None)
-    return None
+    ends = (progress["sources"][0]["endOffset"] for progress in reversed(query.recentProgress))
+    last = next((one for one in ends if one), None)
+    return {} if last is None else dict(json.loads(last)["shards"])

@@ -1,0 +1,88 @@
+"""Exports of a real server's streams: everything once, then what is new, whatever happens in between."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.spark.jobs.export import ExportConfig, run
+from headwater.spark.jobs.export_parquet import ParquetTable
+from headwater.spark.jobs.export_shape import Shape
+from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.report import JobFailed
+from headwater.spark.link import Link, LinkSettings
+from headwater.testing import RunningServer
+
+APPEND = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("messages", pa.list_(pa.binary())),
+        ("content_type", pa.string()),
+        ("create", pa.bool_()),
+    ]
+)
+
+
+class Killed(Exception):
+    """What stands in for the end of the driver."""
+
+
+def append(server: RunningServer, bucket: str, messages: Mapping[str, list[bytes]]) -> None:
+    """Append JSON messages to streams, which are made if they are missing."""
+    told = [{"stream": f"{bucket}/{name}", "messages": some} for name, some in messages.items()]
+    rows = pa.Table.from_pylist([{**one, "content_type": "application/json", "create": True} for one in told], APPEND)
+    with Link(LinkSettings(server.url)) as link:
+        assert set(link.append(rows, repeatable=False)["status"].to_pylist()) == {200}
+
+
+def test_an_export_takes_everything_once_and_then_what_is_new(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = Origin(lake_server.url, bucket=bucket)
+    config = ExportConfig(origin, str(tmp_path / "table"), shape=Shape("n long"), batch_bytes=20)
+    append(lake_server, bucket, {"x": [b'{"n":%d}' % number for number in range(6)], "y": [b'{"n":7}']})
+    first = run(spark, config)
+    assert (first.facts["rows"], first.facts["streams"]) == (7, 2)
+    assert first.facts["bytes"] == 7 * len(b'{"n":1}')
+    assert isinstance(first.facts["batches"], int) and first.facts["batches"] > 1
+    with Link(LinkSettings(lake_server.url)) as link:
+        assert link.readers()[str(first.facts["export"])] == {"0": first.facts["position"]}
+
+    # Nothing is new, so nothing is done.
+    assert run(spark, config).facts["rows"] == 0
+
+    append(lake_server, bucket, {"y": [b'{"n":8}'], "z": [b'{"n":9}']})
+    commit = ParquetTable.commit
+
+    def dying(self: ParquetTable, written: Any) -> None:
+        commit(self, written)
+        raise Killed
+
+    monkeypatch.setattr(ParquetTable, "commit", dying)
+    with pytest.raises(Killed):
+        run(spark, config)
+    monkeypatch.setattr(ParquetTable, "commit", commit)
+    third = run(spark, config)
+    assert third.facts["repeated_batches"] == 1
+
+    found = spark.read.parquet(str(tmp_path / "table")).orderBy("stream", "offset")
+    assert [row["n"] for row in found.collect()] == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+    assert found.select("stream", "incarnation", "offset").distinct().count() == found.count()
+
+
+def test_an_export_that_cannot_be_is_refused_before_anything_is_made(
+    spark: SparkSession, lake_server: RunningServer, tmp_path: Path
+) -> None:
+    to = str(tmp_path / "table")
+    for config, told in (
+        (ExportConfig(Origin(lake_server.url), to), "Say which streams"),
+        (ExportConfig(Origin(lake_server.url, bucket="b"), to, "delta", Shape(variant=True)), "are for Parquet"),
+        (ExportConfig(Origin(lake_server.url, bucket="b"), to, catalog="sqlite://"), "are for Iceberg"),
+        (ExportConfig(Origin(lake_server.url, bucket="b"), "s3://b/x"), "give --checkpoint"),
+    ):
+        with pytest.raises(JobFailed, match=told):
+            run(spark, config)
+    assert not Path(to).exists()
