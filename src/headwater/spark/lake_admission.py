@@ -66,6 +66,8 @@ class Admission:
             return wanted.up_to
         left, end, empty = limits, wanted.after, True
         for group in groups(live_rows(catalog, None, (), wanted, inherited=False).segments):
+            if min(left) <= 0:
+                return end
             last = max(listed.segment.last_position for listed in group)
             size = sum(listed.segment.payload_bytes for listed in group)
             rows = sum(listed.segment.rows for listed in group)

@@ -28,7 +28,7 @@ ROW_BYTES = 64
 """What opening a segment, and a row beside its payload, weigh."""
 CATALOG_READS_MAX = 10
 CATALOG_PAUSE_SECONDS = 0.2
-"""A catalog may be replaced, and later deleted, between its listing and its reading; and stores may list late."""
+"""How often one looks again for a catalog that was there, or must be."""
 
 log = logging.getLogger(__name__)
 
@@ -103,21 +103,37 @@ def _folder(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def newest_catalog(store: Store, flushed: int = 0) -> Catalog | None:
-    """The catalog in force, which must have all rows up to a position; None if the lake has none and none are asked."""
-    catalog = None
+def newest_catalog(store: Store) -> Catalog | None:
+    """The catalog in force; None if the lake has none yet."""
     for _ in range(CATALOG_READS_MAX):
         try:
-            catalog = read_catalog(store)
+            return read_catalog(store)
         except KeyMissing:
-            catalog = None
+            # It was replaced, and long enough ago to be deleted, between its listing and its reading.
+            time.sleep(CATALOG_PAUSE_SECONDS)
         except (LakeDamaged, StoreFailed) as problem:
             raise LakeUnusable(str(problem)) from problem
-        if (catalog.flushed if catalog is not None else 0) >= flushed:
+    raise LakeUnusable(f"The newest catalog of the lake at {store.url} is listed and cannot be read.")
+
+
+def catalog_up_to(link: Link, store: Store, position: int) -> Catalog | None:
+    """A catalog that has all rows up to a position; None if nothing was ever written and nothing is asked for.
+
+    What a catalog says of this may be less than what one before it said, though the rows are there: then a flush makes
+    another one.
+    """
+    for _ in range(CATALOG_READS_MAX):
+        catalog = newest_catalog(store)
+        flushed = 0 if catalog is None else catalog.flushed
+        if flushed >= position:
             return catalog
-        time.sleep(CATALOG_PAUSE_SECONDS)
-    found = "no catalog" if catalog is None else f"a catalog up to position {catalog.flushed}"
-    raise LakeUnusable(f"The lake at {store.url} has {found}, not up to {flushed}; is it the lake of this server?")
+        reached = position_of(link.flush())
+        if reached < position:
+            break
+    raise LakeUnusable(
+        f"The lake at {store.url} has rows up to position {flushed}, not up to {position}: is it that of the server at "
+        f"{link.settings.url}, and is that the one which was read before?"
+    )
 
 
 # -- Which segments ----------------------------------------------------------------------------------------------------

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from headwater.lake.datasets import ObjectFile
 from headwater.lake.layout import SCHEMA, name_of
-from headwater.lake.reader import Footer, Read, SegmentDamaged, read_footer, read_group
+from headwater.lake.reader import Footer, Read, read_footer, read_group
 from headwater.lake.scanning import (
     EVER,
     Inherited,
@@ -36,8 +34,8 @@ from headwater.spark.lake_plan import LakeUnusable, LakeWork, Slice, Tables
 from headwater.spark.options import Selection
 from headwater.spark.packing import share
 
-STRETCH_BYTES = 8 * 1024 * 1024
-"""What is read from the store at once; one stretch more is read ahead."""
+STRETCH_BYTES = 4 * 1024 * 1024
+"""What is read from the store at once; several times that when it is decoded, and as much is read ahead."""
 FOOTERS_MAX = 64
 TABLES_MAX = 4
 """What a process keeps: parsed footers, each of up to a megabyte, and the tables beside so many catalogs."""
@@ -85,10 +83,12 @@ class SliceReader:
         self._wanted = narrowed(wanted, segment)
         self._sources = sorted({piece.source for piece in pieces})
         self._names = None if wanted.names is None else sorted(wanted.names)
-        self._plan = Plan([], graves, pieces, self._wanted)
         has_graves = graves is not None and len(graves) > 0
+        self._plan = Plan([], graves if has_graves else None, pieces, self._wanted)
         self._pattern = asked.selection.pattern is not None
-        self._columns = asked.columns | asked.conditions.columns | self._looked_at(has_graves, bool(pieces))
+        looked_at = self._looked_at(has_graves, bool(pieces))
+        # Rows are counted by some column, if nothing else is asked of them.
+        self._columns = (asked.columns | asked.conditions.columns | looked_at) or {"offset"}
         self._groups = [
             index for index in share(range(len(self._footer.groups)), one.part, one.of) if self._may_count(index)
         ]
@@ -141,8 +141,7 @@ class SliceReader:
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows that count, a row group at a time."""
-        order = [name for name in SCHEMA.names if name in self._columns]
-        for table in self._stored(order):
+        for table in self._stored([name for name in SCHEMA.names if name in self._columns]):
             found = self._plan.own(table)
             if self._pattern:
                 found = matching(found, self._asked.selection)
@@ -153,41 +152,32 @@ class SliceReader:
                 yield met
 
     def _stored(self, columns: list[str]) -> Iterator[pa.Table]:
-        """The row groups, whole and checked; without payload only the columns are read, and their pages checked."""
-        if "payload" not in columns:
-            yield from self._pages(columns or ["offset"])
-            return
+        """The row groups, checked; the next ones are read while some are looked at."""
         stretches = _stretches(self._footer, self._groups)
+        if len(stretches) <= 1:
+            for stretch in stretches:
+                yield from self._decoded(stretch, columns)
+            return
         with ThreadPoolExecutor(1, "lake-ahead") as ahead:
-            coming = (ahead.submit(self._fetch, stretch) for stretch in stretches)
-            waiting = list(islice(coming, 1))
-            try:
-                for stretch in stretches:
-                    waiting += islice(coming, 1)
-                    read = waiting.pop(0).result()
-                    for index in stretch:
-                        yield read_group(read, self._footer, index, columns)
-            finally:
-                for future in waiting:
-                    future.cancel()
+            coming = (ahead.submit(self._decoded, stretch, columns) for stretch in stretches)
+            under_way = list(islice(coming, 1))
+            while under_way:
+                under_way += islice(coming, 1)
+                yield from under_way.pop(0).result()
 
-    def _fetch(self, stretch: Sequence[int]) -> Read:
-        first, last = self._footer.groups[stretch[0]], self._footer.groups[stretch[-1]]
-        data = memoryview(self._store.read(self._key, first.start, last.start + last.size - first.start))
-        return lambda start, size: bytes(data[start - first.start : start - first.start + size])
+    def _decoded(self, stretch: Sequence[int], columns: list[str]) -> list[pa.Table]:
+        """Neighbouring row groups by one read; without their payloads each by a read of its own, as there are gaps."""
+        read: Read = partial(self._store.read, self._key)
+        if "payload" in columns:
+            first, last = self._footer.groups[stretch[0]], self._footer.groups[stretch[-1]]
+            read = _within(read(first.start, last.start + last.size - first.start), first.start)
+        return [read_group(read, self._footer, index, columns) for index in stretch]
 
-    def _pages(self, columns: list[str]) -> Iterator[pa.Table]:
-        segment = self._footer.segment
-        source = pa.PythonFile(ObjectFile(self._store, self._key, segment.size), mode="r")
-        try:
-            parquet = pq.ParquetFile(
-                source, metadata=self._footer.metadata, pre_buffer=True, page_checksum_verification=True
-            )
-            for index in self._groups:
-                table = parquet.read_row_group(index, columns=columns, use_threads=False)
-                yield table.replace_schema_metadata(None)
-        except (pa.ArrowException, OSError) as problem:
-            raise SegmentDamaged(f"The segment {segment.id!r} cannot be decoded: {problem}.") from problem
+
+def _within(data: bytes, begins_at: int) -> Read:
+    """Reads from what was read already."""
+    view = memoryview(data)
+    return lambda start, size: bytes(view[start - begins_at : start - begins_at + size])
 
 
 def narrowed(wanted: Wanted, segment: Segment) -> Wanted:

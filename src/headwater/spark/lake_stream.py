@@ -22,6 +22,7 @@ from headwater.spark.lake_plan import (
     SHARD,
     LakeUnusable,
     LakeWork,
+    catalog_up_to,
     newest_catalog,
     plan_stream,
     position_of,
@@ -120,7 +121,7 @@ class LakeStream:
         self._register_first(offset)
         if offset.beginning.dropped is None:
             offset = self._begun(offset)
-        self._newest = catalog = self._look(offset.position)
+        self._newest = catalog = self._look()
         up_to = self._target if self._target is not None else (0 if catalog is None else catalog.flushed)
         if catalog is None or up_to <= offset.position:
             return offset.plain
@@ -132,7 +133,7 @@ class LakeStream:
 
     def _begun(self, offset: LakeOffset) -> LakeOffset:
         """A new query's offset, with what had been dropped when it was registered; a flush makes sure of a catalog."""
-        catalog = newest_catalog(self._store, self._flush())
+        catalog = catalog_up_to(self._link, self._store, self._flush())
         dropped = 0 if catalog is None else catalog.dropped
         return offset._replace(beginning=offset.beginning._replace(dropped=dropped))
 
@@ -146,13 +147,13 @@ class LakeStream:
             return False
         return any(listed.segment.last_position > offset.position for listed in catalog.segments)
 
-    def _look(self, position: int) -> Catalog | None:
+    def _look(self) -> Catalog | None:
         """The newest catalog; a flush comes first where none was asked for in a while."""
         if self._target is not None:
-            return newest_catalog(self._store, self._target)
+            return catalog_up_to(self._link, self._store, self._target)
         if self._clock() - self._flushed_at < self._options.flush_interval_seconds:
-            return newest_catalog(self._store, position)
-        return newest_catalog(self._store, max(self._flush(), position))
+            return newest_catalog(self._store)
+        return catalog_up_to(self._link, self._store, self._flush())
 
     def _flush(self) -> int:
         self._flushed_at = self._clock()
@@ -169,7 +170,7 @@ class LakeStream:
         self._register_first(first)
         if first.position >= last.position:
             return []
-        catalog = newest_catalog(self._store, last.position)
+        catalog = catalog_up_to(self._link, self._store, last.position)
         assert catalog is not None, "there is a catalog of every position above 0"
         self._check_loss(first, catalog)
         return plan_stream(self._options, self._store, catalog, self._wanted(first, last.position))

@@ -34,8 +34,8 @@ from headwater.spark.lake_admission import UNLIMITED, Limits
 from headwater.spark.lake_plan import (
     LakeUnusable,
     LakeWork,
+    catalog_up_to,
     find_lake,
-    newest_catalog,
     plan_batch,
     position_of,
     reach,
@@ -148,12 +148,9 @@ class BatchReader(DataSourceReader):
         if isinstance(options.ending, Positions):
             end = position_of(options.ending.shards)
             wanted = wanted._replace(up_to=min(wanted.up_to, end))
-            catalog = newest_catalog(store)
-            if catalog is None or catalog.flushed < end:
-                link.flush()
-                catalog = newest_catalog(store, end)
         else:
-            catalog = newest_catalog(store, position_of(link.flush()))
+            end = position_of(link.flush())
+        catalog = catalog_up_to(link, store, end)
         return [] if catalog is None else plan_batch(options, store, catalog, wanted, given)
 
     def _live(self, link: Link) -> list[LiveWork]:
