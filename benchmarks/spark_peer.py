@@ -1,0 +1,63 @@
+"""The peer of every scan: one GET per stream, as the base protocol has it, by all cores and over kept connections."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks import messages
+from benchmarks.sockets import Connection
+
+SCHEMA = "stream string, record bigint, payload binary"
+ROWS_PER_BATCH = 32_000
+RECEIVE_BYTES = 256 * 1024
+ANSWER_SECONDS_MAX = 120.0
+DECODER = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Getter:
+    """Reads streams one by one; the array of a response is cut into its messages without parsing them further."""
+
+    address: tuple[str, int]
+    prefix: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        connection = Connection(self.address)
+        connection.socket.settimeout(ANSWER_SECONDS_MAX)
+        streams: list[str] = []
+        records: list[int] = []
+        payloads: list[bytes] = []
+        for batch in batches:
+            for stream in batch["stream"].to_pylist():
+                found = DECODER.decode(self._get(connection, stream))
+                streams += [stream] * len(found)
+                records += range(len(found))
+                payloads += map(bytes, found)
+                if len(payloads) >= ROWS_PER_BATCH:
+                    yield _batch(streams, records, payloads)
+                    streams, records, payloads = [], [], []
+        yield _batch(streams, records, payloads)
+        connection.socket.close()
+
+    def _get(self, connection: Connection, stream: str) -> bytes:
+        connection.socket.sendall(messages.request("GET", f"{self.prefix}/{stream}?offset=-1"))
+        response = None
+        while response is None:
+            response = connection.receive(RECEIVE_BYTES)
+        if messages.status(response) != 200:
+            raise ConnectionError(f"{stream} was answered with {bytes(response[:200])!r}")
+        return messages.body(response)
+
+
+def _batch(streams: list[str], records: list[int], payloads: list[bytes]) -> pa.RecordBatch:
+    arrays = [pa.array(streams, pa.string()), pa.array(records, pa.int64()), pa.array(payloads, pa.binary())]
+    return pa.record_batch(arrays, ["stream", "record", "payload"])
+
+
+def rows(spark: SparkSession, address: tuple[str, int], prefix: str, names: list[str], tasks: int) -> DataFrame:
+    """All messages of the named streams."""
+    table = spark.createDataFrame(pa.table({"stream": names})).repartition(tasks)
+    return table.mapInArrow(Getter(address, prefix), SCHEMA)

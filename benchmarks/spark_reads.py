@@ -1,0 +1,68 @@
+"""Scans of whole buckets: from the lake, through the server, and stream by stream."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from benchmarks import lake, spark_peer
+from benchmarks.spark_data import Filled, Known, Shape, fill, name
+from benchmarks.spark_scenes import HOT, Contender, Rig, Scene, rated
+from benchmarks.workloads import Sample
+
+BUCKET = "bench"
+LAKE, LIVE, LIVE_HOT = "lake scan", "live scan", "live scan, hot"
+GET, GET_HOT = "GET per stream", "GET per stream, hot"
+
+
+@contextmanager
+def open_scans(rig: Rig, shape: Shape) -> Iterator[list[Contender]]:
+    """Two servers with the same messages: one has them in its lake, the other in memory."""
+    with rig.server("cold", *HOT) as cold, rig.server("hot", *HOT) as hot:
+        flushed, kept = fill(cold, BUCKET, shape), fill(hot, BUCKET, shape)
+        lake.flush(cold)
+        lake.settle(cold)
+        yield [
+            Contender(LAKE, partial(measure, flushed, partial(_scan, rig, flushed, "lake"))),
+            Contender(LIVE, partial(measure, flushed, partial(_scan, rig, flushed, "live"))),
+            Contender(GET, partial(measure, flushed, partial(_gets, rig, flushed))),
+            Contender(LIVE_HOT, partial(measure, kept, partial(_scan, rig, kept, "live"))),
+            Contender(GET_HOT, partial(measure, kept, partial(_gets, rig, kept))),
+        ]
+
+
+def _scan(rig: Rig, filled: Filled, via: str) -> DataFrame:
+    reader = rig.spark.read.format("headwater").option("url", filled.url).option("bucket", filled.bucket)
+    return reader.option("via", via).load()
+
+
+def _gets(rig: Rig, filled: Filled) -> DataFrame:
+    names = [name(index) for index in range(filled.shape.streams)]
+    prefix = f"{filled.server.base}/{filled.bucket}"
+    return spark_peer.rows(rig.spark, filled.server.address, prefix, names, rig.tasks)
+
+
+def measure(filled: Filled, rows: Callable[[], DataFrame], turn: int) -> Sample:
+    """Reads everything and drops it; every round counts rows, the first one sums their bytes and checksums too."""
+    seen = Observation()
+    figures = [F.count(F.lit(1)).alias("rows")]
+    if turn == 0:
+        figures += [
+            F.sum(F.octet_length("payload")).alias("bytes"),
+            F.sum(F.crc32("payload")).alias("checksum"),
+        ]
+    began = time.monotonic()
+    rows().observe(seen, *figures).write.format("noop").mode("overwrite").save()
+    seconds = time.monotonic() - began
+    known = filled.known
+    found = Known(seen.get["rows"], seen.get.get("bytes", known.bytes), seen.get.get("checksum", known.checksum))
+    return rated(known, seconds, known.compare(found))
+
+
+SCENES = (
+    Scene("scan", lambda scale: scale.large.label, lambda rig: open_scans(rig, rig.scale.large)),
+    Scene("scan", lambda scale: scale.many.label, lambda rig: open_scans(rig, rig.scale.many)),
+)

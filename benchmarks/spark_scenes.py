@@ -1,0 +1,75 @@
+"""What a scene of the Spark benchmarks is: contenders for one job on one set of data, each measured once a round."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from benchmarks import servers
+from benchmarks.servers import Server, Spec
+from benchmarks.spark_data import Known, Shape
+from benchmarks.workloads import Sample
+
+OURS = next(spec for spec in servers.known() if spec.name == "headwater")
+HOT = ("--flush-bytes-max", str(1 << 34), "--hot-bytes-max", str(1 << 34), "--flush-journal-bytes", str(1 << 40))
+"""Flags of a server that flushes nothing by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured."""
+
+    rounds: int
+    large: Shape
+    many: Shape
+    sink_rows: int
+    tiny_rows: int
+    flushes: int = 24
+
+
+FULL = Scale(3, Shape(1_000, 1_000, 100), Shape(50_000, 10, 5), 1_000_000, 100_000)
+QUICK = Scale(1, Shape(100, 1_000, 50), Shape(5_000, 10, 5), 100_000, 10_000, flushes=8)
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What every measurement of a run shares."""
+
+    spark: SparkSession
+    scale: Scale
+    scratch: Path
+
+    @contextmanager
+    def server(self, name: str, *flags: str, module: str = "headwater") -> Iterator[Server]:
+        """A fresh server with a data directory of its own."""
+        command = tuple(module if word == "headwater" else word for word in OURS.command)
+        with Server(Spec(name, (*command, *flags)), self.scratch) as server:
+            yield server
+
+    @property
+    def tasks(self) -> int:
+        return self.spark.sparkContext.defaultParallelism
+
+
+class Contender(NamedTuple):
+    """One way to do a job, called with the number of the round; the first does not count, for Spark compiles then."""
+
+    name: str
+    measure: Callable[[int], Sample]
+
+
+class Scene(NamedTuple):
+    """A line of the report: `open` prepares what the contenders need, and clears it away."""
+
+    name: str
+    case: Callable[[Scale], str]
+    open: Callable[[Rig], AbstractContextManager[list[Contender]]]
+
+
+def rated(known: Known, seconds: float, problems: list[str]) -> Sample:
+    """A sample of work on a known amount of rows."""
+    values = {"rows": known.rows / seconds, "mb": known.bytes / seconds / 1e6, "seconds": seconds}
+    return Sample(values, problems)
