@@ -50,6 +50,7 @@ from headwater.spark.live_stream import LiveStream
 from headwater.spark.option_places import Offsets, Positions
 from headwater.spark.options import SourceOptions, parse_source
 from headwater.spark.schemas import Shape
+from headwater.spark.sink import batch_writer, stream_writer
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +76,9 @@ class Headwater(DataSource):
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from headwater.spark.sink import batch_writer  # noqa: PLC0415
-
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from headwater.spark.sink import stream_writer  # noqa: PLC0415
-
         return stream_writer(self.options, schema, overwrite)
 
     def _parsed(self, schema: StructType) -> SourceOptions:
