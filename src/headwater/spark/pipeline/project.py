@@ -1,0 +1,60 @@
+"""Write a project from the template beside this file; nothing that is there is touched."""
+
+import json
+import re
+from pathlib import Path
+
+TEMPLATE = Path(__file__).with_name("template")
+SUFFIX = ".template"
+"""So that nobody takes the parts for modules of this package: they only run inside of a pipeline."""
+NAME_CHARACTERS_MAX = 100
+_BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
+
+
+class ProjectRefused(Exception):
+    """The project cannot be written; one sentence says why."""
+
+
+def write_project(folder: Path, url: str, bucket: str, results: str | None = None) -> list[Path]:
+    """Write the project into a folder that is new or empty: the files that were written."""
+    into = results or f"{bucket}-alerts"
+    for one in (bucket, into):
+        if not _BUCKET.fullmatch(one):
+            raise ProjectRefused(f"{one!r} is no bucket: 4 to 64 of a-z, 0-9, _ and -.")
+    if bucket == into:
+        raise ProjectRefused(f"The results would be read as messages again; give them another bucket than {bucket!r}.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ProjectRefused(f"{folder} is there and not empty; name a new folder.")
+    values = _values(folder.resolve(), url, bucket, into)
+    written = []
+    for part in sorted(TEMPLATE.rglob(f"*{SUFFIX}")):
+        path = folder / part.relative_to(TEMPLATE).with_suffix("")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(filled(part.read_text(), values))
+        written.append(path)
+    (folder / "storage").mkdir()
+    return written
+
+
+def _values(folder: Path, url: str, bucket: str, results: str) -> dict[str, str]:
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", folder.name)[:NAME_CHARACTERS_MAX] or "pipeline"
+    plain = {"title": folder.name, "url_plain": url, "bucket_plain": bucket, "results_plain": results}
+    quoted = {
+        "name": name,
+        "storage": (folder / "storage").as_uri(),
+        "url": url,
+        "bucket": bucket,
+        "results": results,
+        "producer": f"{name}-alerts",
+    }
+    # A string of JSON is one of YAML and of Python, too.
+    return plain | {field: json.dumps(value) for field, value in quoted.items()}
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    """A template with its blanks filled in.
+
+    >>> filled("name: {{name}}", {"name": "orders"})
+    'name: orders'
+    """
+    return re.sub(r"\{\{(\w+)\}\}", lambda blank: values[blank[1]], text)
