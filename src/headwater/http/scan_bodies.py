@@ -1,20 +1,20 @@
 """The bodies of requests about many streams: JSON, decoded a slice per turn of the loop where it is long."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
 
 from headwater.lake.layout import SCHEMA
+from headwater.node.pace import Pace
 from headwater.node.windows import Times
 from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, SCAN_RANGES_MAX
 from headwater.protocol.queries import Natural, Ordinal, Range
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
 
-DECODED_PER_TURN = 5_000
-"""How many ranges or records are decoded before others get a turn: a millisecond."""
+DECODED_PER_STEP = 5_000
+"""How many ranges or records are decoded in one go: a millisecond."""
 
 T = TypeVar("T", Range, Ordinal)
 
@@ -107,14 +107,15 @@ async def _items(
     if len(raw) > SCAN_RANGES_MAX:
         return _refused(f"{len(raw)} {what}s are too many, {SCAN_RANGES_MAX} can be asked for at once")
     items: list[T] = []
-    for first in range(0, len(raw), DECODED_PER_TURN):
-        several = raw[first : first + DECODED_PER_TURN]
+    pace = Pace()
+    for first in range(0, len(raw), DECODED_PER_STEP):
+        several = raw[first : first + DECODED_PER_STEP]
         try:
             items += decoder.decode(b"[%b]" % b",".join(several))
         except msgspec.DecodeError:
             index, problem = _first_bad(several, decoder)
             return _refused(f"The {what} {first + index} is not {form}: {problem}")
-        await asyncio.sleep(0)
+        await pace.rest()
     return items
 
 

@@ -4,8 +4,8 @@ A fork may have a part of a message only: then the row says so, and its payload 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +13,7 @@ from headwater.lake.columns import integers, spread
 from headwater.streams.cold import ALL
 
 
-class Heir(NamedTuple):
+class Heir(msgspec.Struct, frozen=True, gc=False):
     """Whose rows are meant, and between which offsets."""
 
     bucket: str

@@ -4,22 +4,22 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from headwater.lake.columns import view
 from headwater.lake.reader import SegmentDamaged
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """Rows of a table that stand one behind the other."""
 
     row: int
     rows: int
 
 
-class Choice(NamedTuple):
+class Choice(msgspec.Struct, frozen=True, gc=False):
     """Messages of one life that begin between two offsets, among some rows of a row group."""
 
     row: int
@@ -58,6 +58,6 @@ def arranged(table: pa.Table, spans: Iterable[Span], *, slices: bool = True) -> 
     if not merged:
         return table.slice(0, 0)
     if len(merged) == 1 and slices:
-        return table.slice(*merged[0])
-    rows = array("q", chain.from_iterable(range(row, row + rows) for row, rows in merged))
+        return table.slice(merged[0].row, merged[0].rows)
+    rows = array("q", chain.from_iterable(range(span.row, span.row + span.rows) for span in merged))
     return table.combine_chunks().take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))

@@ -1,6 +1,5 @@
 """Descriptions: what many streams are, a row for each, as an Arrow stream; gathered a slice per turn of the loop."""
 
-import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -10,12 +9,13 @@ from operator import itemgetter
 import pyarrow as pa
 
 from headwater.node.batches import END
+from headwater.node.pace import Pace
 from headwater.streams.state import State, Stream
 
-STREAMS_PER_TURN = 1_000
-"""How many streams are described before others get a turn: about a millisecond, and a batch of the answer."""
-SORT_PER_TURN = 5_000
-"""How many names are sorted before others get a turn."""
+STREAMS_PER_STEP = 1_000
+"""How many streams are described in one go: about a millisecond, and a batch of the answer."""
+SORT_PER_STEP = 5_000
+"""How many names are sorted in one go."""
 
 Names = AsyncGenerator[list[str], None]
 
@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 
 async def describe(state: State, now: Callable[[], int], names: Names, limit: int) -> bytes:
     """The living ones among streams of these names, in their order, and no more than `limit`; the rest are absent."""
-    parts = [SCHEMA.serialize().to_pybytes()]
+    parts, pace = [SCHEMA.serialize().to_pybytes()], Pace()
     async with aclosing(names):
         async for some in names:
             streams = (state.streams.get(name) for name in some)
@@ -47,7 +47,7 @@ async def describe(state: State, now: Callable[[], int], names: Names, limit: in
             limit -= len(living)
             if limit <= 0:
                 break
-            await asyncio.sleep(0)
+            await pace.rest()
     return b"".join([*parts, END])
 
 
@@ -70,11 +70,12 @@ def _batch(streams: Sequence[Stream]) -> pa.RecordBatch:
 async def in_order(names: Sequence[str]) -> Names:
     """Names sorted, each once, some at a time."""
     blocks: list[list[str]] = []
-    for first in range(0, len(names), SORT_PER_TURN):
-        blocks.append(sorted(names[first : first + SORT_PER_TURN]))
-        await asyncio.sleep(0)
+    pace = Pace()
+    for first in range(0, len(names), SORT_PER_STEP):
+        blocks.append(sorted(names[first : first + SORT_PER_STEP]))
+        await pace.rest()
     merged = map(itemgetter(0), groupby(heapq.merge(*blocks)))
-    while some := list(islice(merged, STREAMS_PER_TURN)):
+    while some := list(islice(merged, STREAMS_PER_STEP)):
         yield some
 
 
@@ -83,7 +84,7 @@ async def with_prefix(state: State, prefix: str, after: str) -> Names:
     if prefix > after and prefix in state.streams:
         yield [prefix]
     cursor = max(prefix, after)
-    while some := list(state.names.after(cursor, STREAMS_PER_TURN)):
+    while some := list(state.names.after(cursor, STREAMS_PER_STEP)):
         cursor = some[-1]
         if not cursor.startswith(prefix):
             yield [name for name in some if name.startswith(prefix)]

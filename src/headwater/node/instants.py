@@ -12,8 +12,8 @@ from headwater.protocol.refusals import Refusal, stream_not_found
 from headwater.protocol.segments import Segment
 from headwater.streams.state import State, Stream, living
 
-LOOKS_PER_TURN = 1_000
-"""How many streams are looked at before others get a turn: about a millisecond."""
+LOOKS_PER_STEP = 100
+"""How many streams are looked at before the time is: a tenth of a millisecond."""
 
 
 class Instant:
@@ -22,7 +22,8 @@ class Instant:
     def __init__(self, state: State, now: int, reads: ColdReads | None) -> None:
         self._state, self._now, self._reads = state, now, reads
         self._position = state.position
-        self._seen: dict[str, Stream] = {}
+        self._aside: dict[str, Stream] = {}
+        self._last: Stream | None = None
         self._sources: dict[str, Stream] = {}
         self.segments: dict[int, Segment] = {}
         """Those that the streams seen have extents in, by their numbers."""
@@ -30,22 +31,25 @@ class Instant:
 
     def look(self, name: str) -> Stream | Refusal:
         """The living stream of that name, or why there was none."""
-        stream = self._seen.get(name)
-        if stream is None:
-            found = self._state.streams.get(name)
-            # A life that began meanwhile was not there.
-            if found is None or found.incarnation > self._position:
-                return stream_not_found(name)
-            stream = self._keep(found)
+        stream = self._last
+        if stream is None or stream.name != name:
+            stream = self._aside.get(name)
+            if stream is None:
+                found = self._state.streams.get(name)
+                # A life that began meanwhile was not there.
+                if found is None or found.incarnation > self._position:
+                    return stream_not_found(name)
+                stream = self._kept(found)
+            self._last = stream
         return living(stream, name, self._now)
 
     def before_change(self, stream: Stream) -> None:
         """Set a stream aside that is about to change, whether or not anybody will look at it."""
-        if stream.incarnation <= self._position and stream.name not in self._seen:
-            self._keep(stream)
+        if stream.incarnation <= self._position and stream.name not in self._aside:
+            self._aside[stream.name] = self._kept(stream)
 
-    def _keep(self, stream: Stream) -> Stream:
-        kept = self._seen[stream.name] = copy(stream)
+    def _kept(self, stream: Stream) -> Stream:
+        kept = copy(stream)
         self._hold(kept)
         origin = kept.origin
         # What a fork has of its source is the same at any time, as long as the fork holds it.
@@ -71,7 +75,7 @@ class Instant:
         """Everything was looked at: changes matter no more, and whoever needs a stream has it."""
         if self in self._state.observers:
             self._state.observers.remove(self)
-        self._seen.clear()
+        self._aside, self._last = {}, None
 
     def close(self) -> None:
         """Keep nothing any more."""

@@ -1,16 +1,17 @@
 """Locations: at which offsets records of many streams begin, as of one instant."""
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
+
+import msgspec
 
 from headwater.lake.columns import view
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.store import KeyMissing, StoreFailed
 from headwater.node.cold_reads import ColdReads
-from headwater.node.instants import LOOKS_PER_TURN, Instant
+from headwater.node.instants import LOOKS_PER_STEP, Instant
+from headwater.node.pace import Pace
 from headwater.protocol.queries import Ordinal
 from headwater.protocol.refusals import Refusal
 from headwater.protocol.segments import Segment
@@ -23,7 +24,7 @@ COLUMNS = ("incarnation", "offset")
 _RECORD = attrgetter("record")
 
 
-class _Sought(NamedTuple):
+class _Sought(msgspec.Struct, frozen=True, gc=False):
     """A record that is in the lake: which answer it is, and where in its segment it stands."""
 
     answer: int
@@ -34,21 +35,22 @@ class _Sought(NamedTuple):
 async def locate(instant: Instant, reads: ColdReads | None, ordinals: Sequence[Ordinal]) -> list[int | None]:
     """Where each record begins; the tail for the next one, None where the life or the record is not there."""
     offsets: list[int | None] = [None] * len(ordinals)
+    pace = Pace()
     cold: dict[str, tuple[Segment, list[_Sought]]] = {}
-    for first in range(0, len(ordinals), LOOKS_PER_TURN):
-        for index, ordinal in enumerate(ordinals[first : first + LOOKS_PER_TURN], first):
+    for first in range(0, len(ordinals), LOOKS_PER_STEP):
+        for index, ordinal in enumerate(ordinals[first : first + LOOKS_PER_STEP], first):
             try:
                 offsets[index] = _offset(instant, ordinal)
             except NotFetched as need:
                 segment, sought = _place(instant, need.stream, ordinal.record, index)
                 cold.setdefault(segment.id, (segment, []))[1].append(sought)
-        await asyncio.sleep(0)
+        await pace.rest()
     instant.seen()
     for segment, several in cold.values():
         assert reads is not None, "what is in the lake got there by one"
-        for first in range(0, len(several), LOOKS_PER_TURN):
-            await _read(reads, segment, several[first : first + LOOKS_PER_TURN], offsets)
-            await asyncio.sleep(0)
+        for first in range(0, len(several), LOOKS_PER_STEP):
+            await _read(reads, segment, several[first : first + LOOKS_PER_STEP], offsets)
+            await pace.rest()
     return offsets
 
 

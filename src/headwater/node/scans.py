@@ -15,8 +15,9 @@ from headwater.lake.store import KeyMissing, StoreFailed
 from headwater.node.batches import END, Chosen, Projection, encode, needs
 from headwater.node.cold_reads import ColdReads
 from headwater.node.descriptions import Names, describe
-from headwater.node.instants import LOOKS_PER_TURN, Instant
+from headwater.node.instants import LOOKS_PER_STEP, Instant
 from headwater.node.locations import locate
+from headwater.node.pace import Pace
 from headwater.node.windows import ColdPart, Limits, Part, Times, Wanted, windows
 from headwater.protocol.limits import KIB, MIB
 from headwater.protocol.queries import Ordinal, Range
@@ -62,9 +63,10 @@ class Scans:
         instant = Instant(self._state, self._now(), self._reads)
         wanted: deque[Wanted] = deque()
         problems: list[Problem] = []
+        pace = Pace()
         try:
-            for first in range(0, len(ranges), LOOKS_PER_TURN):
-                for index, one in enumerate(ranges[first : first + LOOKS_PER_TURN], first):
+            for first in range(0, len(ranges), LOOKS_PER_STEP):
+                for index, one in enumerate(ranges[first : first + LOOKS_PER_STEP], first):
                     stream = judge(instant, one, index)
                     if isinstance(stream, Problem):
                         problems.append(stream)
@@ -73,7 +75,7 @@ class Scans:
                             self._touch(stream)
                         if one.start < min(one.until, stream.tail):
                             wanted.append(Wanted(stream, one.start, one.until))
-                await asyncio.sleep(0)
+                await pace.rest()
         except BaseException:
             instant.close()
             raise

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.lake.heirs import Heir
 from headwater.lake.layout import split_name
@@ -51,7 +52,7 @@ class Times(NamedTuple):
         return segment.last_at >= self.since and segment.first_at < self.until
 
 
-class HotPart(NamedTuple):
+class HotPart(msgspec.Struct, frozen=True, gc=False):
     """Messages in memory that begin between two offsets, among the appends `first` to `stop`."""
 
     heir: Heir
@@ -73,7 +74,7 @@ class HotPart(NamedTuple):
         return Span(skipped, self.rows - skipped - beyond)
 
 
-class ColdPart(NamedTuple):
+class ColdPart(msgspec.Struct, frozen=True, gc=False):
     """Messages in the lake that begin between two offsets, all of one extent."""
 
     heir: Heir
@@ -177,8 +178,8 @@ def _hot_cut(part: HotPart, rows_left: int, bytes_left: int) -> tuple[HotPart, H
         if cut < part.stop:
             border = appends[cut].offset
             taken = appends[cut].record - appends[first].record
-            rest = part._replace(first=cut, start=border, rows=rows - taken)
-            return part._replace(stop=cut, until=border, rows=taken), rest, taken
+            rest = replace(part, first=cut, start=border, rows=rows - taken)
+            return replace(part, stop=cut, until=border, rows=taken), rest, taken
     return part, None, rows
 
 
@@ -190,4 +191,4 @@ def _cold_cut(part: ColdPart, rows_left: int, bytes_left: int) -> tuple[ColdPart
     if size <= fitting:
         return part, None, ceil(size / row_bytes)
     border = part.start + fitting
-    return part._replace(until=border), part._replace(start=border), ceil(fitting / row_bytes)
+    return replace(part, until=border), replace(part, start=border), ceil(fitting / row_bytes)
