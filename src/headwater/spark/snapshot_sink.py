@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -20,6 +21,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headwater.protocol.offsets import Form, render
+from headwater.protocol.refusals import Code
 from headwater.spark.delivery import WriteFailed
 from headwater.spark.link import Link, LinkRefused
 from headwater.spark.sink_options import SinkOptions
@@ -32,9 +35,16 @@ Messages: TypeAlias = list[WriterCommitMessage | None]
 
 PUBLISHED, SKIPPED = "published", "skipped"
 MISSING = "are of streams that are not there"
-GONE = "are of streams that were trimmed further, or deleted"
+GONE = "are of streams that were deleted"
 UNADDRESSED = "have names with more than one slash, to whose snapshots no URL leads"
-OUTCOMES = {404: MISSING, 409: SKIPPED, 410: GONE}
+OUTCOMES = {
+    Code.SNAPSHOT_CONFLICT: SKIPPED,
+    # What was trimmed is covered by a later snapshot.
+    Code.OFFSET_TRIMMED: SKIPPED,
+    Code.STREAM_NOT_FOUND: MISSING,
+    Code.BUCKET_NOT_FOUND: MISSING,
+    Code.STREAM_GONE: GONE,
+}
 FAILURES = (MISSING, GONE, UNADDRESSED)
 
 _log = logging.getLogger(__name__)
@@ -91,6 +101,15 @@ class SnapshotStreamWriter(DataSourceStreamArrowWriter):
         """What is published stays."""
 
 
+class SnapshotLink(Link):
+    """A link on which snapshots are published at offsets as the server prints them."""
+
+    def publish_snapshot(self, stream: str, offset: int, data: bytes, content_type: str) -> None:
+        bucket, _, name = stream.partition("/")
+        path = f"/ds/{quote(bucket, safe='')}/{quote(name, safe='')}/snapshot/{render(offset, Form.PLAIN)}"
+        self._send("PUT", path, data, content_type)
+
+
 class SnapshotTask:
     """Publishes the rows of a task."""
 
@@ -105,7 +124,7 @@ class SnapshotTask:
         links: SimpleQueue[Link] = SimpleQueue()
         with ExitStack() as stack:
             for _ in range(LINKS):
-                links.put(stack.enter_context(Link(self._options.link)))
+                links.put(stack.enter_context(SnapshotLink(self._options.link)))
             pool = stack.enter_context(ThreadPoolExecutor(LINKS))
             for batch in batches:
                 rows = list(self._rows(batch))
@@ -137,12 +156,12 @@ def _publish(links: "SimpleQueue[Link]", row: _Snapshot) -> str:
     try:
         link.publish_snapshot(*row)
     except LinkRefused as refused:
-        if refused.status not in OUTCOMES:
+        if refused.code not in OUTCOMES:
             raise WriteFailed(
                 f"The snapshot of {row.stream!r} at offset {row.offset} was refused with {refused.status}: "
                 f"{refused.detail}"
             ) from refused
-        return OUTCOMES[refused.status]
+        return OUTCOMES[Code(refused.code)]
     finally:
         links.put(link)
     return PUBLISHED
