@@ -81,7 +81,10 @@ def test_a_selection_that_makes_no_sense_is_refused(options: dict[str, str], sai
         ("Latest", "latest"),
         ("now", "latest"),
         ('{"shards": {"0": 17}}', Positions({"0": 17})),
-        ('{"team/a": 5, "b": "7", "c": -1, "d": "now"}', {"team/a": 5, "_default/b": 7, "_default/c": "earliest"}),
+        (
+            '{"team/a": "0000000000000000_0000000000000005", "b": "7", "c": -1, "d": "now"}',
+            {"team/a": 5, "_default/b": 7, "_default/c": "earliest"},
+        ),
     ],
 )
 def test_places_are_words_offsets_or_positions(text: str, place: Any) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Literal, NamedTuple
 
+from headwater.protocol import offsets
 from headwater.protocol.names import DEFAULT_BUCKET
 from headwater.spark.option_values import Given, OptionRefused
 
@@ -46,19 +47,20 @@ def parse_place(given: Given, option: str, bucket: str | None) -> Place | None:
         if set(shards) != {"0"} or not _is_offset(shards["0"]):
             raise OptionRefused(f"The option {option} names a position for shard 0, the only one, and for no other.")
         return Positions(shards)
-    offsets: dict[str, int | Word] = {}
+    places: dict[str, int | Word] = {}
     for name, value in told.items():
-        offset = _offset(value)
-        if offset is None:
+        place = _offset(value)
+        if place is None:
             raise problem
-        offsets[whole_name(name, bucket)] = offset
-    return Offsets(offsets)
+        places[whole_name(name, bucket)] = place
+    return Offsets(places)
 
 
 def _offset(value: object) -> int | Word | None:
     if isinstance(value, str):
-        digits = value.isascii() and value.isdigit()
-        return WORDS.get(value.lower()) or (int(value) if digits and _is_offset(int(value)) else None)
+        # As the server prints it, or as a number.
+        number = offsets.parse(value) if "_" in value else int(value) if value.isascii() and value.isdigit() else None
+        return WORDS.get(value.lower()) or (number if _is_offset(number) else None)
     if _is_offset(value):
         assert isinstance(value, int)
         return value

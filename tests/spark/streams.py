@@ -1,0 +1,54 @@
+"""Streams of a test in a bucket of their own, and what a reader must find in them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headwater.client import Client
+from headwater.client.operations import Fork
+from headwater.client.sync_stream import Stream
+from headwater.protocol.offsets import Form, render
+from headwater.testing import RunningServer
+
+TEXT = "text/plain"
+JSON = "application/json"
+
+
+class Streams:
+    """Streams in one bucket."""
+
+    def __init__(self, client: Client, bucket: str) -> None:
+        self._client, self.bucket = client, bucket
+        client.bucket(bucket).create(exist_ok=True)
+
+    def stream(self, name: str) -> Stream:
+        return self._client.bucket(self.bucket).stream(name)
+
+    def make(self, name: str, *messages: bytes, content_type: str = TEXT) -> Stream:
+        """A new stream with some messages, each appended alone."""
+        stream = self._client.bucket(self.bucket).stream(name, content_type=content_type)
+        stream.create()
+        self.append(name, *messages, content_type=content_type)
+        return stream
+
+    def append(self, name: str, *messages: bytes, content_type: str = TEXT) -> None:
+        stream = self._client.bucket(self.bucket).stream(name, content_type=content_type)
+        for message in messages:
+            stream.append(message)
+
+    def append_json(self, name: str, *values: Any) -> None:
+        self._client.bucket(self.bucket).stream(name, content_type=JSON).append_json(*values)
+
+    def trim(self, name: str, offset: int, snapshot: bytes = b"snapshot") -> None:
+        """Publish a snapshot, and with that let go of what is before it."""
+        self.stream(name).publish_snapshot(snapshot, offset=render(offset, Form.PLAIN))
+
+    def fork(self, name: str, source: str, offset: int) -> None:
+        fork = Fork(f"/ds/{self.bucket}/{source}", render(offset, Form.PLAIN))
+        self.stream(name).create(fork=fork)
+
+
+@contextmanager
+def streams_in(server: RunningServer, bucket: str) -> Iterator[Streams]:
+    with Client(server.url) as client:
+        yield Streams(client, bucket)

@@ -1,0 +1,228 @@
+"""The link to a server: what it asks, how often, and what it makes of the answers."""
+
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headwater.lake.layout import SCHEMA
+from headwater.spark import link as module
+from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, Range, ScanBroken
+from headwater.testing import RunningServer
+
+from .cutting import cut_way
+from .streams import Streams, streams_in
+
+
+@pytest.fixture
+def streams(lake_server: RunningServer, bucket: str) -> Iterator[Streams]:
+    with streams_in(lake_server, bucket) as streams:
+        yield streams
+
+
+@pytest.fixture
+def link(lake_server: RunningServer) -> Iterator[Link]:
+    with Link(LinkSettings(lake_server.url)) as link:
+        yield link
+
+
+class Answers(ThreadingHTTPServer):
+    """A server that gives planned answers, and notes what it was asked."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.answers, self.asked = list(answers), list[dict[str, str]]()
+
+    @property
+    def settings(self) -> LinkSettings:
+        return LinkSettings(f"http://127.0.0.1:{self.server_address[1]}", retry_interval_seconds=0.0)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def _answer(self) -> None:
+        assert isinstance(self.server, Answers)
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.asked.append({"method": self.command, "path": self.path, **dict(self.headers)})
+        status, headers, body = self.server.answers.pop(0)
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def answering(*answers: tuple[int, dict[str, str], bytes]) -> Iterator[Answers]:
+    with Answers(*answers) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+STATUS: tuple[int, dict[str, str], bytes] = (200, {}, b"{}")
+BUSY = (
+    503,
+    {"Retry-After": "0", "Content-Type": "application/problem+json"},
+    b'{"code": "overloaded", "detail": "Later."}',
+)
+
+
+# -- How it is asked ---------------------------------------------------------------------------------------------------
+
+
+def test_a_busy_server_is_asked_again() -> None:
+    with answering(BUSY, BUSY, STATUS) as server, Link(server.settings) as link:
+        assert link.status() == {}
+        assert len(server.asked) == 3
+
+
+def test_patience_has_an_end() -> None:
+    with answering(BUSY, BUSY, BUSY) as server, Link(server.settings._replace(retries=2)) as link:
+        with pytest.raises(LinkRefused, match=r"was answered with 503: Later\.") as caught:
+            link.status()
+        assert (caught.value.status, caught.value.code) == (503, "overloaded")
+
+
+def test_a_server_that_is_not_there_is_a_failure_with_its_url() -> None:
+    with answering() as server:
+        settings = server.settings._replace(retries=1)
+    with (
+        Link(settings) as link,
+        pytest.raises(LinkFailed, match=f"GET {settings.url}/__headwater/status got no answer"),
+    ):
+        link.status()
+
+
+def test_what_may_not_be_sent_twice_is_not(lake_server: RunningServer) -> None:
+    rows = pa.table({"stream": ["bucket/x"], "messages": [[b"1"]]})
+    with cut_way(lake_server.url) as way, Link(LinkSettings(way.url, retry_interval_seconds=0.0)) as link:
+        way.plan = [1, 1, 1]
+        with pytest.raises(LinkFailed, match="got no answer"):
+            link.append(rows, repeatable=False)
+        assert way.cuts == 1
+
+
+def test_other_refusals_are_told_at_once_and_whole() -> None:
+    told = b'{"code": "ranges_unavailable", "detail": "No.", "problems": [{"index": 0}]}'
+    with answering((409, {}, told)) as server, Link(server.settings) as link:
+        with pytest.raises(LinkRefused) as caught, link.scan([Range("b/x", 1, 0, 1)]):
+            pass
+        assert caught.value.problem["problems"] == [{"index": 0}]
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (str(again), again.status, again.problem) == (str(caught.value), 409, caught.value.problem)
+
+
+def test_an_answer_of_something_else_is_named() -> None:
+    with answering((200, {}, b"[]"), (404, {}, b"<html>nothing</html>")) as server, Link(server.settings) as link:
+        with pytest.raises(LinkFailed, match="not answered by a Headwater server"):
+            link.status()
+        with pytest.raises(LinkRefused, match="nothing"):
+            link.status()
+
+
+def test_tokens_and_headers_are_sent(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    with answering(STATUS, STATUS, STATUS) as server:
+        with Link(server.settings._replace(token="secret", headers=(("x-team", "blue"),))) as link:
+            link.status()
+        with Link(server.settings._replace(token_file=str(file))) as link:
+            link.status()
+            file.write_text("second")
+            link.status()
+        assert [asked["Authorization"] for asked in server.asked] == ["Bearer secret", "Bearer first", "Bearer second"]
+        assert server.asked[0]["x-team"] == "blue"
+
+
+def test_settings_travel_to_executors() -> None:
+    settings = LinkSettings("http://127.0.0.1:1", headers=(("a", "b"),))
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+# -- What it asks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_is_registered_and_forgotten(link: Link, bucket: str) -> None:
+    position = link.flush()["0"]
+    link.register(bucket, {"0": position})
+    assert link.readers()[bucket] == {"0": position}
+    link.forget(bucket)
+    assert bucket not in link.readers()
+
+
+def test_streams_are_described_by_name_and_by_prefix(
+    link: Link, streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        streams.make(f"s{number}", b"x" * (number + 1))
+    name = streams.bucket
+    asked = [f"{name}/s1", f"{name}/none", f"{name}/s3"]
+    monkeypatch.setattr(module, "PAGE_STREAMS", 2)
+    found = link.describe(asked)
+    assert found["stream"].to_pylist() == [f"{name}/s1", f"{name}/s3"]
+    assert found["tail"].to_pylist() == [2, 4]
+    assert link.describe([]).num_rows == 0
+    pages = list(link.describe_all(f"{name}/"))
+    assert [stream for page in pages for stream in page["stream"].to_pylist()] == [f"{name}/s{n}" for n in range(5)]
+    assert [len(page) for page in pages] == [2, 2, 1]
+
+
+def test_records_are_located(link: Link, streams: Streams) -> None:
+    streams.make("s", b"one", b"three")
+    name = f"{streams.bucket}/s"
+    incarnation = link.describe([name])["incarnation"][0].as_py()
+    asked = [(name, incarnation, record) for record in range(4)]
+    assert link.locate(asked) == [0, 3, 8, None]
+
+
+def test_a_snapshot_is_found_or_there_is_none(link: Link, streams: Streams) -> None:
+    streams.make("s", b"one", b"three")
+    assert link.snapshot(f"{streams.bucket}/s") is None
+    assert link.snapshot(f"{streams.bucket}/none") is None
+    assert link.snapshot(f"{streams.bucket}/a/b") is None
+    link.publish_snapshot(f"{streams.bucket}/s", 3, b"so far", "text/plain")
+    assert link.snapshot(f"{streams.bucket}/s") == (3, b"so far", "text/plain")
+
+
+def test_a_scan_gives_rows_as_they_come(link: Link, streams: Streams) -> None:
+    streams.make("s", b"one", b"three")
+    name = f"{streams.bucket}/s"
+    incarnation = link.describe([name])["incarnation"][0].as_py()
+    with link.scan([Range(name, incarnation, 0, 99)]) as batches:
+        found = pa.Table.from_batches(batches)
+    assert found["payload"].to_pylist() == [b"one", b"three"]
+    assert found.schema.names == SCHEMA.names
+    with link.scan([Range(name, incarnation, 1, 99)], ["offset", "stream"]) as batches:
+        assert pa.Table.from_batches(batches).to_pylist() == [{"stream": "s", "offset": 3}]
+
+
+def test_a_scan_that_breaks_off_is_noticed_wherever_it_is_cut(lake_server: RunningServer, streams: Streams) -> None:
+    streams.make("s", *(b"%d" % number * 40 for number in range(20)))
+    name = f"{streams.bucket}/s"
+    with cut_way(lake_server.url) as way, Link(LinkSettings(way.url)) as link:
+        incarnation = link.describe([name])["incarnation"][0].as_py()
+        ranges = [Range(name, incarnation, 0, 10_000)]
+        with link._open("POST", "/__headwater/scan", module._body({"ranges": ranges})) as response:
+            size = len(response.read())
+    for left in (size // 3, size - 1, size + 100):
+        with cut_way(lake_server.url) as way:
+            # The head of the answer takes some of it; so the end is cut off at several places.
+            way.plan = [left]
+            with Link(LinkSettings(way.url, retry_interval_seconds=0.0)) as link:
+                with pytest.raises(ScanBroken, match="cut short"), link.scan(ranges) as batches:
+                    list(batches)
+                assert way.cuts == 1
