@@ -1,10 +1,8 @@
 """Exports of a real server's streams: everything once, then what is new, whatever happens in between."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,26 +14,11 @@ from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer
 
-APPEND = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("messages", pa.list_(pa.binary())),
-        ("content_type", pa.string()),
-        ("create", pa.bool_()),
-    ]
-)
+from .exported_rows import append
 
 
 class Killed(Exception):
     """What stands in for the end of the driver."""
-
-
-def append(server: RunningServer, bucket: str, messages: Mapping[str, list[bytes]]) -> None:
-    """Append JSON messages to streams, which are made if they are missing."""
-    told = [{"stream": f"{bucket}/{name}", "messages": some} for name, some in messages.items()]
-    rows = pa.Table.from_pylist([{**one, "content_type": "application/json", "create": True} for one in told], APPEND)
-    with Link(LinkSettings(server.url)) as link:
-        assert set(link.append(rows, repeatable=False)["status"].to_pylist()) == {200}
 
 
 def test_an_export_takes_everything_once_and_then_what_is_new(
