@@ -148,7 +148,10 @@ class LiveStream:
 
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[LiveWork]:
         """The partitions of a batch, the same rows however often it is asked for, as long as the streams have them."""
+        if start == end:
+            return []
         last = parse_offset(end)
+        # Where the first batch began is in its end: when it is repeated, its start was made up anew.
         first = parse_offset(start).lives if last.beginning is None else last.beginning
         changed = [name for name, life in last.lives.items() if first.get(name) != life]
         known = known_of([self._link.describe(changed)], self._options.selection) if changed else {}
