@@ -36,7 +36,7 @@ Messages: TypeAlias = list[WriterCommitMessage | None]
 PUBLISHED, SKIPPED = "published", "skipped"
 MISSING = "are of streams that are not there"
 GONE = "are of streams that were deleted"
-UNADDRESSED = "have names with more than one slash, to whose snapshots no URL leads"
+UNADDRESSED = "have names to whose snapshots no URL leads, as one with two slashes"
 OUTCOMES = {
     Code.SNAPSHOT_CONFLICT: SKIPPED,
     # What was trimmed is covered by a later snapshot.
@@ -44,6 +44,7 @@ OUTCOMES = {
     Code.STREAM_NOT_FOUND: MISSING,
     Code.BUCKET_NOT_FOUND: MISSING,
     Code.STREAM_GONE: GONE,
+    Code.INVALID_NAME: UNADDRESSED,
 }
 FAILURES = (MISSING, GONE, UNADDRESSED)
 
