@@ -263,6 +263,17 @@ def test_pages_follow_each_other_whatever_their_size(opened: Shards) -> None:
         assert found == names
 
 
+@pytest.mark.parametrize("others", [[], ["zoo/a"]])
+def test_a_full_page_says_whether_it_is_the_last(others: list[str], opened: Shards) -> None:
+    for name in "abc":
+        create(opened, name)
+    for other in others:
+        do(opened, Create(other, "text/plain"))
+    assert listed(opened, limit=2) == (["a", "b"], True)
+    assert listed(opened, limit=3) == (["a", "b", "c"], False)
+    assert listed(opened, prefix="c", limit=1) == (["c"], False)
+
+
 @pytest.mark.parametrize(
     ("prefix", "after", "found"),
     [

@@ -246,6 +246,13 @@ def test_a_page_needs_no_more_of_the_lake_than_it_may_hold(shards: Shards) -> No
     assert needed(shards, "b/text", 2, 6) == (2, 7)
 
 
+def test_a_page_that_ends_where_a_fork_goes_its_own_way_needs_none_of_the_bytes_behind(shards: Shards) -> None:
+    shards.finish(shards.fork("b/fork", "b/text", 8, body=b"own"))
+    shards.flush("b/fork")
+    plan = reading.plan(shards.stream("b/fork"), 7, 1, shards.source_of)
+    assert ([piece.end for piece in plan.slices], plan.next_offset) == ([8], 8)
+
+
 def test_hot_bytes_are_read_without_the_lake(shards: Shards) -> None:
     for name, start in (("b/text", 7), ("b/json", 12)):
         stream = shards.stream(name)

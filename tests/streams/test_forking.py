@@ -262,6 +262,7 @@ def test_the_same_fork_again_is_there_already_whatever_became_of_its_source(
     "second",
     [
         Ancestry("b/another", 1, 1, "text/plain", TTL),
+        Ancestry("b/yet another", 1, 1, "text/plain", TTL),
         Ancestry(SOURCE, 2, 1, "text/plain", TTL),
         Ancestry(SOURCE, 1, 0, "text/plain", TTL),
         Ancestry(SOURCE, 1, 1, "text/html", TTL),

@@ -124,7 +124,8 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     shards.ask(SetAttrs("b/a", b"{}"))
     for offset, blob in enumerate(["old", "new"]):
         shards.ask(PublishSnapshot("b/a", 1, Snapshot(offset, offset, blob, text, 9, "digest"), trims=True))
-    shards.all[0].submit([OpenBucket("b"), SealBucket("b", "seal", at, decides=True)], at)
+    shards.all[0].submit([OpenBucket("b"), SealBucket("b", "seal", at, decides=True), OpenBucket("c")], at)
+    buckets = {"b": [at, "seal", at], "c": [at, None, 0]}
     lake = [0, 0, 11, 1, {}, {}]
     position, forever = shards.all[0].state.position, [None, None, None]
     held, owed = {"open pin": ["b/a", 1, "b/never", at]}, {"pin-2": ["b/b", 2]}
@@ -136,7 +137,7 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     b = ["b/b", 2, text, forever, at, at, at, 2, 2, 0, 0, False, False, "7", heard, None, None, pins, [second], *NONE]
     c = ["b/c", 6, text, forever, at, at, at, 0, 0, 0, 0, False, False, None, None, origin, ancestry, None, None, *NONE]
     assert [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)] == [
-        ["header", 2, "journal", position, at, {"b": [at, "seal", at]}, owed, held, {"old": None}, *lake],
+        ["header", 2, "journal", position, at, buckets, owed, held, {"old": None}, *lake],
         ["streams", [a, b]],
         ["appends", [[1, b"y", None, 1, 4, at, None]]],
         ["streams", [c]],
@@ -190,7 +191,7 @@ def test_pieces_are_cut_by_size_at_the_borders_of_streams(monkeypatch: pytest.Mo
     assert max(map(len, pieces)) < 300 + 50
 
 
-@pytest.mark.parametrize(("rows", "size", "pieces"), [(3, 10_000, 4), (100, 40, 3), (100, 10_000, 1)])
+@pytest.mark.parametrize(("rows", "size", "pieces"), [(3, 10_000, 4), (100, 40, 3), (100, 35, 3), (100, 10_000, 1)])
 def test_a_long_stream_goes_on_in_further_pieces(
     rows: int, size: int, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_creating_a_stream_again_with_the_same_configuration_changes_nothing(
     ("first", "second", "difference"),
     [
         (Create(NAME, "text/plain"), Create(NAME, "text/html"), "content type"),
+        (Create(NAME, "text/plain"), Create(NAME, "text/xml"), "content type"),
         (Create(NAME, "text/plain"), Create(NAME, "text/plain", TTL), "lifetime"),
         (Create(NAME, "text/plain", TTL), Create(NAME, "text/plain"), "lifetime"),
         (Create(NAME, "text/plain", TTL), Create(NAME, "text/plain", Lifetime(ttl_seconds=11)), "lifetime"),

@@ -67,6 +67,16 @@ def test_no_block_grows_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     assert everything(names) == [f"{number:03}" for number in range(100)]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_blocks_stay_half_full_while_names_are_only_added(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else walking and finding cost more than the names do."""
+    monkeypatch.setattr(sorted_names, "BLOCK_NAMES_MAX", 8)
+    names = SortedNames()
+    for number in range(100)[::order]:
+        names.add(f"{number:03}")
+    assert min(map(len, names._blocks)) >= 4
+
+
 def test_removing_a_name_that_is_not_there_is_a_mistake_of_the_caller() -> None:
     names = SortedNames("ac")
     with pytest.raises(AssertionError):

@@ -270,6 +270,14 @@ def test_rewritten_rows_may_not_take_bytes_from_a_segment_that_stays(shards: Sha
     assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
 
 
+def test_rewritten_rows_may_not_reach_over_a_segment_that_stays_to_what_was_trimmed(shards: Shards) -> None:
+    shards.publish("b/s", 3)
+    swap = planned(shards, 3)
+    segment, rows = swap.publications[0].segment, swap.publications[0].rows
+    wrong = Publication(segment, (msgspec.structs.replace(rows[0], start=0), *rows[1:]))
+    assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
+
+
 def test_rewritten_rows_must_be_one_stretch(shards: Shards) -> None:
     """Between the first and the third segment lies a second one that stays."""
     swap = planned(shards, 1, 2, 3)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwater.protocol.commands import Append, Command, Create, Delete, Pin, Unpin
-from headwater.protocol.replies import Reply
+from headwater.protocol.commands import Append, Command, Create, Delete, Pin, Retain, Unpin
+from headwater.protocol.replies import Acknowledged, Reply
 from headwater.protocol.segments import Extent
 from headwater.streams.cold import ALL, Grave
 
@@ -175,6 +175,7 @@ def test_a_trim_up_to_where_the_lake_begins_changes_no_catalog(shards: Shards) -
     state = shards.all[0].state
     before = state.cold.changed_at
     shards.publish("b/s", 3, "folded")
+    assert shards.ask(Retain("b/s", 1, 3, 1)) == Acknowledged(1)
     shards.ask(Append("b/s", b"jkl", content_type=TEXT))
     assert state.cold.changed_at == before
     assert not state.cold.graves
