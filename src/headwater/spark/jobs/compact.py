@@ -49,6 +49,8 @@ def run(spark: SparkSession, config: CompactConfig) -> Report:
     with Link(config.link) as link:
         url, store = open_lake(link, config.lake)
         tally = _Tally()
+        if not any(link.flush().values()):
+            return Report("compact", {"rounds": 0, "rewrites": 0})
         first = catalog = _catalog(store, link)
         while True:
             lowest = lowest_reader(link)

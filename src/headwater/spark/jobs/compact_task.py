@@ -103,9 +103,16 @@ class _Task:
         key = _key(written.segment)
         self._keys.append(key)
         self._store.create(key, written.data)
-        if self._store.read(key) != written.data:
+        if not self._is_there(key, written.data):
             raise StoreFailed(f"The store does not return what was stored under {key}.")
         self._bytes_written += len(written.data)
+
+    def _is_there(self, key: str, data: bytes) -> bool:
+        """What is about to be deleted elsewhere must really be here."""
+        try:
+            return self._store.read(key) == data
+        except KeyMissing:
+            return False
 
     def _read_of(self, segment: Segment) -> Read:
         return partial(self._read, _key(segment))
