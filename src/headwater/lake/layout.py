@@ -11,7 +11,9 @@ import pyarrow as pa
 VERSION = "1"
 VERSION_KEY = "headwater.schema"
 GROUPS_KEY = "headwater.groups"
-"""Footer metadata: the version; and a JSON list of [first row, rows, first byte, bytes, CRC-32C], one per row group."""
+SEAL_KEY = "headwater.footer"
+"""Footer metadata: the version; a JSON list of [first row, rows, first byte, bytes, CRC-32C], one per row group; and
+the CRC-32C of the footer itself in hexadecimal digits, for which zeros stand while it is summed up."""
 
 SCHEMA = pa.schema(
     [

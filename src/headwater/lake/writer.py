@@ -7,7 +7,8 @@ How row groups are cut, so that a range of one stream costs one row group where 
     any other life is never cut: if it does not fit and the group is half full, it begins the next; else it stretches it
 
 Every byte of the object is covered by one CRC-32C: the leading magic counts into the first group, what is behind the
-last group is the footer. The sums of the groups are in the footer, the sum of the footer is in the `Segment`.
+last group is the footer. The sums of the groups are in the footer, the sum of the footer is in the `Segment`; and for
+those who have nothing but the object, the footer bears a seal.
 """
 
 import json
@@ -30,12 +31,14 @@ from headwater.lake.layout import (
     GROUP_ROWS,
     GROUPS_KEY,
     SCHEMA,
+    SEAL_KEY,
     VERSION,
     VERSION_KEY,
     WORDS,
     name_of,
     split_name,
 )
+from headwater.lake.sealing import UNSEALED, seal
 from headwater.protocol.segments import Rows, Segment
 from headwater.streams.state import Hot
 
@@ -155,8 +158,11 @@ class SegmentWriter:
             raise ValueError(f"The segment {self._id!r} has no rows; write none.")
         if self._payload_bytes != sum(rows.end - rows.start for rows in self._rows):
             raise ValueError(f"The segment {self._id!r} is given a life with a gap in its offsets.")
-        self._parquet.add_key_value_metadata({VERSION_KEY: VERSION, GROUPS_KEY: json.dumps(self._groups)})
+        told = {VERSION_KEY: VERSION, GROUPS_KEY: json.dumps(self._groups), SEAL_KEY: UNSEALED}
+        self._parquet.add_key_value_metadata(told)
         self._parquet.close()
+        with self._sink.getbuffer() as whole, whole[self._written_bytes :] as unsealed:
+            seal(unsealed)
         data = self._sink.getvalue()
         footer = memoryview(data)[self._written_bytes :]
         segment = Segment(

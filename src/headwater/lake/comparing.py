@@ -1,0 +1,86 @@
+"""Comparing: what became of the rows of some segments in those that are to take their place.
+
+A rewrite keeps of each life one stretch of bytes per output, and drops the rows before it. So it takes no more than the
+numbers of the old rows, and the stretches that the new segments have, to tell whether the new rows are old ones, and up
+to which position any were dropped.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pyarrow as pa
+
+from headwater.lake.columns import starts, view
+from headwater.lake.layout import name_of
+from headwater.protocol.segments import Rows
+
+COLUMNS = ("bucket", "stream", "incarnation", "offset", "record", "position")
+"""What is needed of the old rows."""
+
+
+class Comparison:
+    """Looks at the old rows one table after the other, in any order."""
+
+    def __init__(self, rewritten: Iterable[Rows]) -> None:
+        self._stretches: dict[tuple[str, int], list[_Stretch]] = {}
+        for rows in rewritten:
+            self._stretches.setdefault((rows.name, rows.incarnation), []).append(_Stretch(rows))
+        for stretches in self._stretches.values():
+            stretches.sort(key=lambda stretch: stretch.rows.start)
+        self.rows_dropped = 0
+        self.dropped = 0
+        """The highest position of a row that is in none of the new segments; 0 if there is no such row."""
+
+    def look(self, table: pa.Table) -> None:
+        """Take neighbouring rows of an old segment into account."""
+        if not len(table):
+            return
+        table = table.combine_chunks()
+        column = {name: table[name].chunk(0) for name in COLUMNS}
+        life_rows = starts(column["incarnation"], column["stream"], column["bucket"])
+        lives = zip(*(column[name].take(life_rows).to_pylist() for name in COLUMNS[:3]), strict=True)
+        offsets, records, positions = (view(column[name]) for name in COLUMNS[3:])
+        for (bucket, stream, incarnation), (row, row_end) in zip(
+            lives, pairwise([*view(life_rows), len(table)]), strict=True
+        ):
+            at = row
+            for stretch in self._stretches.get((name_of(bucket, stream), incarnation), ()):
+                first = bisect_left(offsets, stretch.rows.start, at, row_end)
+                stop = bisect_left(offsets, stretch.rows.end, first, row_end)
+                self._drop(positions, at, first)
+                if first < stop:
+                    stretch.found(offsets[first], records[first], stop - first)
+                at = stop
+            self._drop(positions, at, row_end)
+
+    def _drop(self, positions: memoryview, row: int, row_end: int) -> None:
+        """Rows of one life that are gone; a later one never has a lower position."""
+        if row < row_end:
+            self.rows_dropped += row_end - row
+            self.dropped = max(self.dropped, positions[row_end - 1])
+
+    def foreign(self) -> Rows | None:
+        """New rows that are not the old ones of their life, when all tables were looked at."""
+        for stretches in self._stretches.values():
+            for stretch in stretches:
+                if not stretch.is_whole:
+                    return stretch.rows
+        return None
+
+
+class _Stretch:
+    """What a new segment has of one life, and how much of it was found among the old rows."""
+
+    __slots__ = ("_begins", "_count", "rows")
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows, self._count, self._begins = rows, 0, False
+
+    def found(self, offset: int, record: int, count: int) -> None:
+        self._count += count
+        self._begins |= (offset, record) == (self.rows.start, self.rows.record)
+
+    @property
+    def is_whole(self) -> bool:
+        return self._begins and self._count == self.rows.rows

@@ -1,0 +1,96 @@
+"""Inspecting: what a segment is and whose rows it has, found out from its object alone.
+
+Nobody's word is taken for anything: the footer is held against its seal, the row groups against their sums in it, and
+the rows against the rules of a segment. So every byte is looked at.
+"""
+
+import struct
+from functools import reduce
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from headwater.lake.catalog import GRAVES
+from headwater.lake.layout import SCHEMA, SegmentKey
+from headwater.lake.reader import Footer, Read, SegmentDamaged, read_footer, read_group
+from headwater.lake.rows import RowChecks
+from headwater.lake.sealing import is_sealed
+from headwater.lake.spans import Span, spans_of
+from headwater.lake.verifying import footer_problems
+from headwater.protocol.segments import Rows, Segment
+
+MAGIC = b"PAR1"
+TRAILER = struct.Struct("<I4s")
+"""The end of every Parquet file: how long the footer before it is, and the magic."""
+
+
+class Inspected(NamedTuple):
+    """What there is to know of a segment, and which rows of it are whose."""
+
+    segment: Segment
+    rows: tuple[Rows, ...]
+
+
+def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
+    """A segment as its writer would describe it, from an object of so many bytes; SegmentDamaged if it is none."""
+    footer = _footer(read, size, key)
+    checks = RowChecks(footer.segment, json_values=False)
+    spans: list[Span] = []
+    for index, group in enumerate(footer.groups):
+        table = read_group(read, footer, index)
+        if not table.schema.equals(SCHEMA) or not len(table):
+            raise SegmentDamaged(
+                f"Row group {index} of segment {key.id!r} has not the columns of a segment, or no rows."
+            )
+        for row, what in checks.look(table):
+            raise SegmentDamaged(f"Row {group.row + row} of segment {key.id!r} is wrong: {what}.")
+        spans += spans_of(table, _NO_GRAVES, 0, group.row)
+    lives = [reduce(Span.joined, parts) for _, parts in groupby(spans, key=lambda span: (span.name, span.incarnation))]
+    if len({life.incarnation for life in lives}) < len(lives):
+        raise SegmentDamaged(f"Two names in segment {key.id!r} have the same incarnation.")
+    rows = tuple(
+        Rows(life.name, life.incarnation, life.row, life.rows, life.start, life.end, life.record) for life in lives
+    )
+    return Inspected(_described(footer.segment, lives), rows)
+
+
+_NO_GRAVES = GRAVES.empty_table()
+
+
+def _footer(read: Read, size: int, key: SegmentKey) -> Footer:
+    """The footer of an object, of which nothing is known but its size."""
+    trailer = read(max(size - TRAILER.size, 0), min(size, TRAILER.size))
+    length, magic = TRAILER.unpack(trailer) if len(trailer) == TRAILER.size else (0, b"")
+    if magic != MAGIC or not 0 < length < size - TRAILER.size:
+        raise SegmentDamaged(f"The object of segment {key.id!r} is no Parquet file.")
+    footer_bytes = length + TRAILER.size
+    data = read(size - footer_bytes, footer_bytes)
+    if not is_sealed(data):
+        raise SegmentDamaged(f"The footer of segment {key.id!r} is damaged, or has no seal.")
+    try:
+        rows = pq.read_metadata(pa.BufferReader(data)).num_rows
+    except (pa.ArrowException, OSError) as problem:
+        raise SegmentDamaged(f"The footer of segment {key.id!r} cannot be understood: {problem}.") from problem
+    positions = key.first_position, key.last_position
+    segment = Segment(key.id, *positions, 0, 0, "", "", rows, 0, size, footer_bytes, crc32c(data))
+    footer = read_footer(lambda start, size: data, segment)
+    for what in footer_problems(footer):
+        raise SegmentDamaged(f"The footer of segment {key.id!r} is wrong: {what}.")
+    if not footer.groups:
+        raise SegmentDamaged(f"The segment {key.id!r} has no rows.")
+    return footer
+
+
+def _described(segment: Segment, lives: list[Span]) -> Segment:
+    return msgspec.structs.replace(
+        segment,
+        first_at=min(life.first_at for life in lives),
+        last_at=max(life.last_at for life in lives),
+        first_name=lives[0].name,
+        last_name=lives[-1].name,
+        payload_bytes=sum(life.end - life.start for life in lives),
+    )

@@ -1,0 +1,119 @@
+"""What is found out from an object alone is what its writer said, and no byte of it can be another one unnoticed."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from headwater.lake import sealing
+from headwater.lake.inspecting import inspect
+from headwater.lake.layout import SegmentKey
+from headwater.lake.reader import SegmentDamaged
+from headwater.lake.writer import Written
+from headwater.protocol.producers import Producer
+
+from .forged_lakes import forge, table_of
+from .lives import (
+    ID,
+    LAST_POSITION,
+    LIMITS,
+    RANDOMLY,
+    Coming,
+    Life,
+    Limits,
+    life,
+    plain,
+    reading,
+    some_lives,
+    write,
+)
+
+KEY = SegmentKey(0, 0, LAST_POSITION, ID)
+THREE = [
+    life("team-a/notes", 7, [Coming([b"one"]), Coming([b"2"], Producer("p", 3, 4))], offset=100, record=5),
+    life("team/chat", 20, [Coming([b"{}", b'"b"', b"3"], Producer("q", 0, 0)), Coming([b"null"])]),
+    plain("team/x", 30, 20, 30),
+]
+
+
+def look(data: bytes, key: SegmentKey = KEY) -> None:
+    inspect(reading(data), len(data), key)
+
+
+@RANDOMLY
+@given(some_lives(), LIMITS)
+def test_what_is_found_out_is_what_the_writer_said(lives: list[Life], limits: Limits) -> None:
+    written = write(lives, limits)
+    found = inspect(reading(written.data), len(written.data), KEY)
+    assert found.segment == written.segment
+    assert list(found.rows) == written.rows
+
+
+def small() -> Written:
+    return write(THREE, Limits(10, 3))
+
+
+def test_no_byte_can_be_another_one() -> None:
+    written, random = small(), Random(4)
+    look(written.data)
+    footer = len(written.data) - written.segment.footer_bytes
+    places = [*random.sample(range(footer), 200), *random.sample(range(footer, len(written.data)), 400)]
+    for at in {*places, 0, footer - 1, footer, *range(len(written.data) - 12, len(written.data))}:
+        data = bytearray(written.data)
+        data[at] ^= 1 << random.randrange(8)
+        with pytest.raises(SegmentDamaged):
+            look(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: b"",
+        lambda data: data[:7],
+        lambda data: data[:12],
+        lambda data: data[:-1],
+        lambda data: data[1:],
+        lambda data: data[:-8] + b"\xff\xff\xff\xffPAR1",
+        lambda data: data[:-8] + b"\0\0\0\0PAR1",
+        lambda data: data + data,
+        lambda data: b"x" + data,
+        lambda data: bytes(len(data)),
+    ],
+)
+def test_an_object_of_another_size_is_no_segment(change: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(SegmentDamaged):
+        look(change(small().data))
+
+
+def test_rows_outside_of_the_positions_in_the_key_are_found() -> None:
+    written = small()
+    with pytest.raises(SegmentDamaged, match="position is not within"):
+        look(written.data, KEY._replace(last_position=30))
+
+
+def test_a_footer_without_a_seal_is_refused() -> None:
+    data, _ = forge([table_of(*THREE)])
+    with pytest.raises(SegmentDamaged, match="has no seal"):
+        look(data)
+
+
+def test_rows_that_break_a_rule_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = forge([table_of(THREE[1], THREE[0])])
+    monkeypatch.setattr("headwater.lake.inspecting.is_sealed", lambda footer: True)
+    with pytest.raises(SegmentDamaged, match="names are not in order"):
+        look(data)
+    data, _ = forge([table_of(*THREE).drop_columns("append")])
+    with pytest.raises(SegmentDamaged, match="columns are not those"):
+        look(data)
+    one, other = (table_of(plain(name, 5, 3)) for name in ("a/x", "b/x"))
+    data, _ = forge([one, table_of(plain("a/y", 7, 3)), other])
+    with pytest.raises(SegmentDamaged, match="the same incarnation"):
+        look(data)
+
+
+def test_a_stream_named_like_the_seal_changes_nothing() -> None:
+    name = "a/" + sealing._MARK.decode("latin-1") + "00000000"
+    written = write([plain(name, 1, 3)])
+    found = inspect(reading(written.data), len(written.data), KEY)
+    assert found.rows[0].name == name
