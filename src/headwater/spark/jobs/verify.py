@@ -133,7 +133,7 @@ class Verifier:
         sums += [F.sum(f"{side}.rows").alias(f"{side}_messages") for side in sides]
         if "export" in sides:
             ended = F.sum(F.when(F.col("said").isNull(), F.col("export.rows")))
-            behind = F.sum("server.rows") - F.sum("server.export_rows")
+            behind = F.sum("server.own_rows") - F.sum("server.export_rows")
             sums += [ended.alias("export_messages_of_ended_lives"), behind.alias("messages_not_exported_yet")]
         row = joined.agg(*sums).first()
         assert row is not None

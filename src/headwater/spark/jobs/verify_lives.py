@@ -24,6 +24,7 @@ LIVES = pa.schema(
         pa.field("incarnation", pa.int64()),
         pa.field("known", pa.bool_()),
         pa.field("rows", pa.int64()),
+        pa.field("own_rows", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("first_offset", pa.int64()),
         pa.field("end_offset", pa.int64()),
@@ -38,8 +39,8 @@ LIVES = pa.schema(
     ]
 )
 LIVES_DDL = (
-    "name string, incarnation long, known boolean, rows long, bytes long, first_offset long, end_offset long, "
-    "first_record long, lake_rows long, lake_hash string, export_rows long, export_hash string, "
+    "name string, incarnation long, known boolean, rows long, own_rows long, bytes long, first_offset long, "
+    "end_offset long, first_record long, lake_rows long, lake_hash string, export_rows long, export_hash string, "
     "flaws long, flaw string, flaw_at long"
 )
 EVER = 2**63 - 1
@@ -152,7 +153,7 @@ class Life:
     def __init__(self, name: str, incarnation: int, windows: Windows, start: int) -> None:
         self.name, self.incarnation, self.start = name, incarnation, start
         """Below `start` the server has nothing any more, so nothing is compared, and gaps are no harm."""
-        self._rows = self._bytes = self._flaws = 0
+        self._rows = self._own_rows = self._bytes = self._flaws = 0
         self._lake, self._export = Chain(windows.lake), Chain(windows.export)
         self._first: Row | None = None
         self._last: Row | None = None
@@ -173,6 +174,7 @@ class Life:
             self._produce(row)
         self._last = row
         self._rows += 1
+        self._own_rows += own
         self._bytes += row.next_offset - row.offset
         if row.offset >= self.start and own:
             self._lake.add(row)
@@ -216,6 +218,7 @@ class Life:
             "incarnation": self.incarnation,
             "known": self.start < EVER,
             "rows": self._rows,
+            "own_rows": self._own_rows,
             "bytes": self._bytes,
             "first_offset": self._first.offset,
             "end_offset": self._last.next_offset,
