@@ -3,6 +3,7 @@
 import argparse
 
 from headwater.spark.session import session
+from headwater.spark.writing import by_stream
 
 from .standalone import DRIVER_CONF
 
@@ -27,13 +28,15 @@ def main() -> None:
         .option("maxBytesPerTrigger", "1m")
         .load()
     )
-    messages = rows.selectExpr("stream", "payload AS value", "content_type", "position", "incarnation", "offset")
+    messages = rows.selectExpr("stream", "payload AS value", "content_type", "position", "offset")
     writer = (
-        messages.repartition(4, "stream")
+        by_stream(messages)
         .writeStream.format("headwater")
         .queryName(f"copy-{asked.via}")
         .option("url", asked.url)
         .option("bucket", asked.target)
+        .option("orderColumn", "position,offset")
+        .option("maxAppendMessages", "50")
         .option("checkpointLocation", asked.checkpoint)
     )
     query = (

@@ -97,6 +97,9 @@ class Writer(Thread):
                     self._step(self._random.choice(open_ones))
         except BaseException as error:
             self.error = error
+        finally:
+            self._client.close()
+            self._link.close()
 
     def stop(self) -> None:
         """What was begun is finished first."""
@@ -109,7 +112,7 @@ class Writer(Thread):
     # -- Streams --------------------------------------------------------------------------------------------------
 
     def _path(self, timeline: Timeline) -> str:
-        return f"/ds/{self._bucket}/{timeline.name}"
+        return f"/v1/stream/{self._bucket}/{timeline.name}"
 
     def _create(self, timeline: Timeline) -> None:
         answer = self._client.ask("PUT", self._path(timeline), {"Content-Type": timeline.content_type})

@@ -33,10 +33,8 @@ DRIVER_CONF = {
     "spark.executor.extraJavaOptions": SMALL_JAVA,
     "spark.driver.extraJavaOptions": f"{SMALL_JAVA} -Dlog4j2.configurationFile=file:{LOG_SETTINGS}",
     "spark.sql.shuffle.partitions": "4",
-    "spark.network.timeout": "30s",
-    "spark.executor.heartbeatInterval": "3s",
 }
-"""What a driver on this machine needs to work with the cluster, and to notice soon that a part of it has died."""
+"""What a driver on this machine needs to work with the cluster."""
 
 
 def environment() -> dict[str, str]:
