@@ -11,9 +11,10 @@ import pytest
 from crc32c import crc32c
 
 from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegment
-from headwater.lake.datasets import dataset, read_columns
+from headwater.lake.datasets import dataset
 from headwater.lake.layout import SCHEMA, segment_key
 from headwater.lake.memory_store import MemoryStore
+from headwater.lake.object_files import read_columns
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import (
     EVERYTHING,

@@ -38,7 +38,7 @@ class Inspected(NamedTuple):
 def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
     """A segment as its writer would describe it, from an object of so many bytes; SegmentDamaged if it is none."""
     footer = _footer(read, size, key)
-    checks = RowChecks(footer.segment, json_values=False)
+    checks, no_graves = RowChecks(footer.segment, json_values=False), GRAVES.empty_table()
     spans: list[Span] = []
     for index, group in enumerate(footer.groups):
         table = read_group(read, footer, index)
@@ -48,7 +48,7 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
             )
         for row, what in checks.look(table):
             raise SegmentDamaged(f"Row {group.row + row} of segment {key.id!r} is wrong: {what}.")
-        spans += spans_of(table, _NO_GRAVES, 0, group.row)
+        spans += spans_of(table, no_graves, 0, group.row)
     lives = [reduce(Span.joined, parts) for _, parts in groupby(spans, key=lambda span: (span.name, span.incarnation))]
     if len({life.incarnation for life in lives}) < len(lives):
         raise SegmentDamaged(f"Two names in segment {key.id!r} have the same incarnation.")
@@ -56,9 +56,6 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
         Rows(life.name, life.incarnation, life.row, life.rows, life.start, life.end, life.record) for life in lives
     )
     return Inspected(_described(footer.segment, lives), rows)
-
-
-_NO_GRAVES = GRAVES.empty_table()
 
 
 def _footer(read: Read, size: int, key: SegmentKey) -> Footer:

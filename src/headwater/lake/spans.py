@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from headwater.lake.catalog import Catalog
 from headwater.lake.columns import starts, view
-from headwater.lake.datasets import read_columns
 from headwater.lake.layout import name_of
+from headwater.lake.object_files import read_columns
 from headwater.lake.scanning import alive, may_have
 from headwater.lake.store import Store
 

@@ -12,6 +12,7 @@ from headwater.node.chores.flusher import FLUSH_LIMITS, Flusher, FlushFailed, Fl
 from headwater.node.chores.lake_sweeper import LakeSweeper
 from headwater.node.cold_reads import ColdReads
 from headwater.node.committer import Done
+from headwater.node.swaps import Swaps
 from headwater.protocol.commands import Command
 from headwater.protocol.limits import MIB
 from headwater.protocol.queries import Query
@@ -33,7 +34,7 @@ LAKE_LIMITS = LakeLimits()
 
 
 class Lake:
-    """Cold reads, flush, catalog, sweep and compaction of one shard."""
+    """Cold reads, flush, catalog, sweep, compaction and swaps of one shard."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Lake:
             self.reads.in_use,
             limits=COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes),
         )
+        self.swaps = Swaps(state, store, submit, now, self.reads.in_use)
         self.sweeper = LakeSweeper(
             state, store, submit, now=now, in_use=self.reads.in_use, grace_seconds=limits.grace_seconds
         )
@@ -76,6 +78,7 @@ class Lake:
             await asyncio.gather(self.flush(), return_exceptions=True)
         await self.sweeper.stop()
         await self.compactor.stop()
+        await self.swaps.stop()
         await self.flusher.stop()
         await self.cataloger.stop()
         await self.reads.stop()
