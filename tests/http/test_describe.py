@@ -117,7 +117,7 @@ def test_a_prefix_is_walked_page_by_page(wire: Wire, bucket: str) -> None:
 
 
 def test_fifty_thousand_streams_are_described_by_name_and_by_prefix(bucket: str) -> None:
-    with running_server() as server, Wire(server.url, timeout_seconds=60) as wire:
+    with running_server() as server, Wire(server.url, timeout_seconds=240) as wire:
         names = [f"{bucket}/{(number * 7919) % 50_000:05}" for number in range(50_000)]
         bulk_table(wire, table_of([row(name, b"x" * 10, create=True) for name in names]))
         by_name = table(ask(wire, "describe", streams=names))
@@ -170,7 +170,7 @@ def located(wire: Wire, records: list[list[Any]]) -> list[int | None]:
 
 
 def test_records_are_located_in_memory_and_in_the_lake(lake_server: RunningServer, bucket: str) -> None:
-    with Wire(lake_server.url) as wire:
+    with Wire(lake_server.url, timeout_seconds=240) as wire:
         made(wire, f"{bucket}/json", b'[1,22,"333"]', Content_Type="application/json")
         made(wire, f"{bucket}/text", b"one")
         wire.ask("POST", f"/v1/stream/{bucket}/text", TEXT, b"two")

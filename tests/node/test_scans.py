@@ -10,6 +10,7 @@ import pytest
 from headwater.lake import writer
 from headwater.lake.layout import SCHEMA
 from headwater.node import cold_reads, pace, scans, windows
+from headwater.node.chores import compactor, lake_sweeper
 from headwater.node.cold_reads import LakeUnreadable
 from headwater.node.scans import Scan
 from headwater.node.windows import Limits, Times
@@ -24,8 +25,11 @@ from .stories import Story, found, plan, rows_of
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses; and chores do nothing by themselves, however long a test takes."""
     monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
+    for chore in (compactor, lake_sweeper):
+        monkeypatch.setattr(chore, "LOOK_SECONDS", 1e6)
 
 
 @pytest.fixture
