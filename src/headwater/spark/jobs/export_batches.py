@@ -93,10 +93,14 @@ def write_batch(rows: DataFrame, rules: FileRules, audit: str) -> Written:
         for fact in sorted(facts, key=lambda fact: str(fact["key"]))
         if fact["kind"] == "data"
     ]
-    parts = sorted(fact["key"] for fact in facts if fact["kind"] == "part")
+    parts = {fact["key"]: fact["rows"] for fact in facts if fact["kind"] == "part"}
     if not files:
         return Written(rules.batch, [], 0)
-    return Written(rules.batch, files, write_audit(rows.sparkSession, rules.place, parts, audit))
+    if len(parts) > 1:
+        return Written(rules.batch, files, write_audit(rows.sparkSession, rules.place, sorted(parts), audit))
+    ((part, streams),) = parts.items()
+    open_place(rules.place).move(part, audit)
+    return Written(rules.batch, files, streams)
 
 
 def write_audit(spark: SparkSession, place: str, parts: list[str], audit: str) -> int:
