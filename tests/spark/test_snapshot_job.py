@@ -3,22 +3,27 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
-from headwater.client import Client, OffsetTrimmed
-from headwater.spark.jobs.folds import reducer
-from headwater.spark.jobs.snapshot_plan import WANTS, Want, choose, packed, wants_of
+from headwater.client import Client, Fork, OffsetTrimmed
+from headwater.spark.jobs import snapshot
+from headwater.spark.jobs.folds import Reducer, fold, reducer
+from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.snapshot import SnapshotConfig
+from headwater.spark.jobs.snapshot_plan import WANTS, Want, choose, packed, split, wants_of
 from headwater.spark.jobs.snapshot_store import SnapshotStore
 from headwater.spark.jobs.snapshot_task import COLUMNS, Folder, fold_live, fold_sorted
 from headwater.spark.link import Link, LinkSettings, Range
 from headwater.testing import RunningServer
 
-COUNT = reducer("counter")
+COUNT, NEWEST = reducer("counter"), reducer("last-write-wins", key="id")
 DESCRIBED = pa.schema(
     [
         ("stream", pa.string()),
@@ -78,6 +83,14 @@ def test_streams_of_one_size_fill_bins_evenly() -> None:
     rows = [(f"team/{number:03}", number, 0, 1000, False) for number in range(100)]
     wants = pa.table([list(column) for column in zip(*rows, strict=True)], WANTS)
     assert [len(one) for one in packed(wants, 4)] == [25] * 4
+
+
+def test_forks_whose_inherited_bytes_are_wanted_are_told_from_others() -> None:
+    rows = [("team/plain", 1, 0, 9, False), ("team/fork", 2, 0, 9, False), ("team/beyond", 3, 5, 9, True)]
+    wants = pa.table([list(column) for column in zip(*rows, strict=True)], WANTS)
+    own, inherited = split(wants, {2: 4, 3: 5, 8: 9})
+    assert [want.stream for want in wants_of(own)] == ["team/plain", "team/beyond"]
+    assert [want.stream for want in wants_of(inherited)] == ["team/fork"]
 
 
 # -- Folding -----------------------------------------------------------------------------------------------------------
@@ -260,3 +273,67 @@ def test_a_stream_with_a_row_missing_is_not_published(bench: Bench, missing: int
         published=1, gone=1, messages=1, bytes_folded=len('{"n": 1}'), bytes_published=len('{"n":1}')
     )
     assert bench.bucket.stream("a").read_json() == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+# -- On Spark ----------------------------------------------------------------------------------------------------------
+
+
+def streams_of_all_kinds(bench: Bench) -> dict[str, list[Any]]:
+    """Streams, and what is in those that can be folded."""
+    for number in range(6):
+        bench.write(f"s{number}", *({"id": other % 3, "n": number, "text": "é" * other} for other in range(number + 1)))
+    bench.bucket.stream("s1").delete()
+    bench.write("s1", {"id": "again", "n": 1})
+    bench.bucket.stream("fork").create(fork=Fork(bench.bucket.stream("s5").url))
+    bench.bucket.stream("fork").append(b'{"id": 7, "n": 70}')
+    bench.bucket.stream("bytes").create("text/plain", body=b"no JSON")
+    with Client(f"{bench.settings.url}/v1/stream") as flat:
+        flat.stream(f"{bench.name}/deep/er").create("application/json", body=b'{"n": 1}')
+    names = ["fork", *(f"s{number}" for number in range(6))]
+    return {name: bench.bucket.stream(name).read_json() for name in names}
+
+
+def run_on(spark: SparkSession, bench: Bench, by: Reducer, **options: str) -> dict[str, Any]:
+    report = snapshot.run(spark, SnapshotConfig(Origin(bench.settings.url, bench.name, options=options), by))
+    assert report.ok, report.problems
+    return dict(report.facts)
+
+
+@pytest.mark.parametrize("via", ["lake", "live"])
+def test_a_bucket_is_folded_on_spark(spark: SparkSession, bench: Bench, via: str) -> None:
+    held = streams_of_all_kinds(bench)
+    facts = run_on(spark, bench, NEWEST, via=via)
+    assert facts == {
+        "streams": 9,
+        "published": 7,
+        "unchanged": 0,
+        "not_json": 1,
+        "unaddressed": 1,
+        "stale": 0,
+        "gone": 0,
+        "failed": 0,
+        "messages": sum(map(len, held.values())),
+        "bytes_folded": facts["bytes_folded"],
+        "bytes_published": facts["bytes_published"],
+        "via": via,
+    }
+    for name, messages in held.items():
+        assert bench.snapshot(name)[1] == json.loads(
+            fold(NEWEST, None, *(json.dumps(one).encode() for one in messages))
+        )
+    assert run_on(spark, bench, NEWEST, via=via)["published"] == 0
+
+
+def test_a_function_of_the_user_reaches_the_executors(
+    spark: SparkSession, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "STEP = 2\n\n\ndef count(state, message):\n    return (state or 0) + STEP\n"
+    (tmp_path / "folds_of_mine.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = reducer("folds_of_mine:count")
+    bench.write("a", "x", "y")
+    bench.write("b", "x")
+    assert run_on(spark, bench, mine, via="live")["published"] == 2
+    bench.write("b", "z")
+    assert run_on(spark, bench, mine, via="live")["published"] == 1
+    assert (bench.snapshot("a")[1], bench.snapshot("b")[1]) == (4, 4)

@@ -22,20 +22,23 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from headwater.lake.scanning import LakeDamaged, read_catalog
+from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks
 from headwater.lake.store import KeyMissing, StoreFailed
 from headwater.lake.stores import open_store
+from headwater.protocol.limits import MIB
 from headwater.spark.jobs.folds import Reducer
 from headwater.spark.jobs.origin import Origin
-from headwater.spark.jobs.report import Fact, Report
-from headwater.spark.jobs.snapshot_plan import Chosen, choose, packed, wants_of
+from headwater.spark.jobs.report import Fact, JobFailed, Report
+from headwater.spark.jobs.snapshot_plan import Chosen, choose, packed, split, wants_of
 from headwater.spark.jobs.snapshot_store import SnapshotStore
 from headwater.spark.jobs.snapshot_task import COLUMNS, Folder, Told, fold_live, fold_sorted
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options import Selection, SourceOptions
 
 LAKE_SHARE = 4
-"""The lake is read where at least a fourth of what streams hold is wanted: it gives all of it, and sorting costs."""
+LAKE_BYTES_MIN = 64 * MIB
+"""The lake is read where at least a fourth of what streams hold is wanted, and this much: it gives all of it, and Spark
+has to sort it."""
 TOLD = "what string, number bigint, detail string"
 PROBLEMS_MAX = 20
 
@@ -59,10 +62,15 @@ def run(spark: SparkSession, config: SnapshotConfig) -> Report:
         chosen = choose(_described(link, options.selection), config.min_bytes)
         if status["lake"] is not None:
             link.flush()
-    via = _via(options, chosen, status)
     work = _Work(options.link, config.reducer, status["journal"])
-    told = _from_lake(spark, config, chosen.wants, work) if via == "lake" else _from_server(spark, chosen.wants, work)
-    return _report(chosen, via, told)
+    heirs = _heirs(options, status) if _wants_lake(options, chosen, status) else None
+    if heirs is None and options.via == "lake":
+        raise JobFailed(f"The lake of {options.link.url} cannot be read from here; leave via=lake out.")
+    if heirs is None:
+        return _report(chosen, "live", _from_server(spark, chosen.wants, work))
+    own, inherited = split(chosen.wants, heirs)
+    told = _from_server(spark, inherited, work)
+    return _report(chosen, "lake", told + _from_lake(spark, config, own, work))
 
 
 def _carry(reducer: Reducer) -> None:
@@ -81,21 +89,25 @@ def _described(link: Link, selection: Selection) -> Iterator[pa.Table]:
         yield page.filter(pa.array(map(selection.has, page["stream"].to_pylist()), pa.bool_()))
 
 
-def _via(options: SourceOptions, chosen: Chosen, status: dict[str, Any]) -> str:
-    if options.via != "auto" or not len(chosen.wants):
-        return "lake" if options.via == "lake" else "live"
-    many = LAKE_SHARE * chosen.new_bytes >= chosen.retained_bytes
-    reached = options.selection.names is None and status["lake"] is not None and _is_reached(options, status)
-    return "lake" if many and reached else "live"
+def _wants_lake(options: SourceOptions, chosen: Chosen, status: dict[str, Any]) -> bool:
+    much = chosen.new_bytes >= max(LAKE_BYTES_MIN, chosen.retained_bytes // LAKE_SHARE)
+    named = options.selection.names is not None
+    return status["lake"] is not None and (options.via == "lake" or (options.via == "auto" and much and not named))
 
 
-def _is_reached(options: SourceOptions, status: dict[str, Any]) -> bool:
-    """Whether the lake can be read from here."""
+def _heirs(options: SourceOptions, status: dict[str, Any]) -> dict[int, int] | None:
+    """Up to where the bytes of each fork are its source's, by incarnation; None if the lake cannot be read from here.
+
+    These bytes stand under the name of the source: a fork that has any in what is wanted is asked of the server.
+    """
     try:
-        catalog = read_catalog(open_store(options.lake or status["lake"]["url"]))
+        store = open_store(options.lake or status["lake"]["url"])
+        catalog = read_catalog(store)
+        if catalog is None or catalog.journal != status["journal"]:
+            return None
+        return {fork.incarnation: fork.to for fork in read_forks(store, catalog)}
     except (ValueError, StoreFailed, KeyMissing, LakeDamaged):
-        return False
-    return catalog is not None and catalog.journal == status["journal"]
+        return None
 
 
 class _Work:

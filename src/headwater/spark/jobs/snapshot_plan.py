@@ -1,6 +1,6 @@
 """Which streams to fold, from where and up to where."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -91,6 +91,13 @@ def _sum(numbers: pa.ChunkedArray) -> int:
 def wants_of(table: pa.Table) -> Iterator[Want]:
     """The rows of a table, a value each."""
     return map(Want._make, zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def split(wants: pa.Table, heirs: Mapping[int, int]) -> tuple[pa.Table, pa.Table]:
+    """Streams of which only bytes of their own are wanted, and forks of which inherited ones are."""
+    lives = zip(wants["incarnation"].to_pylist(), wants["start"].to_pylist(), strict=True)
+    inherited = pa.array([heirs.get(incarnation, 0) > start for incarnation, start in lives], pa.bool_())
+    return wants.filter(pc.invert(inherited)), wants.filter(inherited)
 
 
 def packed(wants: pa.Table, bins_min: int) -> list[pa.Table]:
