@@ -9,6 +9,8 @@ import pyarrow as pa
 from .wire import Wire
 
 PATH = "/__headwater/append"
+PATIENCE_SECONDS = 120.0
+"""How long any one wait may take; a machine that is busy with other things takes long for a large request."""
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 TYPES = {
     "stream": pa.string(),

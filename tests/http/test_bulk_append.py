@@ -1,6 +1,7 @@
 """Appends to many streams in one request: each row is an append, judged as if it had come by itself."""
 
 import json
+from collections.abc import Iterator
 from itertools import count
 from random import Random
 from typing import Any
@@ -9,14 +10,36 @@ import pyarrow as pa
 import pytest
 
 from headwater.protocol.limits import APPEND_BYTES_MAX, MESSAGES_PER_APPEND_MAX, PRODUCER_ID_BYTES_MAX
+from headwater.testing import RunningServer
 
-from .bulk_requests import ARROW, PATH, bulk, bulk_table, codes, decode, encode, missing, read, row, statuses, table_of
+from .bulk_requests import (
+    ARROW,
+    PATH,
+    PATIENCE_SECONDS,
+    bulk,
+    bulk_table,
+    codes,
+    decode,
+    encode,
+    missing,
+    read,
+    row,
+    statuses,
+    table_of,
+)
 from .wire import Wire, request
 
 _numbers = count(1)
 
 TEXT = "text/plain"
 JSON = "application/json"
+
+
+@pytest.fixture
+def wire(server: RunningServer) -> Iterator[Wire]:
+    """A connection with much patience: some of these requests are large."""
+    with Wire(server.url, timeout_seconds=PATIENCE_SECONDS) as wire:
+        yield wire
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The bodies of bulk appends: Arrow streams of several shapes, and everything that only looks like one."""
 
+from collections.abc import Iterator
 from itertools import count
 from random import Random
 from typing import Any
@@ -10,13 +11,32 @@ import pytest
 from headwater.protocol.limits import BULK_BYTES_MAX, BULK_ROWS_MAX
 from headwater.testing import RunningServer
 
-from .bulk_requests import ARROW, PATH, bulk_table, decode, encode, missing, read, row, statuses, table_of
+from .bulk_requests import (
+    ARROW,
+    PATH,
+    PATIENCE_SECONDS,
+    bulk_table,
+    decode,
+    encode,
+    missing,
+    read,
+    row,
+    statuses,
+    table_of,
+)
 from .wire import Wire, refused
 
 _numbers = count(1)
 
 TEXT = "text/plain"
 JSON = "application/json"
+
+
+@pytest.fixture
+def wire(server: RunningServer) -> Iterator[Wire]:
+    """A connection with much patience: some of these requests are large."""
+    with Wire(server.url, timeout_seconds=PATIENCE_SECONDS) as wire:
+        yield wire
 
 
 @pytest.fixture
@@ -131,9 +151,9 @@ def test_there_is_a_limit_to_rows_and_bytes(wire: Wire, server: RunningServer) -
     lists = pa.ListArray.from_arrays(pa.array([0] * (BULK_ROWS_MAX + 2), pa.int32()), pa.array([], pa.binary()))
     many = pa.table({"stream": ["bodies/never"] * (BULK_ROWS_MAX + 1), "messages": lists})
     refused(wire.ask("POST", PATH, ARROW, encode(many)), 413, "too_large")
-    with Wire(server.url) as large:
+    with Wire(server.url, timeout_seconds=PATIENCE_SECONDS) as large:
         refused(large.ask("POST", PATH, ARROW, bytes(BULK_BYTES_MAX + 1)), 413, "too_large")
-    with Wire(server.url) as largest:
+    with Wire(server.url, timeout_seconds=PATIENCE_SECONDS) as largest:
         refused(largest.ask("POST", PATH, ARROW, bytes(BULK_BYTES_MAX)), 400, "bad_request")
 
 
