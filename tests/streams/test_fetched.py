@@ -281,6 +281,12 @@ def test_the_first_and_the_last_border_are_known_without_the_lake(shards: Shards
     assert reading.offset_of(stream, 5, shards.source_of) == 13
 
 
+def test_the_border_at_which_a_fork_goes_its_own_way_is_known_without_the_lake(shards: Shards) -> None:
+    shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b"[7, 8]"))
+    shards.flush("b/fork")
+    assert reading.record_at(shards.stream("b/fork"), 5, shards.source_of) == 2
+
+
 def test_messages_of_any_size_have_their_borders(shards: Shards) -> None:
     shards.ask(Create("b/large", JSON, payload=b"1" * 1500, ends=(500, 1000, 1500)))
     for _ in range(2):

@@ -38,10 +38,15 @@ def test_names_sort_as_their_utf8_bytes_do() -> None:
     assert everything(SortedNames(names)) == sorted(names, key=str.encode)
 
 
+@pytest.mark.parametrize("at_once", [0, 1, 2, 20])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_adding_and_removing_leaves_the_same_set_as_sorting(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_adding_and_removing_leaves_the_same_set_as_sorting(
+    seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sorted_names, "BLOCK_NAMES_MAX", 4)
-    dice, names, model = random.Random(seed), SortedNames(), set[str]()
+    dice = random.Random(seed)
+    model = {f"{number:02}" for number in dice.sample(range(60), at_once)}
+    names = SortedNames(model)
     for _ in range(600):
         name = f"{dice.randrange(60):02}"
         if name in model:
