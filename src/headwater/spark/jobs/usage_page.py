@@ -17,7 +17,7 @@ h1 { font-size: 26px; font-weight: 650; margin: 0 0 4px; letter-spacing: -0.01em
 h2 { font-size: 17px; font-weight: 650; margin: 36px 0 12px; }
 h3 { font-size: 13px; font-weight: 600; margin: 0 0 8px; }
 p { margin: 0 0 8px; } .soft { color: var(--soft); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px; margin-top: 24px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin-top: 24px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 12px; }
 .card { background: var(--card); border: 1px solid var(--edge); border-radius: 10px; padding: 14px 16px; min-width: 0; }
 .tile b { display: block; font-size: 22px; font-weight: 650; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -35,10 +35,10 @@ svg { width: 100%; height: auto; display: block; overflow: visible; }
 .scroll { overflow-x: auto; padding: 4px 0; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 12.5px; }
-th, td { padding: 7px 16px; border-bottom: 1px solid var(--edge); white-space: nowrap; }
+th, td { padding: 7px 12px; border-bottom: 1px solid var(--edge); white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
-td.number, th.number { text-align: right; } td.wide { white-space: normal; overflow-wrap: anywhere; min-width: 180px; }
-.share { width: 22%; min-width: 110px; } .share i { display: block; height: 9px; border-radius: 2px;
+td.number, th.number { text-align: right; } td.wide { white-space: normal; overflow-wrap: anywhere; min-width: 150px; }
+.share { width: 16%; min-width: 90px; } .share i { display: block; height: 9px; border-radius: 2px;
   background: var(--accent); }
 footer { margin-top: 40px; font-size: 13px; color: var(--soft); }
 @media print { body { background: #fff; } .card { break-inside: avoid; } }

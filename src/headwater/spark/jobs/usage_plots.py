@@ -94,15 +94,17 @@ def lines(series: Sequence[Line], first: float, last: float, form: Format, what:
 
 
 def columns(values: Sequence[tuple[str, int]], form: Format, what: str) -> str:
-    """Counts of classes side by side."""
-    frame = Frame(0, max(len(values), 1), max((count for _, count in values), default=0), form)
+    """Counts of classes side by side, each from its label up to the next; the last one is only a label."""
+    frame = Frame(0, max(len(values) - 1, 1), max((count for _, count in values), default=0), form)
     every = 1 + len(values) // 9
     drawn = []
     for index, (label, count) in enumerate(values):
         x, width = frame.x(index), frame.x(index + 1) - frame.x(index)
-        drawn.append(_column(x, max(width - 2, 1), frame.y(count), f"{label}: {form(count)}"))
+        if index + 1 < len(values):
+            title = f"{label} to {values[index + 1][0]}: {form(count)}"
+            drawn.append(_column(x + 1, max(width - 2, 1), frame.y(count), title))
         if index % every == 0:
-            drawn.append(text(x + width / 2, HEIGHT - 7, label, "middle"))
+            drawn.append(text(x, HEIGHT - 7, label, "middle"))
     return _svg(what, frame.values() + "".join(drawn))
 
 

@@ -1,6 +1,6 @@
 """What a usage report shows: measures as tiles, plots and tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from headwater.spark.jobs.usage_measures import QUANTILES, Span, moment
@@ -40,30 +40,29 @@ def _tiles(usage: Usage) -> str:
     facts = [
         ("streams", count(span.streams)),
         ("messages", count(span.messages)),
-        ("in messages", size(span.bytes)),
+        ("payload", size(span.bytes)),
+        ("a message, median", size(span.size_quantiles[0])),
         ("messages a second, on average", count(span.messages / span.seconds)),
         ("messages a second, at most", count(peak)),
         ("sessions", count(usage.sessions["sessions"])),
     ]
-    if span.delay_quantiles is not None:
-        facts.append((f"{_delay(usage)}, median", duration(span.delay_quantiles[0])))
-    return tiles(facts)
-
-
-def _delay(usage: Usage) -> str:
-    return "between messages" if usage.event_time is None else "from event to message"
+    delay = "between messages" if usage.event_time is None else "from event to message"
+    median = "-" if span.delay_quantiles is None else duration(span.delay_quantiles[0])
+    return tiles([*facts, (f"{delay}, median", median)])
 
 
 def _over_time(usage: Usage) -> str:
     begin, end = _ends(usage)
     shown = []
-    for what, name, factor, form in (
-        ("Messages a second", "messages", 1 / usage.step, count),
-        ("Bytes a second", "bytes", 1 / usage.step, size),
-        ("Streams with messages", "streams", 1, count),
-    ):
+    measured: tuple[tuple[str, Callable[[Row], float], Format], ...] = (
+        ("Messages a second", lambda row: row["messages"] / usage.step, count),
+        ("Bytes a second", lambda row: row["bytes"] / usage.step, size),
+        ("Streams with messages", lambda row: float(row["streams"]), count),
+        ("Bytes of a message, on average", lambda row: row["bytes"] / row["messages"], size),
+    )
+    for what, value, form in measured:
         drawn = [
-            Bar(at, at + usage.step, row[name] * factor, f"{_at(at)}: {form(row[name] * factor)}")
+            Bar(at, at + usage.step, value(row), f"{_at(at)}: {form(value(row))}")
             for row in usage.windows
             for at in [row["begins"].timestamp()]
         ]
@@ -94,12 +93,12 @@ def _delays(usage: Usage) -> str:
     if usage.event_time is not None:
         title = "From event to message"
         told = (
-            f"From the time in the field {usage.event_time} of a message to its commit; "
+            f"From the time in the field '{usage.event_time}' of a message to its commit; "
             f"{count(usage.span.timed)} of {count(usage.span.messages)} messages have one."
         )
     shown = [
         ("Quantiles over time", lines(series, begin, end, duration, title)),
-        ("All messages", columns(_powers(usage.delays, 10, duration), count, title)),
+        ("Messages by delay", columns(_powers(usage.delays, 10, duration), count, title)),
     ]
     quantiles = _quantiles("all messages", usage.span.delay_quantiles, duration)
     return section(title, remark(told + quantiles), plots(shown))
@@ -113,16 +112,16 @@ def _quantiles(what: str, found: Sequence[float] | None, form: Format) -> str:
 
 
 def _powers(counts: list[tuple[int, int]], base: int, form: Format) -> list[tuple[str, int]]:
-    """Classes from one power of the base up to the next, none left out in between."""
+    """Classes from one power of the base up to the next, none left out in between; the last is where they end."""
     if not counts:
         return []
     known = dict(counts)
-    return [(f"{form(base**power)}", known.get(power, 0)) for power in range(counts[0][0], counts[-1][0] + 1)]
+    return [(f"{form(base**power)}", known.get(power, 0)) for power in range(counts[0][0], counts[-1][0] + 2)]
 
 
 def _sizes(usage: Usage) -> str:
     shown = [
-        ("Messages by size, each class up to the next", columns(_powers(usage.sizes, 2, size), count, "Sizes")),
+        ("Messages by size", columns(_powers(usage.sizes, 2, size), count, "Sizes")),
         ("Sessions by length", columns(_powers(usage.session_lengths, 10, duration), count, "Lengths of sessions")),
     ]
     told = _quantiles("all messages", usage.span.size_quantiles, size).strip()
