@@ -29,6 +29,8 @@ SEGMENT_BYTES = 32 * MIB
 """Payload of a new segment, about: as large as the server makes its own."""
 ROUNDS_MAX = 10
 """What is rewritten may be rewritten once more together with its neighbours, each time three times as large."""
+SWAP_SECONDS_MAX = 600.0
+"""How long an answer to a swap may take: the server reads all that is new, one swap after the other."""
 PROBLEMS_MAX = 20
 
 
@@ -48,7 +50,7 @@ def run(spark: SparkSession, config: CompactConfig) -> Report:
     """Rewrite until the lake is well, or the rounds are over."""
     with Link(config.link) as link:
         url, store = open_lake(link, config.lake)
-        tally = _Tally()
+        tally = Tally()
         if not any(link.flush().values()):
             return Report("compact", {"rounds": 0, "rewrites": 0})
         first = catalog = _catalog(store, link)
@@ -74,13 +76,14 @@ class _Work:
 
     def __call__(self, planned: Iterable[Rewrite]) -> Iterator[Outcome]:
         store, keep = open_store(self._lake), Keep(self._dead.value.below, self._lowest)
-        with Link(self._link) as link:
+        patience = max(SWAP_SECONDS_MAX, self._link.timeout_seconds)
+        with Link(self._link._replace(timeout_seconds=patience)) as link:
             for one in planned:
                 yield carry_out(one, store, keep, self._cuts, link.swap)
 
 
 @dataclass
-class _Tally:
+class Tally:
     """What the rounds have come to so far."""
 
     rounds: int = 0
