@@ -67,7 +67,7 @@ def run(spark: SparkSession, config: VerifyConfig) -> Report:
     if count > len(told):
         told.append(f"There are {count - len(told)} more problems.")
     return Report(
-        "verify", {**look.facts, "problems": count, "seconds": round(time.monotonic() - began, 3)}, tuple(told)
+        "verify", {**look.facts, "problems_found": count, "seconds": round(time.monotonic() - began, 3)}, tuple(told)
     )
 
 
