@@ -1,6 +1,9 @@
 """The link to a server: what it asks, how often, and what it makes of the answers."""
 
 import pickle
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,8 +65,10 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def answering(*answers: tuple[int, dict[str, str], bytes]) -> Iterator[Answers]:
+def answering(*answers: tuple[int, dict[str, str], bytes], tls: ssl.SSLContext | None = None) -> Iterator[Answers]:
     with Answers(*answers) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
@@ -146,6 +151,41 @@ def test_tokens_and_headers_are_sent(tmp_path: Path) -> None:
             link.status()
         assert [asked["Authorization"] for asked in server.asked] == ["Bearer secret", "Bearer first", "Bearer second"]
         assert server.asked[0]["x-team"] == "blue"
+
+
+def test_a_token_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+    settings = LinkSettings("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
+    with Link(settings) as link, pytest.raises(LinkFailed, match="The token cannot be read"):
+        link.status()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of this machine, made by itself, and its key in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    path = tmp_path / "certificate.pem"
+    kind = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
+    subprocess.run([openssl, *kind.split(), *names, "-keyout", path, "-out", path], check=True, capture_output=True)
+    return path
+
+
+def test_certificates_prove_who_both_are(certificate: Path, tmp_path: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
+    context.load_cert_chain(certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with answering(STATUS, tls=context) as server:
+        settings = server.settings._replace(url=server.settings.url.replace("http:", "https:"), retries=0)
+        both = settings._replace(tls_ca=str(certificate), tls_cert=str(certificate))
+        with Link(both) as link:
+            assert link.status() == {}
+        for one in (both._replace(tls_ca=None), both._replace(tls_cert=None)):
+            with Link(one) as link, pytest.raises(LinkFailed):
+                link.status()
+    with pytest.raises(LinkFailed, match=r"The certificates \(.*none.pem\) cannot be read"):
+        Link(settings._replace(tls_ca=str(tmp_path / "none.pem")))
 
 
 def test_settings_travel_to_executors() -> None:

@@ -283,7 +283,10 @@ class Link:
         token = self.settings.token
         if self.settings.token_file is not None:
             # Read each time: whoever renews a token writes the file anew.
-            token = Path(self.settings.token_file).read_text().strip()
+            try:
+                token = Path(self.settings.token_file).read_text().strip()
+            except OSError as error:
+                raise LinkFailed(f"The token cannot be read: {error}.") from error
         return headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
 
 
@@ -353,7 +356,11 @@ def _tls(settings: LinkSettings) -> ssl.SSLContext | bool:
         return False
     if settings.tls_ca is None and settings.tls_cert is None:
         return True
-    context = ssl.create_default_context(cafile=settings.tls_ca)
-    if settings.tls_cert is not None:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+        if settings.tls_cert is not None:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:
+        files = ", ".join(filter(None, (settings.tls_ca, settings.tls_cert, settings.tls_key)))
+        raise LinkFailed(f"The certificates ({files}) cannot be read: {error}.") from error
     return context
