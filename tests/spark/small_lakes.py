@@ -1,5 +1,6 @@
 """A small lake on a real state, with catalogs, for whoever reads lakes: a test says when to flush and to compact."""
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -51,6 +52,11 @@ class _Asked:
         position = self._lake.state.position
         self._lake.catalog()
         return {"0": position}
+
+    def heard_of(self, reader: str) -> int | None:
+        known = self._lake.state.cold.readers.get(reader)
+        # The state's clock stands still at some time long ago.
+        return None if known is None else int(time.time() * 1000) - (self._lake.now - known.at) // 1000
 
     def register(self, reader: str, positions: dict[str, int]) -> None:
         assert self._lake.do(RegisterReader(reader, positions["0"])) == Done()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.protocol.commands import Delete, DropReader
+from headwater.protocol.limits import READER_IDLE_US
 from headwater.spark import lake_stream
 from headwater.spark.lake_admission import UNLIMITED, Limits
 from headwater.spark.lake_plan import LakeUnusable
@@ -253,6 +254,27 @@ def test_what_was_dropped_before_a_query_began_is_not_missed(small_lake: SmallLa
     one = stream(small_lake, startingOffsets="earliest", maxRecordsPerTrigger="1")
     found = [[row[-1] for row in batch] for batch in batches(small_lake, one, one.initial(), Limits(records_max=1))]
     assert found in ([[b"1"], [b"3"]], [[b"1"], [b"2"], [b"3"]])
+
+
+def test_a_query_that_was_not_registered_all_the_time_cannot_tell_what_it_missed(small_lake: SmallLake) -> None:
+    # Something is dropped before the query begins, so that later drops below that position leave no trace.
+    for name in ("a/w", "a/x", "a/y", "a/z"):
+        small_lake.append(name, b"1")
+        small_lake.flush()
+    small_lake.do(Delete("a/y"))
+    assert small_lake.compact()
+    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+    start = one.latest(one.initial(), Limits(records_max=1))
+    end = one.latest(start, Limits(records_max=1))
+    assert start["beginning"]["dropped"] > end["shards"]["0"]
+    stream(small_lake).plan(start, end)
+    small_lake.now += READER_IDLE_US + 1
+    late = stream(small_lake)
+    with pytest.raises(DataLost, match="not heard of for too long"):
+        late.plan(start, end)
+    small_lake.do(DropReader("nightly"))
+    with pytest.raises(DataLost, match="not heard of for too long"):
+        stream(small_lake).plan(start, end)
 
 
 # -- Triggers ----------------------------------------------------------------------------------------------------------

@@ -200,8 +200,10 @@ def test_a_reader_is_registered_and_forgotten(link: Link, bucket: str) -> None:
     position = link.flush()["0"]
     link.register(bucket, {"0": position})
     assert link.readers()[bucket] == {"0": position}
+    assert (link.heard_of(bucket) or 0) > 1_700_000_000_000
     link.forget(bucket)
     assert bucket not in link.readers()
+    assert link.heard_of(bucket) is None
 
 
 def test_streams_are_described_by_name_and_by_prefix(

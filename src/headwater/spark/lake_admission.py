@@ -66,12 +66,12 @@ class Admission:
             return wanted.up_to
         left, end, empty = limits, wanted.after, True
         for group in groups(live_rows(catalog, None, (), wanted, inherited=False).segments):
-            if min(left) <= 0:
-                return end
             last = max(listed.segment.last_position for listed in group)
             size = sum(listed.segment.payload_bytes for listed in group)
             rows = sum(listed.segment.rows for listed in group)
             inside = all(listed.segment.first_position > wanted.after for listed in group) and last <= wanted.up_to
+            if inside and min(left) <= 0:
+                return end
             if not inside or size > left.bytes_max or rows > left.records_max:
                 profile = self._profile(group, wanted).behind(wanted.after, wanted.up_to)
                 fit = profile.admitted(left)
@@ -80,7 +80,7 @@ class Admission:
                     return int(profile.positions[fit - 1]) if fit else end
                 size, rows = (int(profile.bytes[-1]), int(profile.rows[-1])) if fit else (0, 0)
             left = Limits(left.bytes_max - size, left.records_max - rows)
-            end, empty = last, empty and not rows
+            end, empty = min(last, wanted.up_to), empty and not rows
         return wanted.up_to
 
     def _profile(self, group: list[ListedSegment], wanted: Wanted) -> Profile:

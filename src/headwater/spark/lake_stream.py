@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from headwater.lake.catalog import Catalog
 from headwater.lake.scanning import EVER, Wanted, live_rows
 from headwater.lake.store import Store
+from headwater.protocol.limits import READER_IDLE_US
 from headwater.spark.lake_admission import UNLIMITED, Admission, Limits
 from headwater.spark.lake_plan import (
     SHARD,
@@ -95,6 +96,7 @@ class LakeStream:
         self._flushed_at = self._registered_at = float("-inf")
         self._committed_at = clock()
         self._known_reader: str | None = None
+        self._lapsed = False
         self._newest: Catalog | None = None
 
     # -- How far ----------------------------------------------------------------------------------------------------
@@ -181,8 +183,12 @@ class LakeStream:
         return wanted._replace(after=offset.position, up_to=min(up_to, EVER))
 
     def _check_loss(self, offset: LakeOffset, catalog: Catalog) -> None:
-        """What was dropped before the query began is not missed; what was dropped later is."""
-        if catalog.dropped <= max(offset.position, offset.beginning.dropped or 0):
+        """What was dropped before the query began is not missed; what was dropped later is.
+
+        One that was not registered all the time cannot tell the two apart.
+        """
+        before = 0 if self._lapsed else offset.beginning.dropped or 0
+        if catalog.dropped <= max(offset.position, before):
             return
         lose(
             self._options,
@@ -199,7 +205,12 @@ class LakeStream:
 
     def _register_first(self, offset: LakeOffset) -> None:
         """Register before anything is looked at: from then on nothing is dropped; and again from time to time."""
-        if self._known_reader != offset.reader or self._clock() - self._registered_at >= REGISTER_SECONDS:
+        if self._known_reader != offset.reader:
+            if offset.beginning.dropped is not None:
+                heard_ms = self._link.heard_of(offset.reader)
+                self._lapsed = heard_ms is None or heard_ms < time.time() * 1000 - READER_IDLE_US / 1000
+            self._register(offset)
+        elif self._clock() - self._registered_at >= REGISTER_SECONDS:
             self._register(offset)
 
     def _register(self, offset: LakeOffset) -> None:

@@ -133,6 +133,16 @@ class Link:
         """How far each registered reader has come."""
         return {one["reader"]: one["positions"] for one in self._json("GET", f"{OWN}/readers")["readers"]}
 
+    def heard_of(self, reader: str) -> int | None:
+        """When a reader last said how far it has come, in milliseconds since 1970; None if it is not registered."""
+        try:
+            at: int = self._json("GET", f"{OWN}/readers/{quote(reader, safe='')}")["committed_at_ms"]
+        except LinkRefused as refused:
+            if refused.code != "reader_not_found":
+                raise
+            return None
+        return at
+
     def forget(self, reader: str) -> None:
         """Keep nothing for a reader any more."""
         self._send("DELETE", f"{OWN}/readers/{quote(reader, safe='')}")
