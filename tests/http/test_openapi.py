@@ -20,7 +20,10 @@ DOCUMENT = openapi.document(ROUTES)
 VALUES = {"{bucket}": "team", "{stream}": "notes", "{path}": "team%2Fnotes", "{offset}": "-1", "{reader}": "spark"}
 OWN = {
     (resource, method)
-    for resource in (Resource.STATUS, Resource.FLUSH, Resource.READERS, Resource.READER)
+    for resource in (
+        *(Resource.STATUS, Resource.FLUSH, Resource.READERS, Resource.READER),
+        *(Resource.DESCRIBE, Resource.LOCATE, Resource.SCAN, Resource.BULK_APPEND, Resource.SWAP),
+    )
     for method in ROUTES[resource]
 }
 OPERATING = {

@@ -15,6 +15,7 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from requests.structures import CaseInsensitiveDict
 from schemathesis.checks import CheckContext
 from schemathesis.core.transport import Response
@@ -25,6 +26,8 @@ from headwater.http import openapi, rendering, routes
 from headwater.http.addresses import Resource
 from headwater.protocol.content_types import DEFAULT
 from headwater.testing import RunningServer, running_server
+
+from ..http.bulk_requests import ARROW, encode, row, table_of
 
 Case = schemathesis.Case[Any]
 
@@ -38,6 +41,18 @@ ON_EVERY_RESPONSE = {
     *("server", "date", "connection", "content-type", "content-length", "transfer-encoding"),
 }
 
+NAMES = st.sampled_from(["fuzz/bulk", "fuzz/more", "nowhere", "fuzz/" + "x" * 200])
+APPENDS = st.builds(
+    lambda name, messages, create, producer: row(name, *messages, create=create, producer=producer),
+    NAMES,
+    st.lists(st.binary(max_size=20), max_size=3),
+    st.booleans(),
+    st.none() | st.just(("fuzz", 0, 0)),
+)
+# Random bytes are hardly ever a table.
+schemathesis.openapi.media_type(
+    ARROW["Content-Type"], st.binary(max_size=500) | st.lists(APPENDS, max_size=5).map(table_of).map(encode)
+)
 schema = schemathesis.openapi.from_dict(openapi.document(routes.ROUTES))
 schema.config.generation.update(max_examples=int(EXAMPLES or "10"))
 tried = schema if EXAMPLES else schema.exclude(path_regex="^/ds/")

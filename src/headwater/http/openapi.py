@@ -12,16 +12,8 @@ import msgspec
 from headwater.http.addresses import OWN, Resource
 from headwater.http.exchanges import Exchange
 from headwater.http.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS, Field, Schema
-from headwater.http.operations import (
-    ALWAYS,
-    BUCKETED_ONLY,
-    FLAT_ONLY,
-    OPERATIONS,
-    REFUSAL_HEADERS,
-    Gives,
-    Operation,
-    Takes,
-)
+from headwater.http.operation_shapes import Gives, Operation, Takes
+from headwater.http.operations import ALWAYS, BUCKETED_ONLY, FLAT_ONLY, OPERATIONS, REFUSAL_HEADERS
 from headwater.http.schemas import SCHEMAS
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.statuses import REFUSALS, Answer
@@ -118,6 +110,11 @@ _OWN: dict[Resource, tuple[str, tuple[str, ...]]] = {
     Resource.METRICS: ("/metrics", ()),
     Resource.STATUS: (f"/{OWN}/status", ()),
     Resource.FLUSH: (f"/{OWN}/flush", ()),
+    Resource.DESCRIBE: (f"/{OWN}/describe", ()),
+    Resource.LOCATE: (f"/{OWN}/locate", ()),
+    Resource.SCAN: (f"/{OWN}/scan", ()),
+    Resource.BULK_APPEND: (f"/{OWN}/append", ()),
+    Resource.SWAP: (f"/{OWN}/swap", ()),
     Resource.READERS: (f"/{OWN}/readers", ()),
     Resource.READER: (f"/{OWN}/readers/{{reader}}", ("reader",)),
 }

@@ -4,39 +4,10 @@ Parameters, headers and the codes of refusals are listed by name, apart by space
 missing. Which status a refusal has, `statuses.REFUSALS` knows.
 """
 
-from typing import NamedTuple
-
 from headwater.http.addresses import Resource
+from headwater.http.operation_shapes import ANY, Gives, Operation, Takes
+from headwater.http.own_operations import OWN_OPERATIONS
 from headwater.protocol.content_types import DEFAULT, ENVELOPES, JSON, NDJSON
-
-ANY = "*/*"
-
-
-class Gives(NamedTuple):
-    """A response that is no refusal: what it means, its headers, and the schema of its body by media type."""
-
-    meaning: str
-    headers: str = ""
-    content: dict[str, str] | None = None
-
-
-class Takes(NamedTuple):
-    """A request's body: the schema by media type."""
-
-    content: dict[str, str]
-    required: bool = False
-
-
-class Operation(NamedTuple):
-    """One method of one resource."""
-
-    summary: str
-    gives: dict[int, Gives]
-    refuses: str
-    query: str = ""
-    headers: str = ""
-    body: Takes | None = None
-
 
 ALWAYS = (
     "bad_request invalid_header invalid_name method_not_allowed request_timeout too_large uri_too_long "
@@ -267,58 +238,4 @@ OPERATIONS: dict[tuple[Resource, bool], dict[bytes, Operation]] = {
             "Stream-Incarnation",
         ),
     },
-    (Resource.HEALTH, False): {
-        b"GET": Operation(
-            "Whether the process runs", {200: Gives("It does.", "Cache-Control", {"text/plain": "Text"})}, ""
-        ),
-    },
-    (Resource.READY, False): {
-        b"GET": Operation(
-            "Whether to send requests here: not while it starts, nor while it ends",
-            {200: Gives("Yes.", "Cache-Control", {"text/plain": "Text"})},
-            "",
-        ),
-    },
-    (Resource.METRICS, False): {
-        b"GET": Operation(
-            "Counters in the text format of Prometheus",
-            {200: Gives("All of them.", "Cache-Control", {"text/plain": "Text"})},
-            "",
-        ),
-    },
-    (Resource.STATUS, False): {
-        b"GET": Operation(
-            "What the server is and how it does",
-            {200: Gives("For people and scripts; more may be added.", "Cache-Control", {JSON: "Status"})},
-            "",
-        ),
-    },
-    (Resource.FLUSH, False): {
-        b"POST": Operation(
-            "Put everything that was acknowledged so far into the lake, and wait until it is there",
-            {200: Gives("Up to which position of each shard that is.", "Cache-Control", {JSON: "Positions"})},
-            "",
-        ),
-    },
-    (Resource.READERS, False): {
-        b"GET": Operation(
-            "Every registered reader of the lake", {200: Gives("By name.", "Cache-Control", {JSON: "Readers"})}, ""
-        ),
-    },
-    (Resource.READER, False): {
-        b"GET": Operation(
-            "One registered reader of the lake",
-            {200: Gives("How far it has come.", "Cache-Control", {JSON: "Reader"})},
-            "reader_not_found",
-        ),
-        b"PUT": Operation(
-            "Say how far a reader of the lake has come; what lies above stays there for it",
-            {204: Gives("Noted; it counts for seven days.", "Cache-Control")},
-            "",
-            body=Takes({JSON: "Positions"}, required=True),
-        ),
-        b"DELETE": Operation(
-            "Keep nothing for a reader any more", {204: Gives("It is not registered.", "Cache-Control")}, ""
-        ),
-    },
-}
+} | OWN_OPERATIONS
