@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.errors import StreamingQueryException
@@ -45,7 +46,7 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     began = time.monotonic()
     _check(config)
     place = _open(config.to)
-    checkpoint = config.checkpoint or default_checkpoint(place)
+    checkpoint = _folder(config.checkpoint) if config.checkpoint else default_checkpoint(place)
     name = claim(place, _identity(config), config.name)
     rows = config.shape.apply(_stream(spark, config, name))
     table = open_table(config.format, place, TableOptions(name, rows.schema, config.catalog, config.table))
@@ -110,6 +111,11 @@ def _open(url: str) -> Place:
         return open_place(url)
     except ValueError as problem:
         raise JobFailed(str(problem)) from problem
+
+
+def _folder(path: str) -> str:
+    """A folder by its URL: where a relative path leads is for us to say, Spark may run in another folder."""
+    return path if "://" in path else Path(path).absolute().as_uri()
 
 
 def _identity(config: ExportConfig) -> dict[str, Any]:

@@ -6,6 +6,7 @@ files of an export hold. If the server was written to meanwhile, what seems wron
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark import StorageLevel
@@ -95,7 +96,9 @@ class Verifier:
                 first = found.orderBy("name", "incarnation", "side").limit(self._config.problems_max).collect()
                 count = found.count()
                 if hashes is not None:
-                    _table(joined).write.mode("overwrite").parquet(hashes)
+                    # Where a relative path leads is for us to say: Spark may run in another folder.
+                    where = hashes if "://" in hashes else Path(hashes).absolute().as_uri()
+                    _table(joined).write.mode("overwrite").parquet(where)
             finally:
                 joined.unpersist()
             problems = self._explained([Finding(**row.asDict()) for row in first], described, windows)
