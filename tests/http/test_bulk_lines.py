@@ -14,10 +14,10 @@ from headwater.http.bulk_rows import BulkRows, decode
 from headwater.node.committer import Done
 from headwater.protocol.commands import Append, Command, Create, Delete
 from headwater.protocol.content_types import DEFAULT
-from headwater.protocol.lifetimes import FOREVER
+from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.queries import Head
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
-from headwater.protocol.replies import Appended, Described, Reply
+from headwater.protocol.replies import Appended, Created, Described, Reply
 from headwater.streams.state import State, Stream
 
 from ..node.lakes import Bench, bench
@@ -80,8 +80,10 @@ async def append_alone(bench: Bench, one: Row, life: int | None) -> Reply:
     if isinstance(append, Refusal):
         return append
     if isinstance(append, Append):
-        if one["create"] and life is None:
-            await bench.ask(Create(one["stream"], append.content_type or one["content_type"] or DEFAULT))
+        content_type = append.content_type or one["content_type"] or DEFAULT
+        first = append.close, append.payload, append.ends, None, append.producer
+        if stream is None and one["create"]:
+            return await bench.ask(Create(one["stream"], content_type, FOREVER, *first))
         return await bench.ask(append)
     standing = bench.node.judge_standing(append.append)
     return append.refusal if standing is None or (stream is None and one["create"]) else standing
@@ -91,6 +93,9 @@ def seen(outcome: Outcome) -> tuple[Any, ...]:
     if isinstance(outcome, Refusal):
         return (outcome.code,)
     return type(outcome), outcome.next_offset, getattr(outcome, "closed", None)
+
+
+GONE_IN = (Appended, Created)
 
 
 def held(state: State) -> dict[str, Any]:
@@ -154,9 +159,32 @@ def test_a_stream_that_was_deleted_a_moment_ago_is_made_again() -> None:
         # It is still there when the row is looked at, and gone when it is applied.
         node.node.submit(Delete("a/x"), lambda _: None)
         [outcome] = await run(node.node, row("a/x", b"new", content_type=TEXT, create=True))
-        assert isinstance(outcome, Appended)
+        assert isinstance(outcome, Created)
         assert outcome.incarnation > first.incarnation
         assert await node.whole("a/x") == b"new"
+
+    on_a_node(work)
+
+
+def test_a_stream_that_was_made_a_moment_ago_is_not_made_again() -> None:
+    async def work(node: Bench) -> None:
+        for name, content_type in (("a/x", TEXT), ("a/y", JSON)):
+            node.node.submit(Create(name, content_type, Lifetime(ttl_seconds=60)), lambda _: None)
+        rows = [row(name, b"new", content_type=TEXT, create=True) for name in ("a/x", "a/y")]
+        assert [seen(outcome) for outcome in await run(node.node, *rows)] == [
+            (Appended, 3, False),
+            (Code.CONTENT_TYPE_MISMATCH,),
+        ]
+        assert node.state.streams["a/x"].lifetime == Lifetime(ttl_seconds=60)
+
+    on_a_node(work)
+
+
+def test_no_stream_is_made_for_messages_that_are_refused() -> None:
+    async def work(node: Bench) -> None:
+        rows = [row("a/x", b"new", content_type=TEXT, create=True, producer=("p", 0, 1))]
+        assert [seen(outcome) for outcome in await run(node.node, *rows)] == [(Code.PRODUCER_SEQ_CONFLICT,)]
+        assert node.state.streams == {}
 
     on_a_node(work)
 
@@ -304,15 +332,15 @@ def test_a_server_that_is_full_says_so_and_a_large_request_alone_does_not_fill_i
 
     async def full(node: Bench) -> None:
         outcomes = await run(node.node, *rows)
-        assert isinstance(outcomes[0], Appended)
+        assert isinstance(outcomes[0], GONE_IN)
         assert isinstance(outcomes[-1], Refusal)
         assert outcomes[-1].code is Code.OVERLOADED
-        gone_in = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Appended)]
+        gone_in = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, GONE_IN)]
         assert held(node.state).keys() >= {f"a/{number}" for number in gone_in}
         assert node.state.hot_bytes == 10 * len(gone_in)
 
     async def free(node: Bench) -> None:
-        assert all(isinstance(outcome, Appended) for outcome in await run(node.node, *rows))
+        assert all(isinstance(outcome, GONE_IN) for outcome in await run(node.node, *rows))
 
     # Nothing is flushed here by itself, so what is hot stays hot.
     on_a_node(full, hot_bytes_max=10_000)

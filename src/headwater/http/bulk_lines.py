@@ -22,10 +22,11 @@ from headwater.http.parsing import BadBody
 from headwater.node.committer import Done
 from headwater.protocol.commands import Append, Command, Create
 from headwater.protocol.content_types import DEFAULT
+from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import MIB
 from headwater.protocol.queries import Head
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, ClosedOnly, Described, Duplicate, Reply
+from headwater.protocol.replies import Appended, ClosedOnly, Created, Described, Duplicate, Existed, Reply
 
 SLICE_ROWS = 250
 SLICE_BYTES = MIB // 2
@@ -34,8 +35,8 @@ WINDOW_ROWS = 1_000
 WINDOW_BYTES = 8 * MIB
 """What a request may have under way: about what is applied in ten milliseconds, and what one commit carries."""
 
-Outcome = Appended | Duplicate | ClosedOnly | Refusal
-_ACCEPTED = (Appended, Duplicate, ClosedOnly)
+Outcome = Appended | Duplicate | ClosedOnly | Created | Refusal
+_ACCEPTED = (Appended, Duplicate, ClosedOnly, Created)
 _MISSING = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE})
 
 
@@ -144,20 +145,29 @@ class BulkAppend:
             self._decide(line, row, append)
 
     def _submit(self, line: _Line, row: int, append: Append, *, founding: bool) -> None:
-        founded: list[Reply] = []
-        if founding:
-            content_type = append.content_type or self._rows.content_types[row] or DEFAULT
-            self._target.submit(Create(append.name, content_type), founded.append)
-        self._target.submit(append, partial(self._answered, line, row, append, founded if founding else None))
+        if not founding:
+            self._target.submit(append, partial(self._appended, line, row, append))
+            return
+        # As one command, so that no stream is made for messages that are refused.
+        content_type = append.content_type or self._rows.content_types[row] or DEFAULT
+        messages = append.payload, append.ends
+        create = Create(append.name, content_type, FOREVER, append.close, *messages, producer=append.producer)
+        self._target.submit(create, partial(self._founded, line, row, append))
 
-    def _answered(self, line: _Line, row: int, append: Append, founded: list[Reply] | None, reply: Reply) -> None:
-        if _is_missing(reply) and self._rows.creates[row] and append.incarnation is None:
-            if founded is None:
-                # It was there when we looked, and has been deleted since.
-                self._submit(line, row, append, founding=True)
-                return
-            reply = founded[0] if isinstance(founded[0], Refusal) else reply
-        self._decide(line, row, reply)
+    def _founded(self, line: _Line, row: int, append: Append, reply: Reply) -> None:
+        exists = isinstance(reply, Existed) or (isinstance(reply, Refusal) and reply.code is Code.STREAM_EXISTS)
+        if exists:
+            # Somebody has made it since we looked; with which type and lifetime is theirs to choose.
+            self._submit(line, row, append, founding=False)
+        else:
+            self._decide(line, row, reply)
+
+    def _appended(self, line: _Line, row: int, append: Append, reply: Reply) -> None:
+        if self._rows.creates[row] and append.incarnation is None and _is_missing(reply):
+            # It was there when we looked, and has been deleted since.
+            self._submit(line, row, append, founding=True)
+        else:
+            self._decide(line, row, reply)
 
     def _decide(self, line: _Line, row: int, reply: Reply) -> None:
         line.in_flight -= 1
