@@ -1,5 +1,6 @@
 """Ranges of many streams in one request, from memory and from the lake."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -11,9 +12,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headwater.http.server import Server
 from headwater.lake.layout import SCHEMA
+from headwater.node import scans
+from headwater.settings import Settings
 from headwater.testing import RunningServer, running_server
 
+from ..node.lakes import bench
 from .bulk_requests import bulk, bulk_table, row, table_of
 from .scan_requests import Range, Row, ask, described, payloads, scanned, table, whole
 from .wire import Ended, Wire, refused, request
@@ -426,6 +431,35 @@ def test_a_response_that_breaks_off_cannot_be_taken_for_a_whole_one(tmp_path: Pa
             assert payloads(scanned(other, ranges[:1])) == [b"a"]
         assert re.search(r"cut short: .*damaged", server.output())
         assert "Traceback" not in server.output()
+
+
+def test_a_mistake_of_ours_breaks_the_response_off_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def encode(*_: object) -> None:
+        raise ValueError("a mistake")
+
+    def ask_in_vain(url: str) -> None:
+        with Wire(url, timeout_seconds=PATIENT_SECONDS) as wire:
+            ranges = whole(wire, "b/s")
+            with pytest.raises((Ended, ConnectionResetError)):
+                ask(wire, "scan", ranges=ranges)
+
+    async def run() -> None:
+        async with bench() as node:
+            await node.create("b/s", b"one")
+            await node.lake.flush()
+            server = Server(Settings(port=0))
+            url = await server.listen()
+            server.serve(node.node)
+            await asyncio.get_running_loop().run_in_executor(None, ask_in_vain, url)
+            assert not +node.lake.reads.in_use
+            await server.drain()
+
+    monkeypatch.setattr(scans, "encode", encode)
+    asyncio.run(run())
+    assert "a response had to be cut short" in caplog.text
+    assert "a mistake" in caplog.text
 
 
 def test_a_client_that_goes_away_leaves_a_server_that_goes_on(lake: RunningServer, bucket: str) -> None:
