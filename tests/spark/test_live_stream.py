@@ -348,10 +348,10 @@ def test_a_scan_that_breaks_off_is_gone_on_with(
         start = query.stream.initial()
         works = query.stream.plan(start, query.stream.latest(start))
     with cut_way(lake_server.url) as way, Link(LinkSettings(way.url, retry_interval_seconds=0.0)) as link:
-        way.plan = [500_000, 1, 3_000, 700_000, 400_000]
+        way.plan = [500_000, 1, 3_000, 300_000]
         query = Query(link, bucket)
         assert query.read(works) == expected
-        assert way.cuts == 5
+        assert way.cuts >= 3, "how much comes before the last of them depends on the size of batches"
 
 
 def test_columns_that_nobody_asked_for_do_not_come(link: Link, streams: Streams) -> None:
