@@ -15,9 +15,8 @@ from headwater.node.committer import Done
 from headwater.protocol.commands import Append, Command, Create, Delete
 from headwater.protocol.content_types import DEFAULT
 from headwater.protocol.lifetimes import FOREVER, Lifetime
-from headwater.protocol.queries import Head
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
-from headwater.protocol.replies import Appended, Created, Described, Reply
+from headwater.protocol.replies import Appended, Created, Reply
 from headwater.streams.state import State, Stream
 
 from ..node.lakes import Bench, bench
@@ -32,6 +31,10 @@ def rows_of(*rows: Row) -> BulkRows:
     decoded = decode(encode(table_of(rows)))
     assert isinstance(decoded, BulkRows), decoded
     return decoded
+
+
+def text(stream: str, *messages: bytes) -> Row:
+    return row(stream, *messages, content_type=TEXT)
 
 
 def wanted() -> bool:
@@ -221,6 +224,7 @@ class Slow:
     """Takes commands and answers them when it is told to, those of some streams with a refusal."""
 
     def __init__(self, *refused: str) -> None:
+        self.state = State("journal")
         self.taken: list[Append] = []
         self.waiting: list[tuple[Append, Done]] = []
         self.most = 0
@@ -238,8 +242,8 @@ class Slow:
         for command, done in waiting:
             done(NO_ROOM if command.name in self._refused else Appended(1, len(self.taken), False))
 
-    def describe(self, query: Head) -> Described:
-        return Described(1, TEXT, 0, False, FOREVER)
+    def now(self) -> int:
+        return 1
 
     def judge_standing(self, command: Append) -> Reply | None:
         return None
@@ -262,7 +266,7 @@ def test_few_rows_are_under_way_at_a_time(streams: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(bulk_lines, "WINDOW_ROWS", 50)
     monkeypatch.setattr(bulk_lines, "SLICE_ROWS", 8)
     target = Slow()
-    rows = rows_of(*(row(f"a/{number % streams}", b"%d" % number) for number in range(400)))
+    rows = rows_of(*(text(f"a/{number % streams}", b"%d" % number) for number in range(400)))
     asyncio.run(target.answer_all(BulkAppend(target, rows, wanted)))
     assert target.most == 50
     assert len(target.taken) == 400
@@ -271,7 +275,7 @@ def test_few_rows_are_under_way_at_a_time(streams: int, monkeypatch: pytest.Monk
 def test_few_bytes_are_under_way_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_lines, "WINDOW_BYTES", 1_000)
     target = Slow()
-    rows = rows_of(*(row(f"a/{number}", bytes(300)) for number in range(20)), row("a/large", bytes(5_000)))
+    rows = rows_of(*(text(f"a/{number}", bytes(300)) for number in range(20)), text("a/large", bytes(5_000)))
     asyncio.run(target.answer_all(BulkAppend(target, rows, wanted)))
     assert target.most == 4
     assert len(target.taken) == 21
@@ -280,7 +284,7 @@ def test_few_bytes_are_under_way_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_first_row_of_a_stream_goes_alone_and_others_close_behind_one_another() -> None:
     async def work() -> None:
         target = Slow()
-        bulk = BulkAppend(target, rows_of(*(row("a/x", b"%d" % number) for number in range(6))), wanted)
+        bulk = BulkAppend(target, rows_of(*(text("a/x", b"%d" % number) for number in range(6))), wanted)
         running = asyncio.get_running_loop().create_task(bulk.run())
         submitted = []
         while not running.done():
@@ -315,7 +319,7 @@ def test_a_row_that_could_go_in_where_the_one_before_cannot_waits_for_it(second:
 
 def test_where_there_is_no_room_nothing_goes_in_behind_and_others_go_on() -> None:
     target = Slow("a/full")
-    rows = [row(name, b"%d" % number) for number in range(3) for name in ("a/full", "a/free")]
+    rows = [text(name, b"%d" % number) for number in range(3) for name in ("a/full", "a/free")]
     bulk = BulkAppend(target, rows_of(*rows), wanted)
     asyncio.run(target.answer_all(bulk))
     assert [command.payload for command in target.taken if command.name == "a/full"] == [b"0"]
@@ -350,7 +354,7 @@ def test_a_server_that_is_full_says_so_and_a_large_request_alone_does_not_fill_i
 def test_rows_that_nobody_waits_for_are_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_lines, "SLICE_ROWS", 4)
     target = Slow()
-    rows = rows_of(*(row(f"a/{number}", b"x") for number in range(100)))
+    rows = rows_of(*(text(f"a/{number}", b"x") for number in range(100)))
     bulk = BulkAppend(target, rows, lambda: len(target.taken) < 10)
     assert not asyncio.run(bulk.run())
     assert len(target.taken) == 12

@@ -24,9 +24,9 @@ from headwater.protocol.commands import Append, Command, Create
 from headwater.protocol.content_types import DEFAULT
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import MIB
-from headwater.protocol.queries import Head
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, ClosedOnly, Created, Described, Duplicate, Existed, Reply
+from headwater.protocol.replies import Appended, ClosedOnly, Created, Duplicate, Existed, Reply
+from headwater.streams.state import State, Stream
 
 SLICE_ROWS = 250
 SLICE_BYTES = MIB // 2
@@ -43,11 +43,13 @@ _MISSING = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE})
 class Target(Protocol):
     """What appends are submitted to: a node, as far as it concerns us."""
 
+    state: State
+
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided."""
 
-    def describe(self, query: Head) -> Described | Refusal:
-        """What a stream is."""
+    def now(self) -> int:
+        """The time that streams are judged by."""
 
     def judge_standing(self, command: Append) -> Reply | None:
         """What is to be said of an append whose messages are refused, before that."""
@@ -130,12 +132,16 @@ class BulkAppend:
         self._rows_in_flight += 1
         self._bytes_in_flight += rows.sizes[row]
         founding = bool(rows.creates[row]) and line.incarnation is None
-        described: Described | Refusal | None = None
+        unnamed: str | Refusal = DEFAULT
         if founding or rows.content_types[row] is None:
-            described = target.describe(Head(rows.names[row]))
-        append = rows.append(row, _type_of(described, DEFAULT if founding else None), line.incarnation)
+            stream = target.state.present(rows.names[row], target.now())
+            if isinstance(stream, Stream):
+                unnamed, founding = stream.content_type, False
+            elif not founding:
+                unnamed = stream
+        append = rows.append(row, unnamed, line.incarnation)
         if isinstance(append, Append):
-            self._submit(line, row, append, founding=founding and not isinstance(described, Described))
+            self._submit(line, row, append, founding=founding)
         elif isinstance(append, BadBody):
             standing = target.judge_standing(append.append)
             if standing is None or (founding and _is_missing(standing)):
@@ -200,10 +206,3 @@ _UNDECIDED = Refusal(Code.INTERNAL, "This row was not decided.")
 
 def _is_missing(reply: Reply) -> bool:
     return isinstance(reply, Refusal) and reply.code in _MISSING
-
-
-def _type_of(described: Described | Refusal | None, default: str | None) -> str | Refusal:
-    """The type of messages whose row names none: that of their stream, or of the one that is made for them."""
-    if isinstance(described, Described):
-        return described.content_type
-    return default or described or DEFAULT

@@ -183,8 +183,8 @@ def cut_json(payload: bytes, ends: tuple[int, ...]) -> tuple[bytes, tuple[int, .
     >>> cut_json(b"1,2", (3,)).detail
     'Message 0 is not exactly one JSON value.'
     """
-    messages = [payload[start:end] for start, end in pairwise((0, *ends))]
-    found = json_mode.split(b"[" + b",".join(messages) + b"]")
+    messages = [payload[start:end] for start, end in pairwise((0, *ends))] if len(ends) > 1 else [payload]
+    found = json_mode.split(b"[%b]" % b",".join(messages))
     if isinstance(found, Refusal) or found == messages:
         return found if isinstance(found, Refusal) else (payload, ends)
     # They are the values of one array: each is a whole one only if the borders are where they were given.
