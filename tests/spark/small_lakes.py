@@ -12,7 +12,7 @@ from headwater.lake.store import Store
 from headwater.node.chores.cataloger import Cataloger
 from headwater.protocol.commands import RegisterReader
 from headwater.protocol.replies import Done
-from headwater.spark import lake_reader
+from headwater.spark import lake_kept
 from headwater.spark.filters import ANY, Conditions
 from headwater.spark.lake_plan import LakeWork
 from headwater.spark.lake_reader import Asked, read_work
@@ -74,8 +74,8 @@ def opened(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
         assert url == lake.store.url
         return lake.store
 
-    monkeypatch.setattr(lake_reader, "_store", store)
-    for kept in (lake_reader._footer, lake_reader._pieces, lake_reader._graves):
+    monkeypatch.setattr(lake_kept, "store", store)
+    for kept in (lake_kept.footer, lake_kept.pieces, lake_kept.graves):
         kept.cache_clear()
     return lake
 

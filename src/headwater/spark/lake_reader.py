@@ -1,13 +1,13 @@
 """Reading the lake in a task: row groups straight from the store, checked, and of them the rows that count.
 
-What several tasks of one process need is kept: stores, footers, graves and forks. Row groups that cannot have a row
-that is asked for are not read; neighbouring ones are read together, one stretch ahead.
+Row groups that cannot have a row that is asked for are not read; neighbouring ones are read together, and the next ones
+ahead.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,30 +15,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.layout import SCHEMA, name_of
-from headwater.lake.reader import Footer, Read, read_footer, read_group
+from headwater.lake.reader import Footer, Read, read_group
 from headwater.lake.scanning import (
     EVER,
     Inherited,
     LakeDamaged,
     Plan,
     Wanted,
-    inheritance,
-    read_forks,
-    read_graves,
 )
 from headwater.lake.store import KeyMissing, Store
-from headwater.lake.stores import open_store
 from headwater.protocol.segments import Segment
+from headwater.spark import lake_kept
 from headwater.spark.filters import Bounds, Conditions
-from headwater.spark.lake_plan import LakeUnusable, LakeWork, Slice, Tables
+from headwater.spark.lake_plan import LakeUnusable, LakeWork, Slice
 from headwater.spark.options import Selection
 from headwater.spark.packing import share
 
 STRETCH_BYTES = 4 * 1024 * 1024
 """What is read from the store at once; several times that when it is decoded, and as much is read ahead."""
-FOOTERS_MAX = 64
-TABLES_MAX = 4
-"""What a process keeps: parsed footers, each of up to a megabyte, and the tables beside so many catalogs."""
 
 
 class Asked(NamedTuple):
@@ -51,12 +45,12 @@ class Asked(NamedTuple):
 
 def read_work(work: LakeWork, asked: Asked) -> Iterator[pa.Table]:
     """The rows of a partition, a row group at a time."""
-    store = _store(work.url)
+    store = lake_kept.store(work.url)
     try:
-        pieces = _pieces(work.url, work.tables) if work.inherits else ()
+        pieces = lake_kept.pieces(work.url, work.tables) if work.inherits else ()
         mine = [piece for piece in pieces if work.wanted.has(piece.name)]
         for one in work.slices:
-            graves = _graves(work.url, work.tables).of(one.listed.segment) if work.live_only else None
+            graves = lake_kept.graves(work.url, work.tables).of(one.listed.segment) if work.live_only else None
             yield from SliceReader(store, one, work.wanted, asked, graves=graves, pieces=mine).tables()
     except (KeyMissing, LakeDamaged) as problem:
         raise LakeUnusable(
@@ -79,7 +73,7 @@ class SliceReader:
     ) -> None:
         segment = one.listed.segment
         self._store, self._key, self._asked = store, one.listed.key, asked
-        self._footer = _footer(store.url, one.listed.key, segment)
+        self._footer = lake_kept.footer(store.url, one.listed.key, segment)
         self._wanted = narrowed(wanted, segment)
         self._sources = sorted({piece.source for piece in pieces})
         self._names = None if wanted.names is None else sorted(wanted.names)
@@ -227,46 +221,3 @@ def _stretches(footer: Footer, groups: Sequence[int]) -> list[list[int]]:
             size = footer.groups[index].size
         found[-1].append(index)
     return found
-
-
-# -- What a process keeps ----------------------------------------------------------------------------------------------
-
-
-@lru_cache(4)
-def _store(url: str) -> Store:
-    return open_store(url)
-
-
-@lru_cache(FOOTERS_MAX)
-def _footer(url: str, key: str, segment: Segment) -> Footer:
-    return read_footer(partial(_store(url).read, key), segment)
-
-
-@lru_cache(TABLES_MAX)
-def _pieces(url: str, tables: Tables) -> tuple[Inherited, ...]:
-    return tuple(inheritance(read_forks(_store(url), tables.catalog)))
-
-
-@lru_cache(TABLES_MAX)
-def _graves(url: str, tables: Tables) -> "Graves":
-    return Graves(read_graves(_store(url), tables.catalog))
-
-
-class Graves:
-    """All graves of a catalog, in the order of names: a segment concerns few of them."""
-
-    def __init__(self, graves: pa.Table) -> None:
-        names = pc.binary_join_element_wise(graves["bucket"], graves["stream"], "/")
-        order = pc.sort_indices(names)
-        self._graves, self._names = graves.take(order), names.take(order)
-
-    def of(self, segment: Segment) -> pa.Table:
-        """The graves of names that a segment may have."""
-        rows = range(len(self._graves))
-        first = bisect_left(rows, segment.first_name, key=self._name)
-        last = bisect_right(rows, segment.last_name, key=self._name)
-        return self._graves.slice(first, last - first).combine_chunks()
-
-    def _name(self, row: int) -> str:
-        name: str = self._names[row].as_py()
-        return name
