@@ -16,12 +16,13 @@ from headwater.client import Client, Fork, OffsetTrimmed
 from headwater.spark.jobs import snapshot
 from headwater.spark.jobs.folds import Reducer, fold, reducer
 from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.report import JobFailed
 from headwater.spark.jobs.snapshot import SnapshotConfig
 from headwater.spark.jobs.snapshot_plan import WANTS, Want, choose, packed, split, wants_of
 from headwater.spark.jobs.snapshot_store import SnapshotStore
 from headwater.spark.jobs.snapshot_task import COLUMNS, Folder, fold_live, fold_sorted
 from headwater.spark.link import Link, LinkSettings, Range
-from headwater.testing import RunningServer
+from headwater.testing import RunningServer, running_server
 
 COUNT, NEWEST = reducer("counter"), reducer("last-write-wins", key="id")
 DESCRIBED = pa.schema(
@@ -322,6 +323,31 @@ def test_a_bucket_is_folded_on_spark(spark: SparkSession, bench: Bench, via: str
             fold(NEWEST, None, *(json.dumps(one).encode() for one in messages))
         )
     assert run_on(spark, bench, NEWEST, via=via)["published"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"startingTimestamp": "2026-01-01"}, "The option startingTimestamp has no place here"),
+        ({"columns": "stream"}, "The option columns has no place here"),
+        ({"starting": "1"}, "There is no option 'starting'"),
+    ],
+)
+def test_what_a_snapshot_cannot_heed_is_refused(
+    spark: SparkSession, bench: Bench, options: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(JobFailed, match=problem):
+        run_on(spark, bench, COUNT, **options)
+
+
+def test_a_server_without_a_lake_is_folded_too(spark: SparkSession, bucket: str) -> None:
+    with running_server() as server, Client(f"{server.url}/ds") as client:
+        bench = Bench(server, client, bucket)
+        bench.write("a", {"n": 1}, {"n": 2})
+        assert run_on(spark, bench, COUNT)["published"] == 1
+        assert bench.snapshot("a")[1] == {"n": 3}
+        with pytest.raises(JobFailed, match="cannot be read from here"):
+            run_on(spark, bench, COUNT, via="lake")
 
 
 def test_a_function_of_the_user_reaches_the_executors(

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.cli.failures import fail
 from headwater.cli.spark import URL, job
+from headwater.cli.spark_origin import split_options
 from headwater.protocol.limits import MIB
 
 if TYPE_CHECKING:
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @URL
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    callback=split_options,
+    help="An option of the source about the server, name=value: token=..., tls.ca=...",
+)
 @click.option("--lake", help="Where the executors reach the lake, if not where the server says.")
 @click.option("--segment-mib", default=32, show_default=True, type=click.IntRange(1), help="Size of new segments.")
 @click.option(
@@ -23,7 +32,14 @@ if TYPE_CHECKING:
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Most rounds of rewrites.")
 @job
 def compact(
-    spark: "SparkSession", *, url: str, lake: str | None, segment_mib: int, rewrite_mib: int, rounds: int
+    spark: "SparkSession",
+    *,
+    url: str,
+    options: dict[str, str],
+    lake: str | None,
+    segment_mib: int,
+    rewrite_mib: int,
+    rounds: int,
 ) -> "Report":
     """Merge small segments of the lake and drop what is dead.
 
@@ -32,7 +48,14 @@ def compact(
     """
     from headwater.lake.compaction import REWRITE_LIMITS  # noqa: PLC0415
     from headwater.spark.jobs.compact import CompactConfig, run  # noqa: PLC0415
-    from headwater.spark.link import LinkSettings  # noqa: PLC0415
+    from headwater.spark.option_values import Given, OptionRefused  # noqa: PLC0415
+    from headwater.spark.options import parse_link  # noqa: PLC0415
 
+    try:
+        given = Given({"url": url, **options})
+        link = parse_link(given)
+        given.refuse_others()
+    except OptionRefused as refused:
+        fail(str(refused))
     limits = REWRITE_LIMITS._replace(bytes_max=rewrite_mib * MIB)
-    return run(spark, CompactConfig(LinkSettings(url), lake, limits, segment_mib * MIB, rounds))
+    return run(spark, CompactConfig(link, lake, limits, segment_mib * MIB, rounds))

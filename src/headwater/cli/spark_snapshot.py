@@ -6,44 +6,30 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.cli.failures import fail
-from headwater.cli.spark import URL, job
+from headwater.cli.spark import job
+from headwater.cli.spark_origin import with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headwater.spark.jobs.origin import Origin
     from headwater.spark.jobs.report import Report
 
 
 @click.command()
-@URL
-@click.option("--bucket", help="All streams of this bucket.")
-@click.option("--prefix", help="Only streams whose names begin so; whole names, or names in the bucket.")
-@click.option("--stream", "streams", multiple=True, help="Only this stream; repeatable.")
 @click.option(
     "--reducer", required=True, help="merge-patch, last-write-wins, counter, state-protocol, module:function."
 )
 @click.option("--key", help="The field that tells messages apart, for last-write-wins.")
 @click.option("--min-bytes", default=1, show_default=True, type=click.IntRange(1), help="Least new history to fold.")
-@click.option("--via", default="auto", show_default=True, type=click.Choice(["auto", "lake", "live"]))
 @job
-def snapshot(
-    spark: "SparkSession",
-    *,
-    url: str,
-    bucket: str | None,
-    prefix: str | None,
-    streams: tuple[str, ...],
-    reducer: str,
-    key: str | None,
-    min_bytes: int,
-    via: str,
-) -> "Report":
+@with_origin
+def snapshot(spark: "SparkSession", *, origin: "Origin", reducer: str, key: str | None, min_bytes: int) -> "Report":
     """Fold each JSON stream from its last snapshot on, and publish the result as its next one.
 
     On a server that trims by snapshots (the default), what a snapshot covers is no longer read from the stream.
     """
     from headwater.spark.jobs import folds  # noqa: PLC0415
-    from headwater.spark.jobs.origin import Origin  # noqa: PLC0415
     from headwater.spark.jobs.snapshot import SnapshotConfig, run  # noqa: PLC0415
 
     # A function of the user's is looked for where they are, as `python -m` does.
@@ -52,5 +38,4 @@ def snapshot(
         chosen = folds.reducer(reducer, key)
     except ValueError as error:
         fail(str(error))
-    origin = Origin(url, bucket, prefix, streams, options={"via": via})
     return run(spark, SnapshotConfig(origin, chosen, min_bytes))

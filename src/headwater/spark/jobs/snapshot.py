@@ -56,6 +56,7 @@ class SnapshotConfig:
 def run(spark: SparkSession, config: SnapshotConfig) -> Report:
     """Fold and publish."""
     options = config.origin.parsed()
+    _check(options)
     _carry(config.reducer)
     with config.origin.link() as link:
         status = link.status()
@@ -71,6 +72,19 @@ def run(spark: SparkSession, config: SnapshotConfig) -> Report:
     own, inherited = split(chosen.wants, heirs)
     told = _from_server(spark, inherited, work)
     return _report(chosen, "lake", told + _from_lake(spark, config, own, work))
+
+
+def _check(options: SourceOptions) -> None:
+    for name, value in (
+        ("startingOffsets", options.starting),
+        ("endingOffsets", options.ending),
+        ("startingTimestamp", options.since),
+        ("endingTimestamp", options.until),
+        ("columns", options.columns),
+        ("value", options.value),
+    ):
+        if value is not None:
+            raise JobFailed(f"The option {name} has no place here: a snapshot covers all of a stream; leave it out.")
 
 
 def _carry(reducer: Reducer) -> None:
