@@ -2,6 +2,8 @@
 
 import math
 import os
+from datetime import UTC
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from headwater.spark.runs import Sorter
 NUMBERS = st.none() | st.integers(0, 5)
 FLOATS = st.none() | st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf")])
 TEXTS = st.none() | st.sampled_from(["", "a", "B", "é", "\U0001f30a", "￿"])
+BYTES = st.none() | st.binary(max_size=2)
+FLAGS = st.none() | st.booleans()
+DECIMALS = st.none() | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100)
+DAYS = st.none() | st.dates()
+TIMES = st.none() | st.datetimes(timezones=st.just(UTC))
 
 
 def keyed(keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[str, Any]]]:
@@ -64,13 +71,22 @@ def test_without_an_order_rows_stay_as_they_arrived(rows: list[Any], sizes: list
 
 @pytest.mark.parametrize(
     "keys, kind",
-    [(NUMBERS, pa.int64()), (FLOATS, pa.float64()), (TEXTS, pa.string())],
-    ids=["whole numbers", "fractions", "texts"],
+    [
+        (NUMBERS, pa.int64()),
+        (FLOATS, pa.float64()),
+        (DECIMALS, pa.decimal128(10, 2)),
+        (TEXTS, pa.string()),
+        (BYTES, pa.binary()),
+        (FLAGS, pa.bool_()),
+        (DAYS, pa.date32()),
+        (TIMES, pa.timestamp("us", tz="UTC")),
+    ],
+    ids=["whole numbers", "fractions", "decimals", "texts", "bytes", "flags", "days", "times"],
 )
 def test_equal_rows_stay_as_they_arrived_wherever_runs_were_spilled(
     keys: st.SearchStrategy[Any], kind: pa.DataType
 ) -> None:
-    @settings(deadline=None)
+    @settings(deadline=None, max_examples=40)
     @given(keyed(keys), SIZES, RUN_BYTES)
     def check(rows: list[Any], sizes: list[int], run_bytes: int) -> None:
         assert arrivals(batches(rows, kind, sizes), ("key",), run_bytes) == expected(rows, by_key=True)

@@ -86,6 +86,7 @@ def test_a_streaming_query_writes_under_its_name_unless_told_otherwise() -> None
         ({"close": "yes"}, r"The option close is one of true, false, not 'yes'\."),
         ({"target": "table"}, r"The option target is one of streams, snapshot, not 'table'\."),
         ({"target": "snapshot", "close": "true"}, r"The option close does nothing for target=snapshot; leave it out\."),
+        ({"path": "b/x"}, r"A write has no path: name the streams in a column or an option stream, and call save"),
         ({"url": "host:1"}, r"Give the option url as http://host:port or https://host:port, not 'host:1'\."),
     ],
 )

@@ -19,7 +19,7 @@ APPEND_BYTES = 1024 * 1024
 APPEND_MESSAGES = 10_000
 """A chunk, unless told otherwise: large enough that appends cost little, small enough to be read in one go."""
 
-SPARKS_OWN = ("checkpointLocation", "path", "queryName")
+SPARKS_OWN = ("checkpointLocation", "queryName")
 """What Spark puts among the options of a query."""
 _FOR_STREAMS = ("producerId", "producerEpoch", "createStreams", "close", "maxAppendBytes", "maxAppendMessages")
 _BUCKET = re.compile(r"[^/\0]+")
@@ -62,6 +62,8 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     query = given.text("queryName")
     for name in SPARKS_OWN:
         given.text(name)
+    if given.text("path") is not None:
+        raise OptionRefused("A write has no path: name the streams in a column or an option stream, and call save().")
     given.refuse_others()
     if found.target == "snapshot":
         for name in (*_FOR_STREAMS, "stream", "orderColumn"):

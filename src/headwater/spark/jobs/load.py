@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -62,8 +63,10 @@ def run(spark: SparkSession, config: LoadConfig) -> Report:
     """Load the files that are not in yet, and say how much that was."""
     began = time.monotonic()
     options = _check(config)
-    listed = list_files(spark, config.paths)
-    recipe = _recipe(config, listed)
+    # Spark would look from where its Java was started.
+    paths = [path if "://" in path else str(Path(path).absolute()) for path in config.paths]
+    listed = list_files(spark, paths)
+    recipe = _recipe(config, _base(paths, listed))
     try:
         with Link(options.link) as link:
             ledger = Ledger(link, config.name)
@@ -122,7 +125,7 @@ def _check(config: LoadConfig) -> SinkOptions:
         raise JobFailed(str(refused)) from refused
 
 
-def _recipe(config: LoadConfig, listed: Sequence[File]) -> dict[str, Any]:
+def _recipe(config: LoadConfig, base: str | None) -> dict[str, Any]:
     """All that decides which rows come of files and how they are cut; a round that goes on must have the same."""
     stream = config.stream
     if config.key is not None:
@@ -132,7 +135,7 @@ def _recipe(config: LoadConfig, listed: Sequence[File]) -> dict[str, Any]:
         "format": config.format,
         "schema": config.schema,
         "options": {**({"header": "true"} if config.format == "csv" else {}), **config.reading},
-        "base": _base(config.paths, listed),
+        "base": base,
         "stream": stream,
         "value": config.value,
         "order": list(config.order),
@@ -148,7 +151,7 @@ def _base(paths: Sequence[str], listed: Sequence[File]) -> str | None:
     only = paths[0].rstrip("/")
     if len(paths) > 1 or set(only) & set("*?[]{}") or any(file.path.endswith(only) for file in listed):
         return None
-    return paths[0]
+    return only
 
 
 def _next_round(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -173,11 +174,16 @@ def _start(spark: SparkSession, config: ReplayConfig) -> StreamingQuery:
     return (
         by_stream(copied.observe(COUNTS, *counts), config.partitions)
         .writeStream.format("headwater")
-        .options(**_sink_options(config), checkpointLocation=config.checkpoint)
+        .options(**_sink_options(config), checkpointLocation=_absolute(config.checkpoint))
         .queryName(config.name)
         .trigger(availableNow=True)
         .start()
     )
+
+
+def _absolute(path: str) -> str:
+    # Spark would look from where its Java was started.
+    return path if "://" in path else Path(path).absolute().as_uri()
 
 
 def _sink_options(config: ReplayConfig) -> dict[str, str]:
