@@ -19,6 +19,8 @@ from headwater.spark.jobs.export_shape import Shape
 from headwater.spark.jobs.export_tables import Table, TableOptions
 from headwater.spark.jobs.places import FolderPlace, Place, open_place
 from headwater.spark.jobs.report import JobFailed
+from headwater.spark.jobs.verify_sides import export_rows
+from headwater.testing.s3_server import running_s3
 
 from .exported_rows import rows_of, together
 
@@ -120,6 +122,25 @@ def test_a_kill_between_two_moves_is_mended_by_the_next_attempt(
     exporter(spark, "parquet", to)[0](frame(spark, FIRST), 0)
     assert payloads("parquet", to) == [b"22", b"3", b'{"id":1}']
     assert not list(place.items("_headwater/staged/"))
+
+
+@pytest.mark.spark_slow
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_table_may_lie_on_s3(kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_s3() as s3:
+        for name, value in s3.environment.items():
+            monkeypatch.setenv(name, value)
+            # Workers have the environment of a session that began before.
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+        place = open_place(f"s3://{s3.bucket}/tables/{kind}")
+        columns = spark.createDataFrame(FIRST).schema
+        catalog = f"sqlite:///{tmp_path}/catalog.db" if kind == "iceberg" else None
+        table = open_table(kind, place, TableOptions("export-1", columns, catalog))
+        export = Exporter(place, table)
+        for rows, batch in ((FIRST, 0), (FIRST, 0), (SECOND, 1)):
+            export(frame(spark, rows), batch)
+        assert (export.counts.repeated, export.counts.rows, table.position) == (1, 5, 21)
+        assert export_rows(spark, place.url, table.files()).count() == 5
 
 
 def test_typed_columns_and_variants_are_read_back_with_what_did_not_fit(spark: SparkSession, to: Path) -> None:

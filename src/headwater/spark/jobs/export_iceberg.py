@@ -120,4 +120,7 @@ def open_catalog(place: Place, uri: str | None) -> Catalog:
     endpoint = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
     if endpoint:
         properties["s3.endpoint"] = endpoint
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region:
+        properties["s3.region"] = region
     return load_catalog(NAMESPACE, uri=uri, **properties)
