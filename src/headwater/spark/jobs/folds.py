@@ -36,7 +36,7 @@ class Fold(Protocol):
     """What a stream has come to so far."""
 
     def add(self, message: bytes) -> None:
-        """Go on by one message."""
+        """Go on by one message; `advance` says what is wrong with one that is not as expected."""
 
     def result(self) -> bytes:
         """What it has come to, as JSON."""
@@ -110,8 +110,16 @@ def fold(reducer: Reducer, snapshot: bytes | None, *messages: bytes) -> bytes:
     """
     folding = reducer.begin(snapshot)
     for message in messages:
-        folding.add(message)
+        advance(folding, message)
     return folding.result()
+
+
+def advance(fold: Fold, message: bytes) -> None:
+    """Go on by one message; Unfoldable if it makes no sense."""
+    try:
+        fold.add(message)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Unfoldable(f"A message is not what was expected ({error}): {_quoted(message)}.") from error
 
 
 # -- Merge patch -------------------------------------------------------------------------------------------------------
@@ -127,7 +135,7 @@ class MergePatch:
         self._document: Node = Raw(NULL) if snapshot is None else Raw(_checked(snapshot))
 
     def add(self, message: bytes) -> None:
-        self._document = _decoded(message, lambda: _patched(self._document, Raw(message)))
+        self._document = _patched(self._document, Raw(message))
 
     def result(self) -> bytes:
         return msgspec.json.encode(self._document)
@@ -162,7 +170,7 @@ class LastWrites:
         self._newest: dict[str, Raw] = {} if snapshot is None else _MEMBERS.decode(snapshot)
 
     def add(self, message: bytes) -> None:
-        found = _decoded(message, lambda: _MEMBERS.decode(message)).get(self._key)
+        found = _MEMBERS.decode(message).get(self._key)
         value = None if found is None else _ANYTHING.decode(found)
         if found is None or not (isinstance(value, str) or _is_number(value)):
             raise Unfoldable(f"A message has no text or number in the field {self._key!r}: {_quoted(message)}.")
@@ -186,7 +194,7 @@ class Counter:
             self.add(snapshot)
 
     def add(self, message: bytes) -> None:
-        value = _decoded(message, lambda: _ANYTHING.decode(message))
+        value = _ANYTHING.decode(message)
         if not isinstance(value, dict) and not _is_number(value):
             raise Unfoldable(f"A message is neither a number nor an object: {_quoted(message)}.")
         self._sum = _added(self._sum, value, message)
@@ -241,7 +249,7 @@ class Entities:
         self._values: dict[str, dict[str, Raw]] = {} if snapshot is None else _ENTITIES.decode(snapshot)
 
     def add(self, message: bytes) -> None:
-        change = _decoded(message, lambda: _CHANGE.decode(message))
+        change = _CHANGE.decode(message)
         match change.headers:
             case _Headers(control="reset"):
                 self._values.clear()
@@ -272,7 +280,7 @@ class Function:
         self._state = None if snapshot is None else _ANYTHING.decode(snapshot)
 
     def add(self, message: bytes) -> None:
-        value = _decoded(message, lambda: _ANYTHING.decode(message))
+        value = _ANYTHING.decode(message)
         try:
             self._state = self._function(self._state, value)
         except Exception as error:
@@ -287,13 +295,6 @@ class Function:
 
 
 # -- Texts -------------------------------------------------------------------------------------------------------------
-
-
-def _decoded(message: bytes, work: Callable[[], Any]) -> Any:
-    try:
-        return work()
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unfoldable(f"A message is not what was expected ({error}): {_quoted(message)}.") from error
 
 
 def _checked(text: bytes) -> bytes:

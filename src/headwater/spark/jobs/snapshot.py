@@ -157,6 +157,8 @@ def _from_server(spark: SparkSession, wants: pa.Table, work: _Work) -> list[Told
 
 def _from_lake(spark: SparkSession, config: SnapshotConfig, wants: pa.Table, work: _Work) -> list[Told]:
     """Rows of a stream are spread over segments: they are brought together, and sorted, by Spark."""
+    if not len(wants):
+        return []
     life = ["bucket", "stream", "incarnation"]
     messages = _messages(spark, config).join(_frame(spark, wants), life)
     mine = messages.where((col("offset") >= col("start")) & (col("offset") < col("tail")))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headwater.lake.layout import name_of
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code
-from headwater.spark.jobs.folds import Fold, Reducer, Unfoldable
+from headwater.spark.jobs.folds import Fold, Reducer, Unfoldable, advance
 from headwater.spark.jobs.snapshot_plan import Want
 from headwater.spark.jobs.snapshot_store import Left, SnapshotStore, Stale
 from headwater.spark.link import Link, LinkRefused, Range, ScanBroken
@@ -66,7 +66,10 @@ class Folder:
             self._give_up("gone")
             return
         self._reached, self._messages = next_offset, self._messages + 1
-        self._judged(lambda: fold.add(message))
+        try:
+            advance(fold, message)
+        except Unfoldable as error:
+            self._fail(error)
 
     def end(self) -> None:
         """The stream is whole, or will never be."""
@@ -104,14 +107,17 @@ class Folder:
         try:
             return step()
         except Unfoldable as error:
-            self._give_up("failed")
-            if len(self._problems) < PROBLEMS_MAX and self.want is not None:
-                self._problems.append(f"{self.want.stream}: {error}")
+            self._fail(error)
         except Stale:
             self._give_up("stale")
         except Left:
             self._give_up("gone")
         return None
+
+    def _fail(self, error: Unfoldable) -> None:
+        self._give_up("failed")
+        if len(self._problems) < PROBLEMS_MAX and self.want is not None:
+            self._problems.append(f"{self.want.stream}: {error}")
 
     def _give_up(self, why: str) -> None:
         self._fold = None
