@@ -234,6 +234,17 @@ def test_streams_that_are_gone_do_not_keep_others_from_being_folded(bench: Bench
     assert (told["published"], told["gone"]) == (2, 2)
 
 
+def test_whatever_a_stream_is_called_its_snapshot_is_found(bench: Bench) -> None:
+    names = [f"{bench.name}/a b?#%é&", f"_default/solo-{bench.name}"]
+    bench.write("a b?#%é&", {"n": 1})
+    with Client(f"{bench.settings.url}/v1/stream") as flat:
+        flat.stream(f"solo-{bench.name}").create("application/json", body=b'{"n": 2}')
+    with Link(bench.settings) as link:
+        wants = list(wants_of(choose([link.describe(names)], 1).wants))
+        assert bench.fold(wants)["published"] == 2
+        assert all(offset is not None for offset in link.describe(names)["snapshot"].to_pylist())
+
+
 # -- Rows that come sorted ---------------------------------------------------------------------------------------------
 
 
