@@ -98,7 +98,12 @@ def test_a_second_opening_finishes_the_first_and_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "exists"),
-    [([USED, NOTHING, NOTHING], True), ([NOTHING, NOTHING, USED], True), ([USED, OPENED, NOTHING], False)],
+    [
+        ([USED, NOTHING, NOTHING], True),
+        ([NOTHING, NOTHING, USED], True),
+        ([NOTHING, BucketFacts(opened=False, streams=1, lives=1), NOTHING], True),
+        ([USED, OPENED, NOTHING], False),
+    ],
 )
 def test_a_bucket_that_is_there_through_its_streams_exists(facts: list[Reply], exists: bool) -> None:
     asked, answer = run(open_everywhere(3, NAME), [*facts, *[BucketOpened()] * 3])

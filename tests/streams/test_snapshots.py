@@ -80,6 +80,12 @@ def test_a_snapshot_that_is_published_again_trims_if_that_is_the_rule_by_then(sh
     assert (stream.start, stream.record_start, kept(shards)) == (4, 4, b"56")
 
 
+def test_a_snapshot_that_is_published_again_trims_nothing_where_history_is_kept(shards: Shards) -> None:
+    for _ in range(2):
+        assert shards.publish(NAME, 4, trims=False) == Published(1, 4, 6, False)
+        assert (shards.stream(NAME).start, kept(shards)) == (0, b"123456")
+
+
 def test_an_append_that_a_snapshot_cuts_stays_whole_in_memory_and_is_read_from_the_cut(shards: Shards) -> None:
     shards.publish(NAME, 2)
     assert (kept(shards), body(shards, 2)) == (b"123456", b"3456")
