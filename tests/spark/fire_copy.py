@@ -42,10 +42,13 @@ def main() -> None:
     query = (
         writer.trigger(availableNow=True) if asked.to_the_end else writer.trigger(processingTime="1 second")
     ).start()
+    said = ""
     while not query.awaitTermination(LOOK_SECONDS):
         progress = query.lastProgress
-        if progress is not None:
-            print(f"batch {progress['batchId']}: {progress['numInputRows']} rows", flush=True)
+        words = said if progress is None else f"batch {progress['batchId']}: {progress['numInputRows']} rows"
+        if words != said:
+            print(words, flush=True)
+            said = words
     spark.stop()
 
 
