@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from headwater.http.addresses import Address
+from headwater.http.arrow_bodies import MEDIA_TYPE
 from headwater.http.downloads import Download
 from headwater.http.exchanges import READ, Exchange
 from headwater.http.rendering import JSON_LINES
@@ -22,7 +23,7 @@ from headwater.protocol.limits import DESCRIBE_STREAMS_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.statuses import Answer
 
-ARROW_LINES = "Content-Type: application/vnd.apache.arrow.stream\r\nCache-Control: no-store\r\n"
+ARROW_LINES = f"Content-Type: {MEDIA_TYPE}\r\nCache-Control: no-store\r\n"
 
 A = TypeVar("A")
 T = TypeVar("T")
