@@ -64,7 +64,7 @@ class _Line:
         self.rows = rows
         self.at = 0
         self.in_flight = 0
-        self.queued = True
+        self.queued = False
         self.incarnation: int | None = None
         self.sure = False
         """Whether all that is under way goes with a row that was accepted."""
@@ -79,7 +79,9 @@ class BulkAppend:
         self._target, self._rows, self._wanted = target, rows, wanted
         self.outcomes: list[Outcome] = [_UNDECIDED] * len(rows)
         self._undecided = len(rows)
-        self._ready = deque(_Line(line) for line in rows.lines.values())
+        self._fresh = deque(rows.lines.values())
+        """Of lines that have not begun, the rows; there may be as many as rows, so they are made one by one."""
+        self._ready: deque[_Line] = deque()
         self._rows_in_flight = self._bytes_in_flight = 0
         self._woken = asyncio.Event()
 
@@ -88,7 +90,7 @@ class BulkAppend:
         while self._undecided:
             if not self._wanted():
                 return False
-            if self._ready and self._has_room:
+            if self._may_submit:
                 self._submit_slice()
                 await asyncio.sleep(0)
             else:
@@ -97,13 +99,14 @@ class BulkAppend:
         return True
 
     @property
-    def _has_room(self) -> bool:
-        return self._rows_in_flight < WINDOW_ROWS and self._bytes_in_flight < WINDOW_BYTES
+    def _may_submit(self) -> bool:
+        has_room = self._rows_in_flight < WINDOW_ROWS and self._bytes_in_flight < WINDOW_BYTES
+        return has_room and bool(self._ready or self._fresh)
 
     def _submit_slice(self) -> None:
         rows = size = 0
-        while self._ready and self._has_room and rows < SLICE_ROWS and size < SLICE_BYTES:
-            line = self._ready.popleft()
+        while rows < SLICE_ROWS and size < SLICE_BYTES and self._may_submit:
+            line = self._ready.popleft() if self._ready else _Line(self._fresh.popleft())
             line.queued = False
             row = line.rows[line.at]
             rows, size = rows + 1, size + self._rows.sizes[row]
