@@ -54,6 +54,11 @@ class Sorter:
     def spills(self) -> int:
         return len(self._spilled)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no row has come."""
+        return not self._held and not self._spilled
+
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows; `stream` is one of their columns, and so is everything that they are ordered by."""
         if not len(batch):

@@ -116,12 +116,15 @@ class TaskWriter:
         """Sort, cut and send all rows."""
         options, reader = self._options, RowReader(self._columns, self._options)
         tally = _Tally()
-        with Sorter(reader.order) as sorter, Link(options.link) as link:
+        with Sorter(reader.order) as sorter:
             for batch in batches:
                 sorter.add(reader.read(batch))
+            if sorter.empty:
+                return Written()
             chunker = Chunker(options.append_bytes, options.append_messages)
-            delivery = Delivery(link, producer, create=options.create, content_type=self._default_type)
-            delivery.send_all(packed(tally.count(_chunks(chunker, sorter))))
+            with Link(options.link) as link:
+                delivery = Delivery(link, producer, create=options.create, content_type=self._default_type)
+                delivery.send_all(packed(tally.count(_chunks(chunker, sorter))))
         return Written(tally.hashes(), tuple(tally.names), delivery.appends, delivery.duplicates)
 
 
