@@ -96,7 +96,7 @@ def test_a_pin_is_not_settled_before_its_deadline_has_passed(late_us: int, shard
     assert code_of(shards.ask(Settle(FORK, "pin", DEADLINE))) is Code.OVERLOADED
 
 
-@pytest.mark.parametrize(("pin_id", "held"), [("pin", True), ("other", False)])
+@pytest.mark.parametrize(("pin_id", "held"), [("pin", True), ("other", False), ("unknown", False)])
 def test_a_fork_holds_its_pin_and_no_other(pin_id: str, held: bool, shards: Shards) -> None:
     shards.ask(creation())
     shards.now = DEADLINE + 1

@@ -107,6 +107,8 @@ def test_the_inside_of_a_json_message_is_not_an_offset(offset: int, shards: Shar
         ("b/text", 0, 0, b"abcd"),
         ("b/text", 2, 5, b"cdefg"),
         ("b/text", 2, 4, b"cd"),
+        ("b/text", 2, 1, b"cd"),
+        ("b/text", 5, 1, b"fg"),
         ("b/text", 4, 1, b"efg"),
         ("b/json", 0, 100, b'10"b"3004000'),
         ("b/json", 0, 11, b'10"b"300'),
@@ -125,6 +127,21 @@ def test_a_page_holds_whole_messages_and_at_least_one(
 ) -> None:
     end = offset + len(body)
     assert page(shards, name, offset, bytes_max) == (body, end, end == shards.stream(name).tail)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 4, 5])
+def test_a_page_that_its_first_message_fills_holds_no_other(bytes_max: int, tier: str) -> None:
+    shards = Shards()
+    shards.ask(Create("b/s", "text/plain", payload=b"large"))
+    for payload in (b"x", b"y", b"z"):
+        shards.ask(Append("b/s", payload, content_type="text/plain"))
+    sink(shards, tier)
+    assert page(shards, "b/s", 0, bytes_max) == (b"large", 5, False)
+
+
+def test_no_slice_of_a_page_is_empty(shards: Shards) -> None:
+    plan = shards.plan(shards.stream("b/text"), 0, 5)
+    assert [(piece.start, piece.end) for piece in plan.slices] == [(0, 4)]
 
 
 def test_a_page_is_planned_without_touching_bytes(shards: Shards) -> None:
@@ -186,6 +203,10 @@ def test_a_fork_reads_on_from_its_source_into_its_own_bytes(name: str, family: S
     content = CONTENTS[name]
     for offset in range(len(content) + 1):
         assert page(family, name, offset, 100) == (content[offset:], len(content), True)
+
+
+def test_a_page_of_a_fork_may_end_within_a_message_of_its_source_where_the_fork_point_is(family: Shards) -> None:
+    assert page(family, "b/child", 0, 5) == (b"abcde", 5, False)
 
 
 @pytest.mark.parametrize("name", CONTENTS)

@@ -227,6 +227,18 @@ def test_a_blob_that_only_a_fork_held_goes_with_it_whatever_the_visible_one_is_c
     assert discarded(shards) == [held]
 
 
+@pytest.mark.parametrize(("held", "superseded"), [("a", "z"), ("z", "a")])
+def test_a_superseded_blob_goes_though_a_fork_holds_another_whatever_that_is_called(
+    held: str, superseded: str, shards: Shards
+) -> None:
+    for offset, blob in ((2, held), (3, superseded), (4, "visible")):
+        snapshot = Snapshot(offset, offset, blob, "text/plain", 1, blob)
+        assert isinstance(shards.ask(PublishSnapshot(NAME, 1, snapshot, trims=False)), Published)
+        if blob == held:
+            shards.ask(Pin(NAME, "pin", FORK, START_US * 2))
+    assert discarded(shards) == [superseded]
+
+
 @pytest.mark.parametrize("offset", [0, 3])
 def test_without_a_snapshot_no_history_goes(offset: int, shards: Shards) -> None:
     assert code_of(shards.ask(Retain(NAME, 1, offset, offset))) is Code.SNAPSHOT_CONFLICT
