@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from headwater.cli import main
 from headwater.spark.jobs.export import ExportConfig, run
 from headwater.spark.jobs.export_parquet import ParquetTable
 from headwater.spark.jobs.export_shape import Shape
@@ -69,3 +71,16 @@ def test_an_export_that_cannot_be_is_refused_before_anything_is_made(
         with pytest.raises(JobFailed, match=told):
             run(spark, config)
     assert not Path(to).exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--option", "via"], "'via' is no option of the source; it should read name=value."),
+        (["--format", "orc"], "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
+        (["--batch-mib", "0"], "0 is not in the range x>=1"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_spark_starts(given: list[str], told: str) -> None:
+    result = CliRunner().invoke(main, ["spark", "export", "--to", "x", *given])
+    assert result.exit_code == 2 and told in result.output

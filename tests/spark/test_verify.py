@@ -20,6 +20,7 @@ from headwater.lake.stores import open_store
 from headwater.spark.jobs import export, verify
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed
+from headwater.spark.jobs.verify_judging import Finding
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer
 
@@ -145,3 +146,26 @@ def test_what_cannot_be_verified_is_told_in_one_sentence(
     ):
         with pytest.raises(JobFailed, match=told):
             verify.run(spark, verify.VerifyConfig(Origin(lake_server.url), **dict[str, Any](config)))
+
+
+def test_what_seems_wrong_while_the_server_is_written_to_is_looked_at_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = [Finding("b/x", 1, "lake", "something"), Finding("b/y", 2, "server", "something else")]
+    config = verify.VerifyConfig(Origin("http://127.0.0.1:1", bucket="b"), problems_max=2)
+    asked: list[Origin] = []
+    for looks, told in (
+        ([verify.Look({}, wrong, 2, False), verify.Look({}, wrong[1:], 1, False)], 1),
+        ([verify.Look({}, wrong, 2, True)], 2),
+        ([verify.Look({}, wrong, 7, False), verify.Look({}, wrong, 2, False)], 3),
+    ):
+
+        def look(self: verify.Verifier, hashes: str | None = None, looks: list[verify.Look] = looks) -> verify.Look:
+            asked.append(self.origin)
+            return looks.pop(0)
+
+        monkeypatch.setattr(verify.Verifier, "look", look)
+        report = verify.run(spark, config)
+        assert len(report.problems) == told and looks == []
+    assert (asked[1].bucket, asked[1].streams) == (None, ["b/x", "b/y"])
+    assert report.problems[-1] == "There are 5 more problems."

@@ -76,14 +76,14 @@ class Verifier:
     """Looks at the streams of one origin."""
 
     def __init__(self, spark: SparkSession, origin: Origin, export: Export | None, config: VerifyConfig) -> None:
-        self._spark, self._origin, self._export, self._config = spark, origin, export, config
+        self._spark, self.origin, self._export, self._config = spark, origin, export, config
         self._options = origin.parsed()
         if self._options.since is not None or self._options.until is not None:
             raise JobFailed("Streams are verified whole; leave startingTimestamp and endingTimestamp out.")
 
     def look(self, hashes: str | None = None) -> Look:
         """Compare all sides once."""
-        with self._origin.link() as link:
+        with self.origin.link() as link:
             with_lake = link.status().get("lake") is not None
             if with_lake:
                 link.flush()
@@ -118,7 +118,7 @@ class Verifier:
         known = self._spark.createDataFrame(described.table)
         sides: dict[Side, DataFrame] = {"server": lives(self._server(described), windows)}
         if windows.lake is not None:
-            sides["lake"] = lives(lake_rows(self._spark, self._origin), windows)
+            sides["lake"] = lives(lake_rows(self._spark, self.origin), windows)
         if self._export is not None:
             rows = self._exported(self._export).unionByName(marks(known))
             sides["export"] = lives(rows, windows, marked=True)
@@ -160,7 +160,7 @@ class Verifier:
         if side == "export":
             assert self._export is not None
             return self._exported(self._export)
-        return lake_rows(self._spark, replace(self._origin, bucket=None, prefix=None, pattern=None, streams=names))
+        return lake_rows(self._spark, replace(self.origin, bucket=None, prefix=None, pattern=None, streams=names))
 
 
 def describe_few(described: Described, names: list[str]) -> Described:
