@@ -104,7 +104,7 @@ async def bench(
 async def until(what: object) -> None:
     """Wait until a callable says yes."""
     assert callable(what)
-    for _ in range(500):
+    for _ in range(1500):
         if what():
             return
         await asyncio.sleep(0.02)

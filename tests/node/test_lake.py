@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from headwater.lake.catalog import newest_catalog
 from headwater.lake.store import StoreFailed
 from headwater.node import cold_reads
 from headwater.node.chores import flusher
 from headwater.node.chores.flusher import FlushFailed
-from headwater.protocol.commands import Create, Delete, PublishSnapshot, Snapshot
+from headwater.protocol.commands import Create, Delete, PublishSegment, PublishSnapshot, Snapshot, Touch
 from headwater.protocol.queries import Border, Read, Records
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Anchored, Appended, Page, Reply
@@ -332,6 +333,52 @@ def test_a_catalog_tells_of_deletes_and_trims_too() -> None:
                 kept.incarnation: 3,
             }
             assert [listed.live_rows for listed in catalog.segments] == [1]
+
+    asyncio.run(run())
+
+
+def test_no_catalog_says_that_less_is_in_the_lake_than_one_before_it() -> None:
+    async def run() -> None:
+        async with bench() as node:
+            await node.create("b/s", b"one")
+            await node.create("b/gone", b"gone")
+            await node.lake.flush()
+            await node.ask(Touch("b/none", 1))
+            reached = await node.lake.flush()
+            assert node.catalog().flushed == reached > node.state.cold.flushed
+            # From here on something is hot, and the state itself knows of the first flush only.
+            await node.append("b/s", b"two")
+            await node.ask(Delete("b/gone"))
+            await node.lake.cataloger.write()
+            assert (node.catalog().position, node.catalog().flushed) == (node.state.position, reached)
+        async with bench(node.store, node.state) as again:
+            await again.create("b/t", b"x")
+            await again.ask(Delete("b/t"))
+            await again.lake.cataloger.write()
+            assert again.catalog().flushed >= reached
+
+    asyncio.run(run())
+
+
+def test_rows_on_their_way_to_the_lake_are_not_said_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with bench() as node:
+            await node.create("b/s", b"one")
+            seen: list[bool] = []
+            publish = flusher.Flusher._publish
+
+            async def delete_first(self: flusher.Flusher, command: PublishSegment) -> None:
+                # Nothing is hot any more, and the rows of the life that has ended are not yet published.
+                await node.ask(Delete("b/s"))
+                await node.lake.cataloger.write()
+                catalog = newest_catalog(node.store.store)
+                seen.append(catalog is not None and catalog.flushed >= command.publication.segment.last_position)
+                await publish(self, command)
+
+            monkeypatch.setattr(flusher.Flusher, "_publish", delete_first)
+            position = await node.lake.flush()
+            assert seen == [False]
+            assert node.catalog().flushed >= position
 
     asyncio.run(run())
 

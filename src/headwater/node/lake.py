@@ -53,7 +53,7 @@ class Lake:
         self.flusher = Flusher(
             state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
         )
-        self.cataloger = Cataloger(state, store, limits.grace_seconds)
+        self.cataloger = Cataloger(state, store, limits.grace_seconds, lambda: self.flusher.publishing)
         self.compactor = Compactor(
             state,
             store,

@@ -100,6 +100,8 @@ class Flusher:
         self._threads = ThreadPoolExecutor(limits.concurrency, "lake-write")
         self._uploads = asyncio.Semaphore(limits.concurrency)
         self._running: asyncio.Task[int] | None = None
+        self.publishing = False
+        """Whether a flush has rows to take, or has taken some that are yet to be published."""
         self._next: asyncio.Task[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._journal_mark = 0
@@ -175,6 +177,7 @@ class Flusher:
     async def _flush(self) -> int:
         position, journal_mark = self._state.position, self._journal_bytes()
         first = self._state.cold.flushed + 1
+        self.publishing = bool(self._state.warm)
         uploads: list[asyncio.Task[Publication]] = []
         collected: list[list[Part]] = []
         deadline = self._now() + PUBLISH_DEADLINE_US
@@ -191,6 +194,7 @@ class Flusher:
             for upload in uploads:
                 upload.cancel()
             await asyncio.gather(*uploads, return_exceptions=True)
+            self.publishing = False
         self._journal_mark = journal_mark
         self._warm_since = None
         return position
