@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spark.jobs.folds import Reducer, Unfoldable, fold, reducer
+from headwater.spark.jobs.folds import Reducer, fold, reducer
+from headwater.spark.jobs.reducers import Unfoldable
 
 PATCH, COUNT, STATE = reducer("merge-patch"), reducer("counter"), reducer("state-protocol")
 NEWEST = reducer("last-write-wins", key="id")

@@ -6,40 +6,28 @@
     state-protocol     entities by type and key, after inserts, updates and deletes
     module:function    whatever a function of the user makes of it
 
-A fold begins with an earlier snapshot, or with nothing, and its result is the next one. What it merely passes on stays
-as it was written, byte for byte: no number is rounded on its way through a snapshot. A message that makes no sense to
-a fold ends it: to leave it out would lose it for good where a snapshot takes the place of history.
+A fold begins with an earlier snapshot, or with nothing, and its result is the next one. A message that makes no sense
+to a fold ends it: to leave it out would lose it for good where a snapshot takes the place of history.
 """
 
 import importlib
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Raw
 
-NULL = b"null"
-QUOTED_CHARACTERS_MAX = 80
-"""Of a message that is quoted to say what is wrong with it."""
+from headwater.spark.jobs.reducers import (
+    Counter,
+    Entities,
+    Fold,
+    Function,
+    LastWrites,
+    MergePatch,
+    Unfoldable,
+    quoted,
+)
 
-_ANYTHING = msgspec.json.Decoder()
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_ENTITIES = msgspec.json.Decoder(dict[str, dict[str, Raw]])
-
-
-class Unfoldable(Exception):
-    """A message, or an earlier snapshot, is none that this fold can go on with; a sentence says why."""
-
-
-class Fold(Protocol):
-    """What a stream has come to so far."""
-
-    def add(self, message: bytes) -> None:
-        """Go on by one message; `advance` says what is wrong with one that is not as expected."""
-
-    def result(self) -> bytes:
-        """What it has come to, as JSON."""
+NAMES = ("merge-patch", "last-write-wins", "counter", "state-protocol")
 
 
 class Reducer(NamedTuple):
@@ -66,9 +54,6 @@ class Reducer(NamedTuple):
             return Function(snapshot, self.function)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Unfoldable(f"The snapshot to go on from is not one of {self.name}: {error}.") from error
-
-
-NAMES = ("merge-patch", "last-write-wins", "counter", "state-protocol")
 
 
 def reducer(name: str, key: str | None = None) -> Reducer:
@@ -119,189 +104,4 @@ def advance(fold: Fold, message: bytes) -> None:
     try:
         fold.add(message)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unfoldable(f"A message is not what was expected ({error}): {_quoted(message)}.") from error
-
-
-# -- Merge patch -------------------------------------------------------------------------------------------------------
-
-Node = Raw | dict[str, Any]
-"""A document: what was looked into is a dict of documents, the rest is as it was written."""
-
-
-class MergePatch:
-    """One document, patched."""
-
-    def __init__(self, snapshot: bytes | None) -> None:
-        self._document: Node = Raw(NULL) if snapshot is None else Raw(_checked(snapshot))
-
-    def add(self, message: bytes) -> None:
-        self._document = _patched(self._document, Raw(message))
-
-    def result(self) -> bytes:
-        return msgspec.json.encode(self._document)
-
-
-def _patched(document: Node | None, patch: Raw) -> Node:
-    if not _is_object(patch):
-        # A copy, or it would keep the whole message in memory.
-        return patch.copy()
-    if not isinstance(document, dict):
-        document = dict(_MEMBERS.decode(document)) if document is not None and _is_object(document) else {}
-    for name, value in _MEMBERS.decode(patch).items():
-        if bytes(value) == NULL:
-            document.pop(name, None)
-        else:
-            document[name] = _patched(document.get(name), value)
-    return document
-
-
-def _is_object(text: Raw) -> bool:
-    return bytes(memoryview(text)[:1]) == b"{"
-
-
-# -- Last write wins ---------------------------------------------------------------------------------------------------
-
-
-class LastWrites:
-    """The newest message for each value of a field; a number stands for its own digits."""
-
-    def __init__(self, snapshot: bytes | None, key: str) -> None:
-        self._key = key
-        self._newest: dict[str, Raw] = {} if snapshot is None else _MEMBERS.decode(snapshot)
-
-    def add(self, message: bytes) -> None:
-        found = _MEMBERS.decode(message).get(self._key)
-        value = None if found is None else _ANYTHING.decode(found)
-        if found is None or not (isinstance(value, str) or _is_number(value)):
-            raise Unfoldable(f"A message has no text or number in the field {self._key!r}: {_quoted(message)}.")
-        self._newest[value if isinstance(value, str) else bytes(found).decode()] = Raw(message)
-
-    def result(self) -> bytes:
-        return msgspec.json.encode(self._newest)
-
-
-# -- Counter -----------------------------------------------------------------------------------------------------------
-
-Sum = int | float | dict[str, Any] | None
-
-
-class Counter:
-    """Sums: of messages that are numbers, or field by field of messages that are objects; other fields are let be."""
-
-    def __init__(self, snapshot: bytes | None) -> None:
-        self._sum: Sum = None
-        if snapshot is not None:
-            self.add(snapshot)
-
-    def add(self, message: bytes) -> None:
-        value = _ANYTHING.decode(message)
-        if not isinstance(value, dict) and not _is_number(value):
-            raise Unfoldable(f"A message is neither a number nor an object: {_quoted(message)}.")
-        self._sum = _added(self._sum, value, message)
-
-    def result(self) -> bytes:
-        return msgspec.json.encode(self._sum)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _added(so_far: Any, value: Any, message: bytes) -> Any:
-    if so_far is not None and isinstance(so_far, dict) != isinstance(value, dict):
-        raise Unfoldable(f"A message has a number where others have an object, or the other way: {_quoted(message)}.")
-    if not isinstance(value, dict):
-        total = value if so_far is None else so_far + value
-        if not math.isfinite(total):
-            raise Unfoldable(f"A sum grows beyond all numbers with {_quoted(message)}.")
-        return total
-    sums = {} if so_far is None else so_far
-    for name, part in value.items():
-        if isinstance(part, dict) or _is_number(part):
-            sums[name] = _added(sums.get(name), part, message)
-    return sums
-
-
-# -- State protocol ----------------------------------------------------------------------------------------------------
-
-
-class _Headers(msgspec.Struct):
-    operation: str | None = None
-    control: str | None = None
-
-
-class _Change(msgspec.Struct):
-    """A message of the state protocol: a change of one entity, or a control message, which has only headers."""
-
-    headers: _Headers
-    type: str = ""
-    key: str = ""
-    value: Raw = Raw()
-
-
-_CHANGE = msgspec.json.Decoder(_Change)
-
-
-class Entities:
-    """Entities by type and key, as the state protocol changes them."""
-
-    def __init__(self, snapshot: bytes | None) -> None:
-        self._values: dict[str, dict[str, Raw]] = {} if snapshot is None else _ENTITIES.decode(snapshot)
-
-    def add(self, message: bytes) -> None:
-        change = _CHANGE.decode(message)
-        match change.headers:
-            case _Headers(control="reset"):
-                self._values.clear()
-            case _Headers(control="snapshot-start" | "snapshot-end"):
-                pass
-            case _Headers(operation="insert" | "update" | "upsert") if change.type and change.key and change.value:
-                self._values.setdefault(change.type, {})[change.key] = change.value.copy()
-            case _Headers(operation="delete") if change.type and change.key:
-                entities = self._values.get(change.type, {})
-                entities.pop(change.key, None)
-                if not entities:
-                    self._values.pop(change.type, None)
-            case _:
-                raise Unfoldable(f"A message is none of the state protocol: {_quoted(message)}.")
-
-    def result(self) -> bytes:
-        return msgspec.json.encode(self._values)
-
-
-# -- A function of the user --------------------------------------------------------------------------------------------
-
-
-class Function:
-    """Whatever a function makes of state and message; both are plain values of Python, and None comes first."""
-
-    def __init__(self, snapshot: bytes | None, function: Callable[[Any, Any], Any]) -> None:
-        self._function = function
-        self._state = None if snapshot is None else _ANYTHING.decode(snapshot)
-
-    def add(self, message: bytes) -> None:
-        value = _ANYTHING.decode(message)
-        try:
-            self._state = self._function(self._state, value)
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise Unfoldable(f"The function failed ({what}) at {_quoted(message)}.") from error
-
-    def result(self) -> bytes:
-        try:
-            return msgspec.json.encode(self._state)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Unfoldable(f"What the function returned is no JSON: {error}.") from error
-
-
-# -- Texts -------------------------------------------------------------------------------------------------------------
-
-
-def _checked(text: bytes) -> bytes:
-    msgspec.json.decode(text, type=Raw)
-    return text.strip()
-
-
-def _quoted(message: bytes) -> str:
-    text = message.decode(errors="replace")
-    return text if len(text) <= QUOTED_CHARACTERS_MAX else f"{text[:QUOTED_CHARACTERS_MAX]}..."
+        raise Unfoldable(f"A message is not what was expected ({error}): {quoted(message)}.") from error

@@ -10,7 +10,7 @@ from headwater.client import Client, Conflict, Gone, NotFound, RetryPolicy, Stre
 from headwater.protocol import content_types, incarnations
 from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code
-from headwater.spark.jobs.folds import Unfoldable
+from headwater.spark.jobs.reducers import Unfoldable
 from headwater.spark.jobs.snapshot_plan import Want
 from headwater.spark.link import PAUSE_SECONDS_MAX, LinkSettings, _tls
 

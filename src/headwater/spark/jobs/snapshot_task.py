@@ -14,7 +14,8 @@ import pyarrow as pa
 from headwater.lake.layout import name_of
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code
-from headwater.spark.jobs.folds import Fold, Reducer, Unfoldable, advance
+from headwater.spark.jobs.folds import Reducer, advance
+from headwater.spark.jobs.reducers import Fold, Unfoldable
 from headwater.spark.jobs.snapshot_plan import Want
 from headwater.spark.jobs.snapshot_store import Left, SnapshotStore, Stale
 from headwater.spark.link import Link, LinkRefused, Range, ScanBroken
