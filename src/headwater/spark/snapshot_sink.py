@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple, TypeAlias
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -21,7 +20,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code
 from headwater.spark.delivery import WriteFailed
 from headwater.spark.link import Link, LinkRefused
@@ -102,15 +100,6 @@ class SnapshotStreamWriter(DataSourceStreamArrowWriter):
         """What is published stays."""
 
 
-class SnapshotLink(Link):
-    """A link on which snapshots are published at offsets as the server prints them."""
-
-    def publish_snapshot(self, stream: str, offset: int, data: bytes, content_type: str) -> None:
-        bucket, _, name = stream.partition("/")
-        path = f"/ds/{quote(bucket, safe='')}/{quote(name, safe='')}/snapshot/{render(offset, Form.PLAIN)}"
-        self._send("PUT", path, data, content_type)
-
-
 class SnapshotTask:
     """Publishes the rows of a task."""
 
@@ -125,7 +114,7 @@ class SnapshotTask:
         links: SimpleQueue[Link] = SimpleQueue()
         with ExitStack() as stack:
             for _ in range(LINKS):
-                links.put(stack.enter_context(SnapshotLink(self._options.link)))
+                links.put(stack.enter_context(Link(self._options.link)))
             pool = stack.enter_context(ThreadPoolExecutor(LINKS))
             for batch in batches:
                 rows = list(self._rows(batch))
