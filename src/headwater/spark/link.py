@@ -101,7 +101,7 @@ class Link:
             base_url=settings.url.rstrip("/"),
             headers=dict(settings.headers),
             timeout=settings.timeout_seconds,
-            verify=_tls(settings),
+            verify=tls_context(settings),
             follow_redirects=True,
         )
 
@@ -360,7 +360,8 @@ def _asked_pause(response: httpx2.Response, pause_seconds: float) -> float:
     return min(max(asked, pause_seconds), PAUSE_SECONDS_MAX)
 
 
-def _tls(settings: LinkSettings) -> ssl.SSLContext | bool:
+def tls_context(settings: LinkSettings) -> ssl.SSLContext | bool:
+    """Whom to believe, and who we are, on a connection with TLS."""
     if settings.url.startswith("http://"):
         # Reading the certificates of this machine takes a tenth of a second, and every task makes a link.
         return False

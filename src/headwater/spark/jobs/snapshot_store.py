@@ -12,7 +12,7 @@ from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code
 from headwater.spark.jobs.reducers import Unfoldable
 from headwater.spark.jobs.snapshot_plan import Want
-from headwater.spark.link import PAUSE_SECONDS_MAX, LinkSettings, _tls
+from headwater.spark.link import PAUSE_SECONDS_MAX, LinkSettings, tls_context
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class SnapshotStore:
 
     def __init__(self, settings: LinkSettings, journal: str) -> None:
         self._journal = journal
-        self._http = httpx2.Client(verify=_tls(settings), timeout=settings.timeout_seconds)
+        self._http = httpx2.Client(verify=tls_context(settings), timeout=settings.timeout_seconds)
         self._client = Client(
             f"{settings.url.rstrip('/')}/ds",
             headers={**dict(settings.headers), **_authorization(settings)},
