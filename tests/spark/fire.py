@@ -7,6 +7,7 @@ from threading import Event
 
 from headwater.spark.link import Link, LinkSettings
 
+from .fire_aims import Aim
 from .fire_checks import read_streams
 from .fire_drivers import Driver, verb
 from .fire_killer import Killer
@@ -33,9 +34,9 @@ class Fire:
         self.ledger, self._beside = Ledger(STREAMS, hazards), Ledger(STREAMS // 2, True)
         self.rewrites = 0
 
-    def burn(self, driver: Driver, kills: int) -> Killer:
+    def burn(self, driver: Driver, aim: Aim, kills: int) -> Killer:
         """Kill so many times while the pipeline runs; then let it come to its end."""
-        killer = Killer(self._cluster, self._server, driver, self._random)
+        killer = Killer(self._cluster, self._server, driver, aim, self._random)
         registered, harmless = Event(), Event()
         harmless.set()
         writers = [

@@ -5,13 +5,18 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
+from .fire_aims import Aim
 from .fire_drivers import Driver, pause
 from .fire_server import MortalServer
 from .processes import Process, kill
 from .standalone import Cluster
 
 KINDS = ("server", "driver", "executor", "python worker")
+AIMS = ("anywhere", "work", "batch", "writing", "writing", "writing")
+"""Before anything else: at any instant, while executors have work, during a batch, or when some of it is written."""
 PAUSE_SECONDS_MAX = 6.0
+AFTER_SECONDS = (0.0, 0.0, 0.01, 0.05, 0.2, 1.0)
+"""How long after it has come to what was aimed at."""
 AWAY_SECONDS_MAX = 3.0
 """How long a server is away before it is started again."""
 AIM_SECONDS_MAX = 180.0
@@ -21,46 +26,51 @@ AIM_SECONDS_MAX = 180.0
 class Killer:
     """Kills one thing at a time; each kind as often as the others, in random order."""
 
-    def __init__(self, cluster: Cluster, server: MortalServer, driver: Driver, random: Random) -> None:
-        self._cluster, self._server, self._driver, self._random = cluster, server, driver, random
+    def __init__(self, cluster: Cluster, server: MortalServer, driver: Driver, aim: Aim, random: Random) -> None:
+        self._cluster, self._server, self._driver, self._aim, self._random = cluster, server, driver, aim, random
         self._deck: list[str] = []
         self.kills: Counter[str] = Counter()
+        self.in_a_batch = 0
+        self.half_written = 0
 
-    def strike(self, bystanders: Sequence[Driver] = ()) -> None:
-        """Wait for some time, then kill something that is at work."""
+    def strike(self) -> None:
+        """Wait for some time, aim at something, and kill."""
         if not self._deck:
             self._deck = list(KINDS)
             self._random.shuffle(self._deck)
-        kind = self._deck.pop()
-        drivers = (self._driver, *bystanders)
-        # Mostly in the midst of work, and sometimes while it only begins.
-        if self._random.random() < 0.75:
-            self._await_work(drivers)
-        pause(self._random.uniform(0, PAUSE_SECONDS_MAX), drivers)
-        self._kill(kind, drivers)
+        kind, aim = self._deck.pop(), self._random.choice(AIMS)
+        pause(self._random.uniform(0, PAUSE_SECONDS_MAX), [self._driver])
+        if aim == "work":
+            self._await_work()
+        elif aim != "anywhere":
+            came = self._aim.wait(aim == "writing", self._driver.tend, AIM_SECONDS_MAX)
+            assert came, f"The pipeline does nothing:\n{self._driver.words()}"
+            time.sleep(self._random.choice(AFTER_SECONDS))
+        moment = self._aim.look()
+        self._kill(kind)
         self.kills[kind] += 1
+        self.in_a_batch += moment is not None
+        self.half_written += moment is not None and moment.written
 
-    def _await_work(self, drivers: Sequence[Driver]) -> None:
+    def _await_work(self) -> None:
         deadline = time.monotonic() + AIM_SECONDS_MAX
         while not self._cluster.python_workers():
             assert time.monotonic() < deadline, f"There is nothing at work to kill:\n{self._driver.words()}"
-            pause(0.2, drivers)
+            pause(0.2, [self._driver])
 
-    def _kill(self, kind: str, drivers: Sequence[Driver]) -> None:
+    def _kill(self, kind: str) -> None:
         if kind == "server":
-            for driver in drivers:
-                driver.blame()
+            self._driver.blame()
             self._server.kill()
-            pause(self._random.uniform(0, AWAY_SECONDS_MAX), drivers)
+            pause(self._random.uniform(0, AWAY_SECONDS_MAX), [self._driver])
             self._server.start()
             # Whoever asked in vain may only find out now.
-            for driver in drivers:
-                driver.blame()
+            self._driver.blame()
             return
         deadline = time.monotonic() + AIM_SECONDS_MAX
         while not self._strike_at(kind):
             assert time.monotonic() < deadline, f"There is no {kind} to kill:\n{self._driver.words()}"
-            pause(0.2, drivers)
+            pause(0.2, [self._driver])
 
     def _strike_at(self, kind: str) -> bool:
         """Kill one of a kind; whether there was any."""
@@ -86,4 +96,8 @@ class Killer:
         return bool(kill([self._random.choice(victims)], *self._cluster.worker_pids))
 
     def summary(self) -> str:
-        return f"{self.kills.total()} kills ({', '.join(f'{kind} {self.kills[kind]}' for kind in KINDS)})"
+        kinds = ", ".join(f"{kind} {self.kills[kind]}" for kind in KINDS)
+        return (
+            f"{self.kills.total()} kills ({kinds}), {self.in_a_batch} of them during a batch, {self.half_written} when it "
+            "was written in part"
+        )

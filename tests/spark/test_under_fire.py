@@ -14,7 +14,10 @@ from random import Random, SystemRandom
 import pyarrow.dataset as ds
 import pytest
 
+from headwater.spark.jobs.export_ledger import CHECKPOINT
+
 from .fire import SOURCE, Fire
+from .fire_aims import Aim, bytes_of_bucket, files_of_folder
 from .fire_checks import compare, read_streams
 from .fire_drivers import Driver, verb
 from .fire_server import MortalServer
@@ -41,11 +44,12 @@ def test_a_copy_holds_everything_once_and_in_order(
     with MortalServer(tmp_path / "data") as server:
         # What is trimmed or deleted is still in the lake, where a registered reader finds it; a server forgets it.
         fire = Fire(tmp_path, cluster, server, Random(SEED), hazards=via == "lake")
-        places = (str(tmp_path / "checkpoint"), SOURCE, COPY, "--via", via)
+        checkpoint = tmp_path / "checkpoint"
+        places = (str(checkpoint), SOURCE, COPY, "--via", via)
         command = [sys.executable, "-m", "tests.spark.fire_copy", server.url, cluster.url, *places]
         driver = Driver(command, tmp_path, "copy")
         try:
-            killer = fire.burn(driver, KILLS)
+            killer = fire.burn(driver, Aim(checkpoint, bytes_of_bucket(server.url, COPY)), KILLS)
             driver.finish("--to-the-end")
         finally:
             driver.stop()
@@ -55,6 +59,7 @@ def test_a_copy_holds_everything_once_and_in_order(
         seconds = time.monotonic() - began
         print(f"\nCopy ({via}, seed {SEED}, {seconds:.0f} s): {fire.summary(killer, driver)}\n{difference}")
     assert difference.is_none, str(difference)
+    assert killer.half_written >= KILLS // 4, "too few kills hit a batch that was written in part; the test is blind"
 
 
 def test_an_export_holds_everything_once_and_in_order(
@@ -66,7 +71,8 @@ def test_an_export_holds_everything_once_and_in_order(
         where = ("--bucket", SOURCE, "--to", str(table), "--batch-mib", "1")
         driver = Driver(verb("export", cluster, server.url, *where), tmp_path, "export")
         try:
-            killer = fire.burn(driver, KILLS)
+            checkpoint = table / CHECKPOINT
+            killer = fire.burn(driver, Aim(checkpoint, files_of_folder(table, checkpoint)), KILLS)
             driver.finish()
             # The job that looks for mistakes finds none either, in lives that have ended and lives that have been cut.
             Driver(verb("verify", cluster, server.url, "--export", str(table)), tmp_path, "verify").finish()
@@ -78,6 +84,7 @@ def test_an_export_holds_everything_once_and_in_order(
         seconds = time.monotonic() - began
         print(f"\nExport (seed {SEED}, {seconds:.0f} s): {fire.summary(killer, driver)}\n{difference}")
     assert difference.is_none, str(difference)
+    assert killer.half_written >= KILLS // 4, "too few kills hit a batch that was written in part; the test is blind"
 
 
 def read_table(folder: Path) -> dict[str, list[bytes]]:
