@@ -32,7 +32,7 @@ def written(place: Path, *batches: pa.Table, batch: int = 0) -> list[dict[str, o
     return [fact for told in write_files(rules(place, batch), given) for fact in told.to_pylist()]
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.spark_slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     if request.param == "folder":
         yield open_place(str(tmp_path / "place"))

@@ -72,7 +72,7 @@ def test_the_time_of_an_event_may_be_a_text_or_a_number(spark: SparkSession) -> 
     assert measures.events(spark.createDataFrame(nested), "$.a.b").rows.collect()[0]["delay"] == 2.0
 
 
-def test_a_report_is_a_page_and_two_tables_and_is_replaced_by_the_next(
+def test_a_report_is_a_page_and_two_tables_and_replaces_an_earlier_one(
     spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
 ) -> None:
     config = UsageConfig(Origin(lake_server.url, bucket=bucket), str(tmp_path / "report"), event_time="at", top=2)
@@ -80,15 +80,17 @@ def test_a_report_is_a_page_and_two_tables_and_is_replaced_by_the_next(
         run(spark, config)
     message = b'{"at":"2025-11-16T12:00:00Z"}'
     append(lake_server, bucket, {"x": [message] * 3, "y": [message], "z": [message] * 2})
-    for _ in range(2):
-        report = run(spark, config)
-        facts = dict(report.facts)
-        assert (facts["streams"], facts["messages"], facts["bytes"]) == (3, 6, 6 * len(message))
-        page = (tmp_path / "report" / "report.html").read_text()
-        assert f"{bucket}/x" in page and f"{bucket}/z" in page and f"{bucket}/y" not in page
-        table = spark.read.parquet(str(facts["table"])).orderBy("stream").collect()
-        assert [(row["stream"], row["messages"]) for row in table] == [("x", 3), ("y", 1), ("z", 2)]
-        windows = pq.read_table(tmp_path / "report" / "windows.parquet")
-        assert sum(windows["messages"].to_pylist()) == 6
+    # What stands in for an earlier report.
+    (tmp_path / "report/streams.parquet").mkdir(parents=True)
+    (tmp_path / "report/streams.parquet/part-0.parquet").write_bytes(b"older")
+    (tmp_path / "report/report.html").write_text("older")
+    facts = dict(run(spark, config).facts)
+    assert (facts["streams"], facts["messages"], facts["bytes"]) == (3, 6, 6 * len(message))
+    page = (tmp_path / "report/report.html").read_text()
+    assert f"{bucket}/x" in page and f"{bucket}/z" in page and f"{bucket}/y" not in page
+    table = spark.read.parquet(str(facts["table"])).orderBy("stream").collect()
+    assert [(row["stream"], row["messages"]) for row in table] == [("x", 3), ("y", 1), ("z", 2)]
+    windows = pq.read_table(tmp_path / "report/windows.parquet")
+    assert sum(windows["messages"].to_pylist()) == 6
     with pytest.raises(JobFailed, match="is written into a folder"):
         run(spark, UsageConfig(config.origin, "s3://bucket/x"))
