@@ -98,6 +98,6 @@ class Killer:
     def summary(self) -> str:
         kinds = ", ".join(f"{kind} {self.kills[kind]}" for kind in KINDS)
         return (
-            f"{self.kills.total()} kills ({kinds}), {self.in_a_batch} of them during a batch, {self.half_written} when it "
+            f"{self.kills.total()} kills ({kinds}), {self.in_a_batch} of them in a batch, {self.half_written} when it "
             "was written in part"
         )
