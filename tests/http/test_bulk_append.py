@@ -191,6 +191,19 @@ def test_many_rows_of_many_streams_go_in_whole_and_in_order(wire: Wire, name: st
         assert read(wire, stream) == content
 
 
+def test_a_client_that_goes_away_leaves_whole_appends(wire: Wire, server: RunningServer, name: str) -> None:
+    rows = [row(name, b"first;", b"second;", create=True) for _ in range(20_000)]
+    with Wire(server.url) as gone:
+        gone.send(request("POST", PATH, ARROW, encode(table_of(rows))))
+    # Once for as long as it may be at work, and once behind a request of our own that comes after it.
+    for _ in range(50):
+        assert wire.ask("GET", "/healthz").status == 200
+        if not missing(wire, name):
+            assert tail(wire, name) % len(b"first;second;") == 0
+    assert statuses(bulk(wire, row(name, b"first;", b"second;", create=True))) == [200]
+    assert tail(wire, name) % len(b"first;second;") == 0
+
+
 # -- Producers ---------------------------------------------------------------------------------------------------------
 
 
