@@ -61,6 +61,7 @@ def test_an_export_that_cannot_be_is_refused_before_anything_is_made(
     to = str(tmp_path / "table")
     for config, told in (
         (ExportConfig(Origin(lake_server.url), to), "Say which streams"),
+        (ExportConfig(Origin(lake_server.url, bucket="b", options={"via": "live"}), to), "up to the export itself"),
         (ExportConfig(Origin(lake_server.url, bucket="b"), to, "delta", Shape(variant=True)), "are for Parquet"),
         (ExportConfig(Origin(lake_server.url, bucket="b"), to, catalog="sqlite://"), "are for Iceberg"),
         (ExportConfig(Origin(lake_server.url, bucket="b"), "s3://b/x"), "give --checkpoint"),

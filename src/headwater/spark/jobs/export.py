@@ -20,6 +20,8 @@ from headwater.spark.jobs.report import Fact, JobFailed, Report
 
 BATCH_BYTES = 256 * 1024 * 1024
 """Payload of a batch, about: a kill costs no more work than that."""
+TAKEN = ("via", "columns", "value", "readerName", "startingOffsets", "maxBytesPerTrigger", "onTrimmed")
+"""Options of the source that an export gives itself: it would not be exact with others."""
 LOOK_SECONDS = 1
 """How often the wait for a query lets go, so that Ctrl-C is heard."""
 
@@ -101,6 +103,9 @@ def _check(config: ExportConfig) -> None:
         raise JobFailed(f"VARIANT columns are for Parquet; a table of {config.format} takes --schema.")
     if config.format != "iceberg" and (config.catalog or config.table):
         raise JobFailed("The options --catalog and --table are for Iceberg, whose tables stand in catalogs.")
+    taken = next((name for name in config.origin.options if name in TAKEN), None)
+    if taken is not None:
+        raise JobFailed(f"The option {taken} of the source is up to the export itself; leave it out.")
     config.shape.check()
     # What the source would refuse is better said before anything is made.
     config.origin.parsed(via="lake")
