@@ -76,7 +76,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     record_first: int | None = None
     record_next: int | None = None
     allow: str | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Problem, ...] | None = None
 
 
 def stream_not_found(name: str) -> Refusal:
