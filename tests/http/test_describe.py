@@ -142,9 +142,11 @@ def test_fifty_thousand_streams_are_described_by_name_and_by_prefix(bucket: str)
         b'{"prefix": 7}',
         b'{"prefix": "a", "more": 1}',
         b'{"prefix": "a"',
+        b'{"streams": ' + b"[" * 100_000,
+        b'{"streams": ["\xff/b"]}',
         json.dumps({"streams": ["a"] * 100_001}).encode(),
     ],
-    ids=lambda body: body[:40].decode(),
+    ids=lambda body: body[:40].decode(errors="replace"),
 )
 def test_a_request_that_makes_no_sense_is_refused(wire: Wire, body: bytes) -> None:
     refused(wire.ask("POST", "/__headwater/describe", JSON, body), 400, "bad_request")
@@ -209,9 +211,11 @@ def test_records_of_another_life_or_before_the_beginning_are_nowhere(wire: Wire,
         b'{"records": [["a/b", 1, -2]]}',
         b'{"records": [["a/b", 1, 2], ["a/b", "1", 2]]}',
         b'{"records": [["a/b", 1, 9223372036854775808]]}',
+        b'{"records": ' + b"[" * 100_000,
+        b'{"records": [["\xff/b", 1, 2]]}',
         json.dumps({"records": [["a/b", 1, 2]] * 100_001}).encode(),
     ],
-    ids=lambda body: body[:40].decode(),
+    ids=lambda body: body[:40].decode(errors="replace"),
 )
 def test_records_that_make_no_sense_are_refused(wire: Wire, body: bytes) -> None:
     refused(wire.ask("POST", "/__headwater/locate", JSON, body), 400, "bad_request")

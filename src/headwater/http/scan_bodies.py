@@ -53,12 +53,15 @@ _locate = msgspec.json.Decoder(_Locate)
 _ranges = msgspec.json.Decoder(list[Range])
 _ordinals = msgspec.json.Decoder(list[Ordinal])
 
+NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the decoder raises at bodies that are not as they should be, also at bytes that are no text, and at deep ones."""
+
 
 def parse_describe(body: bytes) -> DescribeBody | Refusal:
     """What a request to describe streams asks for."""
     try:
         asked = _describe.decode(body)
-    except msgspec.DecodeError as error:
+    except NOT_UNDERSTOOD as error:
         return _refused(f'Give the body as {{"streams": [...]}} or {{"prefix": "..."}}: {error}')
     paged = asked.prefix is not None
     if paged == (asked.streams is not None):
@@ -74,7 +77,7 @@ async def parse_scan(body: bytes) -> ScanBody | Refusal:
     """What a request to scan ranges asks for."""
     try:
         asked = _scan.decode(body)
-    except msgspec.DecodeError as error:
+    except NOT_UNDERSTOOD as error:
         return _refused(f'Give the body as {{"ranges": [["bucket/stream", incarnation, from, until], ...]}}: {error}')
     unknown = [name for name in asked.columns or () if name not in SCHEMA.names]
     if unknown:
@@ -96,7 +99,7 @@ async def parse_locate(body: bytes) -> list[Ordinal] | Refusal:
     """Which records a request wants to find."""
     try:
         asked = _locate.decode(body)
-    except msgspec.DecodeError as error:
+    except NOT_UNDERSTOOD as error:
         return _refused(f'Give the body as {{"records": [["bucket/stream", incarnation, record], ...]}}: {error}')
     return await _items(asked.records, _ordinals, "record", '["bucket/stream", incarnation, record]')
 
@@ -112,7 +115,7 @@ async def _items(
         several = raw[first : first + DECODED_PER_STEP]
         try:
             items += decoder.decode(b"[%b]" % b",".join(several))
-        except msgspec.DecodeError:
+        except NOT_UNDERSTOOD:
             index, problem = _first_bad(several, decoder)
             return _refused(f"The {what} {first + index} is not {form}: {problem}")
         await pace.rest()
@@ -123,7 +126,7 @@ def _first_bad(raw: Sequence[msgspec.Raw], decoder: "msgspec.json.Decoder[list[T
     for index, one in enumerate(raw):
         try:
             decoder.decode(b"[%b]" % bytes(one))
-        except msgspec.DecodeError as error:
+        except NOT_UNDERSTOOD as error:
             return index, str(error).replace("$[0]", "$")
     raise AssertionError("together they were bad, and each is good")
 
