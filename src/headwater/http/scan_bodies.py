@@ -54,7 +54,7 @@ _ranges = msgspec.json.Decoder(list[Range])
 _ordinals = msgspec.json.Decoder(list[Ordinal])
 
 NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What the decoder raises at bodies that are not as they should be, also at bytes that are no text, and at deep ones."""
+"""What the decoder raises at bodies that are not as they should be, also at bytes that are no text and at deep ones."""
 
 
 def parse_describe(body: bytes) -> DescribeBody | Refusal:
