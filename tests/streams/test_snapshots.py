@@ -303,6 +303,18 @@ def test_a_fork_that_publishes_leaves_the_snapshot_of_its_source_alone(shards: S
     assert shards.blobs == {"blob-1"}
 
 
+@pytest.mark.parametrize(("inherited", "own"), [("a", "z"), ("z", "a")])
+def test_a_fork_lets_go_of_its_own_blob_and_not_of_an_inherited_one_whatever_they_are_called(
+    inherited: str, own: str, shards: Shards
+) -> None:
+    shards.ask(PublishSnapshot(NAME, 1, Snapshot(1, 1, inherited, "text/plain", 1, "1"), trims=True))
+    shards.finish(shards.fork(FORK, NAME))
+    life = shards.stream(FORK).incarnation
+    for offset, blob, gone in ((2, own, []), (3, "visible", [own])):
+        shards.ask(PublishSnapshot(FORK, life, Snapshot(offset, offset, blob, "text/plain", 1, blob), trims=True))
+        assert discarded(shards) == gone
+
+
 def test_a_fork_before_the_snapshot_of_a_stream_with_all_its_history_has_no_snapshot(shards: Shards) -> None:
     shards.publish(NAME, 4, trims=False)
     shards.finish(shards.fork(FORK, NAME, 3))

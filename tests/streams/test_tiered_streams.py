@@ -81,6 +81,16 @@ def test_a_trim_of_a_stream_with_forks_leaves_the_first_extent_whole_until_they_
     assert [held.live_rows for held in shards.all[0].state.cold.segments.values()] == [2]
 
 
+def test_a_trim_of_a_fork_within_the_bytes_of_its_source_leaves_its_own_in_the_lake_alone(shards: Shards) -> None:
+    shards.finish(shards.fork("b/f", "b/s", 6, body=b"own"))
+    shards.flush("b/f")
+    shards.publish("b/f", 3)
+    assert shards.stream("b/f").extents == (Extent(1, 0, 1, 6, 9, 2),)
+    state = shards.all[0].state
+    assert [held.live_rows for held in state.cold.segments.values()] == [1]
+    assert not state.cold.graves
+
+
 def test_a_stream_trimmed_into_its_hot_bytes_has_nothing_in_the_lake_any_more(shards: Shards) -> None:
     shards.flush("b/s", appends_max=1)
     shards.publish("b/s", 6)
@@ -155,7 +165,10 @@ def test_a_catalog_says_of_a_fork_that_it_is_deleted(fork: Shards) -> None:
 def test_a_catalog_says_from_where_on_a_fork_has_the_bytes_of_its_source(fork: Shards) -> None:
     state = fork.all[0].state
     fork.publish("b/f", 3)
-    assert state.cold.changed_at == state.position
+    changed_at = state.cold.changed_at
+    assert changed_at == state.position
+    fork.publish("b/f", 3)
+    assert state.cold.changed_at == changed_at
 
 
 @pytest.mark.parametrize("change", ["append", "delete", "trim"])
