@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
+from headwater.cli.connecting import JSON
 from headwater.cli.failures import fail
-from headwater.cli.printing import say
+from headwater.cli.printing import json_list, say
 from headwater.cli.spark import URL
 
 
@@ -14,7 +15,8 @@ from headwater.cli.spark import URL
 @URL
 @click.option("--bucket", default="shop", show_default=True, help="The bucket that it reads.")
 @click.option("--results", help="The bucket that it writes.  [default: that of --bucket with -alerts]")
-def init(folder: Path, url: str, bucket: str, results: str | None) -> None:
+@JSON
+def init(folder: Path, url: str, bucket: str, results: str | None, as_json: bool) -> None:
     """Write a declarative pipeline into DIR: bronze, silver and gold tables from streams, and a flow back into streams.
 
     It runs as it is with `spark-pipelines`; its README says how.
@@ -27,6 +29,9 @@ def init(folder: Path, url: str, bucket: str, results: str | None) -> None:
         fail(str(refused))
     except OSError as error:
         fail(f"Cannot write to {folder}: {error.strerror}.")
+    if as_json:
+        json_list(str(path) for path in written)
+        return
     for path in written:
         say(f"Wrote {path}")
     say(f"Next: cd {folder} && spark-pipelines run --conf spark.sql.catalogImplementation=hive")
