@@ -1,7 +1,6 @@
 """Jobs: export, compaction of many flushes, and a fold of each stream into a snapshot."""
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ import pyarrow.dataset as ds
 from benchmarks import lake
 from benchmarks.spark_data import NOTHING, Filled, Known, fill
 from benchmarks.spark_reads import BUCKET, measure
-from benchmarks.spark_scenes import HOT, Contender, Rig, Scale, Scene, rated
+from benchmarks.spark_scenes import HOT, Contender, Rig, Scale, Scene, Stopwatch
 from benchmarks.workloads import Sample
 from headwater.spark.jobs import compact, export, folds, snapshot
 from headwater.spark.jobs.origin import Origin
@@ -33,13 +32,13 @@ def open_export(rig: Rig) -> Iterator[list[Contender]]:
 def _export(rig: Rig, filled: Filled, turn: int) -> Sample:
     """Exports everything into a new folder, which is then read by another library."""
     folder = rig.scratch / f"export-{turn}"
-    began = time.monotonic()
+    watch = Stopwatch()
     report = export.run(rig.spark, export.ExportConfig(Origin(filled.url, filled.bucket), str(folder)))
-    seconds = time.monotonic() - began
+    watch.stop()
     found = _known_of(folder)
     shutil.rmtree(folder)
     problems = list(report.problems) + filled.known.compare(found)
-    return rated(filled.known, seconds, problems)
+    return watch.sample(filled.known, problems)
 
 
 def _known_of(folder: Path) -> Known:
@@ -61,9 +60,9 @@ def _compact(rig: Rig, turn: int) -> Sample:
     """Compacts the flushes of a fresh server, which does not do so itself, and reads what has become of them."""
     with rig.server("compact", *HOT, module="benchmarks.spark_resting") as server:
         filled = fill(server, BUCKET, rig.scale.large, rig.scale.flushes)
-        began = time.monotonic()
+        watch = Stopwatch()
         report = compact.run(rig.spark, compact.CompactConfig(LinkSettings(filled.url)))
-        sample = rated(filled.known, time.monotonic() - began, list(report.problems))
+        sample = watch.stop().sample(filled.known, list(report.problems))
         before, after = int(report.facts["segments_before"] or 0), int(report.facts["segments_after"] or 0)
         if after * 2 > before:
             sample.problems.append(f"{before} segments became {after}")
@@ -88,9 +87,9 @@ def _snapshot(rig: Rig, turn: int) -> Sample:
         lake.flush(server)
         lake.settle(server)
         config = snapshot.SnapshotConfig(Origin(filled.url, filled.bucket), folds.reducer("merge-patch", None))
-        began = time.monotonic()
+        watch = Stopwatch()
         report = snapshot.run(rig.spark, config)
-        sample = rated(filled.known, time.monotonic() - began, list(report.problems))
+        sample = watch.stop().sample(filled.known, list(report.problems))
         expected = {"published": filled.shape.streams, "messages": filled.known.rows}
         sample.problems += [
             f"{report.facts[fact]} {fact}, and not {count}"

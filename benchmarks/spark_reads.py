@@ -1,6 +1,5 @@
 """Scans of whole buckets: from the lake, through the server, and stream by stream."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,11 +9,13 @@ from pyspark.sql import functions as F
 
 from benchmarks import lake, spark_peer
 from benchmarks.spark_data import Filled, Known, Shape, fill, name
-from benchmarks.spark_scenes import HOT, Contender, Rig, Scene, rated
+from benchmarks.spark_scenes import HOT, Contender, Rig, Scene, Stopwatch
 from benchmarks.workloads import Sample
 
 BUCKET = "bench"
-LAKE, LIVE, LIVE_HOT = "lake scan", "live scan", "live scan, hot"
+LAKE, LAKE_NARROW = "lake scan", "lake scan, 3 columns"
+LIVE, LIVE_HOT = "live scan", "live scan, hot"
+PEER_COLUMNS = "stream,record,payload"
 GET, GET_HOT = "GET per stream", "GET per stream, hot"
 
 
@@ -27,6 +28,7 @@ def open_scans(rig: Rig, shape: Shape) -> Iterator[list[Contender]]:
         lake.settle(cold)
         yield [
             Contender(LAKE, partial(measure, flushed, partial(_scan, rig, flushed, "lake"))),
+            Contender(LAKE_NARROW, partial(measure, flushed, partial(_scan, rig, flushed, "lake", PEER_COLUMNS))),
             Contender(LIVE, partial(measure, flushed, partial(_scan, rig, flushed, "live"))),
             Contender(GET, partial(measure, flushed, partial(_gets, rig, flushed))),
             Contender(LIVE_HOT, partial(measure, kept, partial(_scan, rig, kept, "live"))),
@@ -34,9 +36,9 @@ def open_scans(rig: Rig, shape: Shape) -> Iterator[list[Contender]]:
         ]
 
 
-def _scan(rig: Rig, filled: Filled, via: str) -> DataFrame:
+def _scan(rig: Rig, filled: Filled, via: str, columns: str = "") -> DataFrame:
     reader = rig.spark.read.format("headwater").option("url", filled.url).option("bucket", filled.bucket)
-    return reader.option("via", via).load()
+    return reader.option("via", via).option("columns", columns).load()
 
 
 def _gets(rig: Rig, filled: Filled) -> DataFrame:
@@ -54,12 +56,12 @@ def measure(filled: Filled, rows: Callable[[], DataFrame], turn: int) -> Sample:
             F.sum(F.octet_length("payload")).alias("bytes"),
             F.sum(F.crc32("payload")).alias("checksum"),
         ]
-    began = time.monotonic()
+    watch = Stopwatch()
     rows().observe(seen, *figures).write.format("noop").mode("overwrite").save()
-    seconds = time.monotonic() - began
+    watch.stop()
     known = filled.known
     found = Known(seen.get["rows"], seen.get.get("bytes", known.bytes), seen.get.get("checksum", known.checksum))
-    return rated(known, seconds, known.compare(found))
+    return watch.sample(known, known.compare(found))
 
 
 SCENES = (

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from benchmarks.expectations import Verdict
 from benchmarks.rounds import Result, Results
-from benchmarks.spark_reads import GET, GET_HOT, LAKE
+from benchmarks.spark_reads import GET, GET_HOT, LAKE, LAKE_NARROW, LIVE, LIVE_HOT
 from benchmarks.spark_sinks import SINK
 from benchmarks.tables import aligned
 
-BASELINES = {"lake scan": GET, "live scan": GET, "live scan, hot": GET_HOT}
+BASELINES = {LAKE: GET, LAKE_NARROW: GET, LIVE: GET, LIVE_HOT: GET_HOT}
 LAKE_ROWS_MIN = 1e6
 PEER_RATIO_MIN = 5.0
 SINK_ROWS_MIN = 200e3
@@ -16,13 +16,13 @@ SINK_ROWS_MIN = 200e3
 
 def table(results: Results) -> str:
     """One line per contender: medians over the rounds, and the median of the ratios to its peer within each round."""
-    rows = [["what", "on", "rows/s", "MB/s", "s", "times one GET per stream"]]
+    rows = [["what", "on", "rows/s", "MB/s", "s", "CPU us/row", "times one GET per stream"]]
     seen = dict.fromkeys((result.workload, result.case, result.server) for result in results.all)
     for scene, case, contender in seen:
-        figures = [results.figure(scene, case, contender, key) for key in ("rows", "mb", "seconds")]
+        figures = [results.figure(scene, case, contender, key) for key in ("rows", "mb", "seconds", "cpu_us")]
         cells = [
             "-" if figure is None else f"{figure:,.{digits}f}"
-            for figure, digits in zip(figures, (0, 1, 2), strict=True)
+            for figure, digits in zip(figures, (0, 1, 2, 2), strict=True)
         ]
         peer = BASELINES.get(contender)
         ratio = results.ratio(scene, case, contender, peer, "rows") if peer else None
@@ -38,11 +38,11 @@ def remarks(results: Results) -> Iterator[str]:
 
 
 def line(result: Result) -> str:
-    values = result.sample.values
-    figures = (
-        f"{values['rows']:,.0f} rows/s, {values['mb']:,.1f} MB/s, {values['seconds']:.2f} s" if values else "failed"
+    units = {"rows": "rows/s", "mb": "MB/s", "seconds": "s", "cpu_us": "us/row"}
+    figures = ", ".join(
+        f"{value:,.{0 if key == 'rows' else 2}f} {units[key]}" for key, value in result.sample.values.items()
     )
-    words = "; ".join((figures, *result.sample.problems, *result.sample.notes))
+    words = "; ".join((figures or "failed", *result.sample.problems, *result.sample.notes))
     counted = f"round {result.round}" if result.round else "not counted"
     return f"[{result.workload}] {result.server}, {result.case}, {counted}: {words}"
 

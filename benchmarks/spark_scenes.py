@@ -1,5 +1,7 @@
 """What a scene of the Spark benchmarks is: contenders for one job on one set of data, each measured once a round."""
 
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -8,7 +10,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from benchmarks import servers
+from benchmarks import processes, servers
 from benchmarks.servers import Server, Spec
 from benchmarks.spark_data import Known, Shape
 from benchmarks.workloads import Sample
@@ -69,7 +71,24 @@ class Scene(NamedTuple):
     open: Callable[[Rig], AbstractContextManager[list[Contender]]]
 
 
-def rated(known: Known, seconds: float, problems: list[str]) -> Sample:
-    """A sample of work on a known amount of rows."""
-    values = {"rows": known.rows / seconds, "mb": known.bytes / seconds / 1e6, "seconds": seconds}
-    return Sample(values, problems)
+class Stopwatch:
+    """Started just before the work and stopped just after it; counts the processor time of Spark and of the servers."""
+
+    def __init__(self) -> None:
+        self._began, self._cpu_began = time.monotonic(), processes.cpu_seconds(os.getpid())
+        self._seconds = self._cpu_seconds = 0.0
+
+    def stop(self) -> "Stopwatch":
+        self._seconds = time.monotonic() - self._began
+        self._cpu_seconds = processes.cpu_seconds(os.getpid()) - self._cpu_began
+        return self
+
+    def sample(self, known: Known, problems: list[str]) -> Sample:
+        """A sample of work on a known amount of rows."""
+        values = {
+            "rows": known.rows / self._seconds,
+            "mb": known.bytes / self._seconds / 1e6,
+            "seconds": self._seconds,
+            "cpu_us": self._cpu_seconds / known.rows * 1e6,
+        }
+        return Sample(values, problems)

@@ -1,7 +1,6 @@
 """Writes into streams: a table that is in Spark's memory, in large appends and in appends of one row."""
 
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from benchmarks.servers import Server
 from benchmarks.spark_data import NOTHING, Known, held, message, name, url_of
-from benchmarks.spark_scenes import Contender, Rig, Scale, Scene, rated
+from benchmarks.spark_scenes import Contender, Rig, Scale, Scene, Stopwatch
 from benchmarks.workloads import Sample
 from headwater.spark.writing import by_stream
 
@@ -48,7 +47,7 @@ def _table(rig: Rig, streams: int, rows: int) -> tuple[DataFrame, Known]:
 def measure(server: Server, table: DataFrame, known: Known, turn: int) -> Sample:
     """Writes the table into a new bucket; bringing the rows of a stream together is part of it."""
     bucket = f"bench-{turn}-{secrets.token_hex(3)}"
-    began = time.monotonic()
+    watch = Stopwatch()
     (
         by_stream(table)
         .write.format("headwater")
@@ -59,7 +58,8 @@ def measure(server: Server, table: DataFrame, known: Known, turn: int) -> Sample
         .mode("append")
         .save()
     )
-    return rated(known, time.monotonic() - began, known.compare(held(server, bucket)))
+    watch.stop()
+    return watch.sample(known, known.compare(held(server, bucket)))
 
 
 def _large_case(scale: Scale) -> str:
