@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     SCRATCH.mkdir(parents=True)
     results = Results()
     print(f"Machine: {machine.describe(SCRATCH)}, load {os.getloadavg()[0]:.1f}.", flush=True)
-    print(f"Rounds: {scale.rounds}, interleaved, after one that is not counted.", flush=True)
+    print(f"Rounds: {scale.rounds}, interleaved, after {scale.warm_rounds} that are not counted.", flush=True)
     try:
         spark = session("benchmarks", conf={**CONF, "spark.local.dir": str(SCRATCH / "spark")})
         try:
@@ -58,14 +58,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def interleave(scene: Scene, rig: Rig, results: Results) -> None:
-    """Measures every contender of a scene once a round (A B C, A B C, ...); the first round is not counted."""
+    """Measures every contender of a scene once a round (A B C, A B C, ...); the first rounds are not counted."""
     case = scene.case(rig.scale)
     with scene.open(rig) as contenders:
-        for turn in range(rig.scale.rounds + 1):
+        for turn in range(-rig.scale.warm_rounds, rig.scale.rounds):
             for contender in contenders:
-                result = Result(scene.name, case, contender.name, turn, attempt(contender, turn))
+                result = Result(scene.name, case, contender.name, turn + 1, attempt(contender, turn))
                 print(spark_report.line(result), file=sys.stderr, flush=True)
-                if turn == 0:
+                if turn < 0:
                     # What is wrong then counts all the same.
                     result.sample.values, result.sample.notes = {}, []
                 results.all.append(result)

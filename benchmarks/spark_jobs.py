@@ -68,7 +68,7 @@ def _compact(rig: Rig, turn: int) -> Sample:
             sample.problems.append(f"{before} segments became {after}")
         sample.notes.append(f"{before} segments became {after}")
         reader = rig.spark.read.format("headwater").option("url", filled.url).option("bucket", BUCKET)
-        sample.problems += measure(filled, lambda: reader.option("via", "lake").load(), 0).problems
+        sample.problems += measure(filled, lambda: reader.option("via", "lake").load(), -1).problems
         return sample
 
 

@@ -43,7 +43,7 @@ def line(result: Result) -> str:
         f"{value:,.{0 if key == 'rows' else 2}f} {units[key]}" for key, value in result.sample.values.items()
     )
     words = "; ".join((figures or "failed", *result.sample.problems, *result.sample.notes))
-    counted = f"round {result.round}" if result.round else "not counted"
+    counted = f"round {result.round}" if result.round > 0 else "not counted"
     return f"[{result.workload}] {result.server}, {result.case}, {counted}: {words}"
 
 

@@ -24,6 +24,7 @@ HOT = ("--flush-bytes-max", str(1 << 34), "--hot-bytes-max", str(1 << 34), "--fl
 class Scale:
     """How much is measured."""
 
+    warm_rounds: int
     rounds: int
     large: Shape
     many: Shape
@@ -32,8 +33,8 @@ class Scale:
     flushes: int = 24
 
 
-FULL = Scale(3, Shape(1_000, 1_000, 100), Shape(50_000, 10, 5), 1_000_000, 100_000)
-QUICK = Scale(1, Shape(100, 1_000, 50), Shape(5_000, 10, 5), 100_000, 10_000, flushes=8)
+FULL = Scale(2, 3, Shape(1_000, 1_000, 100), Shape(50_000, 10, 5), 1_000_000, 100_000)
+QUICK = Scale(1, 1, Shape(100, 1_000, 50), Shape(5_000, 10, 5), 100_000, 10_000, flushes=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Rig:
 
 
 class Contender(NamedTuple):
-    """One way to do a job, called with the number of the round; the first does not count, for Spark compiles then."""
+    """One way to do a job, called with the number of the round; those below 0 do not count, for Spark compiles then."""
 
     name: str
     measure: Callable[[int], Sample]
