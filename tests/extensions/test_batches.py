@@ -115,6 +115,25 @@ def test_a_batch_that_is_sent_again_is_acknowledged_as_it_was(wire: Wire, docume
     assert wire.ask("GET", documents).body == b"[1,2,3,4]"
 
 
+@pytest.mark.parametrize("others", [[b"ab", b"c"], [b"a", b"bcd"], [b"a" * 9, b"bc", b"d"], [b"a"]])
+def test_other_frames_under_a_known_sequence_are_told_the_end_of_what_was_accepted(
+    wire: Wire, text: str, others: list[bytes]
+) -> None:
+    batch(wire, text, b"a", b"bc", **PRODUCER, Producer_Seq="0")
+    append(wire, text, b"d")
+    acks = batch(wire, text, *others, **PRODUCER, Producer_Seq="0")
+    same_size = len(b"".join(others)) == 3
+    assert acks == ([written(2), written(3)] if same_size else [written(3) for _ in others])
+    assert wire.ask("GET", text).body == b"abcd"
+
+
+def test_as_many_bytes_in_other_records_are_told_the_end_of_what_was_accepted(wire: Wire, documents: str) -> None:
+    headers = {"Content_Type": "application/json", **PRODUCER}
+    [first] = batch(wire, documents, b"[1,2,3]", **headers, Producer_Seq="0")
+    acks = batch(wire, documents, b"1", b"23", **headers, Producer_Seq="0")
+    assert acks == [{"status": 204, "stream_next_offset": first["stream_next_offset"]}] * 2
+
+
 def test_an_older_batch_that_is_sent_again_is_told_the_tail(wire: Wire, text: str) -> None:
     batch(wire, text, b"a", b"bc", **PRODUCER, Producer_Seq="0")
     batch(wire, text, b"d", **PRODUCER, Producer_Seq="1")

@@ -69,6 +69,7 @@ class Heard:
     seq: int
     offset: int
     records: tuple[int, int]
+    size: int
     at: int
 
 
@@ -249,9 +250,8 @@ class Oracle:
         if founding.who is None:
             return word, facts
         who = founding.who
-        life.producers[who.name] = Heard(
-            who.epoch, who.seq, life.tail, (len(life.messages) - len(messages), len(life.messages)), life.used_at
-        )
+        records, size = (len(life.messages) - len(messages), len(life.messages)), sum(map(len, messages))
+        life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, records, size, life.used_at)
         return outcome(word, **facts, producer_epoch=who.epoch, producer_seq=who.seq)
 
     def _standing(
@@ -347,6 +347,7 @@ class Oracle:
                 closed=life.closed,
                 producer_epoch=heard.epoch,
                 producer_seq=heard.seq,
+                size=heard.size if who.seq == heard.seq else None,
                 **self._ordinals(life, *heard.records if who.seq == heard.seq else (None, None)),
             )
         if who:
@@ -394,7 +395,9 @@ class Oracle:
             life.producers.pop(who.name, None)
             if len(life.producers) >= PRODUCERS_MAX:
                 del life.producers[min(life.producers, key=lambda name: life.producers[name].at)]
-            life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, (record, len(life.messages)), now)
+            life.producers[who.name] = Heard(
+                who.epoch, who.seq, life.tail, (record, len(life.messages)), sum(map(len, messages)), now
+            )
         echo = {"producer_epoch": who.epoch, "producer_seq": who.seq} if who else {}
         if not messages:
             return outcome("closed_only", incarnation=life.incarnation, next_offset=life.tail, **echo)

@@ -79,7 +79,7 @@ def test_a_close_adds_nothing_and_ignores_the_content_type(shards: Shards) -> No
 def test_a_producer_may_close_and_that_counts_as_a_request_of_its(shards: Shards) -> None:
     shards.ask(append(b"abc", producer=Producer("p", 0, 0)))
     assert shards.ask(append(b"", close=True, producer=Producer("p", 0, 1))) == ClosedOnly(1, 3, 0, 1)
-    assert shards.ask(append(b"", close=True, producer=Producer("p", 0, 1))) == Duplicate(1, 3, True, 0, 1)
+    assert shards.ask(append(b"", close=True, producer=Producer("p", 0, 1))) == Duplicate(1, 3, True, 0, 1, size=0)
 
 
 @pytest.mark.parametrize("content_type", ["TEXT/plain", "text/plain; charset=utf-8"])
@@ -221,7 +221,7 @@ def test_a_producer_is_answered_with_its_epoch_and_sequence(shards: Shards) -> N
 def test_a_retried_append_returns_the_first_offset(shards: Shards) -> None:
     shards.ask(append(b"abc", producer=Producer("p", 0, 0)))
     shards.ask(append(b"from somebody else"))
-    assert shards.ask(append(b"abc", producer=Producer("p", 0, 0))) == Duplicate(1, 3, False, 0, 0)
+    assert shards.ask(append(b"abc", producer=Producer("p", 0, 0))) == Duplicate(1, 3, False, 0, 0, size=3)
     assert shards.body(NAME) == b"abcfrom somebody else"
 
 
@@ -238,11 +238,12 @@ def test_a_retry_wins_over_a_stream_seq_conflict(shards: Shards) -> None:
     assert isinstance(shards.ask(command), Duplicate)
 
 
-@pytest.mark.parametrize("seq", [0, 1])
-def test_a_retry_after_the_close_succeeds(seq: int, shards: Shards) -> None:
+@pytest.mark.parametrize(("seq", "size"), [(0, None), (1, 2)])
+def test_a_retry_after_the_close_succeeds(seq: int, size: int | None, shards: Shards) -> None:
     shards.ask(append(b"abc", producer=Producer("p", 0, 0)))
     shards.ask(append(b"de", close=True, producer=Producer("p", 0, 1)))
-    assert shards.ask(append(b"other", close=True, producer=Producer("p", 0, seq))) == Duplicate(1, 5, True, 0, 1)
+    again = shards.ask(append(b"other", close=True, producer=Producer("p", 0, seq)))
+    assert again == Duplicate(1, 5, True, 0, 1, size=size)
     assert shards.body(NAME) == b"abcde"
 
 
@@ -381,7 +382,7 @@ def test_a_retry_of_what_was_accepted_is_a_duplicate_whatever_its_conditions(sha
     first = conditional(Version(1, 0, False), payload=b"abc", producer=Producer("p", 1, 0))
     assert shards.ask(first) == Appended(1, 3, False, None, None, 1, 0)
     shards.ask(append(b"de"))
-    assert shards.ask(first) == Duplicate(1, 3, False, 1, 0)
+    assert shards.ask(first) == Duplicate(1, 3, False, 1, 0, size=3)
     second = conditional(Version(1, 3, False), producer=Producer("p", 1, 1))
     assert code_of(shards.ask(second)) is Code.PRECONDITION_FAILED
     assert isinstance(shards.ask(append(producer=Producer("p", 1, 1))), Appended)

@@ -187,7 +187,7 @@ def test_a_fork_may_be_the_first_request_of_a_producer(shards: Shards) -> None:
     incarnation = shards.stream(FORK).incarnation
     assert created == Created(incarnation, "text/plain", 4, False, 3, 0)
     again = Append(FORK, b"F", content_type="text/plain", producer=first)
-    assert shards.ask(again) == Duplicate(incarnation, 4, False, 3, 0)
+    assert shards.ask(again) == Duplicate(incarnation, 4, False, 3, 0, size=1)
     assert code_of(shards.ask(Append(FORK, b"G", content_type="text/plain", seq="a"))) is Code.STREAM_SEQ_CONFLICT
 
 

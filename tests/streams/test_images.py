@@ -22,7 +22,7 @@ from headwater.protocol.commands import (
     decode,
 )
 from headwater.protocol.lifetimes import FOREVER, Lifetime
-from headwater.protocol.producers import Producer
+from headwater.protocol.producers import LastAccepted, Producer
 from headwater.streams import images
 from headwater.streams.apply import apply
 from headwater.streams.images import Walk, image_of, restore
@@ -130,7 +130,7 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     position, forever = shards.all[0].state.position, [None, None, None]
     held, owed = {"open pin": ["b/a", 1, "b/never", at]}, {"pin-2": ["b/b", 2]}
     first, second = [0, b"12", [1, 2], 0, 1, at, None], [0, b"x", None, 0, 3, at, ["p", 1, 0]]
-    heard, pins = {"p": [1, 0, 1, 0, 1, at]}, {"pin-1": [0, 0, None], "pin-2": [0, 0, None]}
+    heard, pins = {"p": [1, 0, 1, 0, 1, at, 1]}, {"pin-1": [0, 0, None], "pin-2": [0, 0, None]}
     origin, ancestry = ["b/b", 2, 0, 0, 0, 0, "pin-1", 1, None], ["b/b", 0, 0, None, None]
     a: list[object] = ["b/a", 1, text, [60, None, None], at, at, at, 2, 2, 1, 1, True, False, *[None] * 4]
     a += [{"open pin": [0, 2, None]}, [first], [1, 1, "new", text, 9, "digest"], b"{}", []]
@@ -142,6 +142,18 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
         ["appends", [[1, b"y", None, 1, 4, at, None]]],
         ["streams", [c]],
     ]
+
+
+def test_an_image_of_old_does_not_say_how_much_a_producer_added() -> None:
+    """Such an image was written before the field was there; a retry is then answered without it."""
+    shards, producer = Shards(), Producer("p", 1, 0)
+    retried = Append("b/a", b"abc", content_type="text/plain", producer=producer)
+    shards.ask(Create("b/a", "text/plain"))
+    shards.ask(retried)
+    header, streams = [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)]
+    del streams[1][0][14]["p"][6:]
+    state = restore(map(msgspec.msgpack.encode, [header, streams]))
+    assert state.streams["b/a"].producers == {"p": LastAccepted(1, 0, 3, 0, 1, START_US, size=0)}
 
 
 def test_a_stream_made_by_the_last_command_is_in_the_image() -> None:

@@ -134,14 +134,16 @@ def test_a_create_may_be_the_first_request_of_a_producer(shards: Shards) -> None
     create = Create(NAME, "text/plain", payload=b"abc", producer=FIRST)
     assert shards.ask(create) == Created(1, "text/plain", 3, False, 3, 0)
     assert (shards.stream(NAME).hot or [])[0].producer == FIRST
-    assert shards.ask(Append(NAME, b"abc", content_type="text/plain", producer=FIRST)) == Duplicate(1, 3, False, 3, 0)
+    again = Append(NAME, b"abc", content_type="text/plain", producer=FIRST)
+    assert shards.ask(again) == Duplicate(1, 3, False, 3, 0, size=3)
     second = Append(NAME, b"de", content_type="text/plain", producer=Producer("p", 3, 1))
     assert shards.ask(second) == Appended(1, 5, False, None, None, 3, 1)
 
 
 def test_also_an_empty_create_is_the_first_request_of_a_producer(shards: Shards) -> None:
     shards.ask(Create(NAME, "text/plain", producer=FIRST))
-    assert shards.ask(Append(NAME, b"abc", content_type="text/plain", producer=FIRST)) == Duplicate(1, 0, False, 3, 0)
+    again = Append(NAME, b"abc", content_type="text/plain", producer=FIRST)
+    assert shards.ask(again) == Duplicate(1, 0, False, 3, 0, size=0)
 
 
 def test_a_producer_does_not_begin_with_another_sequence_than_zero(shards: Shards) -> None:
@@ -286,7 +288,7 @@ def test_a_creation_is_its_producers_first_request(shards: Shards) -> None:
     created = Create(NAME, "text/plain", payload=b"abc", seq="a", producer=Producer("p", 3, 0))
     assert shards.ask(created) == Created(1, "text/plain", 3, False, 3, 0)
     retried = Append(NAME, b"abc", content_type="text/plain", producer=Producer("p", 3, 0))
-    assert shards.ask(retried) == Duplicate(1, 3, False, 3, 0)
+    assert shards.ask(retried) == Duplicate(1, 3, False, 3, 0, size=3)
     late = Append(NAME, b"x", content_type="text/plain", seq="a")
     assert code_of(shards.ask(late)) is Code.STREAM_SEQ_CONFLICT
 

@@ -85,8 +85,8 @@ def _ack(reply: Reply, voice: Voice) -> dict[str, Any]:
 
 def _shared_acks(batch: Batch, reply: Appended | Duplicate, voice: Voice) -> list[dict[str, Any]]:
     """The acknowledgements of frames that were one append: where each of them ends within it."""
-    if isinstance(reply, Duplicate) and not batch.is_latest(reply.producer_seq):
-        # What was answered to an older sequence is not known any more; the tail is behind all of it.
+    if isinstance(reply, Duplicate) and not batch.is_same(reply):
+        # How the accepted request was framed is not known, or not any more; the offset is behind all of it.
         return [{"status": 204, "stream_next_offset": render(reply.next_offset, voice.form)} for _ in batch.frames]
     acks: list[dict[str, Any]] = []
     offset, record = reply.next_offset - sum(size for size, _ in batch.frames), reply.record

@@ -27,6 +27,7 @@ from headwater.protocol.limits import ATTRS_BYTES_MAX, NUMBER_MAX, STREAM_SEQ_BY
 from headwater.protocol.producers import Producer
 from headwater.protocol.queries import Head, Read, Records
 from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.replies import Duplicate
 from headwater.streams.forking import ForkRequest
 
 LONG_POLL_MS_MAX = 60_000
@@ -210,10 +211,13 @@ class Batch(NamedTuple):
     frames: list[tuple[int, int]]
     atomic: bool
 
-    def is_latest(self, seq: int) -> bool:
-        """Whether an atomic batch bears the sequence that its producer was last heard with."""
-        [append] = self.appends
-        return isinstance(append, Append) and append.producer is not None and append.producer.seq == seq
+    def is_same(self, accepted: Duplicate) -> bool:
+        """Whether an atomic batch can be the request that was accepted: as many bytes, and as many messages."""
+        if accepted.size != sum(size for size, _ in self.frames):
+            return False
+        if accepted.record is None or accepted.record_next is None:
+            return True
+        return accepted.record_next - accepted.record == sum(messages for _, messages in self.frames)
 
 
 def parse_batch(request: Request, name: str, journal: str) -> Batch | Refusal:

@@ -33,6 +33,7 @@ class LastAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     record: int
     record_next: int
     at: int
+    size: int = 0  # How many bytes it added; images of old do not say.
 
 
 class Standing(Enum):

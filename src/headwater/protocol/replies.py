@@ -74,6 +74,7 @@ class Duplicate(_Reply, frozen=True):
     producer_seq: int
     record: int | None = None
     record_next: int | None = None
+    size: int | None = None  # The bytes that were accepted, where this is the producer's last request.
 
 
 class Deleted(_Reply, frozen=True):

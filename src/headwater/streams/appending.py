@@ -91,7 +91,7 @@ def apply(state: State, command: Append) -> Reply:
     producer, epoch, seq = command.producer, None, None
     if producer is not None:
         epoch, seq = producer.epoch, producer.seq
-        remember(stream, producer, record, state.now)
+        remember(stream, producer, record, len(command.payload), state.now)
     if not command.payload:
         return ClosedOnly(stream.incarnation, stream.tail, epoch, seq)
     if not is_json(stream.content_type):
@@ -197,14 +197,14 @@ def _longest_idle(known: dict[str, LastAccepted]) -> LastAccepted:
     return known[next(iter(known))]
 
 
-def remember(stream: Stream, producer: Producer, record: int, now: int) -> None:
+def remember(stream: Stream, producer: Producer, record: int, size: int, now: int) -> None:
     """Keep a producer's last accepted request, and what was answered to it."""
     if stream.producers is None:
         stream.producers = {}
     known = stream.producers
     if known.pop(producer.id, None) is None and len(known) >= PRODUCERS_PER_STREAM_MAX:
         del known[next(iter(known))]
-    known[producer.id] = LastAccepted(producer.epoch, producer.seq, stream.tail, record, stream.record_next, now)
+    known[producer.id] = LastAccepted(producer.epoch, producer.seq, stream.tail, record, stream.record_next, now, size)
 
 
 def _duplicate(stream: Stream, last: LastAccepted, producer: Producer) -> Duplicate:
@@ -212,4 +212,6 @@ def _duplicate(stream: Stream, last: LastAccepted, producer: Producer) -> Duplic
     if producer.seq != last.seq:
         return Duplicate(stream.incarnation, stream.tail, stream.closed, last.epoch, last.seq)
     record, record_next = (last.record, last.record_next) if is_json(stream.content_type) else (None, None)
-    return Duplicate(stream.incarnation, last.next_offset, stream.closed, last.epoch, last.seq, record, record_next)
+    return Duplicate(
+        stream.incarnation, last.next_offset, stream.closed, last.epoch, last.seq, record, record_next, last.size
+    )

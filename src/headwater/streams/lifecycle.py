@@ -116,7 +116,7 @@ def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created
     stream.closed, stream.seq, stream.attrs = command.closed, command.seq, command.attrs
     if producer is None:
         return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed)
-    remember(stream, producer, record, state.now)
+    remember(stream, producer, record, len(command.payload), state.now)
     return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed, producer.epoch, producer.seq)
 
 
