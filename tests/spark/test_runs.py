@@ -100,18 +100,21 @@ def test_several_columns_order_one_after_the_other() -> None:
     assert arrivals([rows.slice(at, 1) for at in range(4)], ("day", "key"), 1) == [3, 1, 2, 0]
 
 
-def test_what_was_spilled_lies_where_spark_says_and_is_gone_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def open_in(folder: Path) -> int:
+    files = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    return [file.parent for file in files].count(folder)
+
+
+def test_what_was_spilled_lies_where_spark_says_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
     some = batches([("b", 1), ("a", 2), ("a", 3)], pa.int64(), [1])
     with Sorter(("key",), run_bytes=1) as sorter:
         for batch in some:
             sorter.add(batch)
         assert sorter.spills == 3
-        assert os.listdir(tmp_path)
+        assert (open_in(tmp_path), os.listdir(tmp_path)) == (3, [])
         assert [number for block in sorter.blocks() for number in block["arrival"].to_pylist()] == [1, 2, 0]
-    assert not os.listdir(tmp_path)
+    assert open_in(tmp_path) == 0
 
 
 def test_a_batch_larger_than_a_run_is_spilled_in_parts() -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from headwater.http import parsing
+from headwater.http import batch_parsing, parsing
 from headwater.http.addresses import Address
+from headwater.http.batch_parsing import Batch
 from headwater.http.exchanges import READ, WRITE, Exchange
-from headwater.http.parsing import BadBody, Batch
+from headwater.http.parsing import BadBody
 from headwater.http.rendering import JSON_LINES
 from headwater.http.requests import Request
 from headwater.protocol import statuses
@@ -22,7 +23,7 @@ _ABOUT_THE_STREAM = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE, Code.INC
 
 
 def append_batch(request: Request, address: Address, exchange: Exchange) -> None:
-    batch = parsing.parse_batch(request, address.name, exchange.node.journal)
+    batch = batch_parsing.parse_batch(request, address.name, exchange.node.journal)
     if isinstance(batch, Refusal):
         exchange.reply(batch)
     else:

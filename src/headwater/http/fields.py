@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headwater.http.parsing import LONG_POLL_MS_MAX
+from headwater.http.read_parsing import LONG_POLL_MS_MAX
 from headwater.protocol.limits import (
     ATTRS_BYTES_MAX,
     LISTING_MAX,

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.http import rendering
 from headwater.http.exchanges import Exchange
-from headwater.http.parsing import ReadRequest
+from headwater.http.read_parsing import ReadRequest
 from headwater.node.tails import Shared
 from headwater.protocol import content_types, cursors, sse, statuses
 from headwater.protocol.offsets import render

@@ -3,11 +3,12 @@
 from asyncio import Task
 from functools import partial
 
-from headwater.http import parsing
+from headwater.http import parsing, read_parsing
 from headwater.http.addresses import Address
 from headwater.http.exchanges import FORK, READ, WRITE, Exchange
 from headwater.http.live import LongPoll, SseRead, poll_answer
-from headwater.http.parsing import BadBody, Live, ReadRequest
+from headwater.http.parsing import BadBody
+from headwater.http.read_parsing import Live, ReadRequest
 from headwater.http.requests import Request
 from headwater.protocol import etags, statuses
 from headwater.protocol.commands import Append, Create
@@ -72,7 +73,7 @@ def _describe(query: Head, exchange: Exchange) -> None:
 
 
 def read(request: Request, address: Address, exchange: Exchange) -> None:
-    parsed = parsing.parse_read(request, address.name, exchange.node.journal)
+    parsed = read_parsing.parse_read(request, address.name, exchange.node.journal)
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:

@@ -1,18 +1,18 @@
 """Sorted runs: rows by stream and order, with bounded memory.
 
-Rows are gathered until they are as large as a run may be, sorted, and written to a file; in the end the runs are
-merged. Where rows are equal in all keys the one that arrived first comes first, so that neither the size of the
-batches nor the place of a spill shows in the result.
+Rows are gathered until they are as large as a run may be, sorted, and written to a file without a name, which is
+gone with the process however that ends; at last the runs are merged. Where rows are equal in all keys the one that
+arrived first comes first, so that neither the size of the batches nor the place of a spill shows in the result.
 """
 
 import math
+import mmap
 import os
-import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,15 +40,14 @@ class Sorter:
         self._run_bytes, self._block_bytes = run_bytes, block_bytes
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
-        self._folder: Path | None = None
-        self._spilled: list[Path] = []
+        self._spilled: list[IO[bytes]] = []
 
     def __enter__(self) -> "Sorter":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        for file in self._spilled:
+            file.close()
 
     @property
     def spills(self) -> int:
@@ -90,14 +89,12 @@ class Sorter:
         yield from sorted_blocks(rows, self._order, block_bytes)
 
     def _spill(self) -> None:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="headwater-sink-", dir=_local_folder()))
-        path = self._folder / f"{len(self._spilled):06}.arrow"
-        schema = self._held[0].schema
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        file = tempfile.TemporaryFile(dir=_local_folder())  # noqa: SIM115 - read again when all runs are there
+        self._spilled.append(file)
+        with pa.ipc.new_file(file, self._held[0].schema) as writer:
             for block in self._take_held(MERGE_BLOCK_BYTES_MIN):
                 writer.write_batch(block)
-        self._spilled.append(path)
+        file.flush()
 
 
 def sorted_blocks(rows: pa.RecordBatch, order: Sequence[str], block_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -136,10 +133,10 @@ def _ranks(names: pa.Array) -> "np.ndarray[Any, np.dtype[np.int32]]":
     return found
 
 
-def merge(paths: Sequence[Path], order: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def merge(runs: Sequence[IO[bytes]], order: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of sorted runs, sorted; of rows with equal keys those of an earlier run come first."""
-    block_bytes = max(MERGE_BYTES // len(paths), MERGE_BLOCK_BYTES_MIN)
-    heads = [_Head(number, path, order, block_bytes) for number, path in enumerate(paths)]
+    block_bytes = max(MERGE_BYTES // len(runs), MERGE_BLOCK_BYTES_MIN)
+    heads = [_Head(number, run, order, block_bytes) for number, run in enumerate(runs)]
     while heads := [head for head in heads if head.load()]:
         # What no run can have anything before any more: up to the first of the last keys that are in memory.
         until = min(head.last_key() for head in heads)
@@ -150,10 +147,10 @@ def merge(paths: Sequence[Path], order: Sequence[str]) -> Iterator[pa.RecordBatc
 class _Head:
     """What is in memory of one run."""
 
-    def __init__(self, number: int, path: Path, order: Sequence[str], block_bytes: int) -> None:
+    def __init__(self, number: int, run: IO[bytes], order: Sequence[str], block_bytes: int) -> None:
         self._number, self._order = number, order
         self._block_bytes = block_bytes
-        self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self._reader = pa.ipc.open_file(pa.py_buffer(mmap.mmap(run.fileno(), 0, access=mmap.ACCESS_READ)))
         self._next = 0
         self._rows: pa.RecordBatch | None = None
 
