@@ -16,12 +16,7 @@ def judge_publish(stream: Stream, offset: int, *, trims: bool) -> Refusal | None
         return _conflict(stream, f"The snapshot's offset lies beyond the tail of {stream.name!r}.")
     visible = stream.snapshot
     if offset < stream.start or (trims and visible is not None and offset < visible.offset):
-        return Refusal(
-            Code.OFFSET_TRIMMED,
-            f"The stream {stream.name!r} no longer holds bytes that early.",
-            incarnation=stream.incarnation,
-            earliest_offset=stream.start,
-        )
+        return _trimmed(stream)
     if visible is not None and offset < visible.offset:
         return _conflict(stream, f"The stream {stream.name!r} has a later snapshot.")
     return None
@@ -67,7 +62,7 @@ def retain(state: State, command: Retain) -> Reply:
     if stream.snapshot is None or command.offset > stream.snapshot.offset:
         return _conflict(stream, f"No snapshot of {stream.name!r} covers what would be lost; publish one first.")
     if command.offset < stream.start:
-        return judge_publish(stream, command.offset, trims=True) or Acknowledged(stream.incarnation)
+        return _trimmed(stream)
     state.before_change(stream)
     _retain_from(state, stream, command.offset, command.record)
     return Acknowledged(stream.incarnation)
@@ -104,3 +99,12 @@ def _published(stream: Stream) -> Published:
 
 def _conflict(stream: Stream, detail: str) -> Refusal:
     return Refusal(Code.SNAPSHOT_CONFLICT, detail, incarnation=stream.incarnation, next_offset=stream.tail)
+
+
+def _trimmed(stream: Stream) -> Refusal:
+    return Refusal(
+        Code.OFFSET_TRIMMED,
+        f"The stream {stream.name!r} no longer holds bytes that early.",
+        incarnation=stream.incarnation,
+        earliest_offset=stream.start,
+    )
