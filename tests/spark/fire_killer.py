@@ -24,33 +24,45 @@ AIM_SECONDS_MAX = 180.0
 
 
 class Killer:
-    """Kills one thing at a time; each kind as often as the others, in random order."""
+    """Kills one thing at a time; each kind, and with each aim, as often as the others, in random order."""
 
     def __init__(self, cluster: Cluster, server: MortalServer, driver: Driver, aim: Aim, random: Random) -> None:
         self._cluster, self._server, self._driver, self._aim, self._random = cluster, server, driver, aim, random
-        self._deck: list[str] = []
+        self._kinds: list[str] = []
+        self._aims: list[str] = []
         self.kills: Counter[str] = Counter()
         self.in_a_batch = 0
         self.half_written = 0
 
     def strike(self) -> None:
         """Wait for some time, aim at something, and kill."""
-        if not self._deck:
-            self._deck = list(KINDS)
-            self._random.shuffle(self._deck)
-        kind, aim = self._deck.pop(), self._random.choice(AIMS)
+        kind, aim = self._draw(self._kinds, KINDS), self._draw(self._aims, AIMS)
         pause(self._random.uniform(0, PAUSE_SECONDS_MAX), [self._driver])
         if aim == "work":
             self._await_work()
         elif aim != "anywhere":
-            came = self._aim.wait(aim == "writing", self._driver.tend, AIM_SECONDS_MAX)
-            assert came, f"The pipeline does nothing:\n{self._driver.words()}"
-            time.sleep(self._random.choice(AFTER_SECONDS))
+            self._await_batch(written=aim == "writing")
         moment = self._aim.look()
         self._kill(kind)
         self.kills[kind] += 1
         self.in_a_batch += moment is not None
         self.half_written += moment is not None and moment.written
+
+    def _draw(self, deck: list[str], cards: Sequence[str]) -> str:
+        if not deck:
+            deck += cards
+            self._random.shuffle(deck)
+        return deck.pop()
+
+    def _await_batch(self, written: bool) -> None:
+        """Wait for a batch, some of it written if so wished, and then for a while that it outlasts."""
+        deadline = time.monotonic() + AIM_SECONDS_MAX
+        moment = None
+        while moment is None or (written and not moment.written):
+            came = self._aim.wait(written, self._driver.tend, deadline - time.monotonic())
+            assert came, f"The pipeline does nothing:\n{self._driver.words()}"
+            time.sleep(self._random.choice(AFTER_SECONDS))
+            moment = self._aim.look()
 
     def _await_work(self) -> None:
         deadline = time.monotonic() + AIM_SECONDS_MAX
