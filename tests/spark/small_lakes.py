@@ -10,7 +10,7 @@ import pytest
 from headwater.lake.catalog import Catalog, write_catalog
 from headwater.lake.store import Store
 from headwater.node.chores.cataloger import Cataloger
-from headwater.protocol.commands import RegisterReader
+from headwater.protocol.commands import DropReader, RegisterReader
 from headwater.protocol.replies import Done
 from headwater.spark import lake_kept
 from headwater.spark.filters import ANY, Conditions
@@ -60,6 +60,9 @@ class _Asked:
 
     def register(self, reader: str, positions: dict[str, int]) -> None:
         assert self._lake.do(RegisterReader(reader, positions["0"])) == Done()
+
+    def forget(self, reader: str) -> None:
+        assert self._lake.do(DropReader(reader)) == Done()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from headwater.protocol.limits import READER_IDLE_US
 from headwater.spark import lake_stream
 from headwater.spark.lake_admission import UNLIMITED, Limits
 from headwater.spark.lake_plan import LakeUnusable
-from headwater.spark.lake_stream import LakeStream, parse_offset
+from headwater.spark.lake_stream import LakeOffset, LakeStream, parse_offset
 from headwater.spark.losses import DataLost
 
 from ..node.small_lake import Chance
@@ -256,25 +256,104 @@ def test_what_was_dropped_before_a_query_began_is_not_missed(small_lake: SmallLa
     assert found in ([[b"1"], [b"3"]], [[b"1"], [b"2"], [b"3"]])
 
 
-def test_a_query_that_was_not_registered_all_the_time_cannot_tell_what_it_missed(small_lake: SmallLake) -> None:
-    # Something is dropped before the query begins, so that later drops below that position leave no trace.
+def lapsed(lake: SmallLake) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A batch of a query that was not heard of for too long, and before that nothing of it was dropped.
+
+    Something was dropped before the query began, so that later drops below that position leave no trace.
+    """
     for name in ("a/w", "a/x", "a/y", "a/z"):
-        small_lake.append(name, b"1")
-        small_lake.flush()
-    small_lake.do(Delete("a/y"))
-    assert small_lake.compact()
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+        lake.append(name, b"1")
+        lake.flush()
+    lake.do(Delete("a/y"))
+    assert lake.compact()
+    one = stream(lake, startingOffsets="earliest", readerName="nightly")
     start = one.latest(one.initial(), Limits(records_max=1))
     end = one.latest(start, Limits(records_max=1))
     assert start["beginning"]["dropped"] > end["shards"]["0"]
-    stream(small_lake).plan(start, end)
-    small_lake.now += READER_IDLE_US + 1
-    late = stream(small_lake)
+    stream(lake).plan(start, end)
+    lake.now += READER_IDLE_US + 1
+    return start, end
+
+
+def test_a_query_that_was_not_registered_all_the_time_cannot_tell_what_it_missed(small_lake: SmallLake) -> None:
+    start, end = lapsed(small_lake)
     with pytest.raises(DataLost, match="not heard of for too long"):
-        late.plan(start, end)
+        stream(small_lake).plan(start, end)
     small_lake.do(DropReader("nightly"))
     with pytest.raises(DataLost, match="not heard of for too long"):
         stream(small_lake).plan(start, end)
+
+
+def test_a_query_that_lapsed_fails_whenever_it_is_started_until_it_may_go_on(
+    small_lake: SmallLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, end = lapsed(small_lake)
+    for _ in range(2):
+        one = stream(small_lake)
+        for _ in range(2):
+            with pytest.raises(DataLost, match="not heard of for too long"):
+                one.latest(start)
+            with pytest.raises(DataLost, match="not heard of for too long"):
+                one.plan(start, end)
+    assert readers(small_lake) == {}
+    lenient = stream(small_lake, failOnDataLoss="false")
+    assert [len(batch) for batch in batches(small_lake, lenient, start)] == [2]
+    assert "were dropped from the lake" in caplog.text
+    assert readers(small_lake)["nightly"] > end["shards"]["0"]
+
+
+def test_a_query_that_lapsed_fails_also_where_nothing_is_left_to_read(small_lake: SmallLake) -> None:
+    small_lake.append("a/x", b"1")
+    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+    start = one.latest(one.initial())
+    one.commit(start)
+    small_lake.append("a/y", b"2")
+    small_lake.flush()
+    small_lake.now += READER_IDLE_US + 1
+    small_lake.do(Delete("a/y"))
+    assert small_lake.compact()
+    for _ in range(2):
+        with pytest.raises(DataLost, match="not heard of for too long"):
+            stream(small_lake).latest(start)
+
+
+def test_what_is_dropped_while_a_query_that_lapsed_registers_is_noticed(
+    small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_lake.append("a/x", b"1")
+    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+    start = one.latest(one.initial())
+    one.commit(start)
+    small_lake.append("a/y", b"2")
+    small_lake.flush()
+    small_lake.now += READER_IDLE_US + 1
+    late = stream(small_lake)
+    register = late._register
+
+    def after_a_drop(offset: LakeOffset) -> None:
+        small_lake.do(Delete("a/y"))
+        assert small_lake.compact()
+        small_lake.catalog()
+        register(offset)
+
+    monkeypatch.setattr(late, "_register", after_a_drop)
+    for one in (late, stream(small_lake)):
+        with pytest.raises(DataLost, match="not heard of for too long"):
+            one.latest(start)
+    assert readers(small_lake) == {}
+
+
+def test_a_query_that_lapsed_and_lost_nothing_goes_on(small_lake: SmallLake) -> None:
+    small_lake.append("a/x", b"1")
+    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+    start = one.latest(one.initial())
+    one.commit(start)
+    small_lake.append("a/y", b"2")
+    small_lake.now += READER_IDLE_US + 1
+    for _ in range(2):
+        late = stream(small_lake)
+        assert [row[-1] for row in read(small_lake, late, start, late.latest(start))] == [b"2"]
+    assert readers(small_lake) == {"nightly": start["shards"]["0"]}
 
 
 # -- Triggers ----------------------------------------------------------------------------------------------------------

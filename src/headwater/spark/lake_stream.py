@@ -30,7 +30,7 @@ from headwater.spark.lake_plan import (
     wanted_of,
 )
 from headwater.spark.link import Link
-from headwater.spark.losses import lose
+from headwater.spark.losses import DataLost, lose
 from headwater.spark.option_places import Positions
 from headwater.spark.options import SourceOptions
 
@@ -190,11 +190,18 @@ class LakeStream:
         before = 0 if self._lapsed else offset.beginning.dropped or 0
         if catalog.dropped <= max(offset.position, before):
             return
-        lose(
-            self._options,
-            f"Rows up to position {catalog.dropped} were dropped from the lake, and the reader {offset.reader!r} has "
-            f"read up to {offset.position} only, because it was not heard of for too long",
-        )
+        try:
+            lose(
+                self._options,
+                f"Rows up to position {catalog.dropped} were dropped from the lake, and the reader {offset.reader!r} "
+                f"has read up to {offset.position} only, because it was not heard of for too long",
+            )
+        except DataLost:
+            if self._lapsed:
+                # Its next start would take it for one that was registered all the time, and miss nothing.
+                self._link.forget(offset.reader)
+                self._known_reader = None
+            raise
 
     # -- Registration -----------------------------------------------------------------------------------------------
 
@@ -209,9 +216,20 @@ class LakeStream:
             if offset.beginning.dropped is not None:
                 heard_ms = self._link.heard_of(offset.reader)
                 self._lapsed = heard_ms is None or heard_ms < time.time() * 1000 - READER_IDLE_US / 1000
+            if self._lapsed:
+                # Before, so that one that is killed here is not registered; and after, since now nothing is dropped.
+                self._check_lapse(offset)
             self._register(offset)
+            if self._lapsed:
+                self._check_lapse(offset)
         elif self._clock() - self._registered_at >= REGISTER_SECONDS:
             self._register(offset)
+
+    def _check_lapse(self, offset: LakeOffset) -> None:
+        """Whatever was dropped by now is in the catalog that a flush makes sure of."""
+        catalog = catalog_up_to(self._link, self._store, self._flush())
+        if catalog is not None:
+            self._check_loss(offset, catalog)
 
     def _register(self, offset: LakeOffset) -> None:
         self._link.register(offset.reader, {SHARD: offset.position})
