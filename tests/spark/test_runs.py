@@ -2,7 +2,7 @@
 
 import math
 import os
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,9 @@ def test_without_an_order_rows_stay_as_they_arrived(rows: list[Any], sizes: list
         (FLAGS, pa.bool_()),
         (DAYS, pa.date32()),
         (TIMES, pa.timestamp("us", tz="UTC")),
+        (FLOATS, pa.float32()),
     ],
-    ids=["whole numbers", "fractions", "decimals", "texts", "bytes", "flags", "days", "times"],
+    ids=["whole numbers", "fractions", "decimals", "texts", "bytes", "flags", "days", "times", "short fractions"],
 )
 def test_equal_rows_stay_as_they_arrived_wherever_runs_were_spilled(
     keys: st.SearchStrategy[Any], kind: pa.DataType
@@ -92,6 +93,32 @@ def test_equal_rows_stay_as_they_arrived_wherever_runs_were_spilled(
         assert arrivals(batches(rows, kind, sizes), ("key",), run_bytes) == expected(rows, by_key=True)
 
     check()
+
+
+def test_the_hour_that_comes_twice_when_clocks_are_set_back_is_two_hours() -> None:
+    five = datetime(2026, 11, 1, 5, tzinfo=UTC)
+    # In New York it is one o'clock then, and an hour later once more.
+    rows = [("a", five + timedelta(minutes=minutes)) for minutes in (70, 30, 10, 80, 125, -5)]
+    given_batches = batches(rows, pa.timestamp("us", tz="America/New_York"), [1])
+    assert arrivals(given_batches, ("key",), 1_000_000) == [5, 2, 1, 0, 3, 4]
+    assert arrivals(given_batches, ("key",), 1) == [5, 2, 1, 0, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([2, None, -(10**17), 10**18, 1], pa.int64()).cast(pa.timestamp("us", tz="America/New_York")),
+        pa.array([2, None, -(10**17), 10**18, 1], pa.int64()).cast(pa.timestamp("us")),
+        pa.array([2, None, -(10**6), 10**7, 1], pa.int32()).cast(pa.date32()),
+        pa.array([b"b", None, b"\x80", b"\xff", b"\xc3"], pa.binary()).view(pa.string()),
+    ],
+    ids=["times", "times without a zone", "days", "texts that are not UTF-8"],
+)
+def test_what_has_no_value_in_python_is_ordered_too(keys: pa.Array) -> None:
+    rows = pa.record_batch({"stream": ["a"] * 5, "key": keys, "arrival": range(5)})
+    at_once = arrivals([rows], ("key",), 1_000_000)
+    assert at_once[-1] == 1 and sorted(at_once) == list(range(5))
+    assert arrivals([rows.slice(at, 1) for at in range(5)], ("key",), 1) == at_once
 
 
 def test_several_columns_order_one_after_the_other() -> None:

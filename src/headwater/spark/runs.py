@@ -178,15 +178,22 @@ class _Head:
 
     def _key(self, at: int) -> tuple[Any, ...]:
         assert self._rows is not None
-        order = (_comparable(self._rows[name][at].as_py()) for name in self._order)
-        return (self._rows[STREAM][at].as_py(), *order, self._number)
+        return (*(_comparable(self._rows[name][at]) for name in (STREAM, *self._order)), self._number)
 
 
-def _comparable(value: Any) -> tuple[Any, ...]:
+def _comparable(value: pa.Scalar) -> tuple[Any, ...]:
     """A value as Arrow sorts it: numbers, then those that are none, then nulls."""
-    if value is None:
+    if not value.is_valid:
         return (2,)
-    return (1,) if isinstance(value, float) and math.isnan(value) else (0, value)
+    if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
+        # Python compares times of one zone by what its clocks show, which is the same twice where they are set back;
+        # and it knows no years before 1 and after 9999.
+        return (0, value.value)
+    if isinstance(value, pa.BinaryScalar):
+        # Texts too: what Spark has as one need not be UTF-8.
+        return (0, value.as_buffer().to_pybytes())
+    plain = value.as_py()
+    return (1,) if isinstance(plain, float) and math.isnan(plain) else (0, plain)
 
 
 def _local_folder() -> str | None:
