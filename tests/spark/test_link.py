@@ -131,6 +131,18 @@ def test_other_refusals_are_told_at_once_and_whole() -> None:
         assert (str(again), again.status, again.problem) == (str(caught.value), 409, caught.value.problem)
 
 
+@pytest.mark.parametrize(
+    "headers, offset",
+    [({"Stream-Next-Offset": "00000000000000000042"}, 42), ({"Stream-Next-Offset": "later"}, None), ({}, None)],
+)
+def test_a_refusal_says_where_the_stream_ends_if_the_server_does(headers: dict[str, str], offset: int | None) -> None:
+    with answering((409, headers, b"{}")) as server, Link(server.settings) as link:
+        with pytest.raises(LinkRefused) as caught:
+            link.publish_snapshot("bucket/x", 43, b"1", "text/plain")
+        assert caught.value.next_offset == offset
+        assert pickle.loads(pickle.dumps(caught.value)).next_offset == offset
+
+
 def test_an_answer_of_something_else_is_named() -> None:
     with answering((200, {}, b"[]"), (404, {}, b"<html>nothing</html>")) as server, Link(server.settings) as link:
         with pytest.raises(LinkFailed, match="not answered by a Headwater server"):

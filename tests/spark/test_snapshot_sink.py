@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from headwater.spark.delivery import WriteFailed
 from headwater.spark.sink_options import parse_sink
-from headwater.spark.snapshot_sink import GONE, MISSING, UNADDRESSED, Published, SnapshotTask, check_published
+from headwater.spark.snapshot_sink import BEYOND, GONE, MISSING, UNADDRESSED, Published, SnapshotTask, check_published
 from headwater.testing import RunningServer, running_server
 
 SCHEMA = (
@@ -69,6 +69,19 @@ def test_a_snapshot_that_comes_too_late_is_skipped(server: RunningServer, late: 
     publish(server, (f"late/{late}", 4, "1", None))
     assert publish(server, (f"late/{late}", late, "2", None)) == Published(0, 1)
     assert snapshot(server, f"late/{late}")[2] == b"1"
+
+
+@pytest.mark.parametrize("before", [None, 4], ids=["without a snapshot", "with an earlier one"])
+def test_a_snapshot_beyond_the_end_of_its_stream_is_no_late_one(server: RunningServer, before: int | None) -> None:
+    name = f"beyond/{before}"
+    make(server, name, "abcdef")
+    if before is not None:
+        publish(server, (name, before, "1", None))
+    told = publish(server, (name, 7, "2", None), (name, 2**63 - 1, "3", None))
+    assert told == Published(0, 0, Counter({BEYOND: 2}), name)
+    with pytest.raises(WriteFailed, match=rf"^2 of 2 snapshots were not published: 2 {BEYOND} \('{name}'\)\.$"):
+        check_published([told])
+    assert publish(server, (name, 6, "4", None)) == Published(1)
 
 
 def test_what_cannot_be_published_is_counted_by_its_reason(server: RunningServer) -> None:

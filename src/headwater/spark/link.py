@@ -25,6 +25,7 @@ PAUSE_SECONDS_MAX = 10.0
 PAGE_STREAMS = 50_000
 """Streams described at a time: a few megabytes of answer."""
 DETAIL_CHARACTERS_MAX = 500
+NEXT_OFFSET = "stream-next-offset"
 SNAPSHOT_OFFSET = "stream-snapshot-offset"
 SNAPSHOT_TRIES = 3
 NO_SNAPSHOT = frozenset({"snapshot_not_found", "stream_not_found", "stream_gone", "invalid_name"})
@@ -52,21 +53,21 @@ class LinkFailed(Exception):
 
 
 class LinkRefused(Exception):
-    """The server said no: `status`, `code` and all that its answer says."""
+    """The server said no: `status`, `code` and all that its answer says; where the stream ends, if it says that."""
 
-    def __init__(self, what: str, status: int, problem: Mapping[str, Any]) -> None:
-        self.status, self.problem = status, problem
+    def __init__(self, what: str, status: int, problem: Mapping[str, Any], next_offset: int | None = None) -> None:
+        self.status, self.problem, self.next_offset = status, problem, next_offset
         self.code: str | None = problem.get("code")
         self.detail: str = problem.get("detail") or problem.get("title") or "no reason given"
         super().__init__(f"{what} was answered with {status}: {self.detail}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark carries errors from one process to another.
-        return _refused, (str(self), self.status, dict(self.problem))
+        return _refused, (str(self), self.status, dict(self.problem), self.next_offset)
 
 
-def _refused(message: str, status: int, problem: dict[str, Any]) -> LinkRefused:
-    error = LinkRefused("", status, problem)
+def _refused(message: str, status: int, problem: dict[str, Any], next_offset: int | None) -> LinkRefused:
+    error = LinkRefused("", status, problem, next_offset)
     error.args = (message,)
     return error
 
@@ -283,7 +284,8 @@ class Link:
                 finally:
                     response.close()
                 return
-            refused = LinkRefused(what, response.status_code, _problem(response))
+            next_offset = offsets.parse(response.headers.get(NEXT_OFFSET, ""))
+            refused = LinkRefused(what, response.status_code, _problem(response), next_offset)
             if response.status_code not in RETRIED or attempt == self.settings.retries:
                 raise refused
             time.sleep(_asked_pause(response, pause))

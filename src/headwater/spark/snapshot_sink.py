@@ -34,6 +34,7 @@ Messages: TypeAlias = list[WriterCommitMessage | None]
 PUBLISHED, SKIPPED = "published", "skipped"
 MISSING = "are of streams that are not there"
 GONE = "are of streams that were deleted"
+BEYOND = "stand beyond the end of their streams, which may have been made anew"
 UNADDRESSED = "have names to whose snapshots no URL leads, as one with two slashes"
 OUTCOMES = {
     Code.SNAPSHOT_CONFLICT: SKIPPED,
@@ -44,7 +45,7 @@ OUTCOMES = {
     Code.STREAM_GONE: GONE,
     Code.INVALID_NAME: UNADDRESSED,
 }
-FAILURES = (MISSING, GONE, UNADDRESSED)
+FAILURES = (MISSING, GONE, BEYOND, UNADDRESSED)
 
 _log = logging.getLogger(__name__)
 
@@ -151,6 +152,9 @@ def _publish(links: "SimpleQueue[Link]", row: _Snapshot) -> str:
                 f"The snapshot of {row.stream!r} at offset {row.offset} was refused with {refused.status}: "
                 f"{refused.detail}"
             ) from refused
+        if refused.next_offset is not None and row.offset > refused.next_offset:
+            # The server has one code for this and for those that come too late.
+            return BEYOND
         return OUTCOMES[Code(refused.code)]
     finally:
         links.put(link)
