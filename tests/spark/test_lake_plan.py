@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.client.operations import Fork
 from headwater.lake.scanning import EVER, Wanted
 from headwater.protocol.commands import Delete
 from headwater.spark import lake_plan
@@ -18,10 +19,13 @@ from headwater.spark.lake_plan import (
     reach,
     wanted_of,
 )
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options import Selection
 from headwater.spark.packing import pack, share
+from headwater.testing import RunningServer
 
-from .small_lakes import SmallLake, options, small_lake
+from .small_lakes import SmallLake, options, rows, small_lake, tables
+from .streams import streams_in
 
 __all__ = ["small_lake"]
 
@@ -79,6 +83,31 @@ def test_a_pushed_bucket_spares_segments_of_other_buckets(small_lake: SmallLake)
     given = Conditions(words=(("bucket", frozenset({"a", "c"})),))
     works = plan_batch(options(), small_lake.store, small_lake.catalog(), Wanted(), given)
     assert len(keys(works)) == 2
+
+
+def test_a_pushed_bucket_does_not_spare_what_forks_have_from_other_buckets(
+    lake_server: RunningServer, bucket: str
+) -> None:
+    given = Conditions(words=(("bucket", frozenset({bucket})),))
+    with (
+        Link(LinkSettings(lake_server.url)) as link,
+        streams_in(lake_server, f"{bucket}-source") as sources,
+        streams_in(lake_server, bucket) as streams,
+    ):
+        link.flush()
+        sources.make("x", b"one", b"two")
+        link.flush()
+        streams.stream("fork").create(fork=Fork(f"/ds/{sources.bucket}/x"))
+        streams.append("fork", b"three")
+        asked = options(streams=f"{bucket}/fork,{sources.bucket}/x", via="lake")
+        store = reach(link.status()["lake"]["url"])
+        catalog = catalog_up_to(link, store, link.flush()["0"])
+    assert catalog is not None
+    works = plan_batch(asked, store, catalog, wanted_of(asked.selection, None, None, given), given)
+    found = rows(tables(works, selection=asked.selection, conditions=given))
+    assert [(row[0], row[-1]) for row in found] == [
+        (f"{bucket}/fork", payload) for payload in (b"one", b"two", b"three")
+    ]
 
 
 def test_dead_segments_are_for_streams_only(small_lake: SmallLake) -> None:

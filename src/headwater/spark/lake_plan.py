@@ -174,7 +174,8 @@ def plan_batch(
         except (LakeDamaged, StoreFailed) as problem:
             raise LakeUnusable(str(problem)) from problem
     planned = live_rows(catalog, GRAVES.empty_table(), forks, wanted, inherited=inherits)
-    segments = [listed for listed in planned.segments if _may_meet(listed.segment, given)]
+    # What forks have of their sources is in the buckets of those, and counts under their own.
+    segments = [listed for listed in planned.segments if forks or _may_meet(listed.segment, given)]
     return _packed(options, store, catalog, wanted, segments, live_only=True, inherits=inherits and bool(forks))
 
 
