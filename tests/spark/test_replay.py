@@ -115,6 +115,12 @@ def test_a_stream_that_several_become_is_closed_when_all_of_them_are() -> None:
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", options={"clothes": "x"}),
             r"There is no option 'clothes'; ",
         ),
+        (
+            ReplayConfig(
+                Origin("http://h:1", bucket="b", options={"ontrimmed": "Bootstrap"}), "http://h:2", "job", "c"
+            ),
+            r"A snapshot is no message and is not copied; leave onTrimmed=bootstrap out, or use onTrimmed=skip\.$",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_spark_is_asked(config: ReplayConfig, sentence: str) -> None:

@@ -94,7 +94,10 @@ def _check(config: ReplayConfig) -> LinkSettings:
             raise JobFailed(f"The option {name} of the sink is the job's own to set; leave it out.")
     if config.into is not None and "/" in config.into:
         raise JobFailed(f"{config.into!r} is no bucket, which has no '/'; use a rename for the rest of the names.")
-    config.origin.parsed()
+    if config.origin.parsed().bootstraps:
+        raise JobFailed(
+            "A snapshot is no message and is not copied; leave onTrimmed=bootstrap out, or use onTrimmed=skip."
+        )
     try:
         return parse_sink({**_sink_options(config), "queryName": config.name}, streaming=True).link
     except OptionRefused as refused:
