@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from headwater.client import Client
-from headwater.spark import live_reader
+from headwater.spark import live_admission, live_reader
 from headwater.spark.filters import ANY
 from headwater.spark.lake_admission import UNLIMITED, Limits
 from headwater.spark.lake_reader import Asked
 from headwater.spark.link import Link, LinkSettings
+from headwater.spark.live_admission import LiveAdmission, Pending
 from headwater.spark.live_plan import LiveRange, LiveRefused, LiveWork
 from headwater.spark.live_reader import LiveReader, behind
 from headwater.spark.live_stream import LiveStream, parse_offset
@@ -193,6 +194,27 @@ def test_records_are_limited_also_behind_a_restart(link: Link, streams: Streams)
     assert sizes == [5, 5, 5, 3]
     for name in ("x", "y"):
         assert [payload for stream, payload in found if stream == name] == [b"%d" % n * (n + 1) for n in range(9)]
+
+
+def test_what_is_known_of_streams_that_come_and_go_is_forgotten(
+    link: Link, streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_admission, "LIVE_STREAMS_MAX", 3)
+    admission = LiveAdmission(link)
+    for number in range(20):
+        assert admission.ends([Pending(f"a/{number:02}", 1, 0, 5, 0, 0, 5)], Limits(records_max=9)) == {
+            f"a/{number:02}": 5
+        }
+        assert len(admission._records) <= 4
+    streams.make("x", *(b"%d" % number * (number + 1) for number in range(9)))
+    monkeypatch.setattr(live_admission, "LIVE_STREAMS_MAX", 0)
+    query = Query(link, streams.bucket, startingOffsets="earliest")
+    found = list(query.batches(query.stream.initial(), Limits(records_max=4)))
+    assert [[payload[:1] for _, payload in batch] for batch in found] == [
+        [b"0", b"1", b"2", b"3"],
+        [b"4", b"5", b"6", b"7"],
+        [b"8"],
+    ]
 
 
 def test_records_are_found_when_a_batch_ended_within_a_message(link: Link, streams: Streams) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from headwater.spark.lake_admission import UNLIMITED, Limits
 from headwater.spark.link import Link
+from headwater.spark.live_plan import LIVE_STREAMS_MAX
 
 RECORDS_AT_ONCE = 1_000
 """Streams whose records are counted together; each round of that is one request."""
@@ -39,6 +40,10 @@ class LiveAdmission:
         """Up to where each stream is read that is read at all; `pending` is in the order of names."""
         if limits == UNLIMITED:
             return {one.stream: one.tail for one in pending}
+        if len(self._records) > LIVE_STREAMS_MAX:
+            # So many are never there at once: some are gone, and a record of the others can be searched for anew.
+            kept = {one.stream for one in pending} & self._records.keys()
+            self._records = {stream: self._records[stream] for stream in kept}
         turn = sorted(pending, key=lambda one: one.stream <= self._last)
         ends: dict[str, int] = {}
         for at in range(0, len(turn), RECORDS_AT_ONCE):
