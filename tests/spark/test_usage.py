@@ -72,6 +72,40 @@ def test_the_time_of_an_event_may_be_a_text_or_a_number(spark: SparkSession) -> 
     assert measures.events(spark.createDataFrame(nested), "$.a.b").rows.collect()[0]["delay"] == 2.0
 
 
+def test_more_windows_than_a_report_can_have_are_refused_with_one_that_would_do(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(lake_server, bucket, {"x": [b"1", b"2"]})
+    config = UsageConfig(Origin(lake_server.url, bucket=bucket), str(tmp_path / "report"), window_seconds=1)
+    monkeypatch.setattr(measures, "WINDOWS_KEPT_MAX", 0)
+    with pytest.raises(
+        JobFailed, match=r"^The messages lie in up to \d windows of 1 seconds, and a report has at most 0; "
+    ):
+        run(spark, config)
+    assert not (tmp_path / "report").exists()
+
+
+YEAR = measures.Span(1, 10**9, 10**9, NOON.timestamp(), NOON.timestamp() + 365 * 86_400, (), 0, None)
+
+
+def test_the_windows_of_a_report_are_limited_by_their_number() -> None:
+    with pytest.raises(
+        JobFailed,
+        match=r"^The messages lie in up to 31,536,001 windows of 1 seconds, and a report has at most 100,000; "
+        r"use --window 600, or leave it out\.$",
+    ):
+        measures.check_windows(YEAR, 1)
+    with pytest.raises(JobFailed, match=r"up to 105,121 windows of 300 seconds"):
+        measures.check_windows(YEAR, 300)
+    measures.check_windows(YEAR, 600)
+
+
+def test_windows_without_a_message_do_not_count() -> None:
+    measures.check_windows(YEAR._replace(messages=100_000), 1)
+    with pytest.raises(JobFailed, match=r"up to 100,001 windows of 1 seconds"):
+        measures.check_windows(YEAR._replace(messages=100_001), 1)
+
+
 def test_a_report_is_a_page_and_two_tables_and_replaces_an_earlier_one(
     spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def _measure(events: measures.Events, config: UsageConfig, folder: Path) -> tupl
     if span is None:
         raise JobFailed("There is no message in the streams that were chosen; there is nothing to report on.")
     step = config.window_seconds or measures.step_of(span.last_at - span.first_at)
+    measures.check_windows(span, step)
     windows = measures.windows(events, step).toArrow()
     sessions = measures.sessions(events, config.session_gap_seconds).persist(StorageLevel.MEMORY_AND_DISK)
     try:

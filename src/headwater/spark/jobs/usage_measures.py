@@ -8,8 +8,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
+from headwater.spark.jobs.report import JobFailed
+
 WINDOWS_MAX = 120
 """As many windows as fit side by side on a page."""
+WINDOWS_KEPT_MAX = 100_000
+"""As many as a report has, if somebody says how long they are: the driver holds them all, and so does the page."""
 STEPS_SECONDS = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 7 * 86_400)
 """Windows that people are used to."""
 QUANTILES = (0.5, 0.95, 0.99)
@@ -100,6 +104,23 @@ def step_of(seconds: float) -> int:
     fitting = (step for step in STEPS_SECONDS if seconds / step <= WINDOWS_MAX)
     week = STEPS_SECONDS[-1]
     return next(fitting, week * (1 + int(seconds / week / WINDOWS_MAX)))
+
+
+def check_windows(span: Span, step: int) -> None:
+    """Raise JobFailed if there may be more windows than a report can have."""
+    count = _windows_max(span, step)
+    if count > WINDOWS_KEPT_MAX:
+        fitting = (one for one in STEPS_SECONDS if _windows_max(span, one) <= WINDOWS_KEPT_MAX)
+        enough = next(fitting, step_of(span.seconds))
+        raise JobFailed(
+            f"The messages lie in up to {count:,} windows of {step} seconds, and a report has at most "
+            f"{WINDOWS_KEPT_MAX:,}; use --window {enough}, or leave it out."
+        )
+
+
+def _windows_max(span: Span, step: int) -> int:
+    """How many windows there may be with a message in each."""
+    return min(int(span.last_at // step - span.first_at // step) + 1, span.messages)
 
 
 def windows(events: Events, step: int) -> DataFrame:
