@@ -9,12 +9,15 @@ from pyspark.sql import SparkSession
 
 from headwater.cli import main
 from headwater.client import Client
+from headwater.spark import link as link_module
 from headwater.spark.jobs.origin import Origin
-from headwater.spark.jobs.replay import Copy, ReplayConfig, check_apart, closing, run
+from headwater.spark.jobs.replay import Copy, ReplayConfig, check_apart, copies, leave_open, note_closed, run
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkSettings, Range
 from headwater.spark.options import Selection
 from headwater.testing import RunningServer, running_server
+
+from .streams import streams_in
 
 JSON = "application/json"
 
@@ -47,6 +50,7 @@ def test_what_is_new_is_copied_once_with_types_borders_and_ends(
         frames.append_batch([b"\x00", b"ab", b"c" * 1000])
         frames.close()
         streams.stream("silent", content_type="text/plain").create(closed=True)
+        monkeypatch.setattr(link_module, "PAGE_STREAMS", 2)
 
         command = f"spark replay --url {lake_server.url} --bucket {bucket} --to {target.url} --name {bucket}-job"
         command += f" --checkpoint {checkpoint} --into other --rename ^other/(o.*)$ other/deep/$1 --close --json"
@@ -83,22 +87,45 @@ def test_a_copy_into_itself_is_refused(spark: SparkSession, lake_server: Running
 
 
 def test_a_copy_that_the_next_run_would_copy_is_refused() -> None:
-    copies = [Copy("a/x", JSON, False, "b/x"), Copy("a/y", JSON, False, "a/copy-y")]
-    check_apart(copies, Selection(names=frozenset({"a/x", "a/y"})))
+    page = [Copy("a/x", JSON, False, "b/x"), Copy("a/y", JSON, False, "a/copy-y")]
+    check_apart(page, Selection(names=frozenset({"a/x", "a/y"})))
     with pytest.raises(JobFailed, match=r"^The copy of 'a/y' would be 'a/copy-y', which would be copied again by "):
-        check_apart(copies, Selection(prefix="a/"))
+        check_apart(page, Selection(prefix="a/"))
 
 
-def test_a_stream_that_several_become_is_closed_when_all_of_them_are() -> None:
-    copies = [
+@pytest.mark.parametrize("size", [1, 2, 10], ids=["a page each", "two on a page", "all on one"])
+def test_a_stream_that_several_become_is_closed_when_all_of_them_are(size: int) -> None:
+    found = [
         Copy("a/1", JSON, True, "b/both"),
         Copy("a/2", JSON, True, "b/both"),
         Copy("a/3", JSON, True, "b/one"),
         Copy("a/4", JSON, False, "b/one"),
         Copy("a/5", JSON, True, "b/one"),
         Copy("a/6", "text/plain", True, "b/own"),
+        Copy("a/7", JSON, False, "b/open"),
     ]
-    assert closing(copies) == {"b/both": JSON, "b/own": "text/plain"}
+    pages = [found[at : at + size] for at in range(0, len(found), size)]
+    ends: dict[str, str] = {}
+    for page in pages:
+        note_closed(ends, page)
+    assert "b/open" not in ends, "only what is closed is held"
+    for page in pages:
+        leave_open(ends, page)
+    assert ends == {"b/both": JSON, "b/own": "text/plain"}
+
+
+def test_what_is_copied_is_looked_at_a_page_at_a_time(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAGE_STREAMS", 2)
+    with streams_in(lake_server, bucket) as streams:
+        for name in "vwxyz":
+            streams.make(name)
+    origin = Origin(lake_server.url, bucket=bucket, pattern="[^w]")
+    config = ReplayConfig(origin, "http://h:2", "job", "c", "other", [("/y$", "/Y")])
+    with origin.link() as link:
+        pages = list(copies(spark, config, link))
+    assert [[copy.target for copy in page] for page in pages] == [["other/v"], ["other/x", "other/Y"], ["other/z"]]
 
 
 @pytest.mark.parametrize(

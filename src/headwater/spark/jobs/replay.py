@@ -1,7 +1,7 @@
 """Replay: streams into streams, here or on another server, every message once and in order."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -65,19 +65,27 @@ def run(spark: SparkSession, config: ReplayConfig) -> Report:
     settings = _check(config)
     try:
         with config.origin.link() as source, Link(settings) as target:
-            copies = _copies(spark, config, source)
-            if source.status()["journal"] == target.status()["journal"]:
-                check_apart(copies, config.origin.parsed().selection)
+            apart = source.status()["journal"] != target.status()["journal"]
+            streams, ends = 0, dict[str, str]()
+            for page in copies(spark, config, source):
+                streams += len(page)
+                if not apart:
+                    check_apart(page, config.origin.parsed().selection)
+                if config.close:
+                    note_closed(ends, page)
+            if ends and joins(config):
+                for page in copies(spark, config, source):
+                    leave_open(ends, page)
             # What is closed by now is read to its end by the query, which begins later.
             messages, size, batches = _finish(_start(spark, config))
-            closed = _close(target, config, copies) if config.close else 0
+            closed = _close(target, config, ends) if config.close else 0
     except (LinkFailed, LinkRefused, WriteFailed) as failure:
         raise JobFailed(str(failure)) from failure
     facts: dict[str, Fact] = {
         "job": config.name,
         "from": config.origin.url,
         "to": config.to,
-        "streams": len(copies),
+        "streams": streams,
         "batches": batches,
         "messages": messages,
         "bytes": size,
@@ -124,18 +132,26 @@ def target_name(config: ReplayConfig, bucket: Column, stream: Column) -> Column:
     return name
 
 
-def _copies(spark: SparkSession, config: ReplayConfig, link: Link) -> list[Copy]:
-    """What there is to copy, and where it goes."""
+def joins(config: ReplayConfig) -> bool:
+    """Whether several streams may become one."""
+    return config.into is not None or bool(config.rename)
+
+
+def copies(spark: SparkSession, config: ReplayConfig, link: Link) -> Iterator[list[Copy]]:
+    """What there is to copy, and where it goes, a page at a time: there may be more than the driver can hold."""
     selection = config.origin.parsed().selection
     pages = [link.describe(sorted(selection.names))] if selection.names else link.describe_all(selection.prefix)
-    found = [
-        (*split_name(row["stream"]), row["content_type"], row["closed"])
-        for page in pages
-        for row in page.select(["stream", "content_type", "closed"]).to_pylist()
-        if selection.has(row["stream"])
-    ]
-    if not found:
-        return []
+    for page in pages:
+        found = [
+            (*split_name(row["stream"]), row["content_type"], row["closed"])
+            for row in page.select(["stream", "content_type", "closed"]).to_pylist()
+            if selection.has(row["stream"])
+        ]
+        if found:
+            yield _named(spark, config, found)
+
+
+def _named(spark: SparkSession, config: ReplayConfig, found: list[tuple[str, str, str, bool]]) -> list[Copy]:
     rows = spark.createDataFrame(found, "bucket string, stream string, content_type string, closed boolean")
     columns = F.concat_ws("/", "bucket", "stream"), "content_type", "closed"
     try:
@@ -217,18 +233,22 @@ def _finish(query: StreamingQuery) -> tuple[int, int, int]:
 # -- Ends --------------------------------------------------------------------------------------------------------------
 
 
-def closing(copies: Iterable[Copy]) -> dict[str, str]:
-    """The targets to close, with their types: those of which every origin is closed."""
-    found: dict[str, str | None] = {}
-    for copy in copies:
-        known = found.setdefault(copy.target, copy.content_type)
-        found[copy.target] = known if copy.closed else None
-    return {name: content_type for name, content_type in found.items() if content_type is not None}
+def note_closed(ends: dict[str, str], page: Iterable[Copy]) -> None:
+    """Take what the closed ones of a page become, with their types, among the targets to close."""
+    for copy in page:
+        if copy.closed:
+            ends.setdefault(copy.target, copy.content_type)
 
 
-def _close(link: Link, config: ReplayConfig, copies: Iterable[Copy]) -> int:
+def leave_open(ends: dict[str, str], page: Iterable[Copy]) -> None:
+    """Take out what open ones become too: a second look, since that may be on a page before or behind."""
+    for copy in page:
+        if not copy.closed:
+            ends.pop(copy.target, None)
+
+
+def _close(link: Link, config: ReplayConfig, ends: Mapping[str, str]) -> int:
     """Close what is to be closed; streams without a message are made for that."""
-    ends = closing(copies)
     columns = [
         list(ends),
         [[]] * len(ends),
