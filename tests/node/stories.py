@@ -112,6 +112,7 @@ class Story:
             await self.bench.lake.flush()
         elif kind == "C":
             await self.bench.lake.compactor.compact_once()
+            await self.bench.lake.cataloger.write()
             await self.bench.lake.sweeper.sweep_retired()
         elif kind == "a" or not living:
             name = random.choice(NAMES)

@@ -2,21 +2,24 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from headwater.lake.catalog import newest_catalog
 from headwater.lake.store import StoreFailed
 from headwater.node import cold_reads
-from headwater.node.chores import flusher
+from headwater.node.chores import cataloger, compactor, flusher, lake_sweeper
 from headwater.node.chores.flusher import FlushFailed
 from headwater.protocol.commands import Create, Delete, PublishSegment, PublishSnapshot, Snapshot, Touch
+from headwater.protocol.limits import DAY_US
 from headwater.protocol.queries import Border, Read, Records
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import Anchored, Appended, Page, Reply
 from headwater.streams.reading import Slice
 from headwater.testing.faulty_store import Fault, FaultyStore
 
-from .lakes import JSON, NEVER, TEXT, bench, until
+from .handed_in import hand_in
+from .lakes import JSON, NEVER, TEXT, Bench, bench, until
 
 
 @pytest.fixture(autouse=True)
@@ -412,6 +415,82 @@ def test_an_upload_under_way_is_no_orphan() -> None:
                 await node.lake.flush()
             await node.lake.sweeper.sweep_orphans()
             assert len(node.segments()) == 1
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the start no chore does anything by itself."""
+    for chore in (cataloger, compactor, lake_sweeper):
+        monkeypatch.setattr(chore, "LOOK_SECONDS", 1e6)
+
+
+async def swapped(node: Bench) -> set[str]:
+    """Have two segments replaced, of which a catalog tells; their keys."""
+    for payload in (b"one", b"two"):
+        await node.create("b/s", payload)
+        await node.lake.flush()
+    old = {listed.key for listed in node.catalog().segments}
+    assert len(old) == 2
+    assert isinstance(await node.lake.swaps.swap(hand_in(node.state, node.store, node.node.now())), int)
+    return old
+
+
+@pytest.mark.usefixtures("on_demand")
+def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
+    async def run() -> None:
+        async with bench(grace_seconds=0.0) as node:
+            old = await swapped(node)
+            await node.lake.sweeper.sweep_retired()
+            assert old <= set(node.segments())
+            await node.lake.cataloger.write()
+            await node.lake.sweeper.sweep_retired()
+            assert set(node.segments()) == {listed.key for listed in node.catalog().segments}
+            assert node.state.cold.retired == {}
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("on_demand")
+def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
+    async def run() -> None:
+        async with bench(grace_seconds=0.0) as node:
+            old = await swapped(node)
+            node.store.plan["create"] = Fault.FAIL_BEFORE
+            with pytest.raises(StoreFailed):
+                await node.lake.cataloger.write()
+            await node.lake.sweeper.sweep_retired()
+            assert old <= set(node.segments())
+            node.store.heal()
+            await node.lake.cataloger.write()
+            await node.lake.sweeper.sweep_retired()
+            assert not old & set(node.segments())
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("on_demand")
+def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_without_it() -> None:
+    async def run() -> None:
+        async with bench() as node:
+            old, listed = await swapped(node), node.catalog().segments
+        retired = node.state.cold.retired
+        assert len(retired) == 2
+        for id_, one in retired.items():
+            retired[id_] = msgspec.structs.replace(one, at=one.at - DAY_US)
+        async with bench(node.store, node.state) as again:
+            await again.lake.sweeper.sweep_retired()
+            assert old <= set(again.segments())
+            await again.lake.cataloger.write()
+            assert again.catalog().segments != listed
+            # Whoever has taken the catalog before this one has as long as ever to read what it lists.
+            await again.lake.sweeper.sweep_retired()
+            assert old <= set(again.segments())
+        async with bench(node.store, node.state, grace_seconds=0.0) as at_last:
+            await at_last.lake.cataloger.write()
+            await at_last.lake.sweeper.sweep_retired()
+            assert not old & set(at_last.segments())
 
     asyncio.run(run())
 

@@ -315,6 +315,7 @@ def test_a_replaced_segment_is_kept_for_as_long_as_a_scan_may_read_it() -> None:
             await story.delete("a/x")
             while await node.lake.compactor.compact_once():
                 pass
+            await node.lake.cataloger.write()
             await node.lake.sweeper.sweep_retired()
             assert before <= set(node.segments())
             assert await found(scan) == told

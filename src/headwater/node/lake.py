@@ -64,7 +64,13 @@ class Lake:
         )
         self.swaps = Swaps(state, store, submit, now, self.reads.in_use)
         self.sweeper = LakeSweeper(
-            state, store, submit, now=now, in_use=self.reads.in_use, grace_seconds=limits.grace_seconds
+            state,
+            store,
+            submit,
+            now=now,
+            in_use=self.reads.in_use,
+            left_out=self.cataloger.has_left_out,
+            grace_seconds=limits.grace_seconds,
         )
 
     def start(self) -> None:

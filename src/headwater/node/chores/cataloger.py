@@ -46,6 +46,8 @@ class Cataloger:
         self._loop_task: asyncio.Task[None] | None = None
         self._written: dict[int, float] = {}
         """The catalogs in the store, by position, and since when each is there."""
+        self._left_out: dict[str, float] = {}
+        """Retired segments, and since when a catalog without them is there, by those that this process has written."""
         self._found = False
         self._told = 0, 0
         """Position of the newest catalog, and up to which one it says that every live row is in the lake."""
@@ -111,11 +113,17 @@ class Cataloger:
             await self._find()
             if self._told[0] >= wanted[0] and self._told[1] >= wanted[1]:
                 return
-            contents = self._contents()
+            contents, retired = self._contents(), list(cold.retired)
             await self._in_thread(write_catalog, self._store, contents)
             self._told = contents.position, contents.flushed
             self._reached = max(self._reached, contents.flushed)
-            self._written[contents.position] = time.monotonic()
+            now = self._written[contents.position] = time.monotonic()
+            self._left_out = {segment_id: self._left_out.get(segment_id, now) for segment_id in retired}
+
+    def has_left_out(self, segment_id: str) -> bool:
+        """Whether a catalog without this segment has been there for the grace period, so that nobody can need it."""
+        since = self._left_out.get(segment_id)
+        return since is not None and since <= time.monotonic() - self._grace_seconds
 
     @property
     def _flushed(self) -> int:

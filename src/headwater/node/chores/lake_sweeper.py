@@ -1,4 +1,4 @@
-"""The lake's sweeper: deletes objects that were replaced a while ago, and orphans that no state ever named."""
+"""The lake's sweeper: deletes objects that catalogs have left out for a while, and orphans that no state ever named."""
 
 import asyncio
 import logging
@@ -37,10 +37,12 @@ class LakeSweeper:
         *,
         now: Callable[[], int],
         in_use: Counter[str],
+        left_out: Callable[[str], bool],
         grace_seconds: float,
         shard: int = 0,
     ) -> None:
-        self._state, self._store, self._submit, self._now, self._in_use = state, store, submit, now, in_use
+        self._state, self._store, self._submit, self._now = state, store, submit, now
+        self._in_use, self._left_out = in_use, left_out
         self._grace_us, self._shard = int(grace_seconds * SECOND_US), shard
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,13 +70,13 @@ class LakeSweeper:
             await asyncio.sleep(seconds)
 
     async def sweep_retired(self) -> None:
-        """Delete segments that were replaced longer ago than the grace period and that nobody needs."""
-        cold, long_ago = self._state.cold, self._now() - self._grace_us
+        """Delete segments that were replaced and that nobody needs, neither here nor by a catalog."""
+        cold = self._state.cold
         lowest = cold.lowest_reader(self._now())
         due = [
             retired.segment
             for retired in cold.retired.values()
-            if retired.at < long_ago
+            if self._left_out(retired.segment.id)
             and retired.segment.last_position <= lowest
             and not self._in_use[retired.segment.id]
         ]
