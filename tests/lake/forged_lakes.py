@@ -11,8 +11,19 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.catalog import Contents, ForkRow, GraveRow, write_catalog
-from headwater.lake.layout import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY, name_of, new_segment_id, segment_key
+from headwater.lake.layout import (
+    GROUPS_KEY,
+    SCHEMA,
+    SEAL_KEY,
+    VERSION,
+    VERSION_KEY,
+    name_of,
+    new_segment_id,
+    segment_key,
+)
 from headwater.lake.memory_store import MemoryStore
+from headwater.lake.sealing import UNSEALED, seal
+from headwater.lake.writer import Written
 from headwater.protocol.segments import Segment
 
 from .lives import Life, rows_of
@@ -55,6 +66,19 @@ def forge(groups: Sequence[pa.Table], number: int = 0) -> tuple[bytes, Segment]:
         footer_crc=crc32c(footer),
     )
     return data, segment
+
+
+def changed_footer(written: Written, old: bytes, new: bytes) -> bytes:
+    """A segment with something else in its footer, wherever it is, and a seal that fits."""
+    assert len(old) == len(new)
+    at = len(written.data) - written.segment.footer_bytes
+    footer = written.data[at:]
+    assert old in footer
+    seal_at = footer.rindex(SEAL_KEY.encode()) + len(SEAL_KEY) + 2
+    changed = bytearray(footer.replace(old, new))
+    changed[seal_at : seal_at + len(UNSEALED)] = UNSEALED.encode()
+    seal(memoryview(changed))
+    return written.data[:at] + changed
 
 
 def lake_of(

@@ -1,19 +1,20 @@
 """What is found out from an object alone is what its writer said, and no byte of it can be another one unnoticed."""
 
+import struct
 from collections.abc import Callable
 from random import Random
 
 import pytest
 from hypothesis import given
 
-from headwater.lake import sealing
+from headwater.lake import sealing, writer
 from headwater.lake.inspecting import inspect
-from headwater.lake.layout import SegmentKey
+from headwater.lake.layout import SCHEMA, SegmentKey
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
-from .forged_lakes import forge, table_of
+from .forged_lakes import changed_footer, forge, table_of
 from .lives import (
     ID,
     LAST_POSITION,
@@ -109,6 +110,47 @@ def test_rows_that_break_a_rule_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     one, other = (table_of(plain(name, 5, 3)) for name in ("a/x", "b/x"))
     data, _ = forge([one, table_of(plain("a/y", 7, 3)), other])
     with pytest.raises(SegmentDamaged, match="the same incarnation"):
+        look(data)
+
+
+COUNTED = [name for name in SCHEMA.names if name not in ("payload", "producer_id")]
+
+
+@pytest.mark.parametrize("missing", ["offset", "next_offset"])
+def test_a_segment_without_the_statistics_that_reads_go_by_is_refused(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_COUNTED", [name for name in COUNTED if name != missing])
+        without = small()
+    with pytest.raises(SegmentDamaged, match=f"statistics of '{missing}' in row group 0"):
+        look(without.data)
+
+
+def test_a_segment_without_statistics_that_nothing_goes_by_is_none_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_COUNTED", ["offset", "next_offset"])
+    look(small().data)
+
+
+FAR = life("team/far", 7, [Coming([b"one"]), Coming([b"2"], Producer("producer", 3, 4))], offset=70_001, record=50_001)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "other"),
+    [
+        ("offset", 70_001, 70_000),
+        ("offset", 70_004, 70_003),
+        ("next_offset", 70_005, 70_009),
+        ("record", 50_002, 50_001),
+        ("committed_at", 1_700_000_000_000_008, 2**63 - 1),
+        ("bucket", "team", "tean"),
+        ("content_type", "text/plain", "text/\0\xff"),
+    ],
+)
+def test_wrong_statistics_are_found(column: str, value: int | str, other: int | str) -> None:
+    old, new = (struct.pack("<q", one) if isinstance(one, int) else one.encode() for one in (value, other))
+    data = changed_footer(write([FAR]), old, new.ljust(len(old)))
+    with pytest.raises(SegmentDamaged, match=f"statistics of '{column}' in row group 0"):
         look(data)
 
 

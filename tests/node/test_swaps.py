@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.lake import writer
 from headwater.lake.layout import new_segment_id, segment_key
 from headwater.lake.rewriting import Keep
 from headwater.lake.writer import SegmentWriter
@@ -211,13 +212,24 @@ def test_a_rewrite_of_a_damaged_segment_is_refused() -> None:
     on_a_node(work)
 
 
+def test_a_rewrite_that_reads_could_not_find_their_way_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(node: Bench) -> None:
+        await three_flushes(node)
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "_COUNTED", [])
+            handed = hand_in(node.state, node.store, node.node.now())
+        await refused(node, handed, "statistics")
+
+    on_a_node(work)
+
+
 def forged(node: Bench, name: str, incarnation: int, payload: bytes, offset: int = 0) -> str:
     """A segment in the store whose one row nobody wrote; its key."""
     segments = [held.segment for held in node.state.cold.segments.values()]
     first, last = min(one.first_position for one in segments), max(one.last_position for one in segments)
-    writer = SegmentWriter(new_segment_id(node.node.now() + MINUTE_US, "forged"), first, last)
-    writer.add(name, incarnation, "text/plain", [Hot(offset, payload, None, 0, last, SECOND_US, None)])
-    [key] = put(node.store, [writer.finish()])
+    segment = SegmentWriter(new_segment_id(node.node.now() + MINUTE_US, "forged"), first, last)
+    segment.add(name, incarnation, "text/plain", [Hot(offset, payload, None, 0, last, SECOND_US, None)])
+    [key] = put(node.store, [segment.finish()])
     return key
 
 

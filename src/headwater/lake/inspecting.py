@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.catalog import GRAVES
 from headwater.lake.layout import SCHEMA, SegmentKey
-from headwater.lake.reader import Footer, Read, SegmentDamaged, read_footer, read_group
+from headwater.lake.reader import BOUNDS, Footer, Read, SegmentDamaged, read_footer, read_group
 from headwater.lake.rows import RowChecks
 from headwater.lake.sealing import is_sealed
 from headwater.lake.spans import Span, spans_of
@@ -26,6 +27,9 @@ from headwater.protocol.segments import Rows, Segment
 MAGIC = b"PAR1"
 TRAILER = struct.Struct("<I4s")
 """The end of every Parquet file: how long the footer before it is, and the magic."""
+
+RAW = {pa.string(): pa.binary(), SCHEMA.field("committed_at").type: pa.int64()}
+"""Types as the file has them: bytes that may be no text, and times that Python may have no value for."""
 
 
 class Inspected(NamedTuple):
@@ -48,6 +52,7 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
             )
         for row, what in checks.look(table):
             raise SegmentDamaged(f"Row {group.row + row} of segment {key.id!r} is wrong: {what}.")
+        _check_statistics(footer, index, table)
         spans += spans_of(table, no_graves, 0, group.row)
     lives = [reduce(Span.joined, parts) for _, parts in groupby(spans, key=lambda span: (span.name, span.incarnation))]
     if len({life.incarnation for life in lives}) < len(lives):
@@ -80,6 +85,21 @@ def _footer(read: Read, size: int, key: SegmentKey) -> Footer:
     if not footer.groups:
         raise SegmentDamaged(f"The segment {key.id!r} has no rows.")
     return footer
+
+
+def _check_statistics(footer: Footer, index: int, table: pa.Table) -> None:
+    """Ours go by some of the statistics to find a row group, other engines by any: what is told must be so."""
+    columns, where = footer.metadata.row_group(index), f"row group {index} of segment {footer.segment.id!r}"
+    for number, field in enumerate(SCHEMA):
+        statistics = columns.column(number).statistics
+        told = None
+        if statistics is not None and statistics.has_min_max:
+            told = statistics.min_raw, statistics.max_raw
+        elif field.name not in BOUNDS:
+            continue
+        real = pc.min_max(table[field.name].cast(RAW.get(field.type, field.type)))
+        if told != (real["min"].as_py(), real["max"].as_py()):
+            raise SegmentDamaged(f"The statistics of {field.name!r} in {where} are wrong, or missing.")
 
 
 def _described(segment: Segment, lives: list[Span]) -> Segment:

@@ -26,9 +26,11 @@ Read = Callable[[int, int], bytes]
 SERVED = ("offset", "record", "append", "payload")
 """The columns that a read over HTTP needs."""
 
+BOUNDS = ("offset", "next_offset")
+"""The columns by whose statistics the row groups of one stream are told apart."""
+
 _PAYLOAD = SCHEMA.get_field_index("payload")
-_OFFSET = SCHEMA.get_field_index("offset")
-_NEXT_OFFSET = SCHEMA.get_field_index("next_offset")
+_OFFSET, _NEXT_OFFSET = map(SCHEMA.get_field_index, BOUNDS)
 _COLUMN_COST_BYTES = 1000
 """What a parsed footer takes for each column of each row group: measured at 900, whatever is in it."""
 _GROUP_COST_BYTES = 2048
