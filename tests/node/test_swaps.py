@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake import writer
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.layout import SCHEMA, new_segment_id, segment_key
+from headwater.lake.reader import read_all
 from headwater.lake.rewriting import Keep
 from headwater.lake.writer import SegmentWriter
 from headwater.node import swaps
@@ -240,6 +243,33 @@ def test_rows_that_are_in_none_of_the_replaced_segments_are_refused(name: str) -
         handed = hand_in(node.state, node.store, node.node.now())
         key = forged(node, name, 2, b"never written")
         await refused(node, replace(handed, keys=[*handed.keys, key]), "that are not those of the segments")
+
+    on_a_node(work)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"position": 8},
+        {"committed_at": datetime(2100, 1, 1, tzinfo=UTC)},
+        {"producer_id": "another", "producer_epoch": 0, "producer_seq": 0},
+        {"content_type": "text/html"},
+    ],
+)
+def test_a_rewrite_with_another_value_in_one_row_is_refused(changes: dict[str, Any]) -> None:
+    async def work(node: Bench) -> None:
+        await three_flushes(node)
+        deadline = node.node.now() + MINUTE_US
+        [old] = rewritten(node.store, node.state.cold, (1, 2, 3), deadline).written
+        [table] = read_all(lambda start, size: old.data[start : start + size], old.segment)
+        rows = table.to_pylist()
+        assert (rows[2]["stream"], rows[2]["record"]) == ("x", 2)
+        assert all(rows[2][name] != value for name, value in changes.items())
+        rows[2] |= changes
+        segment = SegmentWriter(old.segment.id, old.segment.first_position, old.segment.last_position)
+        segment.add_table(pa.Table.from_pylist(rows, SCHEMA))
+        handed = Handed(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
+        await refused(node, handed, "rows of 'a/x' that are not those of the segments")
 
     on_a_node(work)
 

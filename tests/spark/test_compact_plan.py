@@ -87,7 +87,8 @@ class Bench:
         parsed = parse_segment_key(key)
         assert parsed is not None
         size = len(self.store.read(key))
-        return Publication(*inspect(lambda start, size: self.store.read(key, start, size), size, parsed))
+        found = inspect(lambda start, size: self.store.read(key, start, size), size, parsed)
+        return Publication(found.segment, found.rows)
 
     def fork(self, name: str, source: str) -> None:
         """Fork a stream at its tail."""

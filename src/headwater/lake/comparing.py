@@ -1,8 +1,9 @@
 """Comparing: what became of the rows of some segments in those that are to take their place.
 
 A rewrite keeps of each life one stretch of bytes per output, and drops the rows before it. So it takes no more than the
-numbers of the old rows, and the stretches that the new segments have, to tell whether the new rows are old ones, and up
-to which position any were dropped.
+old rows without their payloads, and the stretches that the new segments have with the fingerprint of each, to tell
+whether the new rows are old ones, and up to which position any were dropped. A payload is as long as the offsets beside
+it say, which a new segment was inspected for; what its bytes are is not compared.
 """
 
 from bisect import bisect_left
@@ -12,20 +13,20 @@ from itertools import pairwise
 import pyarrow as pa
 
 from headwater.lake.columns import starts, view
+from headwater.lake.fingerprints import MODULUS, Fingerprints
 from headwater.lake.layout import name_of
 from headwater.protocol.segments import Rows
 
-COLUMNS = ("bucket", "stream", "incarnation", "offset", "record", "position")
-"""What is needed of the old rows."""
+_LIFE = ("bucket", "stream", "incarnation")
 
 
 class Comparison:
     """Looks at the old rows one table after the other, in any order."""
 
-    def __init__(self, rewritten: Iterable[Rows]) -> None:
+    def __init__(self, rewritten: Iterable[tuple[Rows, int]]) -> None:
         self._stretches: dict[tuple[str, int], list[_Stretch]] = {}
-        for rows in rewritten:
-            self._stretches.setdefault((rows.name, rows.incarnation), []).append(_Stretch(rows))
+        for rows, fingerprint in rewritten:
+            self._stretches.setdefault((rows.name, rows.incarnation), []).append(_Stretch(rows, fingerprint))
         for stretches in self._stretches.values():
             stretches.sort(key=lambda stretch: stretch.rows.start)
         self.rows_dropped = 0
@@ -33,14 +34,14 @@ class Comparison:
         """The highest position of a row that is in none of the new segments; 0 if there is no such row."""
 
     def look(self, table: pa.Table) -> None:
-        """Take neighbouring rows of an old segment into account."""
+        """Take neighbouring rows of an old segment into account, with all that goes into fingerprints."""
         if not len(table):
             return
         table = table.combine_chunks()
-        column = {name: table[name].chunk(0) for name in COLUMNS}
+        fingerprints, column = Fingerprints(table), {name: table[name].chunk(0) for name in table.column_names}
         life_rows = starts(column["incarnation"], column["stream"], column["bucket"])
-        lives = zip(*(column[name].take(life_rows).to_pylist() for name in COLUMNS[:3]), strict=True)
-        offsets, records, positions = (view(column[name]) for name in COLUMNS[3:])
+        lives = zip(*(column[name].take(life_rows).to_pylist() for name in _LIFE), strict=True)
+        offsets, positions = view(column["offset"]), view(column["position"])
         for (bucket, stream, incarnation), (row, row_end) in zip(
             lives, pairwise([*view(life_rows), len(table)]), strict=True
         ):
@@ -49,8 +50,7 @@ class Comparison:
                 first = bisect_left(offsets, stretch.rows.start, at, row_end)
                 stop = bisect_left(offsets, stretch.rows.end, first, row_end)
                 self._drop(positions, at, first)
-                if first < stop:
-                    stretch.found(offsets[first], records[first], stop - first)
+                stretch.found(stop - first, fingerprints.of(first, stop))
                 at = stop
             self._drop(positions, at, row_end)
 
@@ -72,15 +72,14 @@ class Comparison:
 class _Stretch:
     """What a new segment has of one life, and how much of it was found among the old rows."""
 
-    __slots__ = ("_begins", "_count", "rows")
+    __slots__ = ("_found", "_wanted", "rows")
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows, self._count, self._begins = rows, 0, False
+    def __init__(self, rows: Rows, fingerprint: int) -> None:
+        self.rows, self._wanted, self._found = rows, (rows.rows, fingerprint), (0, 0)
 
-    def found(self, offset: int, record: int, count: int) -> None:
-        self._count += count
-        self._begins |= (offset, record) == (self.rows.start, self.rows.record)
+    def found(self, count: int, fingerprint: int) -> None:
+        self._found = self._found[0] + count, (self._found[1] + fingerprint) % MODULUS
 
     @property
     def is_whole(self) -> bool:
-        return self._begins and self._count == self.rows.rows
+        return self._found == self._wanted

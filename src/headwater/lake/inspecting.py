@@ -5,6 +5,7 @@ the rows against the rules of a segment. So every byte is looked at.
 """
 
 import struct
+from collections import Counter
 from functools import reduce
 from itertools import groupby
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.catalog import GRAVES
+from headwater.lake.fingerprints import MODULUS, Fingerprints
 from headwater.lake.layout import SCHEMA, SegmentKey
 from headwater.lake.reader import BOUNDS, Footer, Read, SegmentDamaged, read_footer, read_group
 from headwater.lake.rows import RowChecks
@@ -33,10 +35,11 @@ RAW = {pa.string(): pa.binary(), SCHEMA.field("committed_at").type: pa.int64()}
 
 
 class Inspected(NamedTuple):
-    """What there is to know of a segment, and which rows of it are whose."""
+    """What there is to know of a segment, which rows of it are whose, and the fingerprint of each such stretch."""
 
     segment: Segment
     rows: tuple[Rows, ...]
+    fingerprints: tuple[int, ...]
 
 
 def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
@@ -44,6 +47,7 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
     footer = _footer(read, size, key)
     checks, no_graves = RowChecks(footer.segment, json_values=False), GRAVES.empty_table()
     spans: list[Span] = []
+    sums: Counter[tuple[str, int]] = Counter()
     for index, group in enumerate(footer.groups):
         table = read_group(read, footer, index)
         if not table.schema.equals(SCHEMA) or not len(table):
@@ -53,14 +57,18 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
         for row, what in checks.look(table):
             raise SegmentDamaged(f"Row {group.row + row} of segment {key.id!r} is wrong: {what}.")
         _check_statistics(footer, index, table)
-        spans += spans_of(table, no_graves, 0, group.row)
+        fingerprints = Fingerprints(table)
+        for span in spans_of(table, no_graves, 0, group.row):
+            spans.append(span)
+            row = span.row - group.row
+            sums[span.name, span.incarnation] += fingerprints.of(row, row + span.rows)
     lives = [reduce(Span.joined, parts) for _, parts in groupby(spans, key=lambda span: (span.name, span.incarnation))]
     if len({life.incarnation for life in lives}) < len(lives):
         raise SegmentDamaged(f"Two names in segment {key.id!r} have the same incarnation.")
     rows = tuple(
         Rows(life.name, life.incarnation, life.row, life.rows, life.start, life.end, life.record) for life in lives
     )
-    return Inspected(_described(footer.segment, lives), rows)
+    return Inspected(_described(footer.segment, lives), rows, tuple(value % MODULUS for value in sums.values()))
 
 
 def _footer(read: Read, size: int, key: SegmentKey) -> Footer:

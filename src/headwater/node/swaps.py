@@ -2,7 +2,8 @@
 
     judge     what is asked for, against what the state knows
     inspect   every byte of the new objects, in a thread: what they are is not told but found out
-    compare   their rows with those of the segments they replace: none is foreign, and what was dropped is known
+    compare   their rows with those of the segments they replace, in all but the bytes of payloads: none is foreign, and
+              what was dropped is known
     swap      by one command, as a rewrite of our own
 
 One at a time. Whatever is refused changes nothing, and its objects are swept when their deadline is long past.
@@ -20,7 +21,8 @@ import msgspec
 
 from headwater.lake.catalog import ListedSegment
 from headwater.lake.compaction import LIVES_MAX
-from headwater.lake.comparing import COLUMNS, Comparison
+from headwater.lake.comparing import Comparison
+from headwater.lake.fingerprints import COLUMNS
 from headwater.lake.inspecting import Inspected, inspect
 from headwater.lake.layout import SegmentKey, deadline_us_of, parse_segment_key, segment_key
 from headwater.lake.object_files import read_columns
@@ -165,7 +167,9 @@ class Swaps:
         """What is to be published, if the new objects hold what they must."""
         try:
             new = [self._inspect(key) for key in keys]
-            comparison = Comparison(rows for inspected in new for rows in inspected.rows)
+            comparison = Comparison(
+                stretch for found in new for stretch in zip(found.rows, found.fingerprints, strict=True)
+            )
             for listed in old:
                 for table in read_columns(self._store, listed, COLUMNS):
                     self._go_on()
