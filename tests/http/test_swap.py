@@ -27,6 +27,7 @@ from .wire import Response, Wire, refused
 PATH = "/__headwater/swap"
 TEXT = {"Content-Type": "text/plain"}
 STREAMS = ("swaps/a", "swaps/b", "swaps/c")
+CONTENTS = {name: b"".join(b"%d of %b; " % (number, name.encode()) for number in range(3)) for name in STREAMS}
 NEVER = ("--flush-seconds", "100000", "--flush-bytes-max", "1000000000")
 
 _ids = count()
@@ -46,6 +47,7 @@ class Lake(NamedTuple):
         return catalog
 
     def contents(self) -> dict[str, bytes]:
+        """What is in the streams; asked for once, since a second time the server has the pages at hand."""
         return {name: self.wire.ask("GET", f"/v1/stream/{name}?offset=-1").body for name in STREAMS}
 
     def hand_in(self, keep: Keep) -> dict[str, Any]:
@@ -105,13 +107,12 @@ def ask(lake: Lake, body: object) -> Response:
 
 
 def test_a_rewrite_that_is_handed_in_takes_its_place_and_no_reader_notices(lake: Lake) -> None:
-    before = lake.contents()
     handed = lake.hand_in(KEEP_ALL)
     response = ask(lake, handed)
     assert response.status == 200, response.body
     assert response.headers["cache-control"] == "no-store"
     position = json.loads(response.body)["position"]
-    assert lake.contents() == before
+    assert lake.contents() == CONTENTS
     catalog = lake.catalog
     assert catalog.position >= position
     assert [one.key for one in catalog.segments] == handed["keys"]
@@ -123,17 +124,17 @@ def test_a_rewrite_that_is_handed_in_takes_its_place_and_no_reader_notices(lake:
 
 def test_what_was_swapped_is_still_there_when_the_server_comes_back(tmp_path: Path) -> None:
     with making_a_lake(tmp_path) as (server, lake):
-        before, handed = lake.contents(), lake.hand_in(KEEP_ALL)
+        handed = lake.hand_in(KEEP_ALL)
         assert ask(lake, handed).status == 200
         server.kill()
     with running_server(*NEVER, data=tmp_path) as server, Wire(server.url, timeout_seconds=PATIENCE_SECONDS) as wire:
         again = Lake(wire, lake.store)
-        assert again.contents() == before
+        assert again.contents() == CONTENTS
         assert [one.key for one in again.catalog.segments] == handed["keys"]
 
 
 def test_a_rewrite_that_is_wrong_is_refused_and_changes_nothing(lake: Lake) -> None:
-    before, catalog = lake.contents(), lake.catalog
+    catalog = lake.catalog
     handed = lake.hand_in(KEEP_ALL)
     needed = lake.hand_in(Keep(lambda name, incarnation: 2**62 if name == STREAMS[1] else 0, 2**63 - 1))
     for body, reason in (
@@ -151,7 +152,7 @@ def test_a_rewrite_that_is_wrong_is_refused_and_changes_nothing(lake: Lake) -> N
     refused(ask(lake, handed), 409, "swap_refused")
     path.unlink()
     assert "There is no object" in refused(ask(lake, handed), 409, "swap_refused")["detail"]
-    assert lake.contents() == before
+    assert lake.contents() == CONTENTS
     assert lake.catalog.segments == catalog.segments
 
 

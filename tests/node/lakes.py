@@ -10,6 +10,7 @@ from headwater.node.blobs import MemoryBlobs
 from headwater.node.chores.flusher import FlushLimits, ask
 from headwater.node.lake import Lake, LakeLimits
 from headwater.node.node import Node
+from headwater.node.pages import PageCache
 from headwater.protocol.commands import Append, Command, Create
 from headwater.protocol.queries import Query, Read
 from headwater.protocol.replies import Page, Reply
@@ -50,7 +51,8 @@ class Bench:
         return await asyncio.wait_for(reply, 10) if isinstance(reply, asyncio.Task) else reply
 
     async def whole(self, name: str) -> bytes:
-        """All bytes of a stream, page by page."""
+        """All bytes of a stream, page by page, from where they are now and not from pages that were made before."""
+        self.node._looks._pages = PageCache()
         found, offset = b"", self.state.streams[name].start
         while True:
             page = await self.read(Read(name, offset))
