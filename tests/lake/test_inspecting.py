@@ -9,8 +9,8 @@ from hypothesis import given
 
 from headwater.lake import sealing, writer
 from headwater.lake.inspecting import inspect
-from headwater.lake.layout import SCHEMA, SegmentKey
-from headwater.lake.reader import SegmentDamaged
+from headwater.lake.layout import GROUPS_KEY, SCHEMA, SegmentKey
+from headwater.lake.reader import SegmentDamaged, read_footer
 from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
@@ -151,6 +151,33 @@ def test_wrong_statistics_are_found(column: str, value: int | str, other: int | 
     old, new = (struct.pack("<q", one) if isinstance(one, int) else one.encode() for one in (value, other))
     data = changed_footer(write([FAR]), old, new.ljust(len(old)))
     with pytest.raises(SegmentDamaged, match=f"statistics of '{column}' in row group 0"):
+        look(data)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        '[[0,"x",0,5,1]]',
+        "[[0,-2,0,5,1]]",
+        "[[-1,2,0,5,1]]",
+        "[[0,2,0,5]]",
+        "[[0,2,0,5,1,0]]",
+        "[[0,2.5,0,5,1]]",
+        "[[0,true,0,5,1]]",
+        "[[0,null,0,5,1]]",
+        "[[[0],2,0,5,1]]",
+        "[0,2,0,5,1]",
+        '{"a":[0,2,0,5,1]}',
+        "null",
+        "[[0,2,0,5,1]",
+        "[" * 20,
+    ],
+)
+def test_what_is_told_of_row_groups_is_refused_if_it_is_not_five_numbers_each(groups: str) -> None:
+    written = write([FAR])
+    told = read_footer(reading(written.data), written.segment).metadata.metadata[GROUPS_KEY.encode()]
+    data = changed_footer(written, told, groups.encode().ljust(len(told)))
+    with pytest.raises(SegmentDamaged, match="cannot be understood"):
         look(data)
 
 

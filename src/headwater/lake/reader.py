@@ -5,11 +5,11 @@ only what stands before them is read, and checked page by page. Damage is never 
 `SegmentDamaged`. What the store itself raises passes through.
 """
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -41,18 +41,24 @@ class SegmentDamaged(Exception):
     """An object of the lake is not what was written."""
 
 
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class GroupRange(NamedTuple):
     """Where a row group is, by rows and by bytes, and the sum of its bytes."""
 
-    row: int
-    rows: int
-    start: int
-    size: int
-    crc: int
+    row: Natural
+    rows: Natural
+    start: Natural
+    size: Natural
+    crc: Natural
 
     @property
     def row_end(self) -> int:
         return self.row + self.rows
+
+
+_GROUPS = msgspec.json.Decoder(list[GroupRange])
 
 
 class Piece(NamedTuple):
@@ -127,8 +133,8 @@ def read_footer(read: Read, segment: Segment) -> Footer:
     try:
         metadata = pq.read_metadata(pa.BufferReader(data))
         version = metadata.metadata[VERSION_KEY.encode()].decode()
-        groups = [GroupRange(*numbers) for numbers in json.loads(metadata.metadata[GROUPS_KEY.encode()])]
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as problem:
+        groups = _GROUPS.decode(metadata.metadata[GROUPS_KEY.encode()])
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, msgspec.DecodeError) as problem:
         raise SegmentDamaged(f"The footer of segment {segment.id!r} cannot be understood: {problem}.") from problem
     if version != VERSION:
         raise SegmentDamaged(f"The segment {segment.id!r} has schema {version!r}; this version reads schema {VERSION}.")
