@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from random import Random
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 
@@ -28,6 +29,7 @@ from .lives import (
     reading,
     some_lives,
     write,
+    write_tables,
 )
 
 KEY = SegmentKey(0, 0, LAST_POSITION, ID)
@@ -152,6 +154,23 @@ def test_wrong_statistics_are_found(column: str, value: int | str, other: int | 
     data = changed_footer(write([FAR]), old, new.ljust(len(old)))
     with pytest.raises(SegmentDamaged, match=f"statistics of '{column}' in row group 0"):
         look(data)
+
+
+@pytest.mark.parametrize("column", ["content_type", "producer_id"])
+def test_text_that_is_none_is_refused(column: str) -> None:
+    table = table_of(life("team/chat", 20, [Coming([b"{}"], Producer("p", 0, 0))]))
+    text = pa.array([b"text/\xff"]).view(pa.string())
+    written = write_tables([table.set_column(SCHEMA.get_field_index(column), SCHEMA.field(column), text)])
+    with pytest.raises(SegmentDamaged, match="UTF8"):
+        look(written.data)
+
+
+def test_a_time_that_python_has_no_value_for_is_a_time() -> None:
+    field = SCHEMA.field("committed_at")
+    times = pa.array([-(2**62), 2**62], pa.int64()).cast(field.type)
+    written = write_tables([table_of(FAR).set_column(SCHEMA.get_field_index(field.name), field, times)])
+    found = inspect(reading(written.data), len(written.data), KEY)
+    assert (found.segment.first_at, found.segment.last_at) == (-(2**62), 2**62)
 
 
 @pytest.mark.parametrize(

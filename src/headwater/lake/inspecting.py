@@ -49,14 +49,7 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
     spans: list[Span] = []
     sums: Counter[tuple[str, int]] = Counter()
     for index, group in enumerate(footer.groups):
-        table = read_group(read, footer, index)
-        if not table.schema.equals(SCHEMA) or not len(table):
-            raise SegmentDamaged(
-                f"Row group {index} of segment {key.id!r} has not the columns of a segment, or no rows."
-            )
-        for row, what in checks.look(table):
-            raise SegmentDamaged(f"Row {group.row + row} of segment {key.id!r} is wrong: {what}.")
-        _check_statistics(footer, index, table)
+        table = _group(read, footer, index, checks)
         fingerprints = Fingerprints(table)
         for span in spans_of(table, no_graves, 0, group.row):
             spans.append(span)
@@ -93,6 +86,21 @@ def _footer(read: Read, size: int, key: SegmentKey) -> Footer:
     if not footer.groups:
         raise SegmentDamaged(f"The segment {key.id!r} has no rows.")
     return footer
+
+
+def _group(read: Read, footer: Footer, index: int, checks: RowChecks) -> pa.Table:
+    """The next row group, in which everything is as it must be."""
+    table, id_ = read_group(read, footer, index), footer.segment.id
+    if not table.schema.equals(SCHEMA) or not len(table):
+        raise SegmentDamaged(f"Row group {index} of segment {id_!r} has not the columns of a segment, or no rows.")
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as problem:
+        raise SegmentDamaged(f"Row group {index} of segment {id_!r} makes no sense: {problem}.") from problem
+    for row, what in checks.look(table):
+        raise SegmentDamaged(f"Row {footer.groups[index].row + row} of segment {id_!r} is wrong: {what}.")
+    _check_statistics(footer, index, table)
+    return table
 
 
 def _check_statistics(footer: Footer, index: int, table: pa.Table) -> None:

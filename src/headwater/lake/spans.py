@@ -24,6 +24,7 @@ from headwater.lake.store import Store
 
 COLUMNS = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
 """What spans are made of: the first columns of a segment, which lie side by side in each row group."""
+_TOLD = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "position")
 BATCH_ROWS = 250
 FAN_IN = 128
 """Files that are open at a time."""
@@ -77,7 +78,9 @@ def spans_of(table: pa.Table, graves: pa.Table, segment: int, row: int) -> list[
     first = starts(*(table[name].chunk(0) for name in ("incarnation", "stream", "bucket")))
     stops = [*view(first)[1:], len(table)]
     last = pa.array([stop - 1 for stop in stops], pa.int64())
-    firsts, lasts = (table.take(rows).to_pydict() for rows in (first, last))
+    # Times are left out: there may be some that Python has no value for.
+    told = table.select(_TOLD)
+    firsts, lasts = (told.take(rows).to_pydict() for rows in (first, last))
     live_rows, sizes = ([to - since for since, to in pairwise([0, *sums.take(last).to_pylist()])] for sums in so_far)
     # What lives of a life is its last rows.
     living = pa.array([stop - max(rows, 1) for stop, rows in zip(stops, live_rows, strict=True)], pa.int64())
