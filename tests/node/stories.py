@@ -143,6 +143,16 @@ class Story:
             ranges += [Range(name, self.life(name), *borders) for borders in pairwise([start, *cuts, tail])]
         return ranges
 
+    def anything(self) -> list[Range]:
+        """Ranges of any streams in any order; some of them meet the same rows."""
+        ranges = self.everything() + self.everything()
+        self.random.shuffle(ranges)
+        return ranges
+
+    def told_of(self, ranges: list[Range]) -> list[Row]:
+        """The rows that begin in each range, one range after the other."""
+        return [row for one in ranges for row in self.rows[one.name] if one.start <= row["offset"] < one.until]
+
     def told(self) -> list[Row]:
         """The rows of all streams, by name and offset."""
         return [row for _, rows in sorted(self.rows.items()) for row in rows]

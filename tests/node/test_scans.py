@@ -113,6 +113,53 @@ def test_rows_come_in_the_order_of_the_ranges_also_when_that_is_no_order() -> No
     run(test)
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("window", [Limits(5, 40), Limits(1_000, 100_000)])
+def test_each_range_comes_in_the_order_of_offsets_whatever_its_window_needs_besides(
+    window: Limits, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scans, "WINDOW", window)
+
+    async def test() -> None:
+        async with bench(grace_seconds=0.0) as node:
+            story = Story(node, seed)
+            for _ in range(4):
+                for _ in range(15):
+                    await story.act()
+                ranges = story.anything()
+                assert await found(await plan(node, ranges)) == story.told_of(ranges)
+
+    run(test)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_range_whose_later_rows_an_earlier_one_has_asked_for_begins_at_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scans, "WINDOW", Limits(1_000, 100_000))
+
+    async def test() -> None:
+        async with bench() as node:
+            story = Story(node)
+            for number in range(10):
+                await story.append("b/big", b"%02d" % number)
+            await story.append("b/c", b"hello")
+            await node.lake.flush()
+            await story.fork("a/fork", "b/big", 20)
+            big, small, fork = (story.life(name) for name in ("b/big", "b/c", "a/fork"))
+            whole = Range("b/big", big, 0, 20)
+            for before in (
+                Range("b/c", small, 0, 5),  # in the group that the last rows of the other are in
+                Range("b/big", big, 16, 20),
+                Range("a/fork", fork, 16, 20),
+            ):
+                rows = await found(await plan(node, [before, whole]))
+                assert rows == story.told_of([before, whole])
+
+    run(test)
+
+
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_batch_has_about_as_many_rows_and_bytes_as_it_may(cold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scans, "WINDOW", Limits(10, 1000))

@@ -58,7 +58,7 @@ class Projection:
 
 
 def needs(window: Sequence[Part], footers: dict[str, Footer]) -> Needs:
-    """Which rows of which row groups the parts of a window may have, each group once."""
+    """Which rows of which row groups the parts of a window may have, each group once and in order."""
     found: Needs = {}
     for index, part in enumerate(window):
         if isinstance(part, ColdPart):
@@ -66,11 +66,15 @@ def needs(window: Sequence[Part], footers: dict[str, Footer]) -> Needs:
                 indexes, choices = found.setdefault((part.segment.id, piece.group), ([], []))
                 indexes.append(index)
                 choices.append(Choice(piece.row, piece.rows, part.incarnation, part.start, part.until))
-    return found
+    # A part has its rows from one segment, group after group; another may have needed the later ones first.
+    return dict(sorted(found.items()))
 
 
 def encode(window: Sequence[Part], chosen: Sequence[Chosen], projection: Projection) -> pa.Buffer | None:
-    """The rows of a window, in order, as a message of an Arrow stream; None if there are none."""
+    """The rows of a window, in order, as a message of an Arrow stream; None if there are none.
+
+    What was chosen of a segment's row groups stands in the order of the groups.
+    """
     spans: list[list[Span]] = [[] for _ in window]
     lives = Lives()
     for index, part in enumerate(window):
