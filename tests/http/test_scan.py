@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.lake.layout import SCHEMA
+from headwater.protocol.limits import RANGES_COMMAS_MAX
 from headwater.testing import RunningServer, running_server
 
 from .bulk_requests import bulk, bulk_table, row, table_of
@@ -310,6 +311,19 @@ def test_all_ranges_that_cannot_be_read_are_named_and_nothing_is_sent(teller: Te
 def test_a_request_that_makes_no_sense_is_refused(wire: Wire, body: bytes, says: str) -> None:
     problem = refused(wire.ask("POST", "/__headwater/scan", JSON, body), 400, "bad_request")
     assert says in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("what", "head", "one"), [("scan", "ranges", b"0"), ("locate", "records", b"[]"), ("describe", "streams", b'""')]
+)
+def test_a_body_of_very_many_elements_is_refused_before_they_are_made(
+    wire: Wire, what: str, head: str, one: bytes
+) -> None:
+    most = b'{"%b":[%b]}' % (head.encode(), b",".join([one] * (RANGES_COMMAS_MAX + 1)))
+    problem = refused(wire.ask("POST", f"/__headwater/{what}", JSON, most), 400, "bad_request")
+    assert f"{RANGES_COMMAS_MAX + 1} {head} are too many" in problem["detail"]
+    problem = refused(wire.ask("POST", f"/__headwater/{what}", JSON, most[:-2] + b",0]}"), 413, "too_large")
+    assert f"more than {RANGES_COMMAS_MAX} commas" in problem["detail"]
 
 
 def test_only_post_asks_about_many_streams(wire: Wire) -> None:

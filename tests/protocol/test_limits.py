@@ -18,6 +18,7 @@ from headwater.protocol import limits
         ("BULK_ROWS_MAX", 100_000),
         ("DESCRIBE_STREAMS_MAX", 100_000),
         ("SCAN_RANGES_MAX", 100_000),
+        ("RANGES_COMMAS_MAX", 524_288),
         ("CURSOR_INTERVAL_SECONDS", 20),
         ("CURSOR_JITTER_SECONDS_MAX", 3_600),
     ],

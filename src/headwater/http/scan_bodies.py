@@ -8,7 +8,7 @@ import msgspec
 from headwater.lake.layout import SCHEMA
 from headwater.node.pace import Pace
 from headwater.node.windows import Times
-from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, SCAN_RANGES_MAX
+from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, RANGES_COMMAS_MAX, SCAN_RANGES_MAX
 from headwater.protocol.queries import Natural, Ordinal, Range
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
@@ -56,9 +56,18 @@ _ordinals = msgspec.json.Decoder(list[Ordinal])
 NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What the decoder raises at bodies that are not as they should be, also at bytes that are no text and at deep ones."""
 
+_TOO_CROWDED = Refusal(Code.TOO_LARGE, f"The body has more than {RANGES_COMMAS_MAX} commas; ask in parts.")
+
+
+def _crowded(body: bytes) -> bool:
+    # The decoder makes all elements of a list before it looks at how many there may be.
+    return body.count(b",") > RANGES_COMMAS_MAX
+
 
 def parse_describe(body: bytes) -> DescribeBody | Refusal:
     """What a request to describe streams asks for."""
+    if _crowded(body):
+        return _TOO_CROWDED
     try:
         asked = _describe.decode(body)
     except NOT_UNDERSTOOD as error:
@@ -75,6 +84,8 @@ def parse_describe(body: bytes) -> DescribeBody | Refusal:
 
 async def parse_scan(body: bytes) -> ScanBody | Refusal:
     """What a request to scan ranges asks for."""
+    if _crowded(body):
+        return _TOO_CROWDED
     try:
         asked = _scan.decode(body)
     except NOT_UNDERSTOOD as error:
@@ -97,6 +108,8 @@ async def parse_scan(body: bytes) -> ScanBody | Refusal:
 
 async def parse_locate(body: bytes) -> list[Ordinal] | Refusal:
     """Which records a request wants to find."""
+    if _crowded(body):
+        return _TOO_CROWDED
     try:
         asked = _locate.decode(body)
     except NOT_UNDERSTOOD as error:

@@ -30,6 +30,9 @@ DESCRIBE_STREAMS_MAX = 100_000
 """Streams that are described in one response, which is made in memory."""
 SCAN_RANGES_MAX = 100_000
 """Ranges that are scanned, or records that are located, by one request; all of them are looked at as of one instant."""
+RANGES_COMMAS_MAX = 524_288
+"""The commas in a request to describe, locate or scan, counted before anything is made of it: that is fast, and the
+elements of a full body would hold the loop up for seconds. The most that may be asked for has 400,000, beside names."""
 URI_BYTES_MAX = 8 * KIB
 """The request target; names are short, so anything longer is a mistake."""
 HEADERS_BYTES_MAX = 32 * KIB
