@@ -1,5 +1,6 @@
 """The bodies of bulk appends: Arrow streams of several shapes, and everything that only looks like one."""
 
+import struct
 from collections.abc import Iterator
 from itertools import count
 from random import Random
@@ -132,6 +133,22 @@ BAD_BODIES = {
 def test_a_body_that_is_no_arrow_stream_is_refused_and_changes_nothing(wire: Wire, kind: str) -> None:
     refused(wire.ask("POST", PATH, ARROW, BAD_BODIES[kind]), 400, "bad_request")
     assert missing(wire, "bodies/never")
+
+
+@pytest.mark.parametrize("more", [1, 2, 3, 4])
+def test_a_buffer_may_be_longer_than_what_is_in_it(wire: Wire, name: str, more: int) -> None:
+    rows = [row(f"{name}/a", *[b"aa"] * 11, create=True), row(f"{name}/b", b"b", create=True)]
+    body = bytearray(encode(table_of(rows)))
+    # Of all buffers only the offsets of the messages have this length: those of twelve, and one behind them.
+    length, source = struct.pack("<q", 52), pa.BufferReader(body)
+    pa.ipc.read_message(source)
+    head = pa.ipc.read_message(source).metadata.to_pybytes()
+    assert head.count(length) == 1
+    struct.pack_into("<q", body, body.index(head) + head.index(length), 52 + more)
+    response = wire.ask("POST", PATH, ARROW, bytes(body))
+    assert response.status == 200, response.body
+    assert statuses(decode(response.body)) == [200, 200]
+    assert [read(wire, f"{name}/a"), read(wire, f"{name}/b")] == [b"aa" * 11, b"b"]
 
 
 def test_a_body_of_another_type_is_refused(wire: Wire) -> None:

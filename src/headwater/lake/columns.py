@@ -175,8 +175,10 @@ def starts(*columns: pa.Array) -> pa.Array:
 
 def view(values: pa.Array, code: Literal["i", "q"] = "q") -> memoryview:
     """Integers in place, as a sequence."""
-    data = memoryview(values.buffers()[1]).cast(code)
-    return data[values.offset : values.offset + len(values)]
+    width = values.type.bit_width // 8
+    # A buffer may be longer than what is in it, by any number of bytes.
+    data = memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width]
+    return data.cast(code)
 
 
 def gap(table: pa.Table) -> str | None:
