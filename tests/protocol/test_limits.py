@@ -19,6 +19,8 @@ from headwater.protocol import limits
         ("DESCRIBE_STREAMS_MAX", 100_000),
         ("SCAN_RANGES_MAX", 100_000),
         ("RANGES_COMMAS_MAX", 524_288),
+        ("SCANS_MAX", 64),
+        ("BULK_APPENDS_MAX", 16),
         ("CURSOR_INTERVAL_SECONDS", 20),
         ("CURSOR_JITTER_SECONDS_MAX", 3_600),
     ],

@@ -13,6 +13,7 @@ from headwater.http.bulk_rows import decode
 from headwater.http.exchanges import FORK, Exchange
 from headwater.http.requests import Request
 from headwater.protocol.content_types import media_type
+from headwater.protocol.limits import BULK_APPENDS_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.replies import ClosedOnly, Duplicate
 from headwater.protocol.statuses import REFUSALS, Answer
@@ -44,6 +45,11 @@ def append(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _begin(exchange: Exchange) -> None:
+    server = exchange.connection.server
+    if server.bulk_appends >= BULK_APPENDS_MAX:
+        exchange.refuse(Code.OVERLOADED, f"{BULK_APPENDS_MAX} bulk appends are in progress; try again in a second.")
+        return
+    server.bulk_appends += 1
     task = asyncio.get_running_loop().create_task(_append(exchange))
     task.add_done_callback(partial(_done, exchange))
 
@@ -64,6 +70,7 @@ async def _append(exchange: Exchange) -> bytes | Refusal | None:
 
 
 def _done(exchange: Exchange, task: "asyncio.Task[bytes | Refusal | None]") -> None:
+    exchange.connection.server.bulk_appends -= 1
     if task.cancelled():
         return
     try:

@@ -276,7 +276,10 @@ class Connection(asyncio.Protocol):
 
     def end_sse(self) -> None:
         """The SSE response is complete, and the connection with it."""
+        for live in self._live.values():
+            live.abandon()
         self._live.clear()
+        self._waiting_streams.clear()
         self._exchanges.clear()
         self._transport.close()
 

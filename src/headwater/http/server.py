@@ -39,6 +39,8 @@ class Server:
         self.draining = False
         self.connections: set[Connection] = set()
         self.live: set[Connection] = set()
+        self.bulk_appends = 0
+        """How many are in progress."""
         self._listener: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
 

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from headwater.node.instants import LOOKS_PER_STEP, Instant
 from headwater.node.locations import locate
 from headwater.node.pace import Pace
 from headwater.node.windows import ColdPart, Limits, Part, Times, Wanted, windows
-from headwater.protocol.limits import KIB, MIB
+from headwater.protocol.limits import KIB, MIB, SCANS_MAX
 from headwater.protocol.queries import Ordinal, Range
 from headwater.protocol.refusals import Code, Problem, Refusal
 from headwater.streams.cold import ALL
@@ -45,6 +46,8 @@ class Scans:
     ) -> None:
         self._state, self._now, self._touch, self._reads = state, now, touch, reads
         self._threads = ThreadPoolExecutor(BUILD_THREADS, "scan")
+        self.in_progress: set[Instant] = set()
+        """Those of scans that are planned or read."""
 
     def stop(self) -> None:
         self._threads.shutdown(cancel_futures=True)
@@ -60,7 +63,10 @@ class Scans:
 
     async def plan(self, ranges: Sequence[Range], columns: Iterable[str] | None, times: Times) -> "Scan | Refusal":
         """A scan of these ranges as of now, or what is wrong with all of them that cannot be read."""
+        if len(self.in_progress) >= SCANS_MAX:
+            return Refusal(Code.OVERLOADED, f"{SCANS_MAX} scans are in progress; try again in a second.")
         instant = Instant(self._state, self._now(), self._reads)
+        self.in_progress.add(instant)
         wanted: deque[Wanted] = deque()
         problems: list[Problem] = []
         pace = Pace()
@@ -77,14 +83,19 @@ class Scans:
                             wanted.append(Wanted(stream, one.start, one.until))
                 await pace.rest()
         except BaseException:
-            instant.close()
+            self._end(instant)
             raise
         if problems:
-            instant.close()
+            self._end(instant)
             detail = f"{len(problems)} of {len(ranges)} ranges cannot be read; `problems` says which and why."
             return Refusal(Code.RANGES_UNAVAILABLE, detail, problems=tuple(problems))
         instant.seen()
-        return Scan(instant, wanted, Projection(columns, times), self._reads, self._threads)
+        end = partial(self._end, instant)
+        return Scan(instant, wanted, Projection(columns, times), self._reads, self._threads, end=end)
+
+    def _end(self, instant: Instant) -> None:
+        instant.close()
+        self.in_progress.discard(instant)
 
 
 def judge(instant: Instant, one: Range, index: int) -> Stream | Problem:
@@ -109,13 +120,15 @@ class Scan:
         projection: Projection,
         reads: ColdReads | None,
         threads: ThreadPoolExecutor,
+        *,
+        end: Callable[[], None],
     ) -> None:
         self._instant, self._wanted, self._projection = instant, wanted, projection
-        self._reads, self._threads = reads, threads
+        self._reads, self._threads, self._end = reads, threads, end
 
     def close(self) -> None:
-        """Let go of everything that was kept for it."""
-        self._instant.close()
+        """Let go of everything that was kept for it; to do so twice is no harm."""
+        self._end()
         self._wanted.clear()
 
     async def parts(self) -> AsyncGenerator[bytes, None]:

@@ -50,6 +50,14 @@ NUMBER_MAX = 2**53 - 1
 TTL_SECONDS_MAX = 10**11
 """About three thousand years; keeps every deadline within 64 bits of microseconds."""
 
+# -- What a server does at a time -------------------------------------------------------------------------------
+
+SCANS_MAX = 64
+"""Scans whose answers are made or sent; each has up to a window of 8 MiB in memory, and holds what it is going to read
+however slowly its client does."""
+BULK_APPENDS_MAX = 16
+"""Appends to many streams on their way; each has its body in memory, and the rows that were read from it."""
+
 # -- What a stream may hold -------------------------------------------------------------------------------------
 
 PRODUCERS_PER_STREAM_MAX = 10_000
