@@ -1,5 +1,6 @@
 """Tables that grow by batches: each batch is in them once, whenever the attempts at it were killed."""
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.spark.jobs.export import open_table
-from headwater.spark.jobs.export_batches import Exporter
+from headwater.spark.jobs.export_batches import Exporter, write_batch
+from headwater.spark.jobs.export_delta import DeltaExport
 from headwater.spark.jobs.export_iceberg import CATALOG_FILE, open_catalog
-from headwater.spark.jobs.export_ledger import check_query, claim
+from headwater.spark.jobs.export_ledger import check_query, claim, staged_stem
 from headwater.spark.jobs.export_shape import Shape
-from headwater.spark.jobs.export_tables import Table, TableOptions
+from headwater.spark.jobs.export_tables import Table, TableOptions, Written
 from headwater.spark.jobs.places import FolderPlace, Place, open_place
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.jobs.verify_sides import export_rows
@@ -87,6 +89,41 @@ def test_a_batch_is_in_a_table_once_whenever_its_attempts_were_killed(
     assert [file.bucket for file in table.files()].count("b") == (0 if kind == "iceberg" else 1)
     assert not list(place.items("_headwater/staged/"))
     assert audit(to) == [(0, "a", "x", 0, 8, 10, 2), (0, "b", "y", 0, 0, 1, 1), (1, "a", "x", 10, 11, 12, 2)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_of_two_runs_that_both_found_a_batch_missing_one_decides_on_it(
+    kind: str, spark: SparkSession, to: Path
+) -> None:
+    for batch, rows in enumerate((FIRST, SECOND)):
+        runs = [exporter(spark, kind, to)[1] for _ in range(2)]
+        assert not any(table.has(batch) for table in runs)
+        attempts = [stored(frame(spark, rows), table, batch) for table in runs]
+        for table, written in zip(runs, attempts, strict=True):
+            table.commit(written)
+            assert table.has(batch)
+    assert payloads(kind, to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
+
+
+def test_of_two_runs_that_have_opened_a_delta_table_at_once_one_decides(
+    spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = (exporter(spark, "delta", to)[1] for _ in range(2))
+    first.commit(stored(frame(spark, FIRST), first, 0))
+    opened = [DeltaTable(to)]
+    open_now = DeltaExport._open
+    attempts = [stored(frame(spark, SECOND), table, 1) for table in (first, other)]
+    first.commit(attempts[0])
+    monkeypatch.setattr(DeltaExport, "_open", lambda self: opened.pop() if opened else open_now(self))
+    other.commit(attempts[1])
+    assert not opened
+    assert payloads("delta", to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
+
+
+def stored(rows: DataFrame, table: Table, batch: int) -> Written:
+    """What an attempt at a batch has stored before it decides."""
+    attempt = secrets.token_hex(4)
+    return write_batch(rows, table.rules(batch, attempt), f"{staged_stem(batch, attempt)}.audit")
 
 
 def raising(*_: Any) -> None:

@@ -44,17 +44,21 @@ class DeltaExport:
 
     def has(self, batch: int) -> bool:
         table = self._open()
-        last = None if table is None else table.transaction_version(self._options.name)
-        return last is not None and last >= batch
+        return table is not None and self._holds(table, batch)
 
     def commit(self, written: Written) -> None:
         name = self._options.name
         table = self._open() or self._create()
+        # Other runs of this export may have decided since `has` was asked. The table refuses the same transaction twice
+        # only from there on where it was opened: so it is asked, and written, as it was opened here.
+        if self._holds(table, written.batch):
+            return
+        position = table.transaction_version(_position_of(name)) or 0
         remembered = CommitProperties(
             custom_metadata={"headwater.export": name, "headwater.batch": written.batch},
             app_transactions=[
                 Transaction(name, written.batch),
-                Transaction(_position_of(name), max(written.position, self.position or 0)),
+                Transaction(_position_of(name), max(written.position, position)),
             ],
         )
         actions: list[AddAction | RemoveAction] = [_added(file) for file in written.files]
@@ -80,6 +84,10 @@ class DeltaExport:
     def position(self) -> int | None:
         table = self._open()
         return None if table is None else table.transaction_version(_position_of(self._options.name))
+
+    def _holds(self, table: DeltaTable, batch: int) -> bool:
+        last = table.transaction_version(self._options.name)
+        return last is not None and last >= batch
 
     def _open(self) -> DeltaTable | None:
         try:
