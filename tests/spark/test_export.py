@@ -1,5 +1,6 @@
 """Exports of a real server's streams: everything once, then what is new, whatever happens in between."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from headwater.cli import main
-from headwater.spark.jobs.export import ExportConfig, run
+from headwater.spark.jobs.export import ExportConfig, catalog_name, run
 from headwater.spark.jobs.export_parquet import ParquetTable
 from headwater.spark.jobs.export_shape import Shape
 from headwater.spark.jobs.origin import Origin
@@ -53,6 +54,36 @@ def test_an_export_takes_everything_once_and_then_what_is_new(
     found = spark.read.parquet(str(tmp_path / "table")).orderBy("stream", "offset")
     assert [row["n"] for row in found.collect()] == [0, 1, 2, 3, 4, 5, 7, 8, 9]
     assert found.select("stream", "incarnation", "offset").distinct().count() == found.count()
+
+
+def test_an_export_to_iceberg_keeps_to_its_table(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    append(lake_server, bucket, {"x": [b'{"n":1}']})
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    config = ExportConfig(
+        Origin(lake_server.url, bucket=bucket), str(tmp_path / "data"), "iceberg", name=bucket, catalog=uri, table="a.b"
+    )
+    assert run(spark, config).facts["rows"] == 1
+    for other, told in (
+        (replace(config, table="a.c"), r'holds a table of another name \("a.b", not "a.c"\)'),
+        (replace(config, catalog=f"{uri}2"), r"holds a table of another catalog \("),
+        (replace(config, catalog=None), r"holds a table of another catalog \("),
+    ):
+        with pytest.raises(JobFailed, match=told):
+            run(spark, other)
+    # To start over takes more than another folder.
+    with pytest.raises(JobFailed, match=r"^The Iceberg table a.b holds the export "):
+        run(spark, replace(config, to=str(tmp_path / "again")))
+    assert run(spark, config).facts["rows"] == 0
+
+
+def test_what_an_export_remembers_of_its_catalog_is_no_secret() -> None:
+    assert catalog_name("postgresql+psycopg2://me:secret@db:5432/lake?password=secret") == (
+        "postgresql+psycopg2://db:5432/lake"
+    )
+    assert catalog_name("sqlite:////data/catalog.db") == "sqlite:////data/catalog.db"
+    assert catalog_name("http://catalog:8181/rest") == "http://catalog:8181/rest"
 
 
 def test_an_export_that_cannot_be_is_refused_before_anything_is_made(

@@ -16,7 +16,7 @@ from headwater.spark.jobs.export import open_table
 from headwater.spark.jobs.export_batches import Exporter, write_batch
 from headwater.spark.jobs.export_delta import DeltaExport
 from headwater.spark.jobs.export_iceberg import CATALOG_FILE, open_catalog
-from headwater.spark.jobs.export_ledger import check_query, claim, staged_stem
+from headwater.spark.jobs.export_ledger import IDENTITY_KEY, check_query, claim, staged_stem
 from headwater.spark.jobs.export_shape import Shape
 from headwater.spark.jobs.export_tables import Table, TableOptions, Written
 from headwater.spark.jobs.places import FolderPlace, Place, open_place
@@ -118,6 +118,23 @@ def test_of_two_runs_that_have_opened_a_delta_table_at_once_one_decides(
     other.commit(attempts[1])
     assert not opened
     assert payloads("delta", to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_of_another_export_is_neither_taken_for_its_own_nor_written(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    place, columns = open_place(str(tmp_path / "events")), spark.createDataFrame(FIRST).schema
+    where = (f"sqlite:///{tmp_path}/catalog.db", "shop.events") if kind == "iceberg" else ()
+    one, other = (open_table(kind, place, TableOptions(name, columns, *where)) for name in ("one", "other"))
+    Exporter(place, one)(frame(spark, FIRST), 0)
+    written = stored(frame(spark, SECOND), other, 1)
+    for ask in (lambda: other.has(0), lambda: other.commit(written), lambda: other.position, lambda: [*other.files()]):
+        with pytest.raises(
+            JobFailed, match=r"^The (Delta|Iceberg) table .*events holds the export 'one', not 'other'; "
+        ):
+            ask()
+    assert (one.has(0), one.has(1), one.position) == (True, False, 11)
 
 
 def stored(rows: DataFrame, table: Table, batch: int) -> Written:
@@ -226,13 +243,25 @@ def test_columns_that_make_no_table_are_refused(shape: Shape, told: str, spark: 
 
 def test_a_place_belongs_to_one_export(tmp_path: Path) -> None:
     place, one = FolderPlace(tmp_path), {"journal": "j", "format": "delta"}
-    name = claim(place, one, None)
-    assert name.startswith(f"export-{tmp_path.name}-")
-    assert claim(place, one, None) == claim(place, one, name) == name
+    claimed = claim(place, one, None)
+    assert claimed.name.startswith(f"export-{tmp_path.name}-")
+    assert claim(place, one, None) == claim(place, one, claimed.name) == claimed
     with pytest.raises(JobFailed, match=r'holds a table of another format \("delta", not "parquet"\)'):
         claim(place, {**one, "format": "parquet"}, None)
     with pytest.raises(JobFailed, match="holds an export of another name"):
         claim(place, one, "other")
+
+
+def test_an_export_that_starts_over_under_its_name_is_another_one(tmp_path: Path) -> None:
+    first, again = (claim(FolderPlace(tmp_path / folder), {"format": "iceberg"}, "orders") for folder in "ab")
+    assert first.name == again.name == "orders"
+    assert first.mark != again.mark
+
+
+def test_an_export_of_an_earlier_version_is_known_by_its_name(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    place.create(IDENTITY_KEY, b'{"version": 1, "format": "iceberg", "name": "orders"}')
+    assert claim(place, {"format": "iceberg", "table": "shop.events"}, None) == ("orders", "orders")
 
 
 def test_a_table_goes_with_one_checkpoint(tmp_path: Path) -> None:

@@ -49,9 +49,11 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     _check(config)
     place = _open(config.to)
     checkpoint = _folder(config.checkpoint) if config.checkpoint else default_checkpoint(place)
-    name = claim(place, _identity(config), config.name)
+    name, mark = claim(place, _identity(config), config.name)
     rows = config.shape.apply(_stream(spark, config, name))
-    table = open_table(config.format, place, TableOptions(name, rows.schema, config.catalog, config.table))
+    table = open_table(config.format, place, TableOptions(mark, rows.schema, config.catalog, config.table))
+    # Asked before any row is read: if the table is another export's it is said here.
+    position = table.position
     exporter = Exporter(place, table)
     query = (
         rows.writeStream.foreachBatch(exporter)
@@ -75,7 +77,7 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
         "rows": counts.rows,
         "bytes": counts.bytes,
         "files": counts.files,
-        "position": max(positions.values(), default=table.position),
+        "position": max(positions.values(), default=position),
         "seconds": round(time.monotonic() - began, 3),
     }
     return Report("export", facts)
@@ -136,7 +138,21 @@ def _identity(config: ExportConfig) -> dict[str, Any]:
         "format": config.format,
         "selection": {name: selection[name] for name in chosen if name in selection},
         "shape": asdict(config.shape),
+        "catalog": None if config.catalog is None else catalog_name(config.catalog),
+        "table": config.table,
     }
+
+
+def catalog_name(uri: str) -> str:
+    """The URI of a catalog without what may be secret in it.
+
+    >>> catalog_name("postgresql://me:secret@db:5432/lake?password=secret")
+    'postgresql://db:5432/lake'
+    """
+    address, _, _ = uri.partition("?")
+    scheme, colon, rest = address.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{colon}{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def _stream(spark: SparkSession, config: ExportConfig, name: str) -> DataFrame:

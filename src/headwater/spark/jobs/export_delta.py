@@ -1,4 +1,4 @@
-"""Delta tables: every batch is one transaction of the table, which remembers the export's name and the batch."""
+"""Delta tables: every batch is one transaction of the table, which remembers the export and the batch."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from headwater.lake.s3_store import ENDPOINTS
 from headwater.spark.jobs.export_files import FileRules
 from headwater.spark.jobs.export_ledger import staged_stem
 from headwater.spark.jobs.export_shape import PARTITIONS
-from headwater.spark.jobs.export_tables import DataFile, TableFile, TableOptions, Written, file_schema
+from headwater.spark.jobs.export_tables import DataFile, TableFile, TableOptions, Written, check_mark, file_schema
 from headwater.spark.jobs.places import Place
 from headwater.spark.jobs.report import JobFailed
 
@@ -22,6 +22,7 @@ except ImportError:
     raise JobFailed("Delta tables need the package deltalake: pip install 'headwater[tables]'.") from None
 
 DATA = "data/"
+EXPORT = "headwater.export"
 
 
 class DeltaExport:
@@ -47,18 +48,18 @@ class DeltaExport:
         return table is not None and self._holds(table, batch)
 
     def commit(self, written: Written) -> None:
-        name = self._options.name
+        mark = self._options.mark
         table = self._open() or self._create()
         # Other runs of this export may have decided since `has` was asked. The table refuses the same transaction twice
         # only from there on where it was opened: so it is asked, and written, as it was opened here.
         if self._holds(table, written.batch):
             return
-        position = table.transaction_version(_position_of(name)) or 0
+        position = table.transaction_version(_position_of(mark)) or 0
         remembered = CommitProperties(
-            custom_metadata={"headwater.export": name, "headwater.batch": written.batch},
+            custom_metadata={EXPORT: mark, "headwater.batch": written.batch},
             app_transactions=[
-                Transaction(name, written.batch),
-                Transaction(_position_of(name), max(written.position, position)),
+                Transaction(mark, written.batch),
+                Transaction(_position_of(mark), max(written.position, position)),
             ],
         )
         actions: list[AddAction | RemoveAction] = [_added(file) for file in written.files]
@@ -83,32 +84,43 @@ class DeltaExport:
     @property
     def position(self) -> int | None:
         table = self._open()
-        return None if table is None else table.transaction_version(_position_of(self._options.name))
+        return None if table is None else table.transaction_version(_position_of(self._options.mark))
 
     def _holds(self, table: DeltaTable, batch: int) -> bool:
-        last = table.transaction_version(self._options.name)
+        last = table.transaction_version(self._options.mark)
         return last is not None and last >= batch
 
     def _open(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self._place.url, storage_options=storage_options())
+            table = DeltaTable(self._place.url, storage_options=storage_options())
         except TableNotFoundError:
             return None
+        self._check(table)
+        return table
 
     def _create(self) -> DeltaTable:
-        return DeltaTable.create(
+        table = DeltaTable.create(
             self._place.url,
             self._schema,
             mode="ignore",
             partition_by=list(PARTITIONS),
-            name=self._options.name,
+            name=self._options.mark,
+            configuration={EXPORT: self._options.mark},
+            raise_if_key_not_exists=False,
             storage_options=storage_options(),
         )
+        # Somebody else may have been faster.
+        self._check(table)
+        return table
+
+    def _check(self, table: DeltaTable) -> None:
+        found = table.metadata().configuration.get(EXPORT)
+        check_mark(f"Delta table at {self._place.url}", found, self._options.mark)
 
 
-def _position_of(name: str) -> str:
+def _position_of(mark: str) -> str:
     """Under which name a table remembers up to which position it has everything."""
-    return f"{name}/position"
+    return f"{mark}/position"
 
 
 def _added(file: DataFile) -> AddAction:

@@ -12,7 +12,7 @@ from pathlib import Path
 from headwater.lake.s3_store import ENDPOINTS
 from headwater.spark.jobs.export_files import FileRules
 from headwater.spark.jobs.export_ledger import staged_stem
-from headwater.spark.jobs.export_tables import TableFile, TableOptions, Written, file_schema
+from headwater.spark.jobs.export_tables import TableFile, TableOptions, Written, check_mark, file_schema
 from headwater.spark.jobs.places import FolderPlace, Place
 from headwater.spark.jobs.report import JobFailed
 
@@ -55,7 +55,7 @@ class IcebergExport:
         return table is not None and int(table.properties.get(BATCH, -1)) >= batch
 
     def commit(self, written: Written) -> None:
-        remembered = {EXPORT: self._options.name, BATCH: str(written.batch)}
+        remembered = {EXPORT: self._options.mark, BATCH: str(written.batch)}
         paths = [f"{self._place.url}/{file.key}" for file in written.files]
         for attempt in range(ATTEMPTS_MAX):
             table = self._open() or self._create()
@@ -92,6 +92,7 @@ class IcebergExport:
             table = self._catalog.load_table(self._table)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        check_mark(f"Iceberg table {self._table}", table.properties.get(EXPORT), self._options.mark)
         if table.spec().is_unpartitioned():
             # It was killed between making the table and this.
             with table.update_spec() as update:
@@ -102,7 +103,10 @@ class IcebergExport:
     def _create(self) -> Table:
         self._catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
         self._catalog.create_table_if_not_exists(
-            self._table, self._schema, location=self._place.url, properties={"commit.retry.num-retries": "0"}
+            self._table,
+            self._schema,
+            location=self._place.url,
+            properties={EXPORT: self._options.mark, "commit.retry.num-retries": "0"},
         )
         table = self._open()
         assert table is not None

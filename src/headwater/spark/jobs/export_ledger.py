@@ -15,7 +15,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.lake.store import KeyMissing
 from headwater.spark.jobs.places import FolderPlace, Place
@@ -36,6 +36,8 @@ WORDS = {
     "format": "a table of another format",
     "selection": "another choice of streams",
     "shape": "other columns",
+    "catalog": "a table of another catalog",
+    "table": "a table of another name",
     "name": "an export of another name",
 }
 """What a table holds if the entry of this name is not the same."""
@@ -51,20 +53,38 @@ def read_json(place: Place, key: str) -> dict[str, Any] | None:
     return found
 
 
-def claim(place: Place, wanted: Mapping[str, Any], name: str | None) -> str:
-    """Make a place this export's own, or see that it is; JobFailed if it is another's. Its name."""
+class Claim(NamedTuple):
+    """An export's hold of a place."""
+
+    name: str
+    mark: str
+    """What its table remembers it by: no other export has it, not even one that starts over under the same name."""
+
+
+def claim(place: Place, wanted: Mapping[str, Any], name: str | None) -> Claim:
+    """Make a place this export's own, or see that it is; JobFailed if it is another's."""
     if read_json(place, IDENTITY_KEY) is None:
-        made = {"version": VERSION, **wanted, "name": name or new_name(place)}
+        made = {"version": VERSION, **wanted, "name": name or new_name(place), "id": secrets.token_hex(8)}
         # Of two who do this at once, one gets it; both read what is there then.
         place.create(IDENTITY_KEY, json.dumps(made, indent=1).encode())
     found = read_json(place, IDENTITY_KEY) or {}
     if found.get("version") != VERSION:
         raise JobFailed(f"The export at {place.url} was made by another version of Headwater; export to a new place.")
     for key, value in {**wanted, **({} if name is None else {"name": name})}.items():
-        if found.get(key) != value:
+        # Earlier versions did not write all of it down.
+        if found.get(key, value) != value:
             told = f"{json.dumps(found.get(key))}, not {json.dumps(value)}"
             raise JobFailed(f"{place.url} holds {WORDS[key]} ({told}); export to another place.")
-    return str(found["name"])
+    return Claim(str(found["name"]), mark_of(found))
+
+
+def mark_of(identity: Mapping[str, Any]) -> str:
+    """What the table of an export remembers it by; in earlier versions that was its name alone.
+
+    >>> mark_of({"name": "orders", "id": "5f3a"}), mark_of({"name": "orders"})
+    ('orders/5f3a', 'orders')
+    """
+    return f"{identity['name']}/{identity['id']}" if "id" in identity else str(identity["name"])
 
 
 def new_name(place: Place) -> str:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType, VariantType
 
 from headwater.spark.jobs.export_files import FileRules
 from headwater.spark.jobs.export_shape import PARTITIONS
+from headwater.spark.jobs.report import JobFailed
 
 FORMATS = ("parquet", "delta", "iceberg")
 
@@ -68,7 +69,10 @@ class Table(Protocol):
         """How tasks store the files of a batch."""
 
     def has(self, batch: int) -> bool:
-        """Whether a batch is decided on; what was left undone after that is done now."""
+        """Whether a batch is decided on; what was left undone after that is done now.
+
+        JobFailed, from here and from the rest, if the table says that it is another export's.
+        """
 
     def commit(self, written: Written) -> None:
         """Decide on a batch, unless somebody has."""
@@ -84,11 +88,20 @@ class Table(Protocol):
 class TableOptions(NamedTuple):
     """What kinds of table need to know beside their place."""
 
-    name: str
+    mark: str
+    """Of the export: what the table remembers it by."""
     columns: StructType
     """Those of the rows, as Spark knows them."""
     catalog: str | None = None
     table: str | None = None
+
+
+def check_mark(table: str, found: str | None, mark: str) -> None:
+    """Raise JobFailed if what a table remembers is another export; its batches would be taken for ours."""
+    if found is not None and found != mark:
+        raise JobFailed(
+            f"The {table} holds the export {found!r}, not {mark!r}; export to another table, or drop that one first."
+        )
 
 
 def file_schema(columns: StructType, *, without: tuple[str, ...] = PARTITIONS, wide: bool = False) -> pa.Schema:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import StructType
 
 from headwater.spark.jobs.export import open_table
-from headwater.spark.jobs.export_ledger import IDENTITY_KEY, read_json
+from headwater.spark.jobs.export_ledger import IDENTITY_KEY, mark_of, read_json
 from headwater.spark.jobs.export_tables import Table, TableFile, TableOptions
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.places import open_place
@@ -54,7 +54,7 @@ def open_export(url: str, origin: Origin, catalog: str | None = None, table: str
         raise JobFailed(
             f"The export at {place.url} is of another server than {origin.url}; give the --url of that one."
         )
-    opened = open_table(identity["format"], place, TableOptions(identity["name"], StructType([]), catalog, table))
+    opened = open_table(identity["format"], place, TableOptions(mark_of(identity), StructType([]), catalog, table))
     # Before its files are listed: then those have at least all that this says.
     position = opened.position
     return Export(place.url, origin, -1 if position is None else position, times.since, times.until, opened)
