@@ -78,6 +78,19 @@ def test_an_export_to_iceberg_keeps_to_its_table(
     assert run(spark, config).facts["rows"] == 0
 
 
+def test_options_are_the_same_in_whatever_letters(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    append(lake_server, bucket, {"x": [b'{"n":1}']})
+    early, late = (
+        ExportConfig(Origin(lake_server.url, bucket=bucket, options={"startingtimestamp": since}), str(tmp_path / "to"))
+        for since in ("2020-01-01T00:00:00Z", "2120-01-01T00:00:00Z")
+    )
+    assert run(spark, early).facts["rows"] == 1
+    with pytest.raises(JobFailed, match="holds another choice of streams"):
+        run(spark, late)
+
+
 def test_what_an_export_remembers_of_its_catalog_is_no_secret() -> None:
     assert catalog_name("postgresql+psycopg2://me:secret@db:5432/lake?password=secret") == (
         "postgresql+psycopg2://db:5432/lake"
@@ -93,6 +106,10 @@ def test_an_export_that_cannot_be_is_refused_before_anything_is_made(
     for config, told in (
         (ExportConfig(Origin(lake_server.url), to), "Say which streams"),
         (ExportConfig(Origin(lake_server.url, bucket="b", options={"via": "live"}), to), "up to the export itself"),
+        (
+            ExportConfig(Origin(lake_server.url, bucket="b", options={"StartingOffsets": "latest"}), to),
+            "The option StartingOffsets of the source is up to the export itself",
+        ),
         (ExportConfig(Origin(lake_server.url, bucket="b"), to, "delta", Shape(variant=True)), "are for Parquet"),
         (ExportConfig(Origin(lake_server.url, bucket="b"), to, catalog="sqlite://"), "are for Iceberg"),
         (ExportConfig(Origin(lake_server.url, bucket="b"), "s3://b/x"), "give --checkpoint"),

@@ -20,8 +20,8 @@ from headwater.spark.jobs.report import Fact, JobFailed, Report
 
 BATCH_BYTES = 256 * 1024 * 1024
 """Payload of a batch, about: a kill costs no more work than that."""
-TAKEN = ("via", "columns", "value", "readerName", "startingOffsets", "maxBytesPerTrigger", "onTrimmed")
-"""Options of the source that an export gives itself: it would not be exact with others."""
+TAKEN = frozenset(("via", "columns", "value", "readername", "startingoffsets", "maxbytespertrigger", "ontrimmed"))
+"""Options of the source that an export gives itself, in small letters: it would not be exact with others."""
 LOOK_SECONDS = 1
 """How often the wait for a query lets go, so that Ctrl-C is heard."""
 
@@ -105,7 +105,7 @@ def _check(config: ExportConfig) -> None:
         raise JobFailed(f"VARIANT columns are for Parquet; a table of {config.format} takes --schema.")
     if config.format != "iceberg" and (config.catalog or config.table):
         raise JobFailed("The options --catalog and --table are for Iceberg, whose tables stand in catalogs.")
-    taken = next((name for name in config.origin.options if name in TAKEN), None)
+    taken = next((name for name in config.origin.options if name.lower() in TAKEN), None)
     if taken is not None:
         raise JobFailed(f"The option {taken} of the source is up to the export itself; leave it out.")
     config.shape.check()
@@ -131,12 +131,12 @@ def _identity(config: ExportConfig) -> dict[str, Any]:
         status = link.status()
     if status.get("lake") is None:
         raise JobFailed(f"The server at {config.origin.url} has no lake to export from; start it with --data.")
-    selection = config.origin.source_options()
+    selection = {name.lower(): value for name, value in config.origin.source_options().items()}
     chosen = ("bucket", "prefix", "streams", "streamsPattern", "startingTimestamp", "endingTimestamp")
     return {
         "journal": status["journal"],
         "format": config.format,
-        "selection": {name: selection[name] for name in chosen if name in selection},
+        "selection": {name: selection[name.lower()] for name in chosen if name.lower() in selection},
         "shape": asdict(config.shape),
         "catalog": None if config.catalog is None else catalog_name(config.catalog),
         "table": config.table,
@@ -159,7 +159,7 @@ def _stream(spark: SparkSession, config: ExportConfig, name: str) -> DataFrame:
     options = config.origin.source_options(
         via="lake", readerName=name, startingOffsets="earliest", maxBytesPerTrigger=str(config.batch_bytes)
     )
-    if "startingTimestamp" in options:
+    if "startingtimestamp" in map(str.lower, options):
         del options["startingOffsets"]
     return spark.readStream.format("headwater").options(**options).load()
 
