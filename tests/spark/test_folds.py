@@ -227,3 +227,8 @@ def test_what_a_function_returns_must_be_json() -> None:
 def test_a_reducer_that_is_none_is_refused(name: str, key: str | None, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         reducer(name, key)
+
+
+def test_a_reducer_whose_name_fits_no_content_type_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^The reducer 'last-write-wins' with the key 'k+' is told in more than 255 "):
+        reducer("last-write-wins", key="k" * 255)

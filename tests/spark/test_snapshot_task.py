@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.client import Client, OffsetTrimmed
+from headwater.protocol.content_types import is_json
 from headwater.spark.jobs.folds import reducer
 from headwater.spark.jobs.snapshot_plan import Want, choose, wants_of
 from headwater.spark.jobs.snapshot_store import SnapshotStore
@@ -74,6 +75,60 @@ def test_a_snapshot_of_another_kind_is_not_replaced(bench: Bench) -> None:
     bench.write("a", {"n": 2})
     assert bench.fold(bench.wants())["failed"] == 1
     assert stream.snapshot().data == b"\x00\x01"
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (("counter",), ("merge-patch",)),
+        (("merge-patch",), ("counter",)),
+        (("last-write-wins", "id"), ("last-write-wins", "n")),
+        (("state-protocol",), ("operator:or_",)),
+    ],
+)
+def test_a_snapshot_of_another_reducer_is_not_gone_on_from(
+    bench: Bench, first: tuple[str, ...], then: tuple[str, ...]
+) -> None:
+    message = {"id": 1, "n": 2, "type": "t", "key": "k", "value": 1, "headers": {"operation": "insert"}}
+    bench.write("a", message)
+    assert bench.fold(bench.wants(), *first)["published"] == 1
+    bench.write("a", message)
+    before = bench.bucket.stream("a").snapshot()
+    assert before.content_type == reducer(*first).content_type
+    with Link(bench.settings) as link, SnapshotStore(bench.settings, bench.journal) as snapshots:
+        folder = Folder(reducer(*then), snapshots)
+        fold_live(bench.wants(), link, folder)
+    assert counted(folder) == Counter(failed=1)
+    [problem] = [one.detail for one in folder.told() if one.detail is not None]
+    assert problem == (
+        f"{bench.name}/a: Its snapshot is of the type {before.content_type!r}, and the next one would be "
+        f"{reducer(*then).content_type!r}; use the reducer that made it, or publish one of that type first."
+    )
+    assert bench.bucket.stream("a").snapshot() == before
+    assert bench.fold(bench.wants(), *first)["published"] == 1
+
+
+def test_a_snapshot_by_hand_is_gone_on_from_if_it_names_the_reducer(bench: Bench) -> None:
+    bench.write("a", {"n": 1})
+    stream = bench.bucket.stream("a")
+    stream.publish_snapshot(b'{"n": 10}', offset=stream.head().next_offset, content_type="application/json")
+    bench.write("a", {"n": 2})
+    assert bench.fold(bench.wants()) == Counter(failed=1)
+    named = 'Application/JSON;charset=utf-8; Reducer="counter"'
+    stream.publish_snapshot(b'{"n": 12}', offset=stream.head().next_offset, content_type=named)
+    bench.write("a", {"n": 3})
+    assert bench.fold(bench.wants())["published"] == 1
+    assert bench.snapshot("a")[1] == {"n": 15}
+
+
+def test_who_joins_finds_json_that_says_what_made_it(bench: Bench) -> None:
+    bench.write("a", {"n": 1})
+    bench.fold(bench.wants())
+    bench.write("a", {"n": 2})
+    with bench.bucket.stream("a").bootstrap() as joined:
+        found = joined.snapshot
+        assert found is not None and is_json(found.content_type)
+        assert (found.content_type, found.data) == ("application/json; reducer=counter", b'{"n":1}')
 
 
 def test_a_stream_with_a_newer_snapshot_is_stale(bench: Bench) -> None:

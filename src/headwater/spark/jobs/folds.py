@@ -13,9 +13,12 @@ to a fold ends it: to leave it out would lose it for good where a snapshot takes
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import msgspec
 
+from headwater.protocol import content_types
+from headwater.protocol.limits import CONTENT_TYPE_BYTES_MAX
 from headwater.spark.jobs.reducers import (
     Counter,
     Entities,
@@ -36,6 +39,20 @@ class Reducer(NamedTuple):
     name: str
     key: str | None = None
     function: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def content_type(self) -> str:
+        """Of its snapshots, which say what made them: another reducer would make nonsense of them.
+
+        >>> Reducer("last-write-wins", key="user id").content_type
+        'application/json; reducer=last-write-wins; key=user%20id'
+        """
+        said = {"reducer": self.name} | ({} if self.key is None else {"key": self.key})
+        return "; ".join([content_types.JSON, *(f"{name}={quote(value, safe='')}" for name, value in said.items())])
+
+    def has_made(self, content_type: str) -> bool:
+        """Whether a snapshot of this type is one of its own."""
+        return content_types.is_json(content_type) and _maker(content_type) == _maker(self.content_type)
 
     def begin(self, snapshot: bytes | None) -> Fold:
         """A fold that goes on from a snapshot, or from nothing."""
@@ -64,12 +81,24 @@ def reducer(name: str, key: str | None = None) -> Reducer:
     """
     if (name == "last-write-wins") != (key is not None):
         raise ValueError("A key belongs to last-write-wins, and last-write-wins needs one.")
+    if not content_types.is_valid(Reducer(name, key).content_type):
+        what = repr(name) if key is None else f"{name!r} with the key {key!r}"
+        raise ValueError(f"The reducer {what} is told in more than {CONTENT_TYPE_BYTES_MAX} bytes; give shorter names.")
     if name in NAMES:
         return Reducer(name, key)
     module, colon, function = name.partition(":")
     if not (colon and module and function):
         raise ValueError(f"{name!r} is no reducer; it should be one of {', '.join(NAMES)}, or module:function.")
     return Reducer(name, None, _load(module, function))
+
+
+def _maker(content_type: str) -> tuple[str | None, str | None]:
+    """The reducer and the key that a content type names."""
+    said = {}
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        said[name.strip().lower()] = unquote(value.strip().strip('"'))
+    return said.get("reducer"), said.get("key")
 
 
 def _load(module: str, function: str) -> Callable[[Any, Any], Any]:

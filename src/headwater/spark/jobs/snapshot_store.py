@@ -7,9 +7,10 @@ from typing import TypeVar
 import httpx2
 
 from headwater.client import Client, Conflict, Gone, NotFound, RetryPolicy, Stream
-from headwater.protocol import content_types, incarnations
+from headwater.protocol import incarnations
 from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code
+from headwater.spark.jobs.folds import Reducer
 from headwater.spark.jobs.reducers import Unfoldable
 from headwater.spark.jobs.snapshot_plan import Want
 from headwater.spark.link import PAUSE_SECONDS_MAX, LinkSettings, tls_context
@@ -53,17 +54,20 @@ class SnapshotStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, want: Want) -> bytes:
-        """The snapshot that a fold goes on from."""
+    def read(self, want: Want, reducer: Reducer) -> bytes:
+        """The snapshot that a fold goes on from; Unfoldable if it is not the reducer's own."""
         found = self._asked(lambda: self._stream(want).snapshot(render(want.start, Form.PLAIN)))
-        if not content_types.is_json(found.content_type):
-            raise Unfoldable(f"Its snapshot is {found.content_type}, which no reducer can go on from.")
+        if not reducer.has_made(found.content_type):
+            raise Unfoldable(
+                f"Its snapshot is of the type {found.content_type!r}, and the next one would be "
+                f"{reducer.content_type!r}; use the reducer that made it, or publish one of that type first."
+            )
         return found.data
 
-    def publish(self, want: Want, data: bytes) -> None:
+    def publish(self, want: Want, data: bytes, reducer: Reducer) -> None:
         """Say what a stream comes to up to the tail that was planned."""
         stream, offset = self._stream(want), render(want.tail, Form.PLAIN)
-        self._asked(lambda: stream.publish_snapshot(data, offset=offset, content_type=content_types.JSON))
+        self._asked(lambda: stream.publish_snapshot(data, offset=offset, content_type=reducer.content_type))
 
     def _stream(self, want: Want) -> Stream:
         bucket, _, name = want.stream.partition("/")

@@ -56,7 +56,7 @@ class Folder:
         """Messages of another stream come."""
         self.end()
         self.want, self._reached, self._messages = want, want.start, 0
-        self._fold = self._judged(lambda: self._reducer.begin(self._snapshots.read(want) if want.goes_on else None))
+        self._fold = self._judged(lambda: self._reducer.begin(self._earlier(want)))
 
     def add(self, offset: int, next_offset: int, message: bytes) -> None:
         """The next message of the stream."""
@@ -94,11 +94,14 @@ class Folder:
         problems = [Told("problem", 1, problem) for problem in self._problems]
         return [Told(what, count) for what, count in self._counts.items()] + problems
 
+    def _earlier(self, want: Want) -> bytes | None:
+        return self._snapshots.read(want, self._reducer) if want.goes_on else None
+
     def _publish(self, want: Want, fold: Fold) -> None:
         data = fold.result()
         if len(data) > SNAPSHOT_BYTES_MAX:
             raise Unfoldable(f"It comes to {len(data)} bytes, and a snapshot has at most {SNAPSHOT_BYTES_MAX}.")
-        self._snapshots.publish(want, data)
+        self._snapshots.publish(want, data, self._reducer)
         self._counts.update(
             published=1, messages=self._messages, bytes_folded=want.tail - want.start, bytes_published=len(data)
         )
