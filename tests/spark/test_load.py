@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,75 @@ def test_bad_paths_and_expressions_are_told_in_one_sentence_and_nothing_is_begun
             run(spark, LoadConfig(lake_server.url, paths, "csv", bucket, stream=stream, value=value))
     with Link(LinkSettings(lake_server.url)) as link:
         assert state(Ledger(link, bucket)) == (-1, None, set())
+
+
+def texts(folder: Path, kind: str, *contents: str) -> str:
+    folder.mkdir()
+    for number, text in enumerate(contents):
+        (folder / f"{number}.{kind}").write_text(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "contents", "given", "told"),
+    [
+        ("csv", ["user,n\na,1\n", "n,user\n2,b\n"], {}, r"1\.csv.* Header: n, user Schema: user, n Expected: user "),
+        ("csv", ["user,n\na,1\n", "user,n,more\nb,2,3\n"], {}, r"0\.csv.* Header length: 2, schema size: 3 "),
+        ("csv", ["user,n\na,1\na\n"], {}, r"0\.csv\. .*Malformed CSV record: a; "),
+        ("csv", ["user,n\na,1,2\n"], {"value": "user"}, r"0\.csv\. .*Malformed CSV record: a,1,2; "),
+        ("csv", ["user,n\na,x\n"], {"schema": "user string, n int"}, r'0\.csv\. .*"x"; '),
+        ("csv", ["user,n\na,x\n"], {"value": "string(int(n))"}, r"The value 'x' .* cannot be cast to \"INT\" "),
+        (
+            "json",
+            ['{"user":"a","n":"x"}\n'],
+            {"schema": "user string, n int", "value": "to_json(struct(n))"},
+            r"Malformed records .*Cannot parse .*; ",
+        ),
+        ("json", ["1\n"], {"reading": {"Mode": "failfast"}}, r"invalid type of a JSON record .*; "),
+    ],
+)
+def test_files_that_cannot_be_read_alike_are_told_in_one_sentence_and_nothing_is_begun(
+    spark: SparkSession,
+    lake_server: RunningServer,
+    bucket: str,
+    tmp_path: Path,
+    *,
+    kind: str,
+    contents: list[str],
+    given: dict[str, Any],
+    told: str,
+) -> None:
+    files = texts(tmp_path / "files", kind, *contents)
+    config = LoadConfig(lake_server.url, [files], kind, bucket, stream="'all'", bucket=bucket)
+    with pytest.raises(JobFailed, match=rf"^The files cannot be loaded as they are: .*{told}") as failed:
+        run(spark, replace(config, **given))
+    assert str(failed.value).endswith("; mend them, or say with --read how they are meant.")
+    assert "\n" not in str(failed.value)
+    with Link(LinkSettings(lake_server.url)) as link:
+        assert state(Ledger(link, bucket)) == (-1, None, set())
+        assert not len(link.describe([f"{bucket}/all"]))
+
+
+def test_who_says_how_lines_are_meant_is_believed(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    files = texts(tmp_path / "files", "csv", "user,n\na,1\nb\n", "name,n\nc,3,4\n")
+    reading = {"ENFORCESCHEMA": "true", "MODE": "PERMISSIVE"}
+    run(spark, LoadConfig(lake_server.url, [files], "csv", bucket, stream="'all'", bucket=bucket, reading=reading))
+    assert values(lake_server, f"{bucket}/all") == [{"user": "a", "n": "1"}, {"user": "b"}, {"user": "c", "n": "3"}]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_files_with_columns_of_their_own_lose_none_of_them(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path, kind: str
+) -> None:
+    for part, columns in (("a", "1L AS id, 'x' AS name"), ("b", "'y' AS other, 2L AS id")):
+        spark.sql(f"SELECT {columns}").coalesce(1).write.format(kind).save(str(tmp_path / "files" / part))
+    config = LoadConfig(lake_server.url, [str(tmp_path / "files")], kind, bucket, stream="'all'", bucket=bucket)
+    assert run(spark, config).facts["messages"] == 2
+    assert values(lake_server, f"{bucket}/all") == [{"id": 1, "name": "x"}, {"id": 2, "other": "y"}]
+    spark.sql("SELECT 'three' AS id").coalesce(1).write.format(kind).save(str(tmp_path / "files" / "c"))
+    spark.sql("SELECT 4L AS id").coalesce(1).write.format(kind).save(str(tmp_path / "files" / "d"))
+    with pytest.raises(JobFailed, match=r"^The files cannot be loaded as they are: .*incompatible data types"):
+        run(spark, config)
+    assert len(values(lake_server, f"{bucket}/all")) == 2

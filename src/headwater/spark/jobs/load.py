@@ -12,7 +12,15 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.spark.jobs.load_files import FORMATS, LINE, PLACE, list_files, read_rows
+from headwater.spark.jobs.load_files import (
+    FORMATS,
+    LINE,
+    PLACE,
+    list_files,
+    read_rows,
+    reading_options,
+    try_rows,
+)
 from headwater.spark.jobs.load_ledger import File, Ledger, Round
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.link import Link, LinkFailed, LinkRefused
@@ -134,7 +142,7 @@ def _recipe(config: LoadConfig, base: str | None) -> dict[str, Any]:
     return {
         "format": config.format,
         "schema": config.schema,
-        "options": {**({"header": "true"} if config.format == "csv" else {}), **config.reading},
+        "options": reading_options(config.format, config.schema, config.reading),
         "base": base,
         "stream": stream,
         "value": config.value,
@@ -164,7 +172,7 @@ def _next_round(
         if not new:
             return None
         # Once begun it must be finished as it is, so what cannot be done is found out first.
-        plan(new[:FILES_PER_ROUND])
+        try_rows(plan(new[:FILES_PER_ROUND]), recipe)
         ledger.begin(tuple(new[:FILES_PER_ROUND]), recipe)
         ledger.read()
     work = ledger.unfinished
