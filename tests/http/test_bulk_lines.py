@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.http import bulk_lines
+from headwater.http import bulk_lines, bulk_rows
 from headwater.http.bulk_lines import BulkAppend, Outcome
-from headwater.http.bulk_rows import BulkRows, decode
+from headwater.http.bulk_rows import BulkRows, cut_json, decode
 from headwater.node.committer import Done
 from headwater.protocol.commands import Append, Command, Create, Delete
 from headwater.protocol.content_types import DEFAULT
@@ -141,12 +143,16 @@ def in_sequence(rows: list[Row]) -> list[Row]:
     st.lists(ROWS, min_size=1, max_size=30) | st.lists(ROWS, min_size=1, max_size=30).map(in_sequence),
     st.integers(1, 8),
     st.integers(1, 5),
+    st.integers(1, 3),
 )
-def test_a_bulk_append_is_the_same_as_one_append_after_the_other(rows: list[Row], window: int, slice_: int) -> None:
+def test_a_bulk_append_is_the_same_as_one_append_after_the_other(
+    rows: list[Row], window: int, slice_: int, messages: int
+) -> None:
     async def work(node: Bench) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bulk_lines, "WINDOW_ROWS", window)
             patch.setattr(bulk_lines, "SLICE_ROWS", slice_)
+            patch.setattr(bulk_lines, "SLICE_MESSAGES", messages)
             outcomes = await run(node.node, *rows)
         async with bench() as other:
             expected = await one_by_one(other, rows)
@@ -220,6 +226,12 @@ def test_rows_of_one_stream_go_to_one_life_of_it() -> None:
 # -- Never many at once ------------------------------------------------------------------------------------------------
 
 
+async def turns() -> None:
+    """Let everything be submitted that may be."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 class Slow:
     """Takes commands and answers them when it is told to, those of some streams with a refusal."""
 
@@ -228,7 +240,7 @@ class Slow:
         self.taken: list[Append] = []
         self.waiting: list[tuple[Append, Done]] = []
         self.most = 0
-        self._refused = refused
+        self.refused = refused
 
     def submit(self, command: Command, done: Done) -> None:
         assert isinstance(command, Append)
@@ -240,7 +252,7 @@ class Slow:
         """Decide all that waits, as a commit does."""
         waiting, self.waiting = self.waiting, []
         for command, done in waiting:
-            done(NO_ROOM if command.name in self._refused else Appended(1, len(self.taken), False))
+            done(NO_ROOM if command.name in self.refused else Appended(1, len(self.taken), False))
 
     def now(self) -> int:
         return 1
@@ -349,6 +361,63 @@ def test_a_server_that_is_full_says_so_and_a_large_request_alone_does_not_fill_i
     # Nothing is flushed here by itself, so what is hot stays hot.
     on_a_node(full, hot_bytes_max=10_000)
     on_a_node(free)
+
+
+# -- Large rows --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "value"), [("SLICE_MESSAGES", 3), ("SLICE_BYTES", 3)])
+def test_a_row_that_is_larger_than_a_slice_is_cut_beside_the_loop(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[int, str] = {}
+
+    def cut(payload: bytes, ends: tuple[int, ...]) -> Any:
+        threads[len(ends)] = current_thread().name
+        return cut_json(payload, ends)
+
+    async def work(node: Bench) -> None:
+        rows = [row("a/x", *[b"1"] * count, content_type=JSON, create=True) for count in (3, 4)]
+        bulk = BulkAppend(node.node, rows_of(*rows), wanted, node.node.threads)
+        assert await asyncio.wait_for(bulk.run(), 60)
+        assert [seen(outcome)[1] for outcome in bulk.outcomes] == [3, 7]
+        assert threads[3] == current_thread().name
+        assert threads[4].startswith("blobs")
+
+    monkeypatch.setattr(bulk_rows, "cut_json", cut)
+    monkeypatch.setattr(bulk_lines, limit, value)
+    on_a_node(work)
+
+
+def test_a_large_row_is_not_submitted_if_one_before_it_is_refused_while_it_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_lines, "SLICE_MESSAGES", 3)
+
+    async def work() -> None:
+        target, go_on = Slow(), Event()
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(go_on.wait)
+            rows = rows_of(text("a/x", b"0"), text("a/x", b"1"), text("a/x", *[b"2"] * 4), text("a/x", b"3"))
+            bulk = BulkAppend(target, rows, wanted, threads)
+            running = asyncio.get_running_loop().create_task(bulk.run())
+            await turns()
+            target.answer()
+            await turns()
+            assert [command.payload for command, _ in target.waiting] == [b"1"]
+            target.refused = ("a/x",)
+            target.answer()
+            go_on.set()
+            assert await asyncio.wait_for(running, 60)
+        assert [command.payload for command in target.taken] == [b"0", b"1"]
+        assert [isinstance(one, Refusal) and "behind" in one.detail for one in bulk.outcomes] == [
+            False,
+            False,
+            True,
+            True,
+        ]
+
+    asyncio.run(work())
 
 
 def test_rows_that_nobody_waits_for_are_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,15 @@
     behind a refused row       nothing goes in any more; it is answered with the same code
 
 All rows of a line go to one life of its stream, the one that the first accepted row has met. Rows are submitted a slice
-per turn of the loop, and only while few are under way: so a request of any size neither holds the loop up nor fills the
-queue of the log, and meets "there is no room" only where others would meet it too.
+per turn of the loop, one that is larger than a slice is cut in a thread while its line waits, and only few are under
+way: so a request of any size neither holds the loop up nor fills the queue of the log, and meets "there is no room"
+only where others would meet it too.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from typing import Protocol
 
@@ -30,6 +32,7 @@ from headwater.streams.state import State, Stream
 
 SLICE_ROWS = 250
 SLICE_BYTES = MIB // 2
+SLICE_MESSAGES = 4_096
 """What is made and submitted in one turn of the loop: two or three milliseconds, of JSON too."""
 WINDOW_ROWS = 1_000
 WINDOW_BYTES = 8 * MIB
@@ -73,10 +76,15 @@ class _Line:
 
 
 class BulkAppend:
-    """The rows of one request; `wanted` says whether anybody still waits for them."""
+    """The rows of one request; `wanted` says whether anybody still waits for them.
 
-    def __init__(self, target: Target, rows: BulkRows, wanted: Callable[[], bool]) -> None:
-        self._target, self._rows, self._wanted = target, rows, wanted
+    Large ones are cut in `threads`, those of the loop if none are given.
+    """
+
+    def __init__(
+        self, target: Target, rows: BulkRows, wanted: Callable[[], bool], threads: Executor | None = None
+    ) -> None:
+        self._target, self._rows, self._wanted, self._threads = target, rows, wanted, threads
         self.outcomes: list[Outcome] = [_UNDECIDED] * len(rows)
         self._undecided = len(rows)
         self._fresh = deque(rows.lines.values())
@@ -91,7 +99,7 @@ class BulkAppend:
             if not self._wanted():
                 return False
             if self._may_submit:
-                self._submit_slice()
+                await self._submit_slice()
                 await asyncio.sleep(0)
             else:
                 self._woken.clear()
@@ -103,14 +111,14 @@ class BulkAppend:
         has_room = self._rows_in_flight < WINDOW_ROWS and self._bytes_in_flight < WINDOW_BYTES
         return has_room and bool(self._ready or self._fresh)
 
-    def _submit_slice(self) -> None:
-        rows = size = 0
-        while rows < SLICE_ROWS and size < SLICE_BYTES and self._may_submit:
+    async def _submit_slice(self) -> None:
+        rows = size = messages = 0
+        while rows < SLICE_ROWS and size < SLICE_BYTES and messages < SLICE_MESSAGES and self._may_submit:
             line = self._ready.popleft() if self._ready else _Line(self._fresh.popleft())
             line.queued = False
             row = line.rows[line.at]
-            rows, size = rows + 1, size + self._rows.sizes[row]
-            self._send(line, row)
+            rows, size, messages = rows + 1, size + self._rows.sizes[row], messages + self._rows.messages(row)
+            await self._send(line, row)
             self._queue(line)
 
     def _queue(self, line: _Line) -> None:
@@ -126,7 +134,7 @@ class BulkAppend:
 
     # -- One row ------------------------------------------------------------------------------------------------------
 
-    def _send(self, line: _Line, row: int) -> None:
+    async def _send(self, line: _Line, row: int) -> None:
         rows, target = self._rows, self._target
         if not line.in_flight:
             line.sure = line.incarnation is not None and self._goes_with_the_last(line)
@@ -142,8 +150,11 @@ class BulkAppend:
                 unnamed, founding = stream.content_type, False
             elif not founding:
                 unnamed = stream
-        append = rows.append(row, unnamed, line.incarnation)
-        if isinstance(append, Append):
+        append = await self._made(row, unnamed, line.incarnation)
+        if line.behind is not None:
+            # One before it was refused meanwhile.
+            self._decide(line, row, line.behind)
+        elif isinstance(append, Append):
             self._submit(line, row, append, founding=founding)
         elif isinstance(append, BadBody):
             standing = target.judge_standing(append.append)
@@ -152,6 +163,12 @@ class BulkAppend:
             self._decide(line, row, standing)
         else:
             self._decide(line, row, append)
+
+    async def _made(self, row: int, unnamed: str | Refusal, incarnation: int | None) -> Append | BadBody | Refusal:
+        make = partial(self._rows.append, row, unnamed, incarnation)
+        if self._rows.sizes[row] <= SLICE_BYTES and self._rows.messages(row) <= SLICE_MESSAGES:
+            return make()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, make)
 
     def _submit(self, line: _Line, row: int, append: Append, *, founding: bool) -> None:
         if not founding:

@@ -62,7 +62,7 @@ async def _append(exchange: Exchange) -> bytes | Refusal | None:
         return rows
     outcomes: list[Outcome] = []
     if rows is not None:
-        bulk = BulkAppend(exchange.node, rows, lambda: not exchange.connection.lost)
+        bulk = BulkAppend(exchange.node, rows, lambda: not exchange.connection.lost, exchange.node.threads)
         if not await bulk.run():
             return None
         outcomes = bulk.outcomes

@@ -110,6 +110,10 @@ class BulkRows:
     def __len__(self) -> int:
         return len(self.names)
 
+    def messages(self, row: int) -> int:
+        """How many messages a row has."""
+        return self._firsts[row + 1] - self._firsts[row]
+
     def goes_with(self, row: int, before: int) -> bool:
         """Whether whatever refuses the row before, which is of the same stream, refuses this one as well.
 
@@ -137,7 +141,7 @@ class BulkRows:
         given = self.content_types[row]
         if given is not None and not content_types.is_valid(given):
             return Refusal(Code.BAD_REQUEST, f"{given[:100]!r} is no content type, which is type/subtype.")
-        messages, size = self._firsts[row + 1] - self._firsts[row], self.sizes[row]
+        messages, size = self.messages(row), self.sizes[row]
         close = bool(self.closes[row])
         if not messages:
             if close:
