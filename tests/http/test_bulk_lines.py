@@ -363,6 +363,29 @@ def test_a_server_that_is_full_says_so_and_a_large_request_alone_does_not_fill_i
     on_a_node(free)
 
 
+def test_a_line_that_is_refused_while_it_waits_for_its_turn_is_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_lines, "WINDOW_ROWS", 4)
+
+    async def work() -> None:
+        target = Slow()
+        rows = [text(name, b"%d" % number) for number in range(9) for name in ("a/full", "a/free")]
+        bulk = BulkAppend(target, rows_of(*rows), wanted)
+        running = asyncio.get_running_loop().create_task(bulk.run())
+        await turns()
+        target.answer()
+        await turns()
+        target.refused = ("a/full",)
+        while not running.done():
+            target.answer()
+            await turns()
+        assert running.result()
+        assert {command.payload for command in target.taken if command.name == "a/full"} < {b"0", b"1", b"2", b"3"}
+        assert all(isinstance(outcome, Appended) for outcome in bulk.outcomes[1::2])
+        assert all(isinstance(outcome, Refusal) for outcome in bulk.outcomes[2::2])
+
+    asyncio.run(work())
+
+
 # -- Large rows --------------------------------------------------------------------------------------------------------
 
 

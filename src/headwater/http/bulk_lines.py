@@ -116,6 +116,8 @@ class BulkAppend:
         while rows < SLICE_ROWS and size < SLICE_BYTES and messages < SLICE_MESSAGES and self._may_submit:
             line = self._ready.popleft() if self._ready else _Line(self._fresh.popleft())
             line.queued = False
+            if line.behind is not None:
+                continue  # It was refused while it waited for its turn.
             row = line.rows[line.at]
             rows, size, messages = rows + 1, size + self._rows.sizes[row], messages + self._rows.messages(row)
             await self._send(line, row)
