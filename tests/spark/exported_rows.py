@@ -48,4 +48,4 @@ def append(server: RunningServer, bucket: str, messages: Mapping[str, list[bytes
     told = [{"stream": f"{bucket}/{name}", "messages": some} for name, some in messages.items()]
     rows = pa.Table.from_pylist([{**one, "content_type": "application/json", "create": True} for one in told], APPEND)
     with Link(LinkSettings(server.url)) as link:
-        assert set(link.append(rows, repeatable=False)["status"].to_pylist()) == {200}
+        assert set(link.append(rows)["status"].to_pylist()) == {200}

@@ -171,7 +171,7 @@ class Writer(Thread):
         )
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            told = self._link.append(pa.Table.from_pylist([row], schema=schema), repeatable=True).to_pylist()[0]
+            told = self._link.append(pa.Table.from_pylist([row], schema=schema)).to_pylist()[0]
             if told["status"] in (200, 204):
                 self._tails[timeline.name] = told["next_offset"]
                 return

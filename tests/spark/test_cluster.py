@@ -60,7 +60,7 @@ def append(link: Link, ledger: Ledger) -> None:
         "content_type": [timeline.content_type for timeline in timelines],
         "create": [True] * len(timelines),
     }
-    told = link.append(pa.table(columns), repeatable=False)
+    told = link.append(pa.table(columns))
     assert set(told["status"].to_pylist()) == {200}, told
     for timeline in timelines:
         timeline.acknowledged += MESSAGES

@@ -37,8 +37,7 @@ class Scripted:
         self._say = say
         self.requests: list[list[dict[str, Any]]] = []
 
-    def append(self, rows: pa.Table, *, repeatable: bool) -> pa.Table:
-        assert repeatable
+    def append(self, rows: pa.Table) -> pa.Table:
         self.requests.append(rows.to_pylist())
         answers: list[dict[str, Any]] = []
         behind: dict[str, tuple[int, str | None]] = {}

@@ -112,15 +112,6 @@ def test_a_server_that_is_not_there_is_a_failure_with_its_url() -> None:
         link.status()
 
 
-def test_what_may_not_be_sent_twice_is_not(lake_server: RunningServer) -> None:
-    rows = pa.table({"stream": ["bucket/x"], "messages": [[b"1"]]})
-    with cut_way(lake_server.url) as way, Link(LinkSettings(way.url, retry_interval_seconds=0.0)) as link:
-        way.plan = [1, 1, 1]
-        with pytest.raises(LinkFailed, match="got no answer"):
-            link.append(rows, repeatable=False)
-        assert way.cuts == 1
-
-
 def test_other_refusals_are_told_at_once_and_whole() -> None:
     told = b'{"code": "ranges_unavailable", "detail": "No.", "problems": [{"index": 0}]}'
     with answering((409, {}, told)) as server, Link(server.settings) as link:

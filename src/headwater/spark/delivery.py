@@ -48,7 +48,7 @@ class Server(Protocol):
 
     settings: LinkSettings
 
-    def append(self, rows: pa.Table, *, repeatable: bool) -> pa.Table: ...
+    def append(self, rows: pa.Table) -> pa.Table: ...
 
 
 class Delivery:
@@ -78,7 +78,7 @@ class Delivery:
         adopting: set[str] = set()
         tries = 0
         while len(chunks):
-            answers = self._server.append(self._appends(chunks, adopting), repeatable=True)
+            answers = self._server.append(self._appends(chunks, adopting))
             statuses = answers["status"].to_numpy()
             self.appends += int(np.count_nonzero(statuses == 200))
             self.duplicates += int(np.count_nonzero(statuses == 204))

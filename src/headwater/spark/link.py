@@ -195,12 +195,12 @@ class Link:
         with self._open("POST", f"{OWN}/scan", _body(asked)) as response:
             yield _batches(response)
 
-    def append(self, rows: pa.Table, *, repeatable: bool) -> pa.Table:
-        """Append to many streams: the outcome of each row. What has no producer must not be sent twice."""
+    def append(self, rows: pa.Table) -> pa.Table:
+        """Append to many streams: the outcome of each row. It may be sent twice, so every row needs a producer."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        return self._table(f"{OWN}/append", sink.getvalue().to_pybytes(), ARROW, repeatable=repeatable)
+        return self._table(f"{OWN}/append", sink.getvalue().to_pybytes(), ARROW)
 
     def publish_snapshot(self, stream: str, offset: int, data: bytes, content_type: str) -> None:
         """Publish what a stream comes to up to an offset."""
@@ -233,34 +233,18 @@ class Link:
             raise LinkFailed(f"{self.settings.url}{path} is not answered by a Headwater server; check the URL.")
         return told
 
-    def _table(
-        self, path: str, body: bytes, content_type: str = "application/json", *, repeatable: bool = True
-    ) -> pa.Table:
-        answer = self._send("POST", path, body, content_type, repeatable=repeatable)
+    def _table(self, path: str, body: bytes, content_type: str = "application/json") -> pa.Table:
+        answer = self._send("POST", path, body, content_type)
         return pa.ipc.open_stream(pa.BufferReader(answer)).read_all()
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        *,
-        repeatable: bool = True,
-    ) -> bytes:
-        with self._open(method, path, body, content_type, repeatable=repeatable) as response:
+    def _send(self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json") -> bytes:
+        with self._open(method, path, body, content_type) as response:
             content: bytes = response.content
             return content
 
     @contextmanager
     def _open(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        *,
-        repeatable: bool = True,
+        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
     ) -> Iterator[httpx2.Response]:
         """An answer that is a success; refusals are raised. Nothing is asked again once an answer is being read."""
         what = f"{method} {self.settings.url}{path}"
@@ -273,8 +257,7 @@ class Link:
                 if whole or not response.is_success:
                     response.read()
             except httpx2.HTTPError as error:
-                sent = not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-                if attempt == self.settings.retries or (sent and not repeatable):
+                if attempt == self.settings.retries:
                     raise LinkFailed(f"{what} got no answer: {str(error) or type(error).__name__}.") from error
                 time.sleep(pause)
                 continue

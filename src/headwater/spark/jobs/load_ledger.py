@@ -88,7 +88,7 @@ class Ledger:
             "producer_epoch": epoch,
             "producer_seq": seq,
         }
-        (answer,) = self._link.append(pa.Table.from_pylist([row], ENTRY), repeatable=True).to_pylist()
+        (answer,) = self._link.append(pa.Table.from_pylist([row], ENTRY)).to_pylist()
         # A duplicate, and an epoch that others have passed, were written by another run of the same job.
         if answer["status"] not in (200, 204, 403):
             raise JobFailed(f"The ledger {self.stream!r} cannot be written: {answer['detail']}")
