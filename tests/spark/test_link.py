@@ -95,8 +95,19 @@ def test_a_busy_server_is_asked_again() -> None:
         assert len(server.asked) == 3
 
 
+def test_a_server_may_be_busy_more_often_than_it_may_fail() -> None:
+    failing: tuple[int, dict[str, str], bytes] = (500, {}, b"")
+    answers = (BUSY, failing, BUSY, BUSY, STATUS, failing, BUSY, failing)
+    with answering(*answers) as server, Link(server.settings._replace(retries=1)) as link:
+        assert link.status() == {}
+        with pytest.raises(LinkRefused, match="was answered with 500"):
+            link.status()
+        assert len(server.asked) == len(answers)
+
+
 def test_patience_has_an_end() -> None:
-    with answering(BUSY, BUSY, BUSY) as server, Link(server.settings._replace(retries=2)) as link:
+    with answering(BUSY, BUSY, BUSY) as server, Link(server.settings) as link:
+        link.settings = link.settings._replace(retries=2, timeout_seconds=0.0)
         with pytest.raises(LinkRefused, match=r"was answered with 503: Later\.") as caught:
             link.status()
         assert (caught.value.status, caught.value.code) == (503, "overloaded")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import uniform
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -20,6 +21,8 @@ from headwater.protocol import offsets
 ARROW = "application/vnd.apache.arrow.stream"
 OWN = "/__headwater"
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+BUSY = 503
+"""Not counted among the tries while a request has time left: with many tasks at once each must wait for its turn."""
 PAUSE_SECONDS_MAX = 10.0
 """However long a server asks us to wait: the number of tries is what is agreed on."""
 PAGE_STREAMS = 50_000
@@ -249,16 +252,18 @@ class Link:
         """An answer that is a success; refusals are raised. Nothing is asked again once an answer is being read."""
         what = f"{method} {self.settings.url}{path}"
         whole = path != f"{OWN}/scan"
-        for attempt in range(self.settings.retries + 1):
-            pause = min(self.settings.retry_interval_seconds * 2**attempt, PAUSE_SECONDS_MAX)
+        deadline, failures = time.monotonic() + self.settings.timeout_seconds, 0
+        while True:
+            pause = min(self.settings.retry_interval_seconds * 2**failures, PAUSE_SECONDS_MAX)
             request = self._client.build_request(method, path, content=body, headers=self._headers(content_type))
             try:
                 response = self._client.send(request, stream=True)
                 if whole or not response.is_success:
                     response.read()
             except httpx2.HTTPError as error:
-                if attempt == self.settings.retries:
+                if failures == self.settings.retries:
                     raise LinkFailed(f"{what} got no answer: {str(error) or type(error).__name__}.") from error
+                failures += 1
                 time.sleep(pause)
                 continue
             if response.is_success:
@@ -269,8 +274,10 @@ class Link:
                 return
             next_offset = offsets.parse(response.headers.get(NEXT_OFFSET, ""))
             refused = LinkRefused(what, response.status_code, _problem(response), next_offset)
-            if response.status_code not in RETRIED or attempt == self.settings.retries:
+            waits = response.status_code == BUSY and time.monotonic() < deadline
+            if response.status_code not in RETRIED or (failures == self.settings.retries and not waits):
                 raise refused
+            failures += not waits
             time.sleep(_asked_pause(response, pause))
 
     def _headers(self, content_type: str) -> dict[str, str]:
@@ -342,7 +349,8 @@ def _asked_pause(response: httpx2.Response, pause_seconds: float) -> float:
         asked = float(response.headers.get("retry-after", "0"))
     except ValueError:
         asked = 0.0
-    return min(max(asked, pause_seconds), PAUSE_SECONDS_MAX)
+    # Those who were told the same do not all come back at the same instant.
+    return min(max(asked, pause_seconds), PAUSE_SECONDS_MAX) * uniform(1.0, 1.5)
 
 
 def tls_context(settings: LinkSettings) -> ssl.SSLContext | bool:
