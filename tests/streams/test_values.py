@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from headwater import streams
+from headwater.protocol.commands import Ancestry
+from headwater.protocol.lifetimes import FOREVER
 from headwater.streams.cold import Grave, Held, LakeReader, Retired
+from headwater.streams.forking import ForkRequest
 from headwater.streams.state import Bucket, Debt, Hold, Hot, OpenPin, Stream
 
 
@@ -30,3 +33,15 @@ def test_only_a_stream_changes_in_place(kind: type[msgspec.Struct]) -> None:
 def test_the_collector_never_walks_what_a_state_holds(kind: type[msgspec.Struct]) -> None:
     """None of it has cycles, and a collection over a million streams would stop the shard."""
     assert not kind.__struct_config__.gc
+
+
+def test_a_stream_begins_empty_and_open() -> None:
+    stream = Stream("b/s", 1, "text/plain", FOREVER, 0, 0, 0)
+    assert (stream.tail, stream.record_next, stream.start, stream.record_start) == (0, 0, 0, 0)
+    assert not stream.closed
+    assert not stream.deleted
+
+
+def test_a_fork_asks_for_no_bucket_unless_it_says_so() -> None:
+    request = ForkRequest("b/f", Ancestry("b/s", None, 0, None, None), False, b"")
+    assert not request.needs_bucket
