@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,7 @@ QUICK = {
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
@@ -34,9 +36,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
     }
-    spark = session("tests", master="local[2]", conf=conf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(home_without_python(folder / "home")))
+        spark = session("tests", master="local[2]", conf=conf)
     yield spark
     spark.stop()
+
+
+def home_without_python(home: Path) -> Path:
+    """Spark's own folder but for its copy of pyspark, a zip of sources that each Python process would compile anew."""
+    home.mkdir()
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return home
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """What the guides of the pipeline show works: every block of a page runs, in order, against a server of its own.
 
 Starting Spark takes longer than most of these commands, so `headwater spark` runs inside this process, in the session
-that all tests share; whatever else a shell block has runs in a shell. The slow suite runs the pages as a person would.
+that all tests share; whatever else a shell block has runs in a shell. The slow suite runs the pages as a person would,
+and it alone those with many jobs.
 """
 
 import os
@@ -21,6 +22,7 @@ from headwater.testing import running_server
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "docs" / "guides" / "spark"
 PAGES = sorted(GUIDES.glob("*.md"))
+LONG = {"export", "verify"}
 BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n\n?)?```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 URL = "http://127.0.0.1:4437"
 BLOCK_SECONDS_MAX = 300
@@ -62,7 +64,7 @@ def commands(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in LONG], ids=lambda page: page.stem)
 def test_every_example_of_a_guide_runs(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
