@@ -110,7 +110,7 @@ def fill(server: Server, bucket: str, shape: Shape, flushes: int = 0) -> Filled:
             first = turn * shape.append_messages
             numbers = range(first, min(shape.messages, first + shape.append_messages))
             for table in requests(bucket, shape.streams, numbers):
-                told = link.append(table, repeatable=False)
+                told = link.append(table)
                 if refused := set(told["status"].to_pylist()) - {200}:
                     raise BenchmarkError(f"Filling was answered with {sorted(refused)}.")
                 known += Known.of(table["messages"].combine_chunks().flatten())

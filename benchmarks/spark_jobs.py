@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -59,7 +60,8 @@ def open_compact(rig: Rig) -> Iterator[list[Contender]]:
 def _compact(rig: Rig, turn: int) -> Sample:
     """Compacts the flushes of a fresh server, which does not do so itself, and reads what has become of them."""
     with rig.server("compact", *HOT, module="benchmarks.spark_resting") as server:
-        filled = fill(server, BUCKET, rig.scale.large, rig.scale.flushes)
+        large, flushes = rig.scale.large, rig.scale.flushes
+        filled = fill(server, BUCKET, replace(large, append_messages=large.messages // flushes), flushes)
         watch = Stopwatch()
         report = compact.run(rig.spark, compact.CompactConfig(LinkSettings(filled.url)))
         sample = watch.stop().sample(filled.known, list(report.problems))
