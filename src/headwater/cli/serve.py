@@ -30,10 +30,11 @@ from headwater.node.node import Node
 from headwater.settings import HELP, Settings, SettingsError
 from headwater.streams.state import State
 
-COLLECT_AFTER_OBJECTS = 10_000
+COLLECT_AFTER_OBJECTS = 2_000
 LOOK_AGAIN_AFTER = 5
-"""How many new containers make a young collection worth its while, and how many of these an older one: 50,000 objects
-are looked at in a few milliseconds."""
+"""How many more containers make a young collection worth its while, and how many of these an older one. What replaces
+something else is not counted, so a collection also looks at all that caches have taken in since the last one: they are
+kept small."""
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:

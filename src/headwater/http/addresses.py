@@ -83,7 +83,7 @@ class Address(NamedTuple):
     flat: bool
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4_096)
 def parse(path: bytes) -> Address | Refusal:
     """The address behind a path.
 

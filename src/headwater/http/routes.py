@@ -112,7 +112,7 @@ def dispatch(request: Request, exchange: Exchange) -> None:
     handler(request, address, exchange)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4_096)
 def _find(method: bytes, path: bytes) -> tuple[Handler, Address, str] | Refusal:
     address = addresses.parse(path)
     if isinstance(address, Refusal):

@@ -16,7 +16,6 @@ def bucket_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-@lru_cache(maxsize=16_384)
 def parse_flat(raw_path: bytes) -> str | Refusal:
     """The name behind `/v1/stream/{raw_path}`: the first `/` ends the bucket; without one the bucket is `_default`.
 
