@@ -302,14 +302,20 @@ def test_a_query_that_lapsed_fails_whenever_it_is_started_until_it_may_go_on(
     assert readers(small_lake)["nightly"] > end["shards"]["0"]
 
 
-def test_a_query_that_lapsed_fails_also_where_nothing_is_left_to_read(small_lake: SmallLake) -> None:
-    small_lake.append("a/x", b"1")
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+def away(lake: SmallLake) -> dict[str, Any]:
+    """Where a query stopped that has not been heard of for too long; `a/y` was written after that."""
+    lake.append("a/x", b"1")
+    one = stream(lake, startingOffsets="earliest", readerName="nightly")
     start = one.latest(one.initial())
     one.commit(start)
-    small_lake.append("a/y", b"2")
-    small_lake.flush()
-    small_lake.now += READER_IDLE_US + 1
+    lake.append("a/y", b"2")
+    lake.flush()
+    lake.now += READER_IDLE_US + 1
+    return start
+
+
+def test_a_query_that_lapsed_fails_also_where_nothing_is_left_to_read(small_lake: SmallLake) -> None:
+    start = away(small_lake)
     small_lake.do(Delete("a/y"))
     assert small_lake.compact()
     for _ in range(2):
@@ -320,13 +326,7 @@ def test_a_query_that_lapsed_fails_also_where_nothing_is_left_to_read(small_lake
 def test_what_is_dropped_while_a_query_that_lapsed_registers_is_noticed(
     small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_lake.append("a/x", b"1")
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
-    start = one.latest(one.initial())
-    one.commit(start)
-    small_lake.append("a/y", b"2")
-    small_lake.flush()
-    small_lake.now += READER_IDLE_US + 1
+    start = away(small_lake)
     late = stream(small_lake)
     register = late._register
 
@@ -344,12 +344,7 @@ def test_what_is_dropped_while_a_query_that_lapsed_registers_is_noticed(
 
 
 def test_a_query_that_lapsed_and_lost_nothing_goes_on(small_lake: SmallLake) -> None:
-    small_lake.append("a/x", b"1")
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
-    start = one.latest(one.initial())
-    one.commit(start)
-    small_lake.append("a/y", b"2")
-    small_lake.now += READER_IDLE_US + 1
+    start = away(small_lake)
     for _ in range(2):
         late = stream(small_lake)
         assert [row[-1] for row in read(small_lake, late, start, late.latest(start))] == [b"2"]
