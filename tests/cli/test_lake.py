@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from headwater.cli import main
 from headwater.lake.catalog import seal
 from headwater.lake.layout import SCHEMA, new_segment_id, segment_key
-from headwater.lake.stores import open_store
+from headwater.storage.opening import open_store
 from headwater.testing.s3_server import running_s3
 
 from ..lake.built_lakes import Content, Writer, tell_a_story, writing

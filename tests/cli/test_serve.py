@@ -17,7 +17,7 @@ from headwater.settings import Settings
 from headwater.testing import ServerNotStarted, running_server
 
 from ..http.processes import eventually
-from ..http.wire import Wire, request
+from ..http.sockets import Wire, request
 
 TEXT = {"Content-Type": "text/plain"}
 TIMEOUT_SECONDS = 30.0

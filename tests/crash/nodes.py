@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from headwater.lake.store import Store
-from headwater.log.journal import Journal
+from headwater.log import directory
+from headwater.log.journal.journal import Journal
 from headwater.log.seam import Deliver
-from headwater.node import directory
-from headwater.node.chores.flusher import FlushLimits
-from headwater.node.lake import LakeLimits
+from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.protocol.commands import Batch, Command
-from headwater.protocol.replies import Reply
+from headwater.storage.store import Store
+from headwater.streams.commands import Batch, Command
+from headwater.streams.replies import Reply
 from headwater.testing import FaultyDisk
 
 from .history import History

@@ -6,14 +6,16 @@ from random import Random
 
 import pytest
 
-from headwater.node import cold_reads, directory
-from headwater.node.chores import cataloger, compactor, flusher, lake_sweeper
-from headwater.node.looks import Looks
+from headwater.log import directory
+from headwater.node.lake import cataloger, compactor, flusher
+from headwater.node.lake import sweeper as lake_sweeper
 from headwater.node.node import Node
-from headwater.protocol.queries import Read
+from headwater.node.reads import cold as cold_reads
+from headwater.node.reads.queries import Looks
 from headwater.protocol.refusals import Refusal
-from headwater.protocol.replies import Page
+from headwater.streams.queries import Read
 from headwater.streams.reading import Fetched
+from headwater.streams.replies import Page
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk
 from headwater.testing.faulty_store import Fault, FaultyStore

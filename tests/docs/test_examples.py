@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.http import fields
+from headwater.http.openapi import fields
+from headwater.http.wire.statuses import REFUSALS
 from headwater.protocol.refusals import Code
-from headwater.protocol.statuses import REFUSALS
 from headwater.testing import running_server
 
 from .pages import (

@@ -13,11 +13,11 @@ import pyarrow as pa
 from headwater.lake.layout import name_of
 from headwater.lake.reader import read_all
 from headwater.lake.scanning import EVERYTHING, Plan, Wanted, live_rows, read_catalog, read_forks, read_graves
-from headwater.lake.store import Store
+from headwater.storage.store import Store
 from headwater.testing import running_server
 
-from ..extensions.pieces import JSON, TEXT, frames, plain
-from ..http.wire import Response, Wire
+from ..http.api.extensions.pieces import JSON, TEXT, frames, plain
+from ..http.sockets import Response, Wire
 
 
 class Content(NamedTuple):

@@ -21,10 +21,10 @@ from headwater.lake.layout import (
     new_segment_id,
     segment_key,
 )
-from headwater.lake.memory_store import MemoryStore
 from headwater.lake.sealing import UNSEALED, seal
 from headwater.lake.writer import Written
-from headwater.protocol.segments import Segment
+from headwater.storage.memory import MemoryStore
+from headwater.streams.segments import Segment
 
 from .lives import Life, rows_of
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from headwater.lake import layout, writer
 from headwater.lake.reader import SERVED, Group, Read, read_footer, read_group
 from headwater.protocol.producers import Producer
-from headwater.protocol.segments import Extent, Rows, Segment
 from headwater.streams.reading import Run
+from headwater.streams.segments import Extent, Rows, Segment
 from headwater.streams.state import Hot
 
 ID = "19a89f62001k3f9"

@@ -26,9 +26,9 @@ from headwater.lake.catalog import (
 )
 from headwater.lake.layout import segment_key
 from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks, read_graves
-from headwater.lake.store import Store, StoreFailed
-from headwater.protocol.segments import Segment
+from headwater.storage.store import Store, StoreFailed
 from headwater.streams.cold import ALL
+from headwater.streams.segments import Segment
 from headwater.testing.faulty_store import FaultyStore
 
 from .lives import ID, plain, write
@@ -53,7 +53,7 @@ def test_a_catalog_is_read_back_as_it_was_written(store: Store) -> None:
     written = write_catalog(store, contents())
     assert newest_catalog(store) == written == read_catalog(store)
     assert written.segments == [ListedSegment(segment_key(0, 0, 9, ID), 5, 1, SEGMENT)]
-    assert (written.shard, written.journal, written.position, written.flushed, written.dropped, written.at) == (
+    assert (written.shard, written.log_id, written.position, written.flushed, written.dropped, written.at) == (
         *(0, "abc", 20, 19, 4),
         1_700_000_000_000_000,
     )

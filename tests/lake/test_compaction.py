@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headwater.lake.compaction import Candidate, Rewrite, RewriteLimits, groups_of, plan
 from headwater.protocol.limits import STREAMS_PER_SEGMENT_MAX
-from headwater.protocol.segments import Segment
+from headwater.streams.segments import Segment
 
 from .lives import RANDOMLY
 

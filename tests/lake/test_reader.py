@@ -15,7 +15,7 @@ from headwater.lake import writer
 from headwater.lake.layout import GROUP_BYTES, SCHEMA
 from headwater.lake.reader import SERVED, Footer, Group, Piece, Read, SegmentDamaged, read_all, read_footer, read_group
 from headwater.lake.writer import Written
-from headwater.protocol.segments import Extent, Segment
+from headwater.streams.segments import Extent, Segment
 
 from .lives import (
     ID,

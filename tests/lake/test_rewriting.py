@@ -13,7 +13,7 @@ from headwater.lake import rewriting
 from headwater.lake.reader import Read, SegmentDamaged, read_all
 from headwater.lake.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.writer import SegmentWriter, Written
-from headwater.protocol.segments import Segment
+from headwater.streams.segments import Segment
 from headwater.streams.state import Hot
 
 from .lives import LIMITS, NAMES, RANDOMLY, USUAL, Coming, Life, Limits, life, limited, reading, rows_of

@@ -13,7 +13,6 @@ from crc32c import crc32c
 from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegment
 from headwater.lake.datasets import dataset
 from headwater.lake.layout import SCHEMA, segment_key
-from headwater.lake.memory_store import MemoryStore
 from headwater.lake.object_files import read_columns
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import (
@@ -29,9 +28,10 @@ from headwater.lake.scanning import (
     read_forks,
     read_graves,
 )
-from headwater.lake.store import Store
-from headwater.lake.stores import open_store
 from headwater.lake.verifying import Verifier
+from headwater.storage.memory import MemoryStore
+from headwater.storage.opening import open_store
+from headwater.storage.store import Store
 
 from .built_lakes import Content, act_randomly, contents_of, plan_of, scanned, tell_a_story, writing
 from .lives import plain, rows_of, write

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from headwater.lake.catalog import ForkRow, GraveRow, seal
 from headwater.lake.layout import SCHEMA
-from headwater.lake.store import Store, StoreFailed
-from headwater.lake.stores import open_store
 from headwater.lake.verifying import Verifier
+from headwater.storage.opening import open_store
+from headwater.storage.store import Store, StoreFailed
 from headwater.streams.cold import ALL
 from headwater.testing.faulty_store import FaultyStore
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from headwater.log.journal import Journal
+from headwater.log.journal.journal import Journal
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
-from headwater.protocol.commands import Append, Batch, Command
+from headwater.streams.commands import Append, Batch, Command
 from headwater.testing import FaultyDisk
 
 SEGMENT_BYTES = 4096
@@ -109,7 +109,7 @@ def test_closing_finishes_what_was_appended(home: Home) -> None:
 def test_a_log_has_room_and_an_id(home: Home) -> None:
     log = home.open()
     assert log.has_room
-    assert log.journal
+    assert log.log_id
 
 
 def test_the_size_grows_with_what_is_appended_or_never(home: Home) -> None:
@@ -123,7 +123,7 @@ def test_what_was_delivered_is_replayed_after_a_restart_if_the_log_keeps_anythin
     first = home.open()
     delivered = write(first, [appends(2, size=700) for _ in range(20)])
     second = home.open()
-    assert second.journal == first.journal
+    assert second.log_id == first.log_id
     assert list(second.replay(0)) == (delivered if home.keeps else [])
 
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.protocol.commands import Command, Create, Delete, DropBucket
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SEAL_DEADLINE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import BucketDropped, BucketFacts, BucketOpened, Created, Deleted, Reply
 from headwater.streams import buckets
 from headwater.streams.buckets import To
+from headwater.streams.commands import Command, Create, Delete, DropBucket
 from headwater.streams.images import image_of, restore
+from headwater.streams.replies import BucketDropped, BucketFacts, BucketOpened, Created, Deleted, Reply
 from headwater.streams.state import Bucket
 
 from ..streams.shards import Shards, Task

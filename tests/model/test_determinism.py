@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.protocol.commands import (
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import Producer
+from headwater.streams import images
+from headwater.streams.commands import (
     Append,
     Command,
     Create,
@@ -19,9 +22,6 @@ from headwater.protocol.commands import (
     SwapSegments,
     Touch,
 )
-from headwater.protocol.lifetimes import FOREVER, Lifetime
-from headwater.protocol.producers import Producer
-from headwater.streams import images
 from headwater.streams.images import Walk, image_of, restore
 
 from ..streams.lakes import LATE, groups_of, rewrite

@@ -12,7 +12,10 @@ from itertools import groupby
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headwater.protocol.commands import (
+from headwater.protocol.content_types import is_json
+from headwater.protocol.limits import MINUTE_US
+from headwater.streams import buckets
+from headwater.streams.commands import (
     Command,
     DropReader,
     ForgetSegments,
@@ -21,13 +24,10 @@ from headwater.protocol.commands import (
     RegisterReader,
     SwapSegments,
 )
-from headwater.protocol.content_types import is_json
-from headwater.protocol.limits import MINUTE_US
-from headwater.protocol.queries import Listing
-from headwater.protocol.replies import Done, Misplaced, Placed
-from headwater.protocol.segments import Rows
-from headwater.streams import buckets
 from headwater.streams.images import image_of
+from headwater.streams.queries import Listing
+from headwater.streams.replies import Done, Misplaced, Placed
+from headwater.streams.segments import Rows
 
 from ..streams.lakes import Row, catalog_of, collect, groups_of, rewrite
 from ..streams.shards import Shard, Shards

@@ -18,7 +18,7 @@ from headwater.spark import link as module
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, Range, ScanBroken
 from headwater.testing import RunningServer
 
-from .cutting import cut_way
+from .sink.cutting import cut_way
 from .streams import Streams, streams_in
 
 

@@ -9,8 +9,8 @@ from pyspark.sql.types import StringType, StructField, StructType, VariantType, 
 
 from headwater.lake.layout import SCHEMA
 from headwater.spark import schemas
-from headwater.spark.option_values import OptionRefused
-from headwater.spark.options import parse_source
+from headwater.spark.options.reading import parse_source
+from headwater.spark.options.values import OptionRefused
 from headwater.spark.schemas import Shape
 
 

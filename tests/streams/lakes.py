@@ -5,9 +5,9 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from headwater.protocol.commands import Publication, SwapSegments
-from headwater.protocol.segments import Extent, Rows, Segment
+from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.reading import NotFetched, Run
+from headwater.streams.segments import Extent, Rows, Segment
 from headwater.streams.state import Hot, State, Stream
 
 LATE = 2**62

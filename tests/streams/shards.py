@@ -5,7 +5,15 @@ from itertools import pairwise
 from typing import TypeVar
 from zlib import crc32
 
-from headwater.protocol.commands import (
+from headwater.protocol.content_types import is_json
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_US
+from headwater.protocol.producers import Producer
+from headwater.protocol.refusals import Refusal, incarnation_changed
+from headwater.streams import buckets, forking, reading
+from headwater.streams.apply import apply
+from headwater.streams.buckets import BucketSaga, To
+from headwater.streams.commands import (
     Ancestry,
     Command,
     Confirm,
@@ -22,18 +30,10 @@ from headwater.protocol.commands import (
     decode,
     encode,
 )
-from headwater.protocol.content_types import is_json
-from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_US
-from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Anchor, Bucket, Head, Query, Read, Target
-from headwater.protocol.refusals import Refusal, incarnation_changed
-from headwater.protocol.replies import Described, Page, Placed, Reply, Settled
-from headwater.streams import buckets, forking, reading
-from headwater.streams.apply import apply
-from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.forking import ForkRequest, Saga
+from headwater.streams.queries import Anchor, Bucket, Head, Query, Read, Target
 from headwater.streams.reading import Fetched, NotFetched, Piece, Plan, Slice
+from headwater.streams.replies import Described, Page, Placed, Reply, Settled
 from headwater.streams.state import State, Stream
 
 from .lakes import LATE, Lake, collect, rewrite

@@ -1,8 +1,8 @@
 import pytest
 
 from headwater.protocol.limits import READER_IDLE_US
-from headwater.protocol.segments import Extent, Segment
 from headwater.streams.cold import ALL, Cold, Grave, Held, LakeReader, Retired
+from headwater.streams.segments import Extent, Segment
 
 ONE, TWO, THREE = (
     Segment(name, first, first + 9, 0, 0, "b/a", "b/z", 10, 100, 100, 0, 0)

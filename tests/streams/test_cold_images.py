@@ -5,7 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.protocol.commands import (
+from headwater.streams import images
+from headwater.streams.apply import apply
+from headwater.streams.cold import ALL
+from headwater.streams.commands import (
     Append,
     Command,
     Create,
@@ -16,9 +19,6 @@ from headwater.protocol.commands import (
     RegisterReader,
     decode,
 )
-from headwater.streams import images
-from headwater.streams.apply import apply
-from headwater.streams.cold import ALL
 from headwater.streams.images import Walk, image_of, restore
 from headwater.streams.state import State
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headwater.protocol.commands import Ancestry, Confirm, Create, CreateFork, Delete, Origin, Paid, Pin, Settle, Unpin
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
-from headwater.protocol.queries import Target
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Absent, Done, Pinned, Reply, Settled
+from headwater.streams.commands import Ancestry, Confirm, Create, CreateFork, Delete, Origin, Paid, Pin, Settle, Unpin
+from headwater.streams.queries import Target
+from headwater.streams.replies import Absent, Done, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin
 
 from .shards import START_US, Shards

@@ -1,11 +1,11 @@
 import pytest
 
-from headwater.protocol.commands import Create, DropReader, RegisterReader
 from headwater.protocol.limits import LAKE_READERS_MAX, READER_IDLE_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Done, Reply
 from headwater.streams import tiering
 from headwater.streams.cold import LakeReader
+from headwater.streams.commands import Create, DropReader, RegisterReader
+from headwater.streams.replies import Done, Reply
 
 from .shards import START_US, Shards
 

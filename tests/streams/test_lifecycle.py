@@ -1,11 +1,11 @@
 import pytest
 
-from headwater.protocol.commands import Append, Create, Delete, Expire, Pin, Touch, Unpin
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, Created, Deleted, Done, Duplicate, Existed, Reply
+from headwater.streams.commands import Append, Create, Delete, Expire, Pin, Touch, Unpin
+from headwater.streams.replies import Appended, Created, Deleted, Done, Duplicate, Existed, Reply
 from headwater.streams.state import Stream
 
 from .shards import START_US, Shards

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
-from headwater.protocol.commands import (
+from headwater.protocol.limits import READER_IDLE_US
+from headwater.streams.cold import ALL, Grave, Held, Retired
+from headwater.streams.commands import (
     Append,
     Create,
     Delete,
@@ -15,11 +17,9 @@ from headwater.protocol.commands import (
     SwapSegments,
     Unpin,
 )
-from headwater.protocol.limits import READER_IDLE_US
-from headwater.protocol.replies import Done, Misplaced, Placed, Reply
-from headwater.protocol.segments import Extent
-from headwater.streams.cold import ALL, Grave, Held, Retired
 from headwater.streams.images import image_of
+from headwater.streams.replies import Done, Misplaced, Placed, Reply
+from headwater.streams.segments import Extent
 
 from .lakes import LATE, rewrite
 from .shards import START_US, Shards

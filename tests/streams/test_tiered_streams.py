@@ -2,10 +2,10 @@
 
 import pytest
 
-from headwater.protocol.commands import Append, Command, Create, Delete, Pin, Retain, Unpin
-from headwater.protocol.replies import Acknowledged, Reply
-from headwater.protocol.segments import Extent
 from headwater.streams.cold import ALL, Grave
+from headwater.streams.commands import Append, Command, Create, Delete, Pin, Retain, Unpin
+from headwater.streams.replies import Acknowledged, Reply
+from headwater.streams.segments import Extent
 
 from .shards import START_US, Shards
 

@@ -3,20 +3,12 @@
 import msgspec
 import pytest
 
-from headwater.protocol.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    Expire,
-    Publication,
-    PublishSegment,
-)
 from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.replies import Misplaced, Placed, Reply
-from headwater.protocol.segments import Extent
 from headwater.streams.cold import ALL, Grave, Held
+from headwater.streams.commands import Append, Command, Create, Delete, Expire, Publication, PublishSegment
 from headwater.streams.images import image_of
+from headwater.streams.replies import Misplaced, Placed, Reply
+from headwater.streams.segments import Extent
 
 from .lakes import LATE
 from .shards import START_US, Shards

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from headwater import streams
-from headwater.protocol.commands import Ancestry
 from headwater.protocol.lifetimes import FOREVER
 from headwater.streams.cold import Grave, Held, LakeReader, Retired
+from headwater.streams.commands import Ancestry
 from headwater.streams.forking import ForkRequest
 from headwater.streams.state import Bucket, Debt, Hold, Hot, OpenPin, Stream
 

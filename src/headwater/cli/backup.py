@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from headwater.backup import backups
+from headwater.backup.backups import BackupFailed, Manifest, Progress
 from headwater.cli.printing import say, size
-from headwater.lake.store import KeyExists, KeyMissing, Store, StoreFailed
-from headwater.lake.stores import LakeOwned, open_store
-from headwater.log.segments import JournalDamaged
-from headwater.node import backups
-from headwater.node.backups import BackupFailed, Manifest, Progress
+from headwater.lake.ownership import LakeOwned
+from headwater.log.journal.files import JournalDamaged
+from headwater.storage.opening import open_store
+from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 
 LAKE = click.option("--lake", help="Where the lake is, if not in the data directory.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print what the backup holds as JSON.")
@@ -70,7 +71,7 @@ def _store(url: str) -> Store:
 def _tell(manifest: Manifest, as_json: bool, done: str) -> None:
     total = sum(copied.size for copied in manifest.objects)
     if as_json:
-        facts = {name: getattr(manifest, name) for name in ("journal", "position", "bucket", "streams")}
+        facts = {name: getattr(manifest, name) for name in ("log_id", "position", "bucket", "streams")}
         click.echo(json.dumps(facts | {"objects": len(manifest.objects), "bytes": total}))
     else:
         say(f"{done}: {manifest.streams:,} streams as of position {manifest.position:,}, {size(total)}.")

@@ -16,18 +16,19 @@ import uvloop
 from headwater import settings as settings_module
 from headwater.cli import logs
 from headwater.http.server import Server
-from headwater.lake.store import KeyMissing, Store, StoreFailed
-from headwater.lake.stores import LakeOwned, claim, open_store
+from headwater.lake.ownership import LakeOwned, claim
+from headwater.log.directory import DirectoryInUse, lock, recover
 from headwater.log.images import ImageFiles
+from headwater.log.journal.files import JournalDamaged
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
-from headwater.log.segments import JournalDamaged
-from headwater.node.blobs import BlobStore, MemoryBlobs
-from headwater.node.chores.flusher import FlushLimits
-from headwater.node.directory import DirectoryInUse, lock, recover
-from headwater.node.lake import LakeLimits
+from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
 from headwater.settings import HELP, Settings, SettingsError
+from headwater.storage.blobs import BlobStore, MemoryBlobs
+from headwater.storage.opening import open_store
+from headwater.storage.store import KeyMissing, Store, StoreFailed
 from headwater.streams.state import State
 
 COLLECT_AFTER_OBJECTS = 2_000
@@ -100,12 +101,12 @@ async def run(settings: Settings) -> None:
 
 def _open_node(settings: Settings) -> Node:
     if settings.memory:
-        journal = secrets.token_hex(8)
-        return _node(settings, State(journal), MemoryLog(journal), None, MemoryBlobs())
+        log_id = secrets.token_hex(8)
+        return _node(settings, State(log_id), MemoryLog(log_id), None, MemoryBlobs())
     lock(settings.data_directory)
     recovered = recover(settings.data_directory, settings.segment_bytes)
     store = open_store(settings.lake or str(settings.data_directory / "lake"))
-    claim(store, recovered.state.journal)
+    claim(store, recovered.state.log_id)
     return _node(settings, recovered.state, recovered.journal, recovered.images, recovered.blobs, store=store)
 
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.layout import segment_key, split_name
-from headwater.lake.store import KeyExists, Store
-from headwater.protocol.segments import Segment
+from headwater.storage.store import KeyExists, Store
+from headwater.streams.segments import Segment
 
 VERSION = 1
 
@@ -85,7 +85,7 @@ class Catalog(msgspec.Struct, frozen=True):
     """A catalog as it is read."""
 
     shard: int
-    journal: str
+    log_id: str
     position: int
     """The state that it tells of."""
     flushed: int
@@ -105,7 +105,7 @@ class Contents(NamedTuple):
     """What a new catalog is made of, as of one instant."""
 
     shard: int
-    journal: str
+    log_id: str
     position: int
     flushed: int
     dropped: int
@@ -144,7 +144,7 @@ def write_catalog(store: Store, contents: Contents) -> Catalog:
     ]
     catalog = Catalog(
         shard,
-        contents.journal,
+        contents.log_id,
         position,
         contents.flushed,
         contents.dropped,

@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from headwater.protocol.limits import KIB, MIB, STREAMS_PER_SEGMENT_MAX
-from headwater.protocol.segments import Segment
+from headwater.streams.segments import Segment
 
 FAN_IN = 4
 """Fewer groups than this are not merged; one is never more than a third of the whole, so it takes three at least."""

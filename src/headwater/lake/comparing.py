@@ -15,7 +15,7 @@ import pyarrow as pa
 from headwater.lake.columns import starts, view
 from headwater.lake.fingerprints import MODULUS, Fingerprints
 from headwater.lake.layout import name_of
-from headwater.protocol.segments import Rows
+from headwater.streams.segments import Rows
 
 _LIFE = ("bucket", "stream", "incarnation")
 

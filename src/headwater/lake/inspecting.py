@@ -24,7 +24,7 @@ from headwater.lake.rows import RowChecks
 from headwater.lake.sealing import is_sealed
 from headwater.lake.spans import Span, spans_of
 from headwater.lake.verifying import footer_problems
-from headwater.protocol.segments import Rows, Segment
+from headwater.streams.segments import Rows, Segment
 
 MAGIC = b"PAR1"
 TRAILER = struct.Struct("<I4s")

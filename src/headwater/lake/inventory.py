@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from headwater.lake.catalog import Catalog, ForkRow, decode, parse_catalog_key
 from headwater.lake.layout import deadline_us_of, parse_segment_key
+from headwater.lake.ownership import OWNER_KEY
 from headwater.lake.spans import Span, Spans
-from headwater.lake.store import KeyMissing, Store
-from headwater.lake.stores import OWNER_KEY
+from headwater.storage.store import KeyMissing, Store
 
 
 class StreamTally(NamedTuple):
@@ -62,7 +62,7 @@ def _tallies(spans: Iterable[Span]) -> Iterator[StreamTally]:
 class Totals(NamedTuple):
     """A lake in numbers; times are microseconds since 1970, None where there is nothing."""
 
-    journal: str
+    log_id: str
     catalog_position: int
     catalog_at: int
     flushed_position: int
@@ -98,7 +98,7 @@ def totals(store: Store, catalog: Catalog, graves: pa.Table, forks: Sequence[For
     )
     keys = [listed.key for listed in catalog.segments]
     return Totals(
-        journal=catalog.journal,
+        log_id=catalog.log_id,
         catalog_position=catalog.position,
         catalog_at=catalog.at,
         flushed_position=catalog.flushed,

@@ -17,8 +17,8 @@ from crc32c import crc32c
 
 from headwater.lake.columns import view
 from headwater.lake.layout import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
-from headwater.protocol.segments import Extent, Segment
 from headwater.streams.reading import Run
+from headwater.streams.segments import Extent, Segment
 
 Read = Callable[[int, int], bytes]
 """Bytes of the segment's object: (start, size)."""

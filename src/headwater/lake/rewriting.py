@@ -21,7 +21,7 @@ from headwater.lake.columns import starts, view
 from headwater.lake.layout import GROUP_BYTES, GROUP_ROWS, name_of
 from headwater.lake.reader import Read, SegmentDamaged, read_all
 from headwater.lake.writer import SegmentWriter, Written
-from headwater.protocol.segments import Segment
+from headwater.streams.segments import Segment
 
 PENDING_BYTES = 2 * GROUP_BYTES
 PENDING_ROWS = 2 * GROUP_ROWS

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headwater.lake.layout import name_of
 from headwater.protocol.content_types import is_json
-from headwater.protocol.segments import Segment
+from headwater.streams.segments import Segment
 
 _KEYS = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
 _JSON = msgspec.json.Decoder(msgspec.Raw)

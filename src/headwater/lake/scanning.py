@@ -22,7 +22,7 @@ from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegmen
 from headwater.lake.columns import starts, view
 from headwater.lake.heirs import Heir, under
 from headwater.lake.layout import name_of, split_name
-from headwater.lake.store import KeyMissing, Store, check_key
+from headwater.storage.store import KeyMissing, Store, check_key
 
 NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")
 """The columns of a segment that a plan looks at; a table may lack any others."""

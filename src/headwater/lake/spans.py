@@ -20,7 +20,7 @@ from headwater.lake.columns import starts, view
 from headwater.lake.layout import name_of
 from headwater.lake.object_files import read_columns
 from headwater.lake.scanning import alive, may_have
-from headwater.lake.store import Store
+from headwater.storage.store import Store
 
 COLUMNS = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
 """What spans are made of: the first columns of a segment, which lie side by side in each row group."""

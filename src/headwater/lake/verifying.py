@@ -21,7 +21,7 @@ from headwater.lake.reader import Footer, SegmentDamaged, read_footer, read_grou
 from headwater.lake.rows import RowChecks
 from headwater.lake.scanning import EVER, Inherited, LakeDamaged, inheritance, read_catalog, read_forks, read_graves
 from headwater.lake.spans import Span, Spans, spans_of
-from headwater.lake.store import KeyMissing, Store, StoreFailed
+from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 
 class Problem(NamedTuple):

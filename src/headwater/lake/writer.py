@@ -39,7 +39,7 @@ from headwater.lake.layout import (
     split_name,
 )
 from headwater.lake.sealing import UNSEALED, seal
-from headwater.protocol.segments import Rows, Segment
+from headwater.streams.segments import Rows, Segment
 from headwater.streams.state import Hot
 
 A = TypeVar("A")

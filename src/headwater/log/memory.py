@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 from headwater.log.seam import Deliver
-from headwater.protocol.commands import Batch, Command
+from headwater.streams.commands import Batch, Command
 
 
 class MemoryLog:
@@ -13,8 +13,8 @@ class MemoryLog:
     has_room = True
     size_bytes = 0
 
-    def __init__(self, journal: str) -> None:
-        self.journal = journal
+    def __init__(self, log_id: str) -> None:
+        self.log_id = log_id
         self._position = 0
 
     def replay(self, after: int) -> Iterator[Batch]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from headwater.protocol.commands import Batch, Command
+from headwater.streams.commands import Batch, Command
 
 Deliver = Callable[[Batch], None]
 
@@ -12,7 +12,7 @@ class CommandLog(Protocol):
     """An ordered, durable log of commands; positions count commands and never restart."""
 
     @property
-    def journal(self) -> str:
+    def log_id(self) -> str:
         """The log's id, random at its first start and never another one after."""
 
     @property

@@ -8,10 +8,10 @@ from time import monotonic
 
 from headwater.log.seam import CommandLog
 from headwater.node.metrics import Metrics
-from headwater.node.tails import Tails
-from headwater.protocol.commands import Batch, Command, cost_bytes
-from headwater.protocol.replies import Reply
+from headwater.node.reads.tails import Tails
 from headwater.streams.apply import apply
+from headwater.streams.commands import Batch, Command, cost_bytes
+from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024

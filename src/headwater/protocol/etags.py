@@ -2,23 +2,32 @@
 
 import re
 
+import msgspec
+
 from headwater.protocol import incarnations
-from headwater.protocol.commands import Version
 
 _OURS = re.compile(r"([^:]+):[0-9]{1,19}:([0-9]{1,19})(:c)?")
 _ETAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
-def render(journal: str, incarnation: int, start: int, end: int, closed: bool) -> str:
+class Version(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A stream as a client saw it: which life, how long, and whether it was closed."""
+
+    incarnation: int
+    tail: int
+    closed: bool
+
+
+def render(log_id: str, incarnation: int, start: int, end: int, closed: bool) -> str:
     """The tag of a response; after a delete and a re-creation it is another one.
 
     >>> render("j", 7, 0, 42, True)
     '"j-7:0:42:c"'
     """
-    return f'"{incarnations.render(journal, incarnation)}:{start}:{end}{":c" if closed else ""}"'
+    return f'"{incarnations.render(log_id, incarnation)}:{start}:{end}{":c" if closed else ""}"'
 
 
-def parse(journal: str, if_match: str) -> tuple[Version, ...] | None:
+def parse(log_id: str, if_match: str) -> tuple[Version, ...] | None:
     """The states of a stream that `If-Match` accepts; None if any will do, nothing for tags that are not ours.
 
     >>> parse("j", '"j-7:0:42:c", "other"')
@@ -29,7 +38,7 @@ def parse(journal: str, if_match: str) -> tuple[Version, ...] | None:
     versions = []
     for tag in _ETAG.findall(if_match):
         match = _OURS.fullmatch(tag)
-        if match is not None and (incarnation := incarnations.parse(journal, match[1])) != incarnations.FOREIGN:
+        if match is not None and (incarnation := incarnations.parse(log_id, match[1])) != incarnations.FOREIGN:
             versions.append(Version(incarnation, int(match[2]), match[3] is not None))
     return tuple(versions)
 

@@ -54,10 +54,10 @@ def control_event(
     return f"event: control\ndata:{{{fields}}}\nid: {event_id}\n\n".encode()
 
 
-def event_id(next_offset: str, journal: str, incarnation: int) -> str:
+def event_id(next_offset: str, log_id: str, incarnation: int) -> str:
     """What `Last-Event-ID` brings back: where to go on, and in which life of the stream.
 
     >>> event_id("00000000000000000042", "j", 7)
     '00000000000000000042/j-7'
     """
-    return f"{next_offset}/{incarnations.render(journal, incarnation)}"
+    return f"{next_offset}/{incarnations.render(log_id, incarnation)}"

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 
 from headwater.lake.layout import SCHEMA
 from headwater.protocol.content_types import is_json
-from headwater.spark.option_values import OptionRefused
-from headwater.spark.options import SourceOptions
+from headwater.spark.options.reading import SourceOptions
+from headwater.spark.options.values import OptionRefused
 
 MESSAGE = "message"
 SNAPSHOT = "snapshot"

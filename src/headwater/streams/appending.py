@@ -5,13 +5,23 @@ presence (404, 410)  ->  incarnation (410)  ->  closed (duplicate 204, close-onl
 ->  If-Match, Stream-Record-Match (412)  ->  Stream-Seq (409)  ->  accepted
 """
 
-from headwater.protocol.commands import Append, Version
+from typing import NamedTuple
+
 from headwater.protocol.content_types import is_json, media_type
+from headwater.protocol.etags import Version
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
 from headwater.protocol.producers import LastAccepted, Producer, Standing, stand
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
-from headwater.protocol.replies import Appended, ClosedOnly, Duplicate, Reply
+from headwater.streams.commands import Append
+from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams.state import Hot, State, Stream
+
+
+class BadBody(NamedTuple):
+    """An append whose body is refused, unless the stream's state has something to say before that."""
+
+    append: Append
+    refusal: Refusal
 
 
 def judge_standing(state: State, command: Append, now: int) -> Stream | Reply:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from headwater.protocol.commands import (
+from headwater.streams import appending, buckets, forking, lifecycle, snapshots, tiering
+from headwater.streams.commands import (
     Append,
     Batch,
     Confirm,
@@ -31,8 +32,7 @@ from headwater.protocol.commands import (
     Unpin,
     UnsealBucket,
 )
-from headwater.protocol.replies import Reply
-from headwater.streams import appending, buckets, forking, lifecycle, snapshots, tiering
+from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
 HANDLERS: dict[type, Callable[[State, Any], Reply]] = {

@@ -15,18 +15,11 @@ bucket, after which it cannot be dropped by that seal, and the others are rolled
 from collections.abc import Generator
 from typing import NamedTuple
 
-from headwater.protocol import queries
-from headwater.protocol.commands import (
-    Command,
-    DropBucket,
-    OpenBucket,
-    SealBucket,
-    SettleBucket,
-    UnsealBucket,
-)
 from headwater.protocol.names import bucket_of
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found
-from headwater.protocol.replies import (
+from headwater.streams import queries
+from headwater.streams.commands import Command, DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
+from headwater.streams.replies import (
     BucketDropped,
     BucketExisted,
     BucketFacts,

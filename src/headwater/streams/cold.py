@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headwater.protocol.limits import READER_IDLE_US
-from headwater.protocol.segments import Extent, Segment
+from headwater.streams.segments import Extent, Segment
 
 ALL = 2**63 - 1
 """Above every offset and every position."""

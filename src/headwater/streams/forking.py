@@ -18,24 +18,14 @@ from collections.abc import Generator
 import msgspec
 
 from headwater.protocol import json_mode
-from headwater.protocol.commands import (
-    Ancestry,
-    Command,
-    Confirm,
-    CreateFork,
-    Origin,
-    Paid,
-    Pin,
-    Settle,
-    Unpin,
-)
 from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.limits import FORK_DEPTH_MAX
 from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Anchor, Query, Target
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
-from headwater.protocol.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
+from headwater.streams.commands import Ancestry, Command, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
 from headwater.streams.lifecycle import Wanted, enter, judge_founding, judge_name
+from headwater.streams.queries import Anchor, Query, Target
+from headwater.streams.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin, State, Stream
 
 

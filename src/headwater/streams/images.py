@@ -32,7 +32,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     """What is not per stream."""
 
     version: int
-    journal: str
+    log_id: str
     position: int
     now: int
     buckets: dict[str, Bucket]
@@ -96,7 +96,7 @@ class Walk:
         self._segments, self._graves = dict(cold.segments), dict(cold.graves)
         self._header = Header(
             VERSION,
-            state.journal,
+            state.log_id,
             state.position,
             state.now,
             dict(state.buckets),
@@ -208,7 +208,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
     assert isinstance(header, Header), "an image begins with its header"
     if header.version != VERSION:
         raise ValueError(f"the image has version {header.version}; this server reads version {VERSION}")
-    state = State(header.journal)
+    state = State(header.log_id)
     state.position, state.now = header.position, header.now
     state.buckets, state.discarded = header.buckets, header.discarded
     state.owed, state.unconfirmed = header.owed, header.unconfirmed

@@ -6,13 +6,13 @@ buried; it becomes a ghost and goes with the last pin.
 
 import msgspec
 
-from headwater.protocol.commands import Ancestry, Create, CreateFork, Delete, Expire, Touch
 from headwater.protocol.content_types import media_type
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
-from headwater.protocol.replies import Created, Deleted, Done, Existed, Reply
 from headwater.streams.appending import extend, remember
 from headwater.streams.buckets import judge_bucket
+from headwater.streams.commands import Ancestry, Create, CreateFork, Delete, Expire, Touch
+from headwater.streams.replies import Created, Deleted, Done, Existed, Reply
 from headwater.streams.state import State, Stream
 
 

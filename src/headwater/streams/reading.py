@@ -14,11 +14,11 @@ from operator import attrgetter
 
 import msgspec
 
-from headwater.protocol.commands import Origin
 from headwater.protocol.content_types import is_json
-from headwater.protocol.queries import Anchor
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Anchored
+from headwater.streams.commands import Origin
+from headwater.streams.queries import Anchor
+from headwater.streams.replies import Anchored
 from headwater.streams.state import Hot, Stream
 
 SourceOf = Callable[[Origin], Stream]

@@ -4,9 +4,9 @@ A snapshot stands at a border between messages. One is visible at a time, the la
 the command that names it. Where history is trimmed, the snapshot's offset becomes the earliest that is retained.
 """
 
-from headwater.protocol.commands import Discarded, PublishSnapshot, Retain, SetAttrs
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
-from headwater.protocol.replies import Acknowledged, Done, Published, Reply
+from headwater.streams.commands import Discarded, PublishSnapshot, Retain, SetAttrs
+from headwater.streams.replies import Acknowledged, Done, Published, Reply
 from headwater.streams.state import State, Stream
 
 

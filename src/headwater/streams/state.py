@@ -16,13 +16,13 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.protocol.commands import Ancestry, Origin, Snapshot
 from headwater.protocol.lifetimes import FOREVER, Lifetime, deadline
 from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted, Producer
 from headwater.protocol.refusals import Refusal, stream_gone, stream_not_found
-from headwater.protocol.segments import Extent
 from headwater.streams.cold import ALL, Cold
+from headwater.streams.commands import Ancestry, Origin, Snapshot
+from headwater.streams.segments import Extent
 from headwater.streams.sorted_names import SortedNames
 
 
@@ -147,7 +147,7 @@ class State:
         "forks",
         "ghosts",
         "hot_bytes",
-        "journal",
+        "log_id",
         "lives",
         "names",
         "now",
@@ -159,8 +159,8 @@ class State:
         "warm",
     )
 
-    def __init__(self, journal: str) -> None:
-        self.journal = journal
+    def __init__(self, log_id: str) -> None:
+        self.log_id = log_id
         self.position = 0
         self.now = 0
         self.streams: dict[str, Stream] = {}

@@ -10,7 +10,10 @@ from operator import attrgetter
 
 import msgspec
 
-from headwater.protocol.commands import (
+from headwater.protocol.limits import LAKE_READERS_MAX, READER_IDLE_US
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.cold import ALL, LakeReader
+from headwater.streams.commands import (
     DropReader,
     ForgetSegments,
     Publication,
@@ -18,11 +21,8 @@ from headwater.protocol.commands import (
     RegisterReader,
     SwapSegments,
 )
-from headwater.protocol.limits import LAKE_READERS_MAX, READER_IDLE_US
-from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Done, Misplaced, Placed, Reply
-from headwater.protocol.segments import Extent, Rows
-from headwater.streams.cold import ALL, LakeReader
+from headwater.streams.replies import Done, Misplaced, Placed, Reply
+from headwater.streams.segments import Extent, Rows
 from headwater.streams.state import Hot, State, Stream
 
 _END = attrgetter("end")

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from headwater.node.committer import Done
-from headwater.protocol.commands import Command, Confirm, Paid, Settle, Unpin
-from headwater.protocol.replies import Reply, Settled
+from headwater.streams.commands import Command, Confirm, Paid, Settle, Unpin
+from headwater.streams.replies import Reply, Settled
 from headwater.streams.state import State
 
 LOOK_SECONDS = 1.0

@@ -8,11 +8,11 @@ import heapq
 from collections.abc import Callable
 
 from headwater.node.committer import Done
-from headwater.node.tails import Tails
-from headwater.protocol.commands import Command, Expire
+from headwater.node.reads.tails import Tails
 from headwater.protocol.lifetimes import deadline, touch_interval_us
 from headwater.protocol.limits import SECOND_US
-from headwater.protocol.replies import Reply
+from headwater.streams.commands import Command, Expire
+from headwater.streams.replies import Reply
 from headwater.streams.state import State, Stream
 
 EXPIRES_PER_TURN_MAX = 1_000

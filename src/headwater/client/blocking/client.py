@@ -1,0 +1,94 @@
+"""The blocking client: where streams and buckets are found."""
+
+from collections.abc import Mapping
+
+import httpx2
+
+from headwater.client import extensions, operations
+from headwater.client.blocking.io import Carrier, Flow
+from headwater.client.blocking.stream import Stream
+from headwater.client.operations import Target
+from headwater.client.retrying import RetryPolicy
+from headwater.client.settings import ClientSettings, Value, segment
+from headwater.client.values import BucketInfo, ListedStream
+
+
+class Client:
+    """Streams below one URL. Use it as a context manager, or close it; threads may share it.
+
+    `headers` and `params` go with every request; a value may be a function, which is called for each one.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, Value] | None = None,
+        params: Mapping[str, Value] | None = None,
+        retry: RetryPolicy | None = None,
+        follow_retry: RetryPolicy | None = None,
+        timeout_seconds: float = 30.0,
+        wait_timeout_seconds: float = 75.0,
+        http: httpx2.Client | None = None,
+    ) -> None:
+        self.settings = ClientSettings(
+            base_url,
+            headers or {},
+            params or {},
+            retry or RetryPolicy(),
+            follow_retry or RetryPolicy(attempts_max=30),
+            timeout_seconds,
+            wait_timeout_seconds,
+        )
+        self._carrier = Carrier(self.settings, http)
+
+    def stream(self, path: str, *, content_type: str | None = None, incarnation: str | None = None) -> Stream:
+        """The stream at a path below the base URL, or at a whole URL; nothing is sent.
+
+        The content type is asked for when it is first needed, unless it is given. An incarnation ties the handle to
+        one life of the stream.
+        """
+        return Stream(self._carrier, self.settings.url_of(path), content_type, incarnation)
+
+    def bucket(self, name: str) -> "Bucket":
+        """The bucket of a server with buckets; the base URL is then one below which they are."""
+        return Bucket(self._carrier, self.settings.url_of(segment(name)))
+
+    def close(self) -> None:
+        self._carrier.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Bucket:
+    """A bucket: it holds streams, and is made before them."""
+
+    def __init__(self, carrier: Carrier, url: str) -> None:
+        self.url = url
+        self._carrier = carrier
+        self._target = Target(url, carrier.settings.retry)
+
+    def create(self, *, exist_ok: bool = False) -> bool:
+        """Make it; whether it is new. One that was there is a `Conflict`, unless that is fine."""
+        return self._carrier.run(extensions.create_bucket(self._target, exist_ok=exist_ok))
+
+    def info(self) -> BucketInfo:
+        return self._carrier.run(extensions.look_at_bucket(self._target))
+
+    def delete(self) -> None:
+        """Drop it; it must be empty."""
+        self._carrier.run(operations.delete(self._target))
+
+    def streams(self, *, prefix: str | None = None, page_streams_max: int | None = None) -> Flow[ListedStream]:
+        """All streams of the bucket, sorted by name, asked for page by page."""
+        return Flow(self._carrier, extensions.list_streams(self._target, prefix, page_streams_max))
+
+    def stream(self, name: str, *, content_type: str | None = None, incarnation: str | None = None) -> Stream:
+        return Stream(self._carrier, f"{self.url}/{segment(name)}", content_type, incarnation)
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.url!r})"
