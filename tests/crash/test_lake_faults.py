@@ -11,7 +11,7 @@ from headwater.node.lake import cataloger, compactor, flusher
 from headwater.node.lake import sweeper as lake_sweeper
 from headwater.node.node import Node
 from headwater.node.reads import cold as cold_reads
-from headwater.node.reads.queries import Looks
+from headwater.node.reads.queries import Queries
 from headwater.protocol.refusals import Refusal
 from headwater.streams.queries import Read
 from headwater.streams.reading import Fetched
@@ -109,7 +109,7 @@ async def _whole(node: Node, name: str, offset: int) -> bytes:
 
 def _hot(shadow: State, name: str) -> bytes:
     """All that the shadow has of a stream."""
-    looks = Looks(shadow, lambda: shadow.now, lambda _: None, 1 << 40)
+    looks = Queries(shadow, lambda: shadow.now, lambda _: None, 1 << 40)
     page = looks.read(Read(name, shadow.streams[name].start), Fetched())
     assert isinstance(page, Page), page
     return page.body

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from headwater.lake.catalog import ForkRow, GraveRow, seal
+from headwater.lake.catalog import ForkRow, TombstoneRow, seal
 from headwater.lake.layout import SCHEMA
 from headwater.lake.verifying import Verifier
 from headwater.storage.opening import open_store
@@ -117,14 +117,14 @@ def test_a_missing_segment_is_found(lake: Path) -> None:
     assert problems(open_store(str(lake))) == [f"segments/shard=0/{path.name}: the object is missing"]
 
 
-@pytest.mark.parametrize("kind", ["graves.parquet", "forks.parquet"])
+@pytest.mark.parametrize("kind", ["tombstones.parquet", "forks.parquet"])
 def test_a_missing_table_is_found(lake: Path, kind: str) -> None:
     newest(lake, kind).unlink()
     found = problems(open_store(str(lake)))
     assert found == [f"catalog/shard=0/{newest(lake, 'json').stem}.{kind}: it is missing"]
 
 
-@pytest.mark.parametrize("kind", ["graves.parquet", "forks.parquet"])
+@pytest.mark.parametrize("kind", ["tombstones.parquet", "forks.parquet"])
 def test_damage_to_the_pages_of_a_table_is_found_and_segments_are_looked_at_all_the_same(lake: Path, kind: str) -> None:
     path = newest(lake, kind)
     spoil(path, lambda data: data.__setitem__(40, data[40] ^ 1))
@@ -302,8 +302,8 @@ def part(offset: int, record: int, *sizes: int, incarnation: int = 1, later: int
     return made._replace(appends=moved)
 
 
-def grave(below: int) -> list[GraveRow]:
-    return [GraveRow("b/s", 1, below)]
+def tombstone(below: int) -> list[TombstoneRow]:
+    return [TombstoneRow("b/s", 1, below)]
 
 
 FIRST_PART = part(0, 0, 3, 3)
@@ -345,7 +345,7 @@ def test_positions_that_go_back_between_segments_are_found() -> None:
 
 
 def test_another_life_of_the_name_begins_anew() -> None:
-    assert lines(FIRST_PART, part(0, 0, 9, incarnation=20), graves=grave(ALL), live_rows=2) == []
+    assert lines(FIRST_PART, part(0, 0, 9, incarnation=20), tombstones=tombstone(ALL), live_rows=2) == []
 
 
 def test_a_life_may_begin_anywhere() -> None:
@@ -354,12 +354,12 @@ def test_a_life_may_begin_anywhere() -> None:
 
 
 def test_what_is_dead_may_have_gaps() -> None:
-    assert lines(FIRST_PART, part(9, 3, 4, later=10), graves=grave(9)) == []
-    assert lines(FIRST_PART, part(9, 3, 4, later=10), graves=grave(ALL), live_rows=0) == []
+    assert lines(FIRST_PART, part(9, 3, 4, later=10), tombstones=tombstone(9)) == []
+    assert lines(FIRST_PART, part(9, 3, 4, later=10), tombstones=tombstone(ALL), live_rows=0) == []
 
 
 def test_what_lives_has_no_gaps_though_something_is_dead() -> None:
-    assert len(lines(FIRST_PART, part(9, 3, 4, later=10), graves=grave(3))) == 1
+    assert len(lines(FIRST_PART, part(9, 3, 4, later=10), tombstones=tombstone(3))) == 1
 
 
 def test_more_live_rows_than_the_catalog_counts_are_found() -> None:
@@ -369,7 +369,7 @@ def test_more_live_rows_than_the_catalog_counts_are_found() -> None:
 
 def test_fewer_live_rows_than_the_catalog_counts_are_no_problem() -> None:
     """It counts whole extents, and what only forks need."""
-    assert lines(FIRST_PART, graves=grave(3), live_rows=2) == []
+    assert lines(FIRST_PART, tombstones=tombstone(3), live_rows=2) == []
 
 
 # -- Forks -------------------------------------------------------------------------------------------------------------
@@ -381,12 +381,12 @@ def fork(start: int, to: int, source: int = 1) -> list[ForkRow]:
 
 def test_what_a_fork_needs_is_there() -> None:
     assert lines(FIRST_PART, NEXT_PART, forks=fork(0, 8)) == []
-    assert lines(FIRST_PART, NEXT_PART, forks=fork(0, 8), graves=grave(ALL), live_rows=2) == []
+    assert lines(FIRST_PART, NEXT_PART, forks=fork(0, 8), tombstones=tombstone(ALL), live_rows=2) == []
 
 
 @pytest.mark.parametrize("parts", [[NEXT_PART], [FIRST_PART], [FIRST_PART, part(7, 2, 4, later=10)]])
 def test_what_a_fork_misses_of_a_source_is_found_though_the_source_is_dead(parts: list[Life]) -> None:
-    found = lines(*parts, forks=fork(0, 8), graves=grave(ALL), live_rows=2)
+    found = lines(*parts, forks=fork(0, 8), tombstones=tombstone(ALL), live_rows=2)
     assert len(found) == 1, found
 
 
@@ -405,6 +405,6 @@ def test_a_fork_that_makes_no_sense_is_found() -> None:
     assert any("its own ancestor" in line for line in lines(FIRST_PART, forks=loop))
 
 
-def test_a_grave_that_makes_no_sense_is_found() -> None:
-    for graves in ([GraveRow("b/s", 1, -1)], grave(1) * 2, [GraveRow("b/s", 10**7, 1)]):
-        assert any("makes no sense" in line for line in lines(FIRST_PART, graves=graves))
+def test_a_tombstone_that_makes_no_sense_is_found() -> None:
+    for tombstones in ([TombstoneRow("b/s", 1, -1)], tombstone(1) * 2, [TombstoneRow("b/s", 10**7, 1)]):
+        assert any("makes no sense" in line for line in lines(FIRST_PART, tombstones=tombstones))

@@ -27,7 +27,6 @@ from headwater.streams.commands import (
     SetAttrs,
     Snapshot,
     Touch,
-
 )
 from headwater.streams.images import image_of, restore
 from headwater.streams.queries import Head, Read

@@ -14,10 +14,10 @@ from headwater.streams.commands import (
     Command,
     Create,
     Delete,
-    DropReader,
+    DropConsumer,
     ForgetSegments,
     PublishSegment,
-    RegisterReader,
+    RegisterConsumer,
     SetAttrs,
     SwapSegments,
     Touch,
@@ -109,7 +109,7 @@ def tier(shards: Shards, kind: str, name: str, number: int, late: list[Command])
     elif kind == "forget":
         commands = [ForgetSegments(tuple(list(state.cold.retired)[:number]))]
     elif kind == "reader":
-        commands = [DropReader(name)] if number == 12 else [RegisterReader(name, max(state.position - number, 0))]
+        commands = [DropConsumer(name)] if number == 12 else [RegisterConsumer(name, max(state.position - number, 0))]
     elif kind == "late":
         commands, late[:] = late[: number + 1], late[number + 1 :]
     if kind in ("collect", "rewrite"):

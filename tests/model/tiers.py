@@ -17,11 +17,11 @@ from headwater.protocol.limits import MINUTE_US
 from headwater.streams import buckets
 from headwater.streams.commands import (
     Command,
-    DropReader,
+    DropConsumer,
     ForgetSegments,
     Publication,
     PublishSegment,
-    RegisterReader,
+    RegisterConsumer,
     SwapSegments,
 )
 from headwater.streams.images import image_of
@@ -182,14 +182,14 @@ class Tiers(RuleBasedStateMachine):
     def register(self, which: int, reader: str, back: int) -> None:
         shard = self.shard(which)
         position = max(shard.state.position - back, 0)
-        assert shard.submit([RegisterReader(reader, position)], self.shards.now) == [Done()]
+        assert shard.submit([RegisterConsumer(reader, position)], self.shards.now) == [Done()]
         assert shard.state.cold.lowest_reader(shard.state.now) <= position
 
     @rule(which=WHICH, reader=st.sampled_from("xy"))
     def leave(self, which: int, reader: str) -> None:
         shard = self.shard(which)
-        assert shard.submit([DropReader(reader)], self.shards.now) == [Done()]
-        assert reader not in shard.state.cold.readers
+        assert shard.submit([DropConsumer(reader)], self.shards.now) == [Done()]
+        assert reader not in shard.state.cold.consumers
 
     # -- What nobody sees ---------------------------------------------------------------------------------------------
 

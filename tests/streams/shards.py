@@ -31,7 +31,7 @@ from headwater.streams.commands import (
     encode,
 )
 from headwater.streams.forking import ForkRequest, Saga
-from headwater.streams.queries import Anchor, Bucket, Head, Query, Read, Target
+from headwater.streams.queries import Anchor, Bucket, ForkTarget, Head, Query, Read
 from headwater.streams.reading import Fetched, NotFetched, Piece, Plan, Slice
 from headwater.streams.replies import Described, Page, Placed, Reply, Settled
 from headwater.streams.state import State, Stream
@@ -146,12 +146,12 @@ class Shards:
         return home.submit([question], self.now)[0]
 
     def look(self, query: Query, bytes_max: int = 1 << 20) -> Reply:
-        assert isinstance(query, Target | Anchor | Head | Read), (
+        assert isinstance(query, ForkTarget | Anchor | Head | Read), (
             "the node resolves borders, and a saga asks for buckets"
         )
         shard = self.owner(query.name)
         state, now = shard.state, max(shard.state.now, self.now + shard.ahead_us)
-        if isinstance(query, Target):
+        if isinstance(query, ForkTarget):
             return forking.look_at_target(state, query, now)
         if isinstance(query, Anchor):
             source = forking.source_of_fork(state, query.name, now)

@@ -16,7 +16,7 @@ from headwater.streams.commands import (
     Delete,
     Discarded,
     DropBucket,
-    DropReader,
+    DropConsumer,
     Expire,
     ForgetSegments,
     OpenBucket,
@@ -26,7 +26,7 @@ from headwater.streams.commands import (
     Publication,
     PublishSegment,
     PublishSnapshot,
-    RegisterReader,
+    RegisterConsumer,
     Retain,
     SealBucket,
     SetAttrs,
@@ -106,8 +106,8 @@ ONE_OF_EACH: list[Command] = [
     PublishSegment(PUBLICATION, 99, 5),
     SwapSegments((1, 2), (PUBLICATION,), 99, 4),
     ForgetSegments(("id",)),
-    RegisterReader("spark", 5),
-    DropReader("spark"),
+    RegisterConsumer("spark", 5),
+    DropConsumer("spark"),
 ]
 
 

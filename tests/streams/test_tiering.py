@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headwater.protocol.lifetimes import Lifetime
-from headwater.streams.cold import ALL, Grave, Held
+from headwater.streams.cold import ALL, Held, Tombstone
 from headwater.streams.commands import Append, Command, Create, Delete, Expire, Publication, PublishSegment
 from headwater.streams.images import image_of
 from headwater.streams.replies import Misplaced, Placed, Reply
@@ -59,7 +59,7 @@ def test_published_rows_leave_memory_and_are_found_by_their_extents(shards: Shar
     assert (state.hot_bytes, state.warm) == (0, {})
     assert state.cold.segments == {1: Held(publication.segment, 5)}
     assert (state.cold.flushed, state.cold.changed_at, state.cold.dropped) == (4, 5, 0)
-    assert not state.cold.graves
+    assert not state.cold.tombstones
     assert (shards.body("b/s"), shards.body("b/t")) == (b"abcdefghi", b"123")
 
 
@@ -191,7 +191,7 @@ def test_rows_of_a_life_that_is_gone_are_dead(shards: Shards) -> None:
     assert (shards.stream("b/s").extents, shards.body("b/s")) == ((), b"new")
     assert shards.all[0].state.hot_bytes == 3
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 2)}
-    assert shards.all[0].state.cold.graves == {incarnation: Grave("b/s", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {incarnation: Tombstone("b/s", ALL, (1,))}
 
 
 def test_a_life_is_known_by_its_incarnation_however_high_that_is(shards: Shards) -> None:
@@ -203,7 +203,7 @@ def test_a_life_is_known_by_its_incarnation_however_high_that_is(shards: Shards)
     shards.publish("b/late", 6)
     assert publish(shards, trimmed) == Placed()
     incarnation = shards.stream("b/late").incarnation
-    assert shards.all[0].state.cold.graves == {incarnation: Grave("b/late", 6, (1, 2))}
+    assert shards.all[0].state.cold.tombstones == {incarnation: Tombstone("b/late", 6, (1, 2))}
 
 
 def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) -> None:
@@ -211,7 +211,7 @@ def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) 
     shards.ask(Delete("b/t"))
     assert publish(shards, publication, 4) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.graves == {3: Grave("b/t", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {3: Tombstone("b/t", ALL, (1,))}
     assert shards.all[0].state.cold.flushed == 4
 
 
@@ -222,7 +222,7 @@ def test_rows_before_the_start_of_a_stream_are_dead(start: int, rows: int, below
     assert publish(shards, publication) == Placed()
     assert shards.stream("b/s").extents == (Extent(1, 3 - rows, rows, start, 9, 3 - rows),)
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, rows)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", below, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", below, (1,))}
 
 
 def test_rows_that_end_where_a_stream_begins_are_all_dead(shards: Shards) -> None:
@@ -233,14 +233,14 @@ def test_rows_that_end_where_a_stream_begins_are_all_dead(shards: Shards) -> Non
     assert shards.stream("b/s").extents == ()
     assert [hot.offset for hot in shards.stream("b/s").hot or ()] == [9]
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", 9, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", 9, (1,))}
 
 
-def test_a_segment_that_begins_with_the_stream_has_no_grave(shards: Shards) -> None:
+def test_a_segment_that_begins_with_the_stream_has_no_tombstone(shards: Shards) -> None:
     shards.publish("b/s", 3)
     shards.flush()
     assert shards.stream("b/s").extents == (Extent(1, 0, 2, 3, 9, 1),)
-    assert not shards.all[0].state.cold.graves
+    assert not shards.all[0].state.cold.tombstones
 
 
 def test_a_ghost_goes_to_the_lake_for_its_forks_and_is_dead_for_everybody_else(shards: Shards) -> None:
@@ -249,7 +249,7 @@ def test_a_ghost_goes_to_the_lake_for_its_forks_and_is_dead_for_everybody_else(s
     shards.ask(Delete("b/s"))
     assert publish(shards, publication) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 3)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
     assert shards.body("b/f") == b"abcdefghi"
     assert shards.all[0].state.hot_bytes == 3
 
@@ -261,7 +261,7 @@ def test_rows_of_a_ghost_that_no_fork_needs_are_dead_for_everybody(shards: Shard
     shards.ask(Delete("b/s"))
     assert publish(shards, publication) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
     assert shards.stream("b/s").extents == ()
 
 
@@ -271,5 +271,5 @@ def test_an_expired_stream_that_nobody_reaped_yet_goes_to_the_lake_like_any_othe
     shards.flush("b/brief")
     assert shards.stream("b/brief").extents == (Extent(1, 0, 1, 0, 1, 0),)
     shards.ask(Expire("b/brief", 5))
-    assert shards.all[0].state.cold.graves == {5: Grave("b/brief", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {5: Tombstone("b/brief", ALL, (1,))}
     assert shards.all[0].state.cold.segments[1].live_rows == 0

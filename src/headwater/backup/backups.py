@@ -213,10 +213,10 @@ def _only(state: State, bucket: str) -> State:
             held = kept.cold.segments.get(extent.segment)
             live_rows = extent.rows + (held.live_rows if held else 0)
             kept.cold.segments[extent.segment] = Held(state.cold.segments[extent.segment].segment, live_rows)
-    for incarnation in {stream.incarnation for stream in kept.streams.values()} & set(state.cold.graves):
-        grave = state.cold.graves[incarnation]
-        numbers = [number for number in grave.segments if number in kept.cold.segments]
-        kept.cold.entomb(grave.name, incarnation, grave.below, numbers)
+    for incarnation in {stream.incarnation for stream in kept.streams.values()} & set(state.cold.tombstones):
+        tombstone = state.cold.tombstones[incarnation]
+        numbers = [number for number in tombstone.segments if number in kept.cold.segments]
+        kept.cold.hide(tombstone.name, incarnation, tombstone.below, numbers)
     kept.cold.next_number, kept.cold.changed_at = state.cold.next_number, state.position
     # Rows of other buckets are not there: who reads the lake by positions must not take that for nothing.
     kept.cold.dropped = kept.cold.flushed = state.cold.flushed

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.catalog import GRAVES
+from headwater.lake.catalog import TOMBSTONES
 from headwater.lake.fingerprints import MODULUS, Fingerprints
 from headwater.lake.layout import SCHEMA, SegmentKey
 from headwater.lake.reader import BOUNDS, Footer, Read, SegmentDamaged, read_footer, read_group
 from headwater.lake.rows import RowChecks
 from headwater.lake.sealing import is_sealed
-from headwater.lake.spans import Span, spans_of
+from headwater.lake.spans import LifeRows, spans_of
 from headwater.lake.verifying import footer_problems
 from headwater.streams.segments import Rows, Segment
 
@@ -45,17 +45,19 @@ class Inspected(NamedTuple):
 def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
     """A segment as its writer would describe it, from an object of so many bytes; SegmentDamaged if it is none."""
     footer = _footer(read, size, key)
-    checks, no_graves = RowChecks(footer.segment, json_values=False), GRAVES.empty_table()
-    spans: list[Span] = []
+    checks, no_tombstones = RowChecks(footer.segment, json_values=False), TOMBSTONES.empty_table()
+    spans: list[LifeRows] = []
     sums: Counter[tuple[str, int]] = Counter()
     for index, group in enumerate(footer.groups):
         table = _group(read, footer, index, checks)
         fingerprints = Fingerprints(table)
-        for span in spans_of(table, no_graves, 0, group.row):
+        for span in spans_of(table, no_tombstones, 0, group.row):
             spans.append(span)
             row = span.row - group.row
             sums[span.name, span.incarnation] += fingerprints.of(row, row + span.rows)
-    lives = [reduce(Span.joined, parts) for _, parts in groupby(spans, key=lambda span: (span.name, span.incarnation))]
+    lives = [
+        reduce(LifeRows.joined, parts) for _, parts in groupby(spans, key=lambda span: (span.name, span.incarnation))
+    ]
     if len({life.incarnation for life in lives}) < len(lives):
         raise SegmentDamaged(f"Two names in segment {key.id!r} have the same incarnation.")
     rows = tuple(
@@ -118,7 +120,7 @@ def _check_statistics(footer: Footer, index: int, table: pa.Table) -> None:
             raise SegmentDamaged(f"The statistics of {field.name!r} in {where} are wrong, or missing.")
 
 
-def _described(segment: Segment, lives: list[Span]) -> Segment:
+def _described(segment: Segment, lives: list[LifeRows]) -> Segment:
     return msgspec.structs.replace(
         segment,
         first_at=min(life.first_at for life in lives),

@@ -54,7 +54,7 @@ class Rewritten(NamedTuple):
     """The highest position of a row that was dropped; 0 if none was."""
 
 
-class _Piece(NamedTuple):
+class _SourceRows(NamedTuple):
     """Neighbouring rows of one life in a row group; they sort by life and offset."""
 
     name: str
@@ -77,7 +77,7 @@ class _Rows:
             view(table[name].chunk(0)) for name in ("offset", "next_offset", "append", "position")
         )
 
-    def first_kept(self, piece: _Piece, dead_below: int, lowest_reader: int) -> int:
+    def first_kept(self, piece: _SourceRows, dead_below: int, lowest_reader: int) -> int:
         """The row from which on a piece is kept: where an append begins, or the end of the piece."""
         row, row_end = piece.row, piece.row_end
         needed = bisect_right(self.next_offset, dead_below, row, row_end)
@@ -122,7 +122,7 @@ def rewrite(
     return Rewritten(rows_read, rows_dropped, dropped)
 
 
-def _pieces(read: Read, source: Segment, index: int) -> Iterator[_Piece]:
+def _pieces(read: Read, source: Segment, index: int) -> Iterator[_SourceRows]:
     """The pieces of one segment, in order; one row group is in memory."""
     for group in read_all(read, source):
         if not len(group):
@@ -136,7 +136,7 @@ def _pieces(read: Read, source: Segment, index: int) -> Iterator[_Piece]:
         for bucket, stream, incarnation, (row, row_end) in zip(
             *(column.to_pylist() for column in lives.columns), borders, strict=True
         ):
-            yield _Piece(name_of(bucket, stream), incarnation, rows.offset[row], index, row, row_end, rows)
+            yield _SourceRows(name_of(bucket, stream), incarnation, rows.offset[row], index, row, row_end, rows)
 
 
 class _Outputs:

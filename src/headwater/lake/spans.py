@@ -30,7 +30,7 @@ FAN_IN = 128
 """Files that are open at a time."""
 
 
-class Span(NamedTuple):
+class LifeRows(NamedTuple):
     """Neighbouring rows of one life; they sort by life and offset."""
 
     name: str
@@ -50,7 +50,7 @@ class Span(NamedTuple):
     """Which one of the catalog's."""
     row: int
 
-    def joined(self, other: "Span") -> "Span":
+    def joined(self, other: "LifeRows") -> "LifeRows":
         """This and what follows of the same life in the same segment."""
         return other._replace(
             start=self.start,
@@ -64,14 +64,14 @@ class Span(NamedTuple):
         )
 
 
-_SCHEMA = pa.schema([(name, pa.string() if name == "name" else pa.int64()) for name in Span._fields])
+_SCHEMA = pa.schema([(name, pa.string() if name == "name" else pa.int64()) for name in LifeRows._fields])
 
 
-def spans_of(table: pa.Table, graves: pa.Table, segment: int, row: int) -> list[Span]:
+def spans_of(table: pa.Table, tombstones: pa.Table, segment: int, row: int) -> list[LifeRows]:
     """The spans of some neighbouring rows, of which the first has that number in its segment."""
     if not len(table):
         return []
-    live = alive(table, graves)
+    live = alive(table, tombstones)
     live_bytes = pc.if_else(live, pc.subtract(table["next_offset"], table["offset"]), 0)
     so_far = [pc.cumulative_sum(values.combine_chunks()) for values in (live.cast(pa.int64()), live_bytes)]
     table = table.combine_chunks()
@@ -87,7 +87,7 @@ def spans_of(table: pa.Table, graves: pa.Table, segment: int, row: int) -> list[
     times = table["committed_at"].chunk(0).cast(pa.int64())
     first_at, last_at = (times.take(rows).to_pylist() for rows in (living, last))
     return [
-        Span(
+        LifeRows(
             name_of(firsts["bucket"][index], firsts["stream"][index]),
             firsts["incarnation"][index],
             firsts["offset"][index],
@@ -121,13 +121,13 @@ class Spans:
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
 
-    def add(self, spans: Iterator[Span]) -> None:
+    def add(self, spans: Iterator[LifeRows]) -> None:
         """The spans of one segment, in order."""
         path = Path(self._folder.name, str(next(self._numbers)))
-        batch: list[Span] = []
+        batch: list[LifeRows] = []
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as stream:
             for _, parts in groupby(spans, key=lambda span: (span.name, span.incarnation, span.segment)):
-                batch.append(reduce(Span.joined, parts))
+                batch.append(reduce(LifeRows.joined, parts))
                 if len(batch) == BATCH_ROWS:
                     stream.write_batch(_record_batch(batch))
                     batch = []
@@ -135,13 +135,13 @@ class Spans:
                 stream.write_batch(_record_batch(batch))
         self._files.append(path)
 
-    def gather(self, store: Store, catalog: Catalog, graves: pa.Table, prefix: str = "") -> None:
+    def gather(self, store: Store, catalog: Catalog, tombstones: pa.Table, prefix: str = "") -> None:
         """The spans of all segments of a catalog that can have names with this prefix."""
         for number, listed in enumerate(catalog.segments):
             if may_have(listed, prefix):
-                self.add(_spans_of_segment(store, catalog, graves, number))
+                self.add(_spans_of_segment(store, catalog, tombstones, number))
 
-    def in_order(self) -> Iterator[Span]:
+    def in_order(self) -> Iterator[LifeRows]:
         """All spans, sorted by name, incarnation and offset."""
         while len(self._files) > FAN_IN:
             several, self._files = self._files[:FAN_IN], self._files[FAN_IN:]
@@ -151,18 +151,18 @@ class Spans:
         return heapq.merge(*map(_read, self._files))
 
 
-def _record_batch(spans: list[Span]) -> pa.RecordBatch:
+def _record_batch(spans: list[LifeRows]) -> pa.RecordBatch:
     return pa.record_batch([list(column) for column in zip(*spans, strict=True)], schema=_SCHEMA)
 
 
-def _read(path: Path) -> Iterator[Span]:
+def _read(path: Path) -> Iterator[LifeRows]:
     with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
         for batch in stream:
-            yield from map(Span._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            yield from map(LifeRows._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
-def _spans_of_segment(store: Store, catalog: Catalog, graves: pa.Table, number: int) -> Iterator[Span]:
+def _spans_of_segment(store: Store, catalog: Catalog, tombstones: pa.Table, number: int) -> Iterator[LifeRows]:
     row = 0
     for table in read_columns(store, catalog.segments[number], COLUMNS):
-        yield from spans_of(table, graves, number, row)
+        yield from spans_of(table, tombstones, number, row)
         row += len(table)

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.catalog import GRAVES, Catalog, ForkRow, ListedSegment, catalog_key
+from headwater.lake.catalog import TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key
 from headwater.lake.layout import SCHEMA, parse_segment_key, segment_key
 from headwater.lake.reader import Footer, SegmentDamaged, read_footer, read_group
 from headwater.lake.rows import RowChecks
-from headwater.lake.scanning import EVER, Inherited, LakeDamaged, inheritance, read_catalog, read_forks, read_graves
-from headwater.lake.spans import Span, Spans, spans_of
+from headwater.lake.scanning import EVER, Inherited, LakeDamaged, inheritance, read_catalog, read_forks, read_tombstones
+from headwater.lake.spans import LifeRows, Spans, spans_of
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 
@@ -49,7 +49,7 @@ class Verifier:
     ) -> None:
         self._store, self._shard, self._json_values, self._progress = store, shard, json_values, progress
         self.found = self.segments = self.rows = self.live_rows = self.bytes = self.streams = 0
-        self._bytes, self._graves_known = 0, False
+        self._bytes, self._tombstones_known = 0, False
         self.whole = True
         """Whether everything could be read; if not, gaps are not looked for."""
 
@@ -67,12 +67,12 @@ class Verifier:
             return
         if catalog is None:
             return
-        self._catalog, self._graves, self._forks, self._inherited = catalog, GRAVES.empty_table(), [], []
+        self._catalog, self._tombstones, self._forks, self._inherited = catalog, TOMBSTONES.empty_table(), [], []
         try:
             self._forks = read_forks(self._store, catalog)
             self._inherited = inheritance(self._forks)
-            self._graves = read_graves(self._store, catalog)
-            self._graves_known = True
+            self._tombstones = read_tombstones(self._store, catalog)
+            self._tombstones_known = True
         except LakeDamaged as damage:
             self.whole = False
             yield Problem(damage.key, None, damage.problem)
@@ -80,7 +80,7 @@ class Verifier:
             self.whole = False
             yield Problem(catalog.forks_key, None, str(problem))
         yield from catalog_problems(catalog)
-        yield from table_problems(catalog, self._graves, self._forks)
+        yield from table_problems(catalog, self._tombstones, self._forks)
         self.bytes = sum(listed.segment.size for listed in catalog.segments)
         with Spans() as spans:
             for number, listed in enumerate(catalog.segments):
@@ -91,7 +91,7 @@ class Verifier:
 
     # -- One segment --------------------------------------------------------------------------------------------------
 
-    def _segment(self, number: int, listed: ListedSegment, found: list[Problem]) -> Iterator[Span]:
+    def _segment(self, number: int, listed: ListedSegment, found: list[Problem]) -> Iterator[LifeRows]:
         """The spans of a segment; what is wrong with it goes to `found`."""
         done, live_rows = self._bytes, 0
         if not 0 < listed.segment.footer_bytes < listed.segment.size:
@@ -104,7 +104,7 @@ class Verifier:
             for span in self._groups(number, listed, footer, found):
                 live_rows += span.live_rows
                 yield span
-            if self._graves_known and live_rows > listed.live_rows:
+            if self._tombstones_known and live_rows > listed.live_rows:
                 what = f"{live_rows} rows are live, but the catalog counts {listed.live_rows}"
                 found.append(Problem(listed.key, None, what))
             self.segments, self.live_rows = self.segments + 1, self.live_rows + live_rows
@@ -117,7 +117,7 @@ class Verifier:
                 found.append(Problem(listed.key, None, what))
         self._advance(done + listed.segment.size)
 
-    def _groups(self, number: int, listed: ListedSegment, footer: Footer, found: list[Problem]) -> Iterator[Span]:
+    def _groups(self, number: int, listed: ListedSegment, footer: Footer, found: list[Problem]) -> Iterator[LifeRows]:
         key = listed.key
         checks = RowChecks(listed.segment, json_values=self._json_values)
         damaged = False
@@ -133,7 +133,7 @@ class Verifier:
                 found.append(Problem(key, group.row, str(damage)))
                 continue
             found += [Problem(key, group.row + row, what) for row, what in checks.look(table)]
-            yield from spans_of(table, self._graves, number, group.row)
+            yield from spans_of(table, self._tombstones, number, group.row)
         self.rows += checks.rows
         if not damaged:
             found += [Problem(key, None, what) for what in checks.facts()]
@@ -154,18 +154,18 @@ class Verifier:
 
     # -- All segments -------------------------------------------------------------------------------------------------
 
-    def _lives(self, spans: Iterator[Span]) -> Iterator[Problem]:
+    def _lives(self, spans: Iterator[LifeRows]) -> Iterator[Problem]:
         """What is wrong between the spans of each life, and with what forks have of lives."""
         pieces: dict[int, list[Inherited]] = {}
         for piece in self._inherited:
             pieces.setdefault(piece.source_incarnation, []).append(piece)
-        dead_below = dict(zip(*(self._graves[name].to_pylist() for name in ("incarnation", "below")), strict=True))
+        dead_below = dict(zip(*(self._tombstones[name].to_pylist() for name in ("incarnation", "below")), strict=True))
         named = ""
         for (name, incarnation), life in groupby(spans, key=lambda span: (span.name, span.incarnation)):
             held = pieces.pop(incarnation, [])
             needed = min([dead_below.get(incarnation, 0), *(piece.start for piece in held)])
             begin = end = live_rows = 0
-            before: Span | None = None
+            before: LifeRows | None = None
             for span in life:
                 if before is None or before.end <= needed:
                     begin = span.start
@@ -189,7 +189,7 @@ class Verifier:
             yield Problem(self._catalog.forks_key, None, f"{what}, of which the lake has {begin} to {end}")
 
 
-def _follows(before: Span, span: Span, *, gaps: bool) -> Iterator[str]:
+def _follows(before: LifeRows, span: LifeRows, *, gaps: bool) -> Iterator[str]:
     """What is wrong between two neighbouring spans of a life."""
     life = f"{span.name!r} (incarnation {span.incarnation})"
     if span.start < before.end:
@@ -232,14 +232,14 @@ def catalog_problems(catalog: Catalog) -> Iterator[Problem]:
         yield Problem(key, None, "it tells of positions above its own")
 
 
-def table_problems(catalog: Catalog, graves: pa.Table, forks: list[ForkRow]) -> Iterator[Problem]:
+def table_problems(catalog: Catalog, tombstones: pa.Table, forks: list[ForkRow]) -> Iterator[Problem]:
     """What is wrong with the rows of the two tables beside a catalog."""
     seen: set[int] = set()
     for row, (incarnation, below) in enumerate(
-        zip(graves["incarnation"].to_pylist(), graves["below"].to_pylist(), strict=True)
+        zip(tombstones["incarnation"].to_pylist(), tombstones["below"].to_pylist(), strict=True)
     ):
         if incarnation in seen or not 0 < below <= EVER or not 0 < incarnation <= catalog.position:
-            yield Problem(catalog.graves_key, row, f"the life {incarnation}, dead below {below}, makes no sense")
+            yield Problem(catalog.tombstones_key, row, f"the life {incarnation}, dead below {below}, makes no sense")
         seen.add(incarnation)
     seen = set()
     for row, fork in enumerate(forks):

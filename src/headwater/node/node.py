@@ -20,7 +20,7 @@ from headwater.node.committer import Committer, Done
 from headwater.node.lake.lake import LAKE_LIMITS, Lake, LakeLimits
 from headwater.node.metrics import Metrics
 from headwater.node.reads.cold import ColdReads, Stretch
-from headwater.node.reads.queries import Looks
+from headwater.node.reads.queries import Queries
 from headwater.node.reads.tails import Tails, Waiter
 from headwater.node.scans.scans import Scans
 from headwater.protocol.content_types import is_json
@@ -83,7 +83,7 @@ class Node:
         self._log = command_log
         self.blobs = blobs
         self.threads = ThreadPoolExecutor(BLOB_THREADS, "blobs")
-        self._looks = Looks(state, self.now, self.touch, page_bytes)
+        self._looks = Queries(state, self.now, self.touch, page_bytes)
         self._committer = Committer(
             state, command_log, self.tails, self.metrics, now=self._clock.now, on_failure=end_process
         )

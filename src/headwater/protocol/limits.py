@@ -70,8 +70,8 @@ FORK_DEPTH_MAX = 1_000
 
 STREAMS_PER_SEGMENT_MAX = 10_000
 """A publication names each of them, and is applied in one go."""
-LAKE_READERS_MAX = 1_000
-READER_IDLE_US = 7 * DAY_US
+CONSUMERS_MAX = 1_000
+CONSUMER_IDLE_US = 7 * DAY_US
 """A reader of the lake that was not heard of for longer no longer keeps anything."""
 
 # -- Time -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from headwater.streams.commands import (
     Delete,
     Discarded,
     DropBucket,
-    DropReader,
+    DropConsumer,
     Expire,
     ForgetSegments,
     OpenBucket,
@@ -21,7 +21,7 @@ from headwater.streams.commands import (
     Pin,
     PublishSegment,
     PublishSnapshot,
-    RegisterReader,
+    RegisterConsumer,
     Retain,
     SealBucket,
     SetAttrs,
@@ -59,8 +59,8 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     PublishSegment: tiering.publish,
     SwapSegments: tiering.swap,
     ForgetSegments: tiering.forget,
-    RegisterReader: tiering.register_reader,
-    DropReader: tiering.drop_reader,
+    RegisterConsumer: tiering.register_consumer,
+    DropConsumer: tiering.drop_consumer,
 }
 
 

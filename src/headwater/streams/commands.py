@@ -279,14 +279,14 @@ class ForgetSegments(_Logged, frozen=True, tag="forget-segments.1"):
     ids: tuple[str, ...]
 
 
-class RegisterReader(_Logged, frozen=True, tag="register-reader.1"):
+class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
     """Somebody reads the lake and has everything up to a position; what lies above stays until they have it too."""
 
     reader: str
     position: int
 
 
-class DropReader(_Logged, frozen=True, tag="drop-reader.1"):
+class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
     """Nobody reads under this name any more."""
 
     reader: str
@@ -316,8 +316,8 @@ Command = (
     | PublishSegment
     | SwapSegments
     | ForgetSegments
-    | RegisterReader
-    | DropReader
+    | RegisterConsumer
+    | DropConsumer
 )
 
 

@@ -23,20 +23,20 @@ from headwater.protocol.limits import FORK_DEPTH_MAX
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
 from headwater.streams.commands import Ancestry, Command, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
-from headwater.streams.lifecycle import Wanted, enter, judge_founding, judge_name
-from headwater.streams.queries import Anchor, Query, Target
+from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name
+from headwater.streams.queries import Anchor, ForkTarget, Query
 from headwater.streams.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin, State, Stream
 
 
-def look_at_target(state: State, query: Target, now: int) -> Reply:
+def look_at_target(state: State, query: ForkTarget, now: int) -> Reply:
     """What stands under the name of a fork that is about to be made."""
     outcome = judge_name(state, query.name, _wanted(query.ancestry, query.closed, query.attrs, query.incarnation), now)
     return Absent() if outcome is None else outcome
 
 
-def _wanted(asked: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Wanted:
-    return Wanted(asked.content_type, asked.lifetime, closed, attrs, asked, incarnation)
+def _wanted(asked: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Configuration:
+    return Configuration(asked.content_type, asked.lifetime, closed, attrs, asked, incarnation)
 
 
 def source_of_fork(state: State, name: str, now: int) -> Stream | Refusal:
@@ -106,7 +106,7 @@ def unpin(state: State, command: Unpin) -> Reply:
     if hold.blob is not None and (stream.snapshot is None or stream.snapshot.blob != hold.blob):
         state.discard(stream, hold.blob)
     if stream.deleted and stream.pins is None:
-        state.bury(stream)
+        state.remove(stream)
     else:
         state.trim(stream)
     return Done()
@@ -180,7 +180,7 @@ client's answer; whatever it asks after that, nobody waits for."""
 def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
     """Make a fork; `pin_id` is unique to this attempt."""
     asked = request.ancestry
-    target = yield Target(request.name, request.closed, asked, request.incarnation, request.attrs)
+    target = yield ForkTarget(request.name, request.closed, asked, request.incarnation, request.attrs)
     if not isinstance(target, Absent):
         yield _reply(target)
         return

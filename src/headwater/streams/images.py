@@ -1,6 +1,6 @@
 """Images: the whole state of a shard as of one log position, in canonical pieces, taken without stopping the shard.
 
-The first piece is the `Header`; then come the lake's segments and graves, then the streams in the order of their names,
+The first piece is the `Header`; then come the lake's segments and tombstones, then the streams by name,
 each list in as many pieces as it takes; where one stream holds more than a piece may, pieces with further appends of it
 follow. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
 
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from headwater.streams.cold import Grave, Held, LakeReader, Retired
+from headwater.streams.cold import Consumer, Held, Retired, Tombstone
 from headwater.streams.sorted_names import SortedNames
 from headwater.streams.state import Bucket, Debt, Hot, OpenPin, State, Stream
 
@@ -43,7 +43,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     dropped: int
     changed_at: int
     next_number: int
-    readers: dict[str, LakeReader]
+    consumers: dict[str, Consumer]
     retired: dict[str, Retired]
 
 
@@ -53,10 +53,10 @@ class Segments(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="segm
     segments: list[tuple[int, Held]]
 
 
-class Graves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="graves"):
-    """The next graves by incarnation."""
+class Tombstones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="tombstones"):
+    """The next tombstones by incarnation."""
 
-    graves: list[tuple[int, Grave]]
+    tombstones: list[tuple[int, Tombstone]]
 
 
 class Streams(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="streams"):
@@ -72,7 +72,7 @@ class Appends(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="appen
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Header | Segments | Graves | Streams | Appends)
+_decoder = msgspec.msgpack.Decoder(Header | Segments | Tombstones | Streams | Appends)
 
 
 class _View(NamedTuple):
@@ -93,7 +93,7 @@ class Walk:
         self._aside: dict[str, _View] = {}
         self._aside_names: list[str] = []
         cold = state.cold
-        self._segments, self._graves = dict(cold.segments), dict(cold.graves)
+        self._segments, self._tombstones = dict(cold.segments), dict(cold.tombstones)
         self._header = Header(
             VERSION,
             state.log_id,
@@ -107,7 +107,7 @@ class Walk:
             cold.dropped,
             cold.changed_at,
             cold.next_number,
-            dict(cold.readers),
+            dict(cold.consumers),
             dict(cold.retired),
         )
         state.observers.append(self)
@@ -134,8 +134,8 @@ class Walk:
         yield _encoder.encode(self._header)
         for segments in _cut(self._segments):
             yield _encoder.encode(Segments(segments))
-        for graves in _cut(self._graves):
-            yield _encoder.encode(Graves(graves))
+        for tombstones in _cut(self._tombstones):
+            yield _encoder.encode(Tombstones(tombstones))
         group: list[msgspec.Raw] = []
         size = 0
         for view in self._views():
@@ -219,16 +219,16 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
             last.hot.extend(piece.appends)
         elif isinstance(piece, Segments):
             state.cold.segments.update(piece.segments)
-        elif isinstance(piece, Graves):
-            for incarnation, grave in piece.graves:
-                state.cold.entomb(grave.name, incarnation, grave.below, grave.segments)
+        elif isinstance(piece, Tombstones):
+            for incarnation, tombstone in piece.tombstones:
+                state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.segments)
         else:
             assert isinstance(piece, Streams)
             for last in piece.streams:
                 state.restore(last)
     cold = state.cold
     cold.flushed, cold.dropped, cold.changed_at = header.flushed, header.dropped, header.changed_at
-    cold.next_number, cold.readers, cold.retired = header.next_number, header.readers, header.retired
+    cold.next_number, cold.consumers, cold.retired = header.next_number, header.consumers, header.retired
     state.names = SortedNames(state.streams)
     state.hot_bytes = sum(stream.hot_bytes for stream in state.streams.values())
     return state

@@ -16,7 +16,7 @@ from headwater.streams.replies import Created, Deleted, Done, Existed, Reply
 from headwater.streams.state import State, Stream
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class Configuration(msgspec.Struct, frozen=True, gc=False):
     """The configuration that a PUT asks for; a fork that leaves content type or lifetime out inherits them."""
 
     content_type: str | None
@@ -27,7 +27,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     incarnation: int | None = None
 
 
-def judge_name(state: State, name: str, wanted: Wanted, now: int) -> Reply | None:
+def judge_name(state: State, name: str, wanted: Configuration, now: int) -> Reply | None:
     """None if a stream may be made under this name, else the outcome."""
     stream = state.streams.get(name)
     if stream is None:
@@ -50,7 +50,7 @@ def judge_name(state: State, name: str, wanted: Wanted, now: int) -> Reply | Non
     )
 
 
-def _difference(stream: Stream, wanted: Wanted) -> str | None:
+def _difference(stream: Stream, wanted: Configuration) -> str | None:
     if not _same_ancestry(stream.ancestry, wanted.ancestry):
         return "origin"
     if wanted.content_type is not None and media_type(wanted.content_type) != media_type(stream.content_type):
@@ -72,7 +72,7 @@ def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
 
 def create(state: State, command: Create) -> Reply:
     """Make a stream, or say what stands in its place."""
-    wanted = Wanted(
+    wanted = Configuration(
         command.content_type, command.lifetime, command.closed, command.attrs, incarnation=command.incarnation
     )
     outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
@@ -108,7 +108,7 @@ def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created
     """Put a new life under its name, where at most an expired one stands, with its first bytes."""
     expired = state.streams.get(stream.name)
     if expired is not None:
-        state.bury(expired)
+        state.remove(expired)
     state.add(stream)
     record, producer = stream.record_next, command.producer
     if command.payload:

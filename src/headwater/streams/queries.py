@@ -47,7 +47,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
         return Read(self.name, next_offset, incarnation, self.bytes_max, records)
 
 
-class Target(msgspec.Struct, frozen=True, gc=False):
+class ForkTarget(msgspec.Struct, frozen=True, gc=False):
     """Whether a fork may be made under this name, or what stands there already."""
 
     name: str
@@ -111,4 +111,4 @@ class Ordinal(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unk
     record: Natural
 
 
-Query = Head | Read | Target | Anchor | Border | Bucket | Listing
+Query = Head | Read | ForkTarget | Anchor | Border | Bucket | Listing

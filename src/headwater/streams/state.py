@@ -147,8 +147,8 @@ class State:
         "forks",
         "ghosts",
         "hot_bytes",
-        "log_id",
         "lives",
+        "log_id",
         "names",
         "now",
         "observers",
@@ -209,16 +209,16 @@ class State:
     def end(self, stream: Stream) -> None:
         """End a life: it goes at once, or becomes a ghost until the last fork has let go of it."""
         if not stream.pins:
-            self.bury(stream)
+            self.remove(stream)
             return
         self.before_change(stream)
         stream.deleted = True
         self.ghosts[bucket_of(stream.name)] += 1
-        self._entomb(stream, ALL)
+        self._hide(stream, ALL)
         if stream.origin is not None:
             self.cold.changed_at = self.position  # A catalog lists it among the forks, and says that it is deleted.
 
-    def bury(self, stream: Stream) -> None:
+    def remove(self, stream: Stream) -> None:
         """Take a life out, with its bytes; if it was a fork, its source is owed a release."""
         self.before_change(stream)
         bucket = bucket_of(stream.name)
@@ -230,7 +230,7 @@ class State:
         self.hot_bytes -= stream.hot_bytes
         self.warm.pop(stream.name, None)
         self.cold.release(stream.extents)
-        self._entomb(stream, ALL)
+        self._hide(stream, ALL)
         if stream.snapshot is not None:
             self.discard(stream, stream.snapshot.blob)
         if stream.origin is not None:
@@ -252,7 +252,7 @@ class State:
             self.cold.changed_at = self.position  # A catalog says from where on the fork has its source's bytes.
         if stream.extents:
             if not stream.deleted:
-                self._entomb(stream, stream.start)
+                self._hide(stream, stream.start)
             kept = tuple(extent for extent in stream.extents if extent.end > floor)
             if len(kept) < len(stream.extents):
                 self.cold.release(stream.extents[: len(stream.extents) - len(kept)])
@@ -283,10 +283,10 @@ class State:
         if stream.hot is None:
             self.warm.pop(stream.name, None)
 
-    def _entomb(self, stream: Stream, below: int) -> None:
+    def _hide(self, stream: Stream, below: int) -> None:
         dead = [extent.segment for extent in stream.extents if extent.start < below]
         if dead:
-            self.cold.entomb(stream.name, stream.incarnation, below, dead)
+            self.cold.hide(stream.name, stream.incarnation, below, dead)
             self.cold.changed_at = self.position
 
 

@@ -10,15 +10,15 @@ from operator import attrgetter
 
 import msgspec
 
-from headwater.protocol.limits import LAKE_READERS_MAX, READER_IDLE_US
+from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.cold import ALL, LakeReader
+from headwater.streams.cold import ALL, Consumer
 from headwater.streams.commands import (
-    DropReader,
+    DropConsumer,
     ForgetSegments,
     Publication,
     PublishSegment,
-    RegisterReader,
+    RegisterConsumer,
     SwapSegments,
 )
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
@@ -98,12 +98,12 @@ def _place(state: State, publication: Publication, moves: list[_Move]) -> None:
         if move.appends:
             state.cool(stream, move.appends)
         if stream.deleted:
-            cold.entomb(stream.name, stream.incarnation, ALL, [number])
+            cold.hide(stream.name, stream.incarnation, ALL, [number])
         elif rows.start < stream.start:
             state.trim(stream)
     for rows in publication.rows:
         if rows.incarnation not in living:
-            cold.entomb(rows.name, rows.incarnation, _dead_below(state, rows), [number])
+            cold.hide(rows.name, rows.incarnation, _dead_below(state, rows), [number])
 
 
 def _dead_below(state: State, rows: Rows) -> int:
@@ -187,23 +187,23 @@ def forget(state: State, command: ForgetSegments) -> Reply:
 # -- Readers ----------------------------------------------------------------------------------------------------------
 
 
-def register_reader(state: State, command: RegisterReader) -> Reply:
+def register_consumer(state: State, command: RegisterConsumer) -> Reply:
     """Remember how far a reader has come; one that has not been heard of for long makes room."""
-    readers = state.cold.readers
+    readers = state.cold.consumers
     if command.position > state.position:
         return Refusal(Code.BAD_REQUEST, f"Position {command.position} has not been reached; {state.position} has.")
     known = readers.pop(command.reader, None)
-    if known is None and len(readers) >= LAKE_READERS_MAX:
+    if known is None and len(readers) >= CONSUMERS_MAX:
         # They stand in the order in which they were last heard of.
         idle = next(iter(readers))
-        if state.now - readers[idle].at < READER_IDLE_US:
-            return Refusal(Code.OVERLOADED, f"{LAKE_READERS_MAX} readers are registered, the most there may be.")
+        if state.now - readers[idle].at < CONSUMER_IDLE_US:
+            return Refusal(Code.OVERLOADED, f"{CONSUMERS_MAX} readers are registered, the most there may be.")
         del readers[idle]
-    readers[command.reader] = LakeReader(command.position, state.now)
+    readers[command.reader] = Consumer(command.position, state.now)
     return Done()
 
 
-def drop_reader(state: State, command: DropReader) -> Reply:
+def drop_consumer(state: State, command: DropConsumer) -> Reply:
     """Keep nothing for this reader any more."""
-    state.cold.readers.pop(command.reader, None)
+    state.cold.consumers.pop(command.reader, None)
     return Done()

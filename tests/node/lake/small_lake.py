@@ -21,12 +21,12 @@ from headwater.streams.commands import (
     Command,
     Create,
     Delete,
-    DropReader,
+    DropConsumer,
     Pin,
     Publication,
     PublishSegment,
     PublishSnapshot,
-    RegisterReader,
+    RegisterConsumer,
     Snapshot,
     SwapSegments,
     Unpin,
@@ -171,8 +171,10 @@ class Lake:
     def check(self) -> None:
         """What a reader of the files alone makes of them, and what the state counts, is so."""
         cold, streams = self.state.cold, self.state.streams.values()
-        graves = {incarnation: grave.below for incarnation, grave in cold.graves.items()}
-        live = [(incarnation, row) for incarnation, row in self.in_files() if row.offset >= graves.get(incarnation, 0)]
+        tombstones = {incarnation: tombstone.below for incarnation, tombstone in cold.tombstones.items()}
+        live = [
+            (incarnation, row) for incarnation, row in self.in_files() if row.offset >= tombstones.get(incarnation, 0)
+        ]
         alive = [stream for stream in streams if not stream.deleted]
         assert live == sorted(
             (stream.incarnation, row)
@@ -271,7 +273,7 @@ class Chance:
 
     def _read(self) -> None:
         if self.random.random() < 0.5:
-            self.lake.do(DropReader("r"))
+            self.lake.do(DropConsumer("r"))
         else:
             position = self.lake.state.position
-            self.lake.do(RegisterReader("r", self.random.randint(position // 2, position)))
+            self.lake.do(RegisterConsumer("r", self.random.randint(position // 2, position)))

@@ -14,7 +14,7 @@ from headwater.node.lake.compactor import Compactor
 from headwater.protocol.limits import MINUTE_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing
-from headwater.streams.commands import Delete, DropReader, RegisterReader, SwapSegments
+from headwater.streams.commands import Delete, DropConsumer, RegisterConsumer, SwapSegments
 from headwater.streams.images import image_of
 from headwater.streams.replies import Placed
 from headwater.testing.faulty_store import POSSIBLE, Call, Fault
@@ -132,7 +132,7 @@ def test_a_dead_segment_is_dropped_without_reading_it(lake: Lake) -> None:
     assert lake.compact() == 1
     assert not lake.state.cold.segments
     assert lake.state.cold.dropped == lake.state.cold.flushed
-    assert not lake.state.cold.graves
+    assert not lake.state.cold.tombstones
 
 
 def test_a_dead_segment_stays_until_the_last_reader_has_come_past_it(lake: Lake) -> None:
@@ -140,9 +140,9 @@ def test_a_dead_segment_stays_until_the_last_reader_has_come_past_it(lake: Lake)
     lake.flush()
     flushed = lake.state.cold.flushed
     lake.do(Delete("a/x"))
-    lake.do(RegisterReader("r", flushed - 1))
+    lake.do(RegisterConsumer("r", flushed - 1))
     assert lake.compact() == 0
-    lake.do(RegisterReader("r", flushed))
+    lake.do(RegisterConsumer("r", flushed))
     assert lake.compact() == 1
 
 
@@ -155,11 +155,11 @@ def test_a_mostly_dead_segment_keeps_only_what_is_alive(lake: Lake) -> None:
     assert lake.compact() == 1
     [held] = lake.state.cold.segments.values()
     assert (held.segment.rows, held.live_rows) == (1, 1)
-    assert not lake.state.cold.graves
+    assert not lake.state.cold.tombstones
 
 
 def test_dead_rows_around_a_gap_stay_for_a_reader_and_are_marked_as_dead(lake: Lake) -> None:
-    lake.do(RegisterReader("r", 0))
+    lake.do(RegisterConsumer("r", 0))
     for number in range(4):
         lake.append("a/x", b"flushed")
         lake.flush()
@@ -173,10 +173,10 @@ def test_dead_rows_around_a_gap_stay_for_a_reader_and_are_marked_as_dead(lake: L
     assert lake.in_files() == rows
     assert len(lake.state.cold.segments) == 5
     lake.check()
-    lake.do(DropReader("r"))
+    lake.do(DropConsumer("r"))
     assert lake.compact() == 1
     assert [row.payload for _, row in lake.in_files()] == [b"alive"]
-    assert not lake.state.cold.graves
+    assert not lake.state.cold.tombstones
 
 
 def test_a_crowded_stream_is_pieced_together_though_its_segments_are_large(
@@ -285,7 +285,7 @@ def test_a_reader_that_registers_during_a_rewrite_keeps_its_rows(lake: Lake) -> 
     rows = lake.in_files()
 
     def register(_: SwapSegments) -> None:
-        lake.do(RegisterReader("r", 1))
+        lake.do(RegisterConsumer("r", 1))
 
     lake.before_swap = register
     assert lake.compact() == 0

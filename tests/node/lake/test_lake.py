@@ -181,7 +181,7 @@ def test_rows_of_a_stream_that_was_deleted_during_a_flush_are_dead() -> None:
             await flush
             assert await node.whole("b/gone") == b"anew"
             assert await node.whole("b/stays") == b"stays"
-            assert list(node.state.cold.graves) == [old]
+            assert list(node.state.cold.tombstones) == [old]
 
     asyncio.run(run())
 
@@ -332,7 +332,7 @@ def test_a_catalog_tells_of_deletes_and_trims_too() -> None:
             await node.lake.cataloger.write()
             catalog = node.catalog()
             assert catalog.position == node.state.position
-            assert {name: grave.below for name, grave in node.state.cold.graves.items()} == {
+            assert {name: tombstone.below for name, tombstone in node.state.cold.tombstones.items()} == {
                 gone.incarnation: 2**63 - 1,
                 kept.incarnation: 3,
             }

@@ -22,7 +22,7 @@ from headwater.node.lake.swaps import Handed, Swaps
 from headwater.protocol.limits import DAY_US, MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
-from headwater.streams.commands import Delete, RegisterReader
+from headwater.streams.commands import Delete, RegisterConsumer
 from headwater.streams.state import Hot
 from headwater.testing.faulty_store import Fault
 
@@ -68,7 +68,7 @@ def known(node: Bench) -> tuple[Any, ...]:
     """What the state knows of the lake."""
     cold = node.state.cold
     extents = {name: stream.extents for name, stream in node.state.streams.items()}
-    return dict(cold.segments), dict(cold.graves), dict(cold.retired), cold.dropped, cold.flushed, extents
+    return dict(cold.segments), dict(cold.tombstones), dict(cold.retired), cold.dropped, cold.flushed, extents
 
 
 async def refused(node: Bench, handed: Handed, reason: str) -> None:
@@ -127,7 +127,7 @@ def test_a_rewrite_may_drop_what_nobody_needs() -> None:
         # Who does not know it exactly may say more, but not less.
         await refused(node, replace(handed, dropped=handed.dropped - 1), "dropped must be")
         assert isinstance(await swap(node, replace(handed, dropped=last)), int)
-        assert (node.state.cold.dropped, node.state.cold.graves) == (last, {})
+        assert (node.state.cold.dropped, node.state.cold.tombstones) == (last, {})
         assert (await contents(node)).keys() == {"a/x", "b/z"}
 
     on_a_node(work)
@@ -330,11 +330,11 @@ def test_a_rewrite_without_rows_that_are_needed_is_refused() -> None:
 def test_a_rewrite_that_drops_what_a_reader_has_not_read_is_refused() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
-        await node.ask(RegisterReader("spark", node.state.cold.segments[1].segment.last_position))
+        await node.ask(RegisterConsumer("spark", node.state.cold.segments[1].segment.last_position))
         await node.ask(Delete("a/y"))
         handed = hand_in(node.state, node.store, node.node.now(), dead_by(node.state))
         await refused(node, handed, "a registered reader has not read yet")
-        await node.ask(RegisterReader("spark", node.state.position))
+        await node.ask(RegisterConsumer("spark", node.state.position))
         assert isinstance(await swap(node, handed), int)
 
     on_a_node(work)

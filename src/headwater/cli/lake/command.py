@@ -16,7 +16,7 @@ from headwater.cli.printing import columns, json_list, moment, say, size
 from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
 from headwater.lake.inventory import StreamTally, objects, streams, totals
 from headwater.lake.reader import SegmentDamaged
-from headwater.lake.scanning import LakeDamaged, may_have, read_catalog, read_forks, read_graves
+from headwater.lake.scanning import LakeDamaged, may_have, read_catalog, read_forks, read_tombstones
 from headwater.lake.verifying import Verifier
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store, StoreFailed
@@ -29,7 +29,7 @@ class OpenLake(NamedTuple):
 
     store: Store
     catalog: Catalog
-    graves: pa.Table
+    tombstones: pa.Table
     forks: list[ForkRow]
 
 
@@ -94,7 +94,7 @@ def open_lake(store: Store) -> OpenLake:
     catalog = read_catalog(store)
     if catalog is None:
         no_lake(store)
-    return OpenLake(store, catalog, read_graves(store, catalog), read_forks(store, catalog))
+    return OpenLake(store, catalog, read_tombstones(store, catalog), read_forks(store, catalog))
 
 
 def no_lake(store: Store) -> NoReturn:
@@ -117,7 +117,7 @@ def ls(store: Store, by_stream: bool, prefix: str, as_json: bool) -> None:
     """List segments, or streams."""
     opened = open_lake(store)
     if by_stream:
-        tallies = streams(store, opened.catalog, opened.graves, opened.forks, prefix)
+        tallies = streams(store, opened.catalog, opened.tombstones, opened.forks, prefix)
         if as_json:
             json_list(tally._asdict() for tally in tallies)
         else:
@@ -166,7 +166,7 @@ def _stream_row(tally: StreamTally) -> list[str]:
 def stat(store: Store, as_json: bool) -> None:
     """Count rows, bytes, streams and leftovers."""
     opened = open_lake(store)
-    counted = totals(store, opened.catalog, opened.graves, opened.forks)
+    counted = totals(store, opened.catalog, opened.tombstones, opened.forks)
     heaps = {kind: heap._asdict() for kind, heap in objects(store, opened.catalog, time.time_ns() // 1000).items()}
     facts = {"url": store.url, **counted._asdict()}
     if as_json:

@@ -2,7 +2,7 @@
 
 streams     every live row once, under the name that it was written under
 inherited   the rows that a fork shares with its sources, under the name of the fork
-segments, graves, forks   what the catalog says
+segments, tombstones, forks   what the catalog says
 """
 
 import csv
@@ -36,7 +36,7 @@ MISSING = (
 STREAMS = """
 create view streams as
 select stored.* from stored
-anti join graves on stored.incarnation = graves.incarnation and stored."offset" < graves.below
+anti join tombstones on stored.incarnation = tombstones.incarnation and stored."offset" < tombstones.below
 """
 INHERITED = """
 create view inherited as
@@ -109,14 +109,14 @@ def _offer(connection: Any, opened: OpenLake) -> None:
     ]
     tables = {
         "stored": dataset(opened.store, opened.catalog.segments),
-        "graves": opened.graves,
+        "tombstones": opened.tombstones,
         "forks": read_forks_table(opened.store, opened.catalog),
         "segments": _segments(opened),
         "pieces": pa.table([list(column) for column in zip(*pieces, strict=True)] or [[]] * len(PIECES), PIECES),
     }
     for name, table in tables.items():
         connection.register(name, table)
-    # DuckDB takes Arrow data for one row long, and would keep the whole lake in memory to look up graves in it.
+    # DuckDB takes Arrow data for one row long, and would keep the whole lake in memory to look up tombstones in it.
     connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
     connection.execute(STREAMS)
     connection.execute(INHERITED)

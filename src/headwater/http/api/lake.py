@@ -14,8 +14,8 @@ from headwater.http.wire.statuses import Answer
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import Lake
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.cold import LakeReader
-from headwater.streams.commands import DropReader, RegisterReader
+from headwater.streams.cold import Consumer
+from headwater.streams.commands import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done, Reply
 
 SHARD = "0"
@@ -57,7 +57,7 @@ def readers(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _readers(address: Address, exchange: Exchange) -> None:
-    known = exchange.node.state.cold.readers
+    known = exchange.node.state.cold.consumers
     if address.argument is None:
         _say(exchange, {"readers": [_told(name, reader) for name, reader in sorted(known.items())]})
     elif address.argument in known:
@@ -66,7 +66,7 @@ def _readers(address: Address, exchange: Exchange) -> None:
         exchange.refuse(Code.READER_NOT_FOUND, f"No reader {address.argument!r} is registered.")
 
 
-def _told(name: str, reader: LakeReader) -> dict[str, object]:
+def _told(name: str, reader: Consumer) -> dict[str, object]:
     return {"reader": name, "positions": {SHARD: reader.position}, "committed_at_ms": reader.at // 1000}
 
 
@@ -82,13 +82,13 @@ def register(request: Request, address: Address, exchange: Exchange) -> None:
     if set(given) != {SHARD}:
         exchange.refuse(Code.BAD_REQUEST, f"Give a position for shard {SHARD}, the only one, and for no other.")
         return
-    command = RegisterReader(address.argument or "", given[SHARD])
+    command = RegisterConsumer(address.argument or "", given[SHARD])
     exchange.run(WRITE, exchange.node.submit, command, partial(_done, exchange))
 
 
 def forget(request: Request, address: Address, exchange: Exchange) -> None:
     """Keep nothing for a reader any more."""
-    command = DropReader(address.argument or "")
+    command = DropConsumer(address.argument or "")
     exchange.run(WRITE, exchange.node.submit, command, partial(_done, exchange))
 
 

@@ -58,7 +58,7 @@ def _status(exchange: Exchange) -> dict[str, Any]:
             "live_rows": sum(held.live_rows for held in cold.segments.values()),
             "bytes": sum(held.segment.size for held in cold.segments.values()),
             "retired_segments": len(cold.retired),
-            "readers": {name: reader.position for name, reader in cold.readers.items()},
+            "readers": {name: reader.position for name, reader in cold.consumers.items()},
             "flush_failures": node.lake.flusher.failures,
             "read_failures": node.lake.reads.failures,
         }
@@ -116,7 +116,7 @@ def _lake_metrics(exchange: Exchange) -> Iterator[Metric]:
     assert lake is not None
     flusher, reads, compactor, sweeper = lake.flusher, lake.reads, lake.compactor, lake.sweeper
     yield gauge("headwater_lake_segments", "Segments in the catalog.", len(cold.segments))
-    yield gauge("headwater_lake_graves", "Lives with dead rows in the lake.", len(cold.graves))
+    yield gauge("headwater_lake_tombstones", "Lives with dead rows in the lake.", len(cold.tombstones))
     yield gauge("headwater_lake_flushed_position", "Every live row up to here is in the lake.", cold.flushed)
     yield counter("headwater_lake_flushed_segments_total", "Segments that flushes stored.", flusher.segments)
     yield counter("headwater_lake_flushed_bytes_total", "Bytes that flushes stored.", flusher.bytes)

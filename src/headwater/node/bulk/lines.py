@@ -43,7 +43,7 @@ _ACCEPTED = (Appended, Duplicate, ClosedOnly, Created)
 _MISSING = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE})
 
 
-class Target(Protocol):
+class Submitter(Protocol):
     """What appends are submitted to: a node, as far as it concerns us."""
 
     state: State
@@ -82,7 +82,7 @@ class BulkAppend:
     """
 
     def __init__(
-        self, target: Target, rows: BulkRows, wanted: Callable[[], bool], threads: Executor | None = None
+        self, target: Submitter, rows: BulkRows, wanted: Callable[[], bool], threads: Executor | None = None
     ) -> None:
         self._target, self._rows, self._wanted, self._threads = target, rows, wanted, threads
         self.outcomes: list[Outcome] = [_UNDECIDED] * len(rows)

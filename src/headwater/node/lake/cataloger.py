@@ -11,7 +11,7 @@ from typing import TypeVar
 from headwater.lake.catalog import (
     Contents,
     ForkRow,
-    GraveRow,
+    TombstoneRow,
     catalog_key,
     newest_catalog,
     parse_catalog_key,
@@ -153,7 +153,10 @@ class Cataloger:
             cold.dropped,
             state.now,
             [(number, held.segment, held.live_rows) for number, held in cold.segments.items()],
-            [GraveRow(grave.name, incarnation, grave.below) for incarnation, grave in cold.graves.items()],
+            [
+                TombstoneRow(tombstone.name, incarnation, tombstone.below)
+                for incarnation, tombstone in cold.tombstones.items()
+            ],
             forks,
         )
 
@@ -163,7 +166,7 @@ class Cataloger:
         positions = sorted(self._written)
         for position, newer in pairwise(positions):
             if self._written[newer] < long_ago:
-                for kind in ("json", "graves.parquet", "forks.parquet"):
+                for kind in ("json", "tombstones.parquet", "forks.parquet"):
                     await self._in_thread(self._store.delete, catalog_key(self._shard, position, kind))
                 del self._written[position]
 

@@ -72,7 +72,7 @@ class FlushFailed(Exception):
     """Not everything could be put into the lake; it stays in memory and in the journal."""
 
 
-class Part(msgspec.Struct, frozen=True, gc=False):
+class HotRun(msgspec.Struct, frozen=True, gc=False):
     """Neighbouring hot appends of one life."""
 
     name: str
@@ -179,7 +179,7 @@ class Flusher:
         first = self._state.cold.flushed + 1
         self.publishing = bool(self._state.warm)
         uploads: list[asyncio.Task[Publication]] = []
-        collected: list[list[Part]] = []
+        collected: list[list[HotRun]] = []
         deadline = self._now() + PUBLISH_DEADLINE_US
         try:
             async for parts in self._collect(position):
@@ -199,9 +199,9 @@ class Flusher:
         self._warm_since = None
         return position
 
-    async def _collect(self, position: int) -> AsyncIterator[list[Part]]:
+    async def _collect(self, position: int) -> AsyncIterator[list[HotRun]]:
         """What goes into each segment; commands may be applied between any two slices."""
-        parts: list[Part] = []
+        parts: list[HotRun] = []
         size, streams, appends = 0, 0, 0
         names = await _in_order(list(self._state.warm))
         while turn := list(islice(names, NAMES_PER_TURN)):
@@ -213,7 +213,7 @@ class Flusher:
                 start, stop = 0, bisect_right(hot, position, key=_POSITION)
                 while start < stop:
                     end, size = self._fill(hot, start, stop, size)
-                    parts.append(Part(name, stream.incarnation, stream.content_type, hot[start:end]))
+                    parts.append(HotRun(name, stream.incarnation, stream.content_type, hot[start:end]))
                     streams, appends, start = streams + 1, appends + end - start, end
                     if size >= self._limits.segment_bytes or streams >= SEGMENT_STREAMS:
                         yield parts
@@ -231,7 +231,7 @@ class Flusher:
         end = min(max(bisect_right(hot, room_until, key=attrgetter("end")), start + 1), stop)
         return end, size + hot[end - 1].end - hot[start].offset
 
-    async def _upload(self, parts: list[Part], first: int, last: int, deadline: int) -> Publication:
+    async def _upload(self, parts: list[HotRun], first: int, last: int, deadline: int) -> Publication:
         try:
             return await asyncio.get_running_loop().run_in_executor(
                 self._threads, self._store_segment, parts, first, last, deadline
@@ -239,7 +239,7 @@ class Flusher:
         finally:
             self._uploads.release()
 
-    def _store_segment(self, parts: list[Part], first: int, last: int, deadline: int) -> Publication:
+    def _store_segment(self, parts: list[HotRun], first: int, last: int, deadline: int) -> Publication:
         segment_id = new_segment_id(deadline, secrets.token_hex(6))
         writer = SegmentWriter(segment_id, first, last)
         for part in parts:
@@ -278,7 +278,7 @@ async def ask(submit: Callable[[Command, Done], None], command: Command) -> Repl
     return await done
 
 
-async def _let_go(parts: list[Part]) -> None:
+async def _let_go(parts: list[HotRun]) -> None:
     """Free appends that have left the state, some per turn of the loop: it takes longer than to publish them."""
     while parts:
         appends = parts[-1].appends

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.lake.cache import Cache
 from headwater.lake.layout import segment_key
-from headwater.lake.reader import SERVED, Footer, Group, Piece, Read, SegmentDamaged, read_footer, read_group
+from headwater.lake.reader import SERVED, Footer, Group, GroupRows, Read, SegmentDamaged, read_footer, read_group
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 from headwater.streams.queries import Query
@@ -40,7 +40,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
+class LocatedExtent(NamedTuple):
     """An extent with the segment that its number meant when it was looked up."""
 
     segment: Segment
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 class Stretch(NamedTuple):
     """A range of a stream's bytes, all of it in the lake."""
 
-    places: list[Place]
+    places: list[LocatedExtent]
     start: int
     end: int
 
@@ -95,7 +95,7 @@ class ColdReads:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _read(self, query: Query, need: NotFetched, places: list[Place]) -> Reply:
+    async def _read(self, query: Query, need: NotFetched, places: list[LocatedExtent]) -> Reply:
         fetched = Fetched()
         for _ in range(ROUNDS_MAX):
             try:
@@ -122,7 +122,7 @@ class ColdReads:
 
     # -- Runs -----------------------------------------------------------------------------------------------------
 
-    def _take(self, need: NotFetched) -> list[Place]:
+    def _take(self, need: NotFetched) -> list[LocatedExtent]:
         """Where the bytes are that a look needs, as of now; these segments are in use until they have been read."""
         extents = need.stream.extents
         if need.record is not None:
@@ -144,10 +144,10 @@ class ColdReads:
             if not self.in_use[segment.id]:
                 del self.in_use[segment.id]
 
-    def _placed(self, extents: tuple[Extent, ...]) -> list[Place]:
-        return [Place(self._state.cold.segments[extent.segment].segment, extent) for extent in extents]
+    def _placed(self, extents: tuple[Extent, ...]) -> list[LocatedExtent]:
+        return [LocatedExtent(self._state.cold.segments[extent.segment].segment, extent) for extent in extents]
 
-    async def _runs(self, places: list[Place], need: NotFetched) -> list[Run]:
+    async def _runs(self, places: list[LocatedExtent], need: NotFetched) -> list[Run]:
         """The runs that hold what is needed, in order."""
         runs: list[Run] = []
         for place in places:
@@ -195,7 +195,7 @@ class ColdReads:
     async def footer(self, segment: Segment) -> Footer:
         return await self._footers.get(segment.id, partial(self._using, segment, read_footer, segment))
 
-    async def _run(self, segment: Segment, footer: Footer, piece: Piece) -> Run:
+    async def _run(self, segment: Segment, footer: Footer, piece: GroupRows) -> Run:
         load = partial(self._using, segment, _decode, footer, piece.group)
         group = await self._groups.get((segment.id, piece.group), load)
         return group.run(piece.row, piece.rows)

@@ -1,4 +1,4 @@
-"""Looks: every query answered, from applied state and what was fetched from the lake for it."""
+"""Queries: every query answered, from applied state and what was fetched from the lake for it."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from headwater.protocol.offsets import NOW
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarnation_changed
 from headwater.streams import buckets, forking, queries, reading
 from headwater.streams.commands import Origin
-from headwater.streams.queries import Anchor, Border, Head, Listing, Query, Read, Target
+from headwater.streams.queries import Anchor, Border, ForkTarget, Head, Listing, Query, Read
 from headwater.streams.reading import NOTHING_FETCHED, Fetched
 from headwater.streams.replies import Anchored, Described, Page, Reply
 from headwater.streams.state import State, Stream
 
 
-class Looks:
+class Queries:
     """Reads one shard's state; a read of a stream with a sliding lifetime renews it."""
 
     def __init__(self, state: State, now: Callable[[], int], touch: Callable[[Stream], None], page_bytes: int) -> None:
@@ -28,7 +28,7 @@ class Looks:
         if isinstance(query, Read):
             found = self._find(query, now)
             return self._page(found, query, fetched) if isinstance(found, Stream) else found
-        if isinstance(query, Target):
+        if isinstance(query, ForkTarget):
             return forking.look_at_target(self._state, query, now)
         if isinstance(query, Anchor):
             source = forking.source_of_fork(self._state, query.name, now)

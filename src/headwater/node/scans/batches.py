@@ -10,7 +10,7 @@ from headwater.lake.columns import Life, Lives
 from headwater.lake.heirs import Heir, under
 from headwater.lake.layout import SCHEMA
 from headwater.lake.reader import Footer
-from headwater.lake.selection import Choice, Span, arranged
+from headwater.lake.selection import Choice, RowRange, arranged
 from headwater.node.scans.windows import ColdPart, HotPart, Part, Times
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -75,19 +75,19 @@ def encode(window: Sequence[Part], chosen: Sequence[Chosen], projection: Project
 
     What was chosen of a segment's row groups stands in the order of the groups.
     """
-    spans: list[list[Span]] = [[] for _ in window]
+    spans: list[list[RowRange]] = [[] for _ in window]
     lives = Lives()
     for index, part in enumerate(window):
         if isinstance(part, HotPart):
             span = part.span
-            spans[index].append(Span(lives.rows + span.row, span.rows))
+            spans[index].append(RowRange(lives.rows + span.row, span.rows))
             life = Life(part.heir.bucket, part.heir.stream, part.heir.incarnation, part.content_type)
             lives.add(life, part.appends[part.first : part.stop], part.rows)
     tables, row = [projection.hot(lives)] if lives.rows else [], lives.rows
     for table, counts in chosen:
         tables.append(table)
         for index, count in counts:
-            spans[index].append(Span(row, count))
+            spans[index].append(RowRange(row, count))
             row += count
     heirs: list[Heir] = []
     row_ends: list[int] = []

@@ -18,7 +18,7 @@ from headwater.node.scans.descriptions import Names, describe
 from headwater.node.scans.instants import LOOKS_PER_STEP, Instant
 from headwater.node.scans.locations import locate
 from headwater.node.scans.pace import Pace
-from headwater.node.scans.windows import ColdPart, Limits, Part, Times, Wanted, windows
+from headwater.node.scans.windows import ColdPart, Limits, OffsetRange, Part, Times, windows
 from headwater.protocol.limits import KIB, MIB, SCANS_MAX
 from headwater.protocol.refusals import Code, Problem, Refusal
 from headwater.storage.store import KeyMissing, StoreFailed
@@ -67,7 +67,7 @@ class Scans:
             return Refusal(Code.OVERLOADED, f"{SCANS_MAX} scans are in progress; try again in a second.")
         instant = Instant(self._state, self._now(), self._reads)
         self.in_progress.add(instant)
-        wanted: deque[Wanted] = deque()
+        wanted: deque[OffsetRange] = deque()
         problems: list[Problem] = []
         pace = Pace()
         try:
@@ -80,7 +80,7 @@ class Scans:
                         if stream.lifetime.ttl_seconds is not None:
                             self._touch(stream)
                         if one.start < min(one.until, stream.tail):
-                            wanted.append(Wanted(stream, one.start, one.until))
+                            wanted.append(OffsetRange(stream, one.start, one.until))
                 await pace.rest()
         except BaseException:
             self._end(instant)
@@ -116,7 +116,7 @@ class Scan:
     def __init__(
         self,
         instant: Instant,
-        wanted: deque[Wanted],
+        wanted: deque[OffsetRange],
         projection: Projection,
         reads: ColdReads | None,
         threads: ThreadPoolExecutor,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headwater.lake.heirs import Heir
 from headwater.lake.layout import split_name
-from headwater.lake.selection import Span
+from headwater.lake.selection import RowRange
 from headwater.node.scans.instants import Instant
 from headwater.protocol.limits import KIB
 from headwater.streams.cold import ALL
@@ -33,7 +33,7 @@ _START = attrgetter("start")
 _END = attrgetter("end")
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class OffsetRange(msgspec.Struct, frozen=True, gc=False):
     """Messages of a stream that begin between two offsets."""
 
     stream: Stream
@@ -66,12 +66,12 @@ class HotPart(msgspec.Struct, frozen=True, gc=False):
     """How many messages its appends have, be they meant or not."""
 
     @property
-    def span(self) -> Span:
+    def span(self) -> RowRange:
         """Which of these messages are meant."""
         first, last = self.appends[self.first], self.appends[self.stop - 1]
         skipped = _begun_before(first, self.start)
         beyond = 0 if last.end <= self.until else last.messages - _begun_before(last, self.until)
-        return Span(skipped, self.rows - skipped - beyond)
+        return RowRange(skipped, self.rows - skipped - beyond)
 
 
 class ColdPart(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +107,7 @@ def _begun_before(append: Hot, offset: int) -> int:
 # -- Parts -------------------------------------------------------------------------------------------------------------
 
 
-def parts(wanted: Wanted, instant: Instant, times: Times) -> Iterator[Part]:
+def parts(wanted: OffsetRange, instant: Instant, times: Times) -> Iterator[Part]:
     """Where the messages are that are wanted, in order; what was committed at other times may be left out."""
     stream, start, stop = wanted.stream, wanted.start, min(wanted.until, wanted.stream.tail)
     bucket, name = split_name(stream.name)
@@ -147,7 +147,7 @@ def _between(extents: tuple[Extent, ...], start: int, end: int) -> tuple[Extent,
 # -- Windows -----------------------------------------------------------------------------------------------------------
 
 
-def windows(ranges: deque[Wanted], instant: Instant, times: Times, limits: Limits) -> Iterator[list[Part]]:
+def windows(ranges: deque[OffsetRange], instant: Instant, times: Times, limits: Limits) -> Iterator[list[Part]]:
     """The parts of all ranges, about a window's worth at a time; ranges that are done with are let go of."""
     window: list[Part] = []
     rows_left, bytes_left = limits

@@ -44,7 +44,7 @@ def wanted() -> bool:
     return True
 
 
-async def run(target: bulk_lines.Target, *rows: Row) -> list[Outcome]:
+async def run(target: bulk_lines.Submitter, *rows: Row) -> list[Outcome]:
     bulk = BulkAppend(target, rows_of(*rows), wanted)
     assert await asyncio.wait_for(bulk.run(), 60)
     return bulk.outcomes

@@ -2,7 +2,7 @@
 
 from headwater.lake.catalog import Catalog
 from headwater.lake.rewriting import Cuts, Keep
-from headwater.lake.scanning import read_catalog, read_forks, read_graves
+from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import carry_out
 from headwater.spark.link import Link
@@ -28,7 +28,7 @@ def compact(link: Link) -> None:
     link.flush()
     store, catalog = open_store(link.status()["lake"]["url"]), _catalog(link)
     lowest = min((positions["0"] for positions in link.readers().values()), default=EVERYTHING)
-    dead = Dead(read_graves(store, catalog), read_forks(store, catalog))
+    dead = Dead(read_tombstones(store, catalog), read_forks(store, catalog))
     for planned in plan_rewrites(catalog, lowest):
         outcome = carry_out(planned, store, Keep(dead.below, lowest), Cuts(1024 * 1024, 10_000), link.swap)
         assert outcome.what != "failed", outcome.detail

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from headwater.lake.catalog import Catalog
 from headwater.lake.compaction import Rewrite
 from headwater.lake.rewriting import Cuts, Keep
-from headwater.lake.scanning import EVER, read_catalog, read_forks, read_graves
+from headwater.lake.scanning import EVER, read_catalog, read_forks, read_tombstones
 from headwater.lake.verifying import Verifier
 from headwater.spark.jobs.compact import job as compact
 from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_reader
@@ -142,7 +142,7 @@ def test_whoever_hands_in_second_is_refused(streams: Streams, link: Link) -> Non
 def handed_in_twice(link: Link) -> list[Outcome]:
     """The outcomes of a rewrite and of the same once more, unless the server came first."""
     store, catalog, lowest = open_store(link.status()["lake"]["url"]), catalog_of(link), lowest_reader(link)
-    keep = Keep(Dead(read_graves(store, catalog), read_forks(store, catalog)).below, lowest)
+    keep = Keep(Dead(read_tombstones(store, catalog), read_forks(store, catalog)).below, lowest)
     for planned in plan_rewrites(catalog, lowest):
         outcome = carry_out(planned, store, keep, CUTS, link.swap)
         if outcome.what == "swapped":

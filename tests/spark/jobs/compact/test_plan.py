@@ -14,7 +14,7 @@ from headwater.lake.compaction import Rewrite, RewriteLimits
 from headwater.lake.inspecting import inspect
 from headwater.lake.layout import parse_segment_key
 from headwater.lake.rewriting import Cuts, Keep
-from headwater.lake.scanning import read_catalog, read_forks, read_graves
+from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
 from headwater.lake.verifying import Verifier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.limits import PIN_DEADLINE_US
@@ -22,9 +22,18 @@ from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
 from headwater.spark.link import LinkRefused
 from headwater.streams import forking
-from headwater.streams.commands import Ancestry, Command, Delete, Paid, Publication, RegisterReader, SwapSegments, Unpin
+from headwater.streams.commands import (
+    Ancestry,
+    Command,
+    Delete,
+    Paid,
+    Publication,
+    RegisterConsumer,
+    SwapSegments,
+    Unpin,
+)
 from headwater.streams.forking import ForkRequest
-from headwater.streams.queries import Target
+from headwater.streams.queries import ForkTarget
 from headwater.streams.replies import Placed, Reply
 from headwater.testing.faulty_store import POSSIBLE, Call, Fault
 
@@ -64,7 +73,7 @@ class Bench:
 
     def plan(self) -> tuple[list[Rewrite], Keep]:
         catalog, lowest = self.catalog(), self.lake.state.cold.lowest_reader(self.lake.now)
-        keep = Keep(Dead(read_graves(self.store, catalog), read_forks(self.store, catalog)).below, lowest)
+        keep = Keep(Dead(read_tombstones(self.store, catalog), read_forks(self.store, catalog)).below, lowest)
         return plan_rewrites(catalog, lowest, LIMITS, dense=self.dense), keep
 
     def hand_in(self, numbers: Sequence[int], keys: Sequence[str], dropped: int, deadline: int) -> None:
@@ -93,7 +102,7 @@ class Bench:
             except StopIteration:
                 return
             answer = None
-            if isinstance(asked, Target):
+            if isinstance(asked, ForkTarget):
                 answer = forking.look_at_target(state, asked, now)
             elif isinstance(asked, Command):
                 answer = self.lake.do(asked)
@@ -237,7 +246,7 @@ def test_what_was_trimmed_goes(bench: Bench) -> None:
 
 def test_what_a_reader_has_not_read_is_kept(bench: Bench) -> None:
     flushes(bench.lake, "a/x", "a/y", times=2)
-    bench.lake.do(RegisterReader("exports", bench.lake.state.position))
+    bench.lake.do(RegisterConsumer("exports", bench.lake.state.position))
     flushes(bench.lake, "a/x", "a/y", times=2)
     bench.lake.do(Delete("a/y"))
     [outcome] = bench.compact()

@@ -85,7 +85,7 @@ def test_more_windows_than_a_report_can_have_are_refused_with_one_that_would_do(
     assert not (tmp_path / "report").exists()
 
 
-YEAR = measures.Span(1, 10**9, 10**9, NOON.timestamp(), NOON.timestamp() + 365 * 86_400, (), 0, None)
+YEAR = measures.Totals(1, 10**9, 10**9, NOON.timestamp(), NOON.timestamp() + 365 * 86_400, (), 0, None)
 
 
 def test_the_windows_of_a_report_are_limited_by_their_number() -> None:

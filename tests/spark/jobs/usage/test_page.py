@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headwater.spark.jobs.usage.measures import Span, step_of
+from headwater.spark.jobs.usage.measures import Totals, step_of
 from headwater.spark.jobs.usage.page import page
 from headwater.spark.jobs.usage.plots import Bar, Line, bars, columns, lines
 from headwater.spark.jobs.usage.sections import Usage, sections
@@ -49,7 +49,9 @@ def usage(windows: int = 96, *, event_time: str | None = "at", delays: bool = Tr
     share = {"streams": 1_200, "messages": messages, "bytes": messages * 420}
     quantiles = (0.06, 0.4, 1.3) if delays else None
     first, last = NOON.timestamp(), NOON.timestamp() + 900 * windows - 400
-    span = Span(1_200, messages, messages * 420, first, last, (310, 1_800, 9_000), messages if delays else 0, quantiles)
+    span = Totals(
+        1_200, messages, messages * 420, first, last, (310, 1_800, 9_000), messages if delays else 0, quantiles
+    )
     return Usage(
         span,
         event_time,

@@ -129,7 +129,7 @@ def test_what_is_right_is_said_to_be_and_every_forgery_is_found(
     assert "1 message in the export changed, the first at offset 0" in told.pop("changed")
     assert "in the export changed, the first at offset 0" in told.pop("swapped")
     assert "1 message of the server not in the lake, the first at offset 2" in told.pop("gap")
-    # The forged catalog has no graves.
+    # The forged catalog has no tombstones.
     assert set(told) <= {"ended", "trimmed"}
     assert not report.ok
 

@@ -16,7 +16,7 @@ from headwater.spark.source.lake import kept as lake_kept
 from headwater.spark.source.lake.plan import LakeWork
 from headwater.spark.source.lake.reader import Asked, read_work
 from headwater.storage.store import Store
-from headwater.streams.commands import DropReader, RegisterReader
+from headwater.streams.commands import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done
 
 from ....node.lake.small_lake import Lake
@@ -54,15 +54,15 @@ class _Asked:
         return {"0": position}
 
     def heard_of(self, reader: str) -> int | None:
-        known = self._lake.state.cold.readers.get(reader)
+        known = self._lake.state.cold.consumers.get(reader)
         # The state's clock stands still at some time long ago.
         return None if known is None else int(time.time() * 1000) - (self._lake.now - known.at) // 1000
 
     def register(self, reader: str, positions: dict[str, int]) -> None:
-        assert self._lake.do(RegisterReader(reader, positions["0"])) == Done()
+        assert self._lake.do(RegisterConsumer(reader, positions["0"])) == Done()
 
     def forget(self, reader: str) -> None:
-        assert self._lake.do(DropReader(reader)) == Done()
+        assert self._lake.do(DropConsumer(reader)) == Done()
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def opened(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
         return lake.store
 
     monkeypatch.setattr(lake_kept, "store", store)
-    for kept in (lake_kept.footer, lake_kept.pieces, lake_kept.graves):
+    for kept in (lake_kept.footer, lake_kept.pieces, lake_kept.tombstones):
         kept.cache_clear()
     return lake
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake.scanning import EVER, Wanted
+from headwater.lake.scanning import EVER, RowFilter
 from headwater.spark.options.reading import Selection
 from headwater.spark.source.lake import admission as lake_admission
 from headwater.spark.source.lake.admission import UNLIMITED, Admission, Limits, groups
@@ -38,7 +38,7 @@ def test_batches_are_within_their_limits_unless_one_position_is_not(
         admission = Admission(lake.store, ALL)
         after, found, limits = 0, list[Row](), Limits(bytes_max, records_max)
         while after < catalog.flushed:
-            end = admission.end_of_batch(catalog, Wanted(prefix=prefix, after=after, up_to=catalog.flushed), limits)
+            end = admission.end_of_batch(catalog, RowFilter(prefix=prefix, after=after, up_to=catalog.flushed), limits)
             assert after < end <= catalog.flushed
             batch = [row for row in mine if after < row[5] <= end]
             assert (size_of(batch) <= bytes_max and len(batch) <= records_max) or len({row[5] for row in batch}) == 1
@@ -55,11 +55,11 @@ def test_a_batch_goes_as_far_as_it_may(small_lake: SmallLake) -> None:
     catalog = small_lake.catalog()
     for records in range(1, 12):
         end = Admission(small_lake.store, ALL).end_of_batch(
-            catalog, Wanted(after=0, up_to=catalog.flushed), Limits(records_max=records)
+            catalog, RowFilter(after=0, up_to=catalog.flushed), Limits(records_max=records)
         )
         assert sum(row[5] <= end for row in stored(small_lake)) == records
         end = Admission(small_lake.store, ALL).end_of_batch(
-            catalog, Wanted(after=0, up_to=catalog.flushed), Limits(bytes_max=2 * records + 1)
+            catalog, RowFilter(after=0, up_to=catalog.flushed), Limits(bytes_max=2 * records + 1)
         )
         assert sum(row[5] <= end for row in stored(small_lake)) == records
 
@@ -81,7 +81,7 @@ def test_nothing_is_read_as_long_as_whole_segments_fit_and_little_otherwise(
 
     monkeypatch.setattr(lake_admission, "profile_of", noted)
     admission = Admission(small_lake.store, ALL)
-    whole = Wanted(after=0, up_to=catalog.flushed)
+    whole = RowFilter(after=0, up_to=catalog.flushed)
     assert admission.end_of_batch(catalog, whole, UNLIMITED) == catalog.flushed
     assert admission.end_of_batch(catalog, whole, Limits(records_max=12)) == catalog.flushed
     assert looked_at == []
@@ -107,7 +107,7 @@ def test_other_streams_do_not_stop_a_query_for_good(small_lake: SmallLake) -> No
         small_lake.append("b/x", b"1")
         small_lake.flush()
     catalog = small_lake.catalog()
-    wanted = Wanted(prefix="b/", after=0, up_to=catalog.flushed)
+    wanted = RowFilter(prefix="b/", after=0, up_to=catalog.flushed)
     end = Admission(small_lake.store, ALL).end_of_batch(catalog, wanted, Limits(bytes_max=10))
     assert end == catalog.flushed, "bytes of others do not count where they are looked at"
     assert Limits().bytes_max == EVER

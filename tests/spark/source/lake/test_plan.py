@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headwater.client.operations import Fork
-from headwater.lake.scanning import EVER, Wanted
+from headwater.lake.scanning import EVER, RowFilter
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.reading import Selection
 from headwater.spark.source.filters import Bounds, Conditions
@@ -44,13 +44,13 @@ def three_flushes(lake: SmallLake) -> None:
 
 
 def test_all_is_asked_for_unless_something_is_said() -> None:
-    assert wanted_of(Selection(), None, None) == Wanted()
+    assert wanted_of(Selection(), None, None) == RowFilter()
 
 
 def test_times_and_pushed_filters_come_together() -> None:
     given = Conditions(bounds=(("position", Bounds(5, 9)), ("committed_at", Bounds(300, EVER))))
-    assert wanted_of(Selection("a/"), 200, 400, given) == Wanted(None, "a/", 4, 9, 300, 400)
-    assert wanted_of(Selection("a/"), 350, None, given) == Wanted(None, "a/", 4, 9, 350, EVER)
+    assert wanted_of(Selection("a/"), 200, 400, given) == RowFilter(None, "a/", 4, 9, 300, 400)
+    assert wanted_of(Selection("a/"), 350, None, given) == RowFilter(None, "a/", 4, 9, 350, EVER)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_pushed_name_makes_the_prefix_longer(words: dict[str, str], beginnings
 @pytest.mark.parametrize(("prefix", "segments"), [("b/", 1), ("", 3), ("d/", 0)])
 def test_only_segments_that_may_have_the_names_are_read(small_lake: SmallLake, prefix: str, segments: int) -> None:
     three_flushes(small_lake)
-    works = plan_batch(options(), small_lake.store, small_lake.catalog(), Wanted(prefix=prefix))
+    works = plan_batch(options(), small_lake.store, small_lake.catalog(), RowFilter(prefix=prefix))
     assert len(keys(works)) == segments
 
 
 def test_a_pushed_bucket_spares_segments_of_other_buckets(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
     given = Conditions(words=(("bucket", frozenset({"a", "c"})),))
-    works = plan_batch(options(), small_lake.store, small_lake.catalog(), Wanted(), given)
+    works = plan_batch(options(), small_lake.store, small_lake.catalog(), RowFilter(), given)
     assert len(keys(works)) == 2
 
 
@@ -114,8 +114,8 @@ def test_dead_segments_are_for_streams_only(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
     small_lake.do(Delete("b/x"))
     catalog = small_lake.catalog()
-    assert len(keys(plan_batch(options(), small_lake.store, catalog, Wanted()))) == 2
-    assert len(keys(plan_stream(options(), small_lake.store, catalog, Wanted()))) == 3
+    assert len(keys(plan_batch(options(), small_lake.store, catalog, RowFilter()))) == 2
+    assert len(keys(plan_stream(options(), small_lake.store, catalog, RowFilter()))) == 3
 
 
 def test_the_driver_reads_nothing_but_the_catalog(small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +131,8 @@ def test_the_driver_reads_nothing_but_the_catalog(small_lake: SmallLake, monkeyp
     monkeypatch.setattr(small_lake.store, "read", noted)
     catalog = newest_catalog(small_lake.store)
     assert catalog is not None
-    plan_batch(options(), small_lake.store, catalog, Wanted())
-    plan_stream(options(), small_lake.store, catalog, Wanted())
+    plan_batch(options(), small_lake.store, catalog, RowFilter())
+    plan_stream(options(), small_lake.store, catalog, RowFilter())
     assert [key.rpartition(".")[2] for key in reads] == ["json"]
 
 
@@ -147,7 +147,7 @@ def test_small_segments_share_a_partition_and_large_ones_are_cut(
     catalog = small_lake.catalog()
 
     def shape(**given: str) -> list[list[tuple[int, int]]]:
-        works = plan_batch(options(**given), small_lake.store, catalog, Wanted())
+        works = plan_batch(options(**given), small_lake.store, catalog, RowFilter())
         return [[(one.part, one.of) for one in work.slices] for work in works]
 
     assert shape() == [[(0, 1)] * 4]
@@ -159,7 +159,7 @@ def test_small_segments_share_a_partition_and_large_ones_are_cut(
 
 def test_partitions_begin_with_what_is_oldest(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
-    [work] = plan_stream(options(), small_lake.store, small_lake.catalog(), Wanted())
+    [work] = plan_stream(options(), small_lake.store, small_lake.catalog(), RowFilter())
     positions = [one.listed.segment.first_position for one in work.slices]
     assert positions == sorted(positions)
 

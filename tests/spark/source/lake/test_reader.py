@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.lake.layout import SCHEMA
 from headwater.lake.reader import Footer, Read, SegmentDamaged, read_group
-from headwater.lake.scanning import EVER, EVERYTHING, Wanted
+from headwater.lake.scanning import EVER, EVERYTHING, RowFilter
 from headwater.spark.options.reading import Selection
 from headwater.spark.source.filters import ANY, Bounds, Conditions
 from headwater.spark.source.lake import plan as lake_plan
@@ -27,7 +27,7 @@ __all__ = ["small_lake"]
 SEEDS = st.integers(0, 2**32)
 
 
-def planned(lake: SmallLake, wanted: Wanted = EVERYTHING, conditions: Conditions = ANY) -> list[LakeWork]:
+def planned(lake: SmallLake, wanted: RowFilter = EVERYTHING, conditions: Conditions = ANY) -> list[LakeWork]:
     return plan_batch(options(), lake.store, lake.catalog(), wanted, conditions)
 
 
@@ -53,7 +53,7 @@ def test_live_rows_are_read_and_dead_ones_are_not(small_lake: SmallLake) -> None
 
 def test_a_stream_sees_dead_rows_too(small_lake: SmallLake) -> None:
     several(small_lake)
-    works = plan_stream(options(), small_lake.store, small_lake.catalog(), Wanted())
+    works = plan_stream(options(), small_lake.store, small_lake.catalog(), RowFilter())
     assert rows(tables(works)) == stored(small_lake)
 
 
@@ -71,16 +71,16 @@ def test_every_live_row_is_read_once_however_the_work_is_cut(seed: int, partitio
             lake.compact(chance.random.randint(0, 2))
             catalog, live = lake.catalog(), alive(lake)
             chosen = options(maxBytesPerPartition=str(partition_bytes), minPartitions=str(parts))
-            works = plan_batch(chosen, lake.store, catalog, Wanted())
+            works = plan_batch(chosen, lake.store, catalog, RowFilter())
             assert rows(tables(works)) == live
             for prefix in ("a", "a/", "a/x", "b/"):
-                works = plan_batch(chosen, lake.store, catalog, Wanted(prefix=prefix))
+                works = plan_batch(chosen, lake.store, catalog, RowFilter(prefix=prefix))
                 assert rows(tables(works)) == [row for row in live if row[0].startswith(prefix)]
             after, up_to = sorted(chance.random.choices(range(lake.state.position + 2), k=2))
-            works = plan_batch(chosen, lake.store, catalog, Wanted(after=after, up_to=up_to))
+            works = plan_batch(chosen, lake.store, catalog, RowFilter(after=after, up_to=up_to))
             assert rows(tables(works)) == [row for row in live if after < row[5] <= up_to]
             names = frozenset(chance.random.choices(["a/x", "a-b/x", "b/y", "zz"], k=2))
-            works = plan_batch(chosen, lake.store, catalog, Wanted(names=names))
+            works = plan_batch(chosen, lake.store, catalog, RowFilter(names=names))
             assert rows(tables(works)) == [row for row in live if row[0] in names]
 
 
@@ -140,11 +140,11 @@ def test_row_groups_that_cannot_match_are_not_read(small_lake: SmallLake, monkey
     groups = len(read)
     assert groups > 2
     for wanted, conditions in (
-        (Wanted(prefix="b/"), Conditions()),
-        (Wanted(names=frozenset({"b/x"})), Conditions()),
-        (Wanted(), Conditions(words=(("bucket", frozenset({"b"})),))),
-        (Wanted(up_to=2), Conditions()),
-        (Wanted(), Conditions(bounds=(("offset", Bounds(1, EVER)),))),
+        (RowFilter(prefix="b/"), Conditions()),
+        (RowFilter(names=frozenset({"b/x"})), Conditions()),
+        (RowFilter(), Conditions(words=(("bucket", frozenset({"b"})),))),
+        (RowFilter(up_to=2), Conditions()),
+        (RowFilter(), Conditions(bounds=(("offset", Bounds(1, EVER)),))),
     ):
         read.clear()
         found = rows(tables(planned(small_lake, wanted, conditions), conditions=conditions))
@@ -162,7 +162,7 @@ def test_only_the_columns_that_are_needed_are_read(small_lake: SmallLake) -> Non
         assert set(table.column_names) == columns
     [table] = tables(planned(small_lake), frozenset())
     assert len(table) == 2
-    [table] = tables(planned(small_lake, Wanted(prefix="a/")), frozenset({"payload"}))
+    [table] = tables(planned(small_lake, RowFilter(prefix="a/")), frozenset({"payload"}))
     assert table.column_names == ["payload"], "the whole segment has the prefix"
 
 
@@ -191,9 +191,9 @@ def test_what_is_true_of_a_whole_segment_is_not_asked_of_its_rows(small_lake: Sm
     several(small_lake)
     segment = small_lake.catalog().segments[0].segment
     positions = segment.first_position - 1, segment.last_position
-    whole = Wanted(None, segment.first_name[:1], *positions, segment.first_at, segment.last_at + 1)
-    assert narrowed(whole, segment) == Wanted()
-    part = Wanted(
+    whole = RowFilter(None, segment.first_name[:1], *positions, segment.first_at, segment.last_at + 1)
+    assert narrowed(whole, segment) == RowFilter()
+    part = RowFilter(
         prefix="a/x", after=segment.first_position, up_to=segment.last_position - 1, since=segment.first_at + 1
     )
     assert narrowed(part, segment)._replace(until=EVER) == part._replace(until=EVER)

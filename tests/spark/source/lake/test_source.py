@@ -78,7 +78,7 @@ def _through_parquet(spark: SparkSession, link: Link, bucket: str) -> list[Messa
     assert catalog is not None
     folder = Path(url.removeprefix("file://"))
     stored = spark.read.parquet(*(str(folder / one.key) for one in catalog.segments if one.live_rows)).alias("stored")
-    dead = F.broadcast(spark.read.parquet(str(folder / catalog.graves_key))).alias("dead")
+    dead = F.broadcast(spark.read.parquet(str(folder / catalog.tombstones_key))).alias("dead")
     is_dead = F.expr("stored.incarnation = dead.incarnation and stored.offset < dead.below")
     return messages(stored.where(F.col("bucket") == bucket).join(dead, is_dead, "left_anti"))
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.protocol.limits import READER_IDLE_US
+from headwater.protocol.limits import CONSUMER_IDLE_US
 from headwater.spark.source.lake import stream as lake_stream
 from headwater.spark.source.lake.admission import UNLIMITED, Limits
 from headwater.spark.source.lake.plan import LakeUnusable
 from headwater.spark.source.lake.stream import LakeOffset, LakeStream, parse_offset
 from headwater.spark.source.losses import DataLost
-from headwater.streams.commands import Delete, DropReader
+from headwater.streams.commands import Delete, DropConsumer
 
 from ....node.lake.small_lake import Chance
 from .small_lakes import Row, SmallLake, opened, options, rows, small_lake, stored, tables
@@ -52,7 +52,7 @@ def batches(lake: SmallLake, one: LakeStream, start: dict[str, Any], limits: Lim
 
 
 def readers(lake: SmallLake) -> dict[str, int]:
-    return {name: reader.position for name, reader in lake.state.cold.readers.items()}
+    return {name: reader.position for name, reader in lake.state.cold.consumers.items()}
 
 
 # -- Offsets -----------------------------------------------------------------------------------------------------------
@@ -189,13 +189,13 @@ def test_a_quiet_query_says_that_it_is_still_there(small_lake: SmallLake) -> Non
     one = stream(small_lake, clock, startingOffsets="earliest", readerName="nightly")
     end = one.latest(one.initial())
     one.commit(end)
-    before = small_lake.state.cold.readers["nightly"].at
+    before = small_lake.state.cold.consumers["nightly"].at
     small_lake.now += 5_000_000
     assert one.latest(end) == end
-    assert small_lake.state.cold.readers["nightly"].at == before
+    assert small_lake.state.cold.consumers["nightly"].at == before
     clock.now += lake_stream.REGISTER_SECONDS
     assert one.latest(end) == end
-    assert small_lake.state.cold.readers["nightly"].at > before
+    assert small_lake.state.cold.consumers["nightly"].at > before
 
 
 def test_a_query_whose_streams_are_quiet_lets_go_of_what_others_write(small_lake: SmallLake) -> None:
@@ -221,7 +221,7 @@ def dropped_behind(lake: SmallLake, one: LakeStream) -> tuple[dict[str, Any], di
     one.commit(start)
     lake.append("a/y", b"2")
     end = one.latest(start)
-    lake.do(DropReader("nightly"))
+    lake.do(DropConsumer("nightly"))
     lake.do(Delete("a/y"))
     assert lake.compact()
     lake.catalog()
@@ -271,7 +271,7 @@ def lapsed(lake: SmallLake) -> tuple[dict[str, Any], dict[str, Any]]:
     end = one.latest(start, Limits(records_max=1))
     assert start["beginning"]["dropped"] > end["shards"]["0"]
     stream(lake).plan(start, end)
-    lake.now += READER_IDLE_US + 1
+    lake.now += CONSUMER_IDLE_US + 1
     return start, end
 
 
@@ -279,7 +279,7 @@ def test_a_query_that_was_not_registered_all_the_time_cannot_tell_what_it_missed
     start, end = lapsed(small_lake)
     with pytest.raises(DataLost, match="not heard of for too long"):
         stream(small_lake).plan(start, end)
-    small_lake.do(DropReader("nightly"))
+    small_lake.do(DropConsumer("nightly"))
     with pytest.raises(DataLost, match="not heard of for too long"):
         stream(small_lake).plan(start, end)
 
@@ -310,7 +310,7 @@ def away(lake: SmallLake) -> dict[str, Any]:
     one.commit(start)
     lake.append("a/y", b"2")
     lake.flush()
-    lake.now += READER_IDLE_US + 1
+    lake.now += CONSUMER_IDLE_US + 1
     return start
 
 

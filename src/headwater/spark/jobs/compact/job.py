@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from headwater.lake.catalog import Catalog
 from headwater.lake.compaction import REWRITE_LIMITS, Rewrite, RewriteLimits
 from headwater.lake.rewriting import Cuts, Keep
-from headwater.lake.scanning import EVER, LakeDamaged, read_catalog, read_forks, read_graves
+from headwater.lake.scanning import EVER, LakeDamaged, read_catalog, read_forks, read_tombstones
 from headwater.protocol.limits import MIB, STREAMS_PER_SEGMENT_MAX
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
@@ -60,7 +60,7 @@ def run(spark: SparkSession, config: CompactConfig) -> Report:
             if not planned or tally.rounds == config.rounds_max:
                 return tally.report(first, catalog, len(planned))
             tally.rounds += 1
-            dead = spark.sparkContext.broadcast(Dead(read_graves(store, catalog), read_forks(store, catalog)))
+            dead = spark.sparkContext.broadcast(Dead(read_tombstones(store, catalog), read_forks(store, catalog)))
             work = _Work(config.link, url, dead, lowest, Cuts(config.segment_bytes, STREAMS_PER_SEGMENT_MAX))
             tally.add(spark.sparkContext.parallelize(planned, len(planned)).mapPartitions(work).collect())
             dead.destroy()

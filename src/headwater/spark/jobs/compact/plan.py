@@ -1,10 +1,10 @@
 """What to rewrite, and which rows a rewrite may leave out, by what the newest catalog says.
 
-A server knows the extents of every stream; a catalog tells of graves and forks. From these it follows:
+A server knows the extents of every stream; a catalog tells of tombstones and forks. From these it follows:
 
-    a life without a grave            all its rows are needed
+    a life without a tombstone            all its rows are needed
     a life that a fork is made of     all its rows are kept: from where on the fork holds them no catalog says
-    any other life with a grave       its rows below what the grave says are needed by nobody
+    any other life with a tombstone       its rows below what the tombstone says are needed by nobody
 
 A catalog may be old: what is dead stays dead, so it leads to keeping too much, never too little. Rows that a registered
 reader has not read are kept in any case. And the server judges each rewrite by what it knows: one that leaves out what
@@ -28,18 +28,18 @@ REWRITES_MAX = 256
 class Dead:
     """Which rows nobody needs, by life; small enough to be sent to executors."""
 
-    def __init__(self, graves: pa.Table, forks: Iterable[ForkRow]) -> None:
-        self._graves = graves.select(["incarnation", "below"]).sort_by("incarnation").combine_chunks()
+    def __init__(self, tombstones: pa.Table, forks: Iterable[ForkRow]) -> None:
+        self._tombstones = tombstones.select(["incarnation", "below"]).sort_by("incarnation").combine_chunks()
         self._sources = frozenset(fork.source_incarnation for fork in forks)
 
     def below(self, name: str, incarnation: int) -> int:
         """The offset below which the rows of a life may go; 0 if all are needed, or may be."""
-        if incarnation in self._sources or not len(self._graves):
+        if incarnation in self._sources or not len(self._tombstones):
             return 0
-        lives = view(self._graves["incarnation"].chunk(0))
+        lives = view(self._tombstones["incarnation"].chunk(0))
         at = bisect_left(lives, incarnation)
         found = at < len(lives) and lives[at] == incarnation
-        return int(self._graves["below"][at].as_py()) if found else 0
+        return int(self._tombstones["below"][at].as_py()) if found else 0
 
 
 def plan_rewrites(

@@ -22,7 +22,7 @@ ACCURACY = 1_000
 STREAM = ("bucket", "stream")
 
 
-class Span(NamedTuple):
+class Totals(NamedTuple):
     """All messages together; times are in seconds since 1970."""
 
     streams: int
@@ -78,7 +78,7 @@ def event_moment(field: str) -> Column:
     return F.coalesce(F.timestamp_micros((seconds * 1_000_000).cast("long")), F.try_to_timestamp(text))
 
 
-def span(events: Events) -> Span | None:
+def span(events: Events) -> Totals | None:
     """All messages together; None if there are none."""
     row = events.rows.agg(
         F.count_distinct(*STREAM).alias("streams"),
@@ -92,7 +92,7 @@ def span(events: Events) -> Span | None:
     ).first()
     assert row is not None
     found = row.asDict()
-    return Span(**found) if found["messages"] else None
+    return Totals(**found) if found["messages"] else None
 
 
 def step_of(seconds: float) -> int:
@@ -106,7 +106,7 @@ def step_of(seconds: float) -> int:
     return next(fitting, week * (1 + int(seconds / week / WINDOWS_MAX)))
 
 
-def check_windows(span: Span, step: int) -> None:
+def check_windows(span: Totals, step: int) -> None:
     """Raise JobFailed if there may be more windows than a report can have."""
     count = _windows_max(span, step)
     if count > WINDOWS_KEPT_MAX:
@@ -118,7 +118,7 @@ def check_windows(span: Span, step: int) -> None:
         )
 
 
-def _windows_max(span: Span, step: int) -> int:
+def _windows_max(span: Totals, step: int) -> int:
     """How many windows there may be with a message in each."""
     return min(int(span.last_at // step - span.first_at // step) + 1, span.messages)
 

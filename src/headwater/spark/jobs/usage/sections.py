@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from headwater.spark.jobs.usage.measures import QUANTILES, Span, moment
+from headwater.spark.jobs.usage.measures import QUANTILES, Totals, moment
 from headwater.spark.jobs.usage.numbers import count, duration, size
 from headwater.spark.jobs.usage.page import Cell, plots, remark, section, table, tiles
 from headwater.spark.jobs.usage.plots import Bar, Format, Line, bars, columns, lines
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 class Usage(NamedTuple):
     """Everything that was measured, small enough for a page."""
 
-    span: Span
+    span: Totals
     event_time: str | None
     step: int
     windows: list[Row]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.lake.catalog import Catalog, ListedSegment
-from headwater.lake.scanning import EVER, Wanted, live_rows
+from headwater.lake.scanning import EVER, RowFilter, live_rows
 from headwater.spark.options.reading import Selection
 from headwater.spark.source.filters import ANY
 from headwater.spark.source.lake.plan import Slice
@@ -60,7 +60,7 @@ class Admission:
         self._store, self._selection = store, selection
         self._kept: tuple[tuple[str, ...], int, Profile] | None = None
 
-    def end_of_batch(self, catalog: Catalog, wanted: Wanted, limits: Limits) -> int:
+    def end_of_batch(self, catalog: Catalog, wanted: RowFilter, limits: Limits) -> int:
         """Up to which position a batch goes that begins behind `wanted.after`, if it may go up to `wanted.up_to`."""
         if limits == UNLIMITED:
             return wanted.up_to
@@ -83,7 +83,7 @@ class Admission:
             end, empty = min(last, wanted.up_to), empty and not rows
         return wanted.up_to
 
-    def _profile(self, group: list[ListedSegment], wanted: Wanted) -> Profile:
+    def _profile(self, group: list[ListedSegment], wanted: RowFilter) -> Profile:
         ids = tuple(listed.segment.id for listed in group)
         if self._kept is None or self._kept[0] != ids or self._kept[1] > wanted.after:
             # However far this batch may go, the next one may go on behind it.
@@ -106,12 +106,12 @@ def groups(segments: Iterable[ListedSegment]) -> Iterator[list[ListedSegment]]:
         yield group
 
 
-def profile_of(store: Store, group: list[ListedSegment], wanted: Wanted, selection: Selection) -> Profile:
+def profile_of(store: Store, group: list[ListedSegment], wanted: RowFilter, selection: Selection) -> Profile:
     """What there is of what is asked for in some segments, by position."""
     asked = Asked(COUNTED, selection, ANY)
     positions, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for listed in group:
-        for table in SliceReader(store, Slice(listed, 0, 1), wanted, asked, graves=None, pieces=()).tables():
+        for table in SliceReader(store, Slice(listed, 0, 1), wanted, asked, tombstones=None, pieces=()).tables():
             positions.append(table["position"].to_numpy())
             sizes.append(table["next_offset"].to_numpy() - table["offset"].to_numpy())
     position, size = np.concatenate(positions), np.concatenate(sizes)

@@ -1,4 +1,4 @@
-"""What a process keeps of lakes, because several of its tasks need it: stores, footers, forks and graves."""
+"""What a process keeps of lakes, because several of its tasks need it: stores, footers, forks and tombstones."""
 
 from bisect import bisect_left, bisect_right
 from functools import lru_cache, partial
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.reader import Footer, read_footer
-from headwater.lake.scanning import Inherited, inheritance, read_forks, read_graves
+from headwater.lake.scanning import Inherited, inheritance, read_forks, read_tombstones
 from headwater.spark.source.lake.plan import Tables
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store
@@ -38,25 +38,25 @@ def pieces(url: str, tables: Tables) -> tuple[Inherited, ...]:
 
 
 @lru_cache(TABLES_MAX)
-def graves(url: str, tables: Tables) -> "Graves":
+def tombstones(url: str, tables: Tables) -> "Tombstones":
     """All that is dead."""
-    return Graves(read_graves(store(url), tables.catalog))
+    return Tombstones(read_tombstones(store(url), tables.catalog))
 
 
-class Graves:
-    """All graves of a catalog, in the order of names: a segment concerns few of them."""
+class Tombstones:
+    """All tombstones of a catalog, in the order of names: a segment concerns few of them."""
 
-    def __init__(self, graves: pa.Table) -> None:
-        names = pc.binary_join_element_wise(graves["bucket"], graves["stream"], "/")
+    def __init__(self, tombstones: pa.Table) -> None:
+        names = pc.binary_join_element_wise(tombstones["bucket"], tombstones["stream"], "/")
         order = pc.sort_indices(names)
-        self._graves, self._names = graves.take(order), names.take(order)
+        self._tombstones, self._names = tombstones.take(order), names.take(order)
 
     def of(self, segment: Segment) -> pa.Table:
-        """The graves of names that a segment may have."""
-        rows = range(len(self._graves))
+        """The tombstones of names that a segment may have."""
+        rows = range(len(self._tombstones))
         first = bisect_left(rows, segment.first_name, key=self._name)
         last = bisect_right(rows, segment.last_name, key=self._name)
-        return self._graves.slice(first, last - first).combine_chunks()
+        return self._tombstones.slice(first, last - first).combine_chunks()
 
     def _name(self, row: int) -> str:
         name: str = self._names[row].as_py()

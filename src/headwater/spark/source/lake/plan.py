@@ -1,6 +1,6 @@
 """Planning a read of the lake: which segments, cut and packed into partitions, from a catalog alone.
 
-The driver reads the catalog, and the forks where streams are asked for by name: neither footers nor graves, and nothing
+The driver reads the catalog, and the forks where streams are asked for by name: no footers, no tombstones, and nothing
 that grows with the number of streams. Executors look into the segments themselves.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from headwater.lake.catalog import GRAVES, Catalog, ForkRow, ListedSegment
-from headwater.lake.scanning import EVER, LakeDamaged, Wanted, live_rows, read_catalog, read_forks
+from headwater.lake.catalog import TOMBSTONES, Catalog, ForkRow, ListedSegment
+from headwater.lake.scanning import EVER, LakeDamaged, RowFilter, live_rows, read_catalog, read_forks
 from headwater.spark.link import Link
 from headwater.spark.options.reading import Selection, SourceOptions
 from headwater.spark.source.filters import ANY, Bounds, Conditions
@@ -48,8 +48,8 @@ class Slice(NamedTuple):
 class Tables(NamedTuple):
     """The two tables beside a catalog."""
 
-    graves_key: str
-    graves_crc: int
+    tombstones_key: str
+    tombstones_crc: int
     forks_key: str
     forks_crc: int
 
@@ -64,7 +64,7 @@ class LakeWork(NamedTuple):
 
     url: str
     tables: Tables
-    wanted: Wanted
+    wanted: RowFilter
     slices: tuple[Slice, ...]
     live_only: bool
     """Whether dead rows are left out."""
@@ -139,11 +139,11 @@ def catalog_up_to(link: Link, store: Store, position: int) -> Catalog | None:
 # -- Which segments ----------------------------------------------------------------------------------------------------
 
 
-def wanted_of(selection: Selection, since: int | None, until: int | None, given: Conditions = ANY) -> Wanted:
+def wanted_of(selection: Selection, since: int | None, until: int | None, given: Conditions = ANY) -> RowFilter:
     """What a plan can make use of, of what is asked for; the rest is for whoever reads the rows."""
     positions = given.bounds_of("position")
     times = given.bounds_of("committed_at").within(Bounds(since or 0, EVER if until is None else until - 1))
-    return Wanted(
+    return RowFilter(
         names=selection.names,
         prefix=_longer(selection.prefix, given),
         after=max(positions.low - 1, -1),
@@ -163,7 +163,7 @@ def _longer(prefix: str, given: Conditions) -> str:
 
 
 def plan_batch(
-    options: SourceOptions, store: Store, catalog: Catalog, wanted: Wanted, given: Conditions = ANY
+    options: SourceOptions, store: Store, catalog: Catalog, wanted: RowFilter, given: Conditions = ANY
 ) -> list[LakeWork]:
     """Partitions for every live row that is asked for, as of one catalog."""
     inherits = wanted.names is not None
@@ -173,13 +173,13 @@ def plan_batch(
             forks = read_forks(store, catalog)
         except (LakeDamaged, StoreFailed) as problem:
             raise LakeUnusable(str(problem)) from problem
-    planned = live_rows(catalog, GRAVES.empty_table(), forks, wanted, inherited=inherits)
+    planned = live_rows(catalog, TOMBSTONES.empty_table(), forks, wanted, inherited=inherits)
     # What forks have of their sources is in the buckets of those, and counts under their own.
     segments = [listed for listed in planned.segments if forks or _may_meet(listed.segment, given)]
     return _packed(options, store, catalog, wanted, segments, live_only=True, inherits=inherits and bool(forks))
 
 
-def plan_stream(options: SourceOptions, store: Store, catalog: Catalog, wanted: Wanted) -> list[LakeWork]:
+def plan_stream(options: SourceOptions, store: Store, catalog: Catalog, wanted: RowFilter) -> list[LakeWork]:
     """Partitions for every row between two positions, dead or alive, each under the name it was written under."""
     planned = live_rows(catalog, None, (), wanted, inherited=False)
     return _packed(options, store, catalog, wanted, planned.segments, live_only=False, inherits=False)
@@ -196,7 +196,7 @@ def _packed(
     options: SourceOptions,
     store: Store,
     catalog: Catalog,
-    wanted: Wanted,
+    wanted: RowFilter,
     segments: Iterable[ListedSegment],
     *,
     live_only: bool,
@@ -211,7 +211,7 @@ def _packed(
         for parts in [parts_of(weight_of(listed), room)]
         for part in range(parts)
     ]
-    tables = Tables(catalog.graves_key, catalog.graves_crc, catalog.forks_key, catalog.forks_crc)
+    tables = Tables(catalog.tombstones_key, catalog.tombstones_crc, catalog.forks_key, catalog.forks_crc)
     return [
         LakeWork(store.url, tables, wanted, tuple(some), live_only, inherits)
         for some in pack(slices, lambda one: weight_of(one.listed) // one.of, room)

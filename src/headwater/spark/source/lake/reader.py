@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headwater.lake.layout import SCHEMA, name_of
 from headwater.lake.reader import Footer, Read, read_group
-from headwater.lake.scanning import EVER, Inherited, LakeDamaged, Plan, Wanted
+from headwater.lake.scanning import EVER, Inherited, LakeDamaged, Plan, RowFilter
 from headwater.spark.options.reading import Selection
 from headwater.spark.source.filters import Bounds, Conditions
 from headwater.spark.source.lake import kept as lake_kept
@@ -44,8 +44,8 @@ def read_work(work: LakeWork, asked: Asked) -> Iterator[pa.Table]:
         pieces = lake_kept.pieces(work.url, work.tables) if work.inherits else ()
         mine = [piece for piece in pieces if work.wanted.has(piece.name)]
         for one in work.slices:
-            graves = lake_kept.graves(work.url, work.tables).of(one.listed.segment) if work.live_only else None
-            yield from SliceReader(store, one, work.wanted, asked, graves=graves, pieces=mine).tables()
+            tombstones = lake_kept.tombstones(work.url, work.tables).of(one.listed.segment) if work.live_only else None
+            yield from SliceReader(store, one, work.wanted, asked, tombstones=tombstones, pieces=mine).tables()
     except (KeyMissing, LakeDamaged) as problem:
         raise LakeUnusable(
             f"{problem} Repeat the read if it took longer than the lake keeps what was replaced (--lake-grace-seconds)."
@@ -59,10 +59,10 @@ class SliceReader:
         self,
         store: Store,
         one: Slice,
-        wanted: Wanted,
+        wanted: RowFilter,
         asked: Asked,
         *,
-        graves: pa.Table | None,
+        tombstones: pa.Table | None,
         pieces: Sequence[Inherited],
     ) -> None:
         segment = one.listed.segment
@@ -71,17 +71,17 @@ class SliceReader:
         self._wanted = narrowed(wanted, segment)
         self._sources = sorted({piece.source for piece in pieces})
         self._names = None if wanted.names is None else sorted(wanted.names)
-        has_graves = graves is not None and len(graves) > 0
-        self._plan = Plan([], graves if has_graves else None, pieces, self._wanted)
+        has_tombstones = tombstones is not None and len(tombstones) > 0
+        self._plan = Plan([], tombstones if has_tombstones else None, pieces, self._wanted)
         self._pattern = asked.selection.pattern is not None
-        looked_at = self._looked_at(has_graves, bool(pieces))
+        looked_at = self._looked_at(has_tombstones, bool(pieces))
         # Rows are counted by some column, if nothing else is asked of them.
         self._columns = (asked.columns | asked.conditions.columns | looked_at) or {"offset"}
         self._groups = [
             index for index in share(range(len(self._footer.groups)), one.part, one.of) if self._may_count(index)
         ]
 
-    def _looked_at(self, has_graves: bool, has_pieces: bool) -> frozenset[str]:
+    def _looked_at(self, has_tombstones: bool, has_pieces: bool) -> frozenset[str]:
         """The columns that decide which rows count."""
         wanted = self._wanted
         by_name = wanted.names is not None or wanted.prefix or self._pattern
@@ -90,8 +90,8 @@ class SliceReader:
         needed = {
             "bucket": by_name or has_pieces,
             "stream": by_name or has_pieces,
-            "incarnation": has_graves or has_pieces,
-            "offset": has_graves or has_pieces,
+            "incarnation": has_tombstones or has_pieces,
+            "offset": has_tombstones or has_pieces,
             "next_offset": has_pieces,
             "position": by_position,
             "committed_at": by_time,
@@ -168,10 +168,10 @@ def _within(data: bytes, begins_at: int) -> Read:
     return lambda start, size: bytes(view[start - begins_at : start - begins_at + size])
 
 
-def narrowed(wanted: Wanted, segment: Segment) -> Wanted:
+def narrowed(wanted: RowFilter, segment: Segment) -> RowFilter:
     """What must still be asked of the rows of a segment: not what is true of all of them."""
     inside = segment.first_name.startswith(wanted.prefix) and segment.last_name.startswith(wanted.prefix)
-    return Wanted(
+    return RowFilter(
         names=wanted.names,
         prefix="" if inside and wanted.names is None else wanted.prefix,
         after=-1 if segment.first_position > wanted.after else wanted.after,

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headwater.lake.catalog import Catalog
-from headwater.lake.scanning import EVER, Wanted, live_rows
-from headwater.protocol.limits import READER_IDLE_US
+from headwater.lake.scanning import EVER, RowFilter, live_rows
+from headwater.protocol.limits import CONSUMER_IDLE_US
 from headwater.spark.link import Link
 from headwater.spark.options.places import Positions
 from headwater.spark.options.reading import SourceOptions
@@ -177,7 +177,7 @@ class LakeStream:
         self._check_loss(first, catalog)
         return plan_stream(self._options, self._store, catalog, self._wanted(first, last.position))
 
-    def _wanted(self, offset: LakeOffset, up_to: int) -> Wanted:
+    def _wanted(self, offset: LakeOffset, up_to: int) -> RowFilter:
         beginning = offset.beginning
         wanted = wanted_of(self._options.selection, beginning.since, beginning.until)
         return wanted._replace(after=offset.position, up_to=min(up_to, EVER))
@@ -215,7 +215,7 @@ class LakeStream:
         if self._known_reader != offset.reader:
             if offset.beginning.dropped is not None:
                 heard_ms = self._link.heard_of(offset.reader)
-                self._lapsed = heard_ms is None or heard_ms < time.time() * 1000 - READER_IDLE_US / 1000
+                self._lapsed = heard_ms is None or heard_ms < time.time() * 1000 - CONSUMER_IDLE_US / 1000
             if self._lapsed:
                 # Before, so that one that is killed here is not registered; and after, since now nothing is dropped.
                 self._check_lapse(offset)
