@@ -134,7 +134,7 @@ class Compactor:
     async def _plan(self) -> Rewrite | None:
         cold, now = self._state.cold, self._now()
         self._avoid = {number: until for number, until in self._avoid.items() if until > now}
-        lowest, avoid = cold.lowest_reader(now), frozenset(self._avoid)
+        lowest, avoid = cold.lowest_consumer(now), frozenset(self._avoid)
         seen = cold.changed_at, lowest, avoid
         if self._well == seen:
             return None
@@ -169,7 +169,7 @@ class Compactor:
             self._in_use.update(ids)
             try:
                 # A reader that registers later, and lower, is met by the swap: it is refused.
-                keep = Keep(self._dead_below, self._state.cold.lowest_reader(self._now()))
+                keep = Keep(self._dead_below, self._state.cold.lowest_consumer(self._now()))
                 rewritten = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
             finally:
                 self._in_use.subtract(ids)

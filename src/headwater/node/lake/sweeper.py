@@ -72,7 +72,7 @@ class LakeSweeper:
     async def sweep_retired(self) -> None:
         """Delete segments that were replaced and that nobody needs, neither here nor by a catalog."""
         cold = self._state.cold
-        lowest = cold.lowest_reader(self._now())
+        lowest = cold.lowest_consumer(self._now())
         due = [
             retired.segment
             for retired in cold.retired.values()

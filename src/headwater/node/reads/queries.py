@@ -29,7 +29,7 @@ class Queries:
             found = self._find(query, now)
             return self._page(found, query, fetched) if isinstance(found, Stream) else found
         if isinstance(query, ForkTarget):
-            return forking.look_at_target(self._state, query, now)
+            return forking.query_target(self._state, query, now)
         if isinstance(query, Anchor):
             source = forking.source_of_fork(self._state, query.name, now)
             return source if isinstance(source, Refusal) else reading.anchor(source, query, self.source_of, fetched)
