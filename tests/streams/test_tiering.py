@@ -145,7 +145,7 @@ def test_a_publication_must_end_where_an_append_ends(end: int, shards: Shards) -
     publication = shards.all[0].collect()
     rows = publication.rows
     wrong = Publication(publication.segment, (msgspec.structs.replace(rows[0], end=end), *rows[1:]))
-    assert "does not fit" in refused(shards, wrong)
+    assert "does not continue" in refused(shards, wrong)
 
 
 def test_one_stream_that_does_not_fit_keeps_the_whole_segment_out(shards: Shards) -> None:
@@ -159,14 +159,14 @@ def test_a_publication_must_begin_where_the_lake_ends(start: int, shards: Shards
     shards.flush("b/s", appends_max=1)
     publication = shards.all[0].collect(["b/s"])
     wrong = Publication(publication.segment, (msgspec.structs.replace(publication.rows[0], start=start),))
-    assert "does not fit" in refused(shards, wrong)
+    assert "does not continue" in refused(shards, wrong)
     assert publish(shards, publication) == Placed()
 
 
 def test_a_publication_may_not_leave_hot_bytes_behind_it(shards: Shards) -> None:
     second = Publication(shards.all[0].collect().segment, (shards.all[0].collect(["b/s"]).rows[0],))
     gap = Publication(second.segment, (msgspec.structs.replace(second.rows[0], start=3, row=1, rows=2, record=1),))
-    assert "does not fit" in refused(shards, gap)
+    assert "does not continue" in refused(shards, gap)
     assert publish(shards, second) == Placed()
 
 
