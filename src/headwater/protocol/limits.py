@@ -1,4 +1,4 @@
-"""Every limit of the server, with its unit and its reason."""
+"""Every limit that a client can meet, with its unit and its reason. Settings are in `headwater.settings`."""
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -82,6 +82,8 @@ PIN_DEADLINE_US = 30 * SECOND_US
 """How long an unfinished fork may hold its source."""
 SEAL_DEADLINE_US = 10 * SECOND_US
 """How long an unfinished drop of a bucket may keep streams from being made in it."""
+LONG_POLL_MS_MAX = 60_000
+"""The longest wait that a client may ask for; proxies tend to cut connections that are silent for longer."""
 CURSOR_INTERVAL_SECONDS = 20
 CURSOR_EPOCH_SECONDS = 1_728_432_000
 """2024-10-09T00:00:00Z, from which cursors count their intervals."""
