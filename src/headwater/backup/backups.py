@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.layout import segment_key
+from headwater.lake.format import segment_key
 from headwater.lake.ownership import claim
 from headwater.lake.reader import SegmentDamaged, read_all
 from headwater.lake.writer import SegmentWriter
