@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake.compaction import Rewrite
+from headwater.lake.compaction.planning import Rewrite
 from headwater.node.lake import compactor as chore
 from headwater.node.lake.compactor import Compactor
 from headwater.protocol.limits import MINUTE_US

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake import writer
-from headwater.lake.layout import SCHEMA, new_segment_id, segment_key
+from headwater.lake.compaction.rewriting import Keep
+from headwater.lake.format import SCHEMA, new_segment_id, segment_key
 from headwater.lake.reader import read_all
-from headwater.lake.rewriting import Keep
 from headwater.lake.writer import SegmentWriter
 from headwater.node.lake import compactor, swaps
 from headwater.node.lake.swaps import Handed, Swaps

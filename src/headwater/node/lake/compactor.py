@@ -20,10 +20,10 @@ from itertools import islice
 from threading import Event
 from typing import NamedTuple, TypeVar
 
-from headwater.lake.compaction import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.planning import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
+from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
-from headwater.lake.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.writer import Written
 from headwater.node.committer import Done
 from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, ask, store_checked

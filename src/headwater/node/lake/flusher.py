@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.writer import SegmentWriter
 from headwater.node.committer import Done
 from headwater.protocol.limits import KIB, MIB, MINUTE_US, STREAMS_PER_SEGMENT_MAX

@@ -20,13 +20,13 @@ from threading import Event
 import msgspec
 
 from headwater.lake.catalog import ListedSegment
-from headwater.lake.compaction import LIVES_MAX
-from headwater.lake.comparing import Comparison
-from headwater.lake.fingerprints import COLUMNS
-from headwater.lake.inspecting import Inspected, inspect
-from headwater.lake.layout import SegmentKey, deadline_us_of, parse_segment_key, segment_key
+from headwater.lake.compaction.planning import LIVES_MAX
+from headwater.lake.format import SegmentKey, deadline_us_of, parse_segment_key, segment_key
 from headwater.lake.object_files import read_columns
 from headwater.lake.reader import SegmentDamaged
+from headwater.lake.verify.comparing import Comparison
+from headwater.lake.verify.fingerprints import COLUMNS
+from headwater.lake.verify.inspecting import Inspected, inspect
 from headwater.node.committer import Done
 from headwater.node.lake.flusher import ask
 from headwater.protocol.limits import DAY_US, STREAMS_PER_SEGMENT_MAX

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from headwater.lake.layout import deadline_us_of, parse_segment_key, segment_key
+from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
 from headwater.node.committer import Done
 from headwater.node.lake.flusher import ask
 from headwater.protocol.limits import SECOND_US

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.catalog import Catalog
-from headwater.lake.compaction import Rewrite, RewriteLimits
-from headwater.lake.inspecting import inspect
-from headwater.lake.layout import parse_segment_key
-from headwater.lake.rewriting import Cuts, Keep
+from headwater.lake.compaction.planning import Rewrite, RewriteLimits
+from headwater.lake.compaction.rewriting import Cuts, Keep
+from headwater.lake.format import parse_segment_key
 from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.inspecting import inspect
+from headwater.lake.verify.verifier import Verifier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.limits import PIN_DEADLINE_US
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites

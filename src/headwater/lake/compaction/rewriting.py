@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.lake.columns import starts, view
-from headwater.lake.layout import GROUP_BYTES, GROUP_ROWS, name_of
+from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, name_of
 from headwater.lake.reader import Read, SegmentDamaged, read_all
 from headwater.lake.writer import SegmentWriter, Written
 from headwater.streams.segments import Segment

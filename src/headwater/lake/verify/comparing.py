@@ -13,8 +13,8 @@ from itertools import pairwise
 import pyarrow as pa
 
 from headwater.lake.columns import starts, view
-from headwater.lake.fingerprints import MODULUS, Fingerprints
-from headwater.lake.layout import name_of
+from headwater.lake.format import name_of
+from headwater.lake.verify.fingerprints import MODULUS, Fingerprints
 from headwater.streams.segments import Rows
 
 _LIFE = ("bucket", "stream", "incarnation")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headwater.lake.catalog import Catalog
 from headwater.lake.columns import starts, view
-from headwater.lake.layout import name_of
+from headwater.lake.format import name_of
 from headwater.lake.object_files import read_columns
 from headwater.lake.scanning import alive, may_have
 from headwater.storage.store import Store

@@ -1,18 +1,14 @@
-"""A server whose lake is on S3 is copied to S3, and made anew from there."""
+"""A server whose lake is on S3 is backed up to S3 and restored from there."""
 
 from pathlib import Path
 
-from headwater.backup import backups
+from headwater.backup.create import Origin, create_backup
+from headwater.backup.restore import restore_backup
 from headwater.storage.opening import open_store
 from headwater.testing import running_server
 
 from ..http.sockets import Wire
-
-TEXT = {"Content-Type": "text/plain"}
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    pass
+from .servers import TEXT, no_progress
 
 
 def test_a_server_with_its_lake_on_s3_is_copied_to_s3_and_restored(s3_url: str, tmp_path: Path) -> None:
@@ -21,7 +17,7 @@ def test_a_server_with_its_lake_on_s3_is_copied_to_s3_and_restored(s3_url: str, 
         wire.ask("PUT", "/v1/stream/s", TEXT, b"cold ")
         assert wire.ask("POST", "/__headwater/flush").status == 200
         wire.ask("POST", "/v1/stream/s", TEXT, b"and hot")
-        backups.create(tmp_path / "data", open_store(lake), open_store(place), None, no_progress)
-    backups.restore_into(open_store(place), tmp_path / "restored", open_store(again), no_progress)
+        create_backup(Origin(tmp_path / "data", open_store(lake)), open_store(place), no_progress)
+    restore_backup(open_store(place), tmp_path / "restored", open_store(again), no_progress)
     with running_server("--lake", again, data=tmp_path / "restored") as server, Wire(server.url) as wire:
         assert wire.ask("GET", "/v1/stream/s").body == b"cold and hot"

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.lake.comparing import Comparison
-from headwater.lake.fingerprints import COLUMNS
-from headwater.lake.inspecting import inspect
-from headwater.lake.layout import SCHEMA, SegmentKey
+from headwater.lake.compaction.rewriting import Keep
+from headwater.lake.format import SCHEMA, SegmentKey
 from headwater.lake.reader import read_all
-from headwater.lake.rewriting import Keep
+from headwater.lake.verify.comparing import Comparison
+from headwater.lake.verify.fingerprints import COLUMNS
+from headwater.lake.verify.inspecting import inspect
 from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
-from .lives import (
+from ..compaction.test_rewriting import EVERYTHING, merge, segment
+from ..lives import (
     EPOCH,
     ID,
     LAST_POSITION,
@@ -36,7 +37,6 @@ from .lives import (
     write,
     write_tables,
 )
-from .test_rewriting import EVERYTHING, merge, segment
 
 KEY = SegmentKey(0, 0, LAST_POSITION, ID)
 

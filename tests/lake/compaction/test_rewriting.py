@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.lake import rewriting
+from headwater.lake.compaction import rewriting
+from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.reader import Read, SegmentDamaged, read_all
-from headwater.lake.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.writer import SegmentWriter, Written
 from headwater.streams.segments import Segment
 from headwater.streams.state import Hot
 
-from .lives import LIMITS, NAMES, RANDOMLY, USUAL, Coming, Life, Limits, life, limited, reading, rows_of
+from ..lives import LIMITS, NAMES, RANDOMLY, USUAL, Coming, Life, Limits, life, limited, reading, rows_of
 
 EVERYTHING = 2**63 - 1
 LARGE = Cuts(2**40, 10_000)

@@ -5,11 +5,11 @@ from math import log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.lake.compaction import Candidate, Rewrite, RewriteLimits, groups_of, plan
+from headwater.lake.compaction.planning import Candidate, Rewrite, RewriteLimits, groups_of, plan
 from headwater.protocol.limits import STREAMS_PER_SEGMENT_MAX
 from headwater.streams.segments import Segment
 
-from .lives import RANDOMLY
+from ..lives import RANDOMLY
 
 EVERYTHING = 2**63 - 1
 UNIT = 1000

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.lake.catalog import TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key
-from headwater.lake.layout import SCHEMA, parse_segment_key, segment_key
+from headwater.lake.format import SCHEMA, parse_segment_key, segment_key
 from headwater.lake.reader import Footer, SegmentDamaged, read_footer, read_group
-from headwater.lake.rows import RowChecks
 from headwater.lake.scanning import EVER, Inherited, LakeDamaged, inheritance, read_catalog, read_forks, read_tombstones
-from headwater.lake.spans import LifeRows, Spans, spans_of
+from headwater.lake.verify.rows import RowChecks
+from headwater.lake.verify.spans import LifeRows, Spans, spans_of
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.columns import view
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 
 COLUMNS = tuple(name for name in SCHEMA.names if name != "payload")
 """What goes into a fingerprint."""

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.layout import name_of
+from headwater.lake.format import name_of
 from headwater.protocol.content_types import is_json
 from headwater.streams.segments import Segment
 

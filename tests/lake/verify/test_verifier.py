@@ -12,16 +12,16 @@ import pytest
 from msgspec.structs import replace
 
 from headwater.lake.catalog import ForkRow, TombstoneRow, seal
-from headwater.lake.layout import SCHEMA
-from headwater.lake.verifying import Verifier
+from headwater.lake.format import SCHEMA
+from headwater.lake.verify.verifier import Verifier
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store, StoreFailed
 from headwater.streams.cold import ALL
 from headwater.testing.faulty_store import FaultyStore
 
-from .built_lakes import tell_a_story, writing
-from .forged_lakes import lake_of, table_of
-from .lives import Coming, Life, life, plain
+from ..built_lakes import tell_a_story, writing
+from ..forged_lakes import lake_of, table_of
+from ..lives import Coming, Life, life, plain
 
 
 def problems(store: Store, *, json_values: bool = False) -> list[str]:

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 
 from headwater.lake import sealing, writer
-from headwater.lake.inspecting import inspect
-from headwater.lake.layout import GROUPS_KEY, SCHEMA, SegmentKey
+from headwater.lake.format import GROUPS_KEY, SCHEMA, SegmentKey
 from headwater.lake.reader import SegmentDamaged, read_footer
+from headwater.lake.verify.inspecting import inspect
 from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
-from .forged_lakes import changed_footer, forge, table_of
-from .lives import (
+from ..forged_lakes import changed_footer, forge, table_of
+from ..lives import (
     ID,
     LAST_POSITION,
     LIMITS,
@@ -103,7 +103,7 @@ def test_a_footer_without_a_seal_is_refused() -> None:
 
 def test_rows_that_break_a_rule_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     data, _ = forge([table_of(THREE[1], THREE[0])])
-    monkeypatch.setattr("headwater.lake.inspecting.is_sealed", lambda footer: True)
+    monkeypatch.setattr("headwater.lake.verify.inspecting.is_sealed", lambda footer: True)
     with pytest.raises(SegmentDamaged, match="names are not in order"):
         look(data)
     data, _ = forge([table_of(*THREE).drop_columns("append")])

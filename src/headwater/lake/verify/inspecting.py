@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.catalog import TOMBSTONES
-from headwater.lake.fingerprints import MODULUS, Fingerprints
-from headwater.lake.layout import SCHEMA, SegmentKey
+from headwater.lake.format import SCHEMA, SegmentKey
 from headwater.lake.reader import BOUNDS, Footer, Read, SegmentDamaged, read_footer, read_group
-from headwater.lake.rows import RowChecks
 from headwater.lake.sealing import is_sealed
-from headwater.lake.spans import LifeRows, spans_of
-from headwater.lake.verifying import footer_problems
+from headwater.lake.verify.fingerprints import MODULUS, Fingerprints
+from headwater.lake.verify.rows import RowChecks
+from headwater.lake.verify.spans import LifeRows, spans_of
+from headwater.lake.verify.verifier import footer_problems
 from headwater.streams.segments import Rows, Segment
 
 MAGIC = b"PAR1"

@@ -1,6 +1,6 @@
-"""Heirs: rows of one life under the name of another that has them, as a fork has those of its sources.
+"""Relabeling: rows of one stream under the name of another that inherited them, as a fork inherits from its sources.
 
-A fork may have a part of a message only: then the row says so, and its payload is cut.
+A fork may inherit only a part of a message: then its row says so, and the payload is cut.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from headwater.lake.columns import integers, spread
 from headwater.streams.cold import ALL
 
 
-class Heir(msgspec.Struct, frozen=True, gc=False):
-    """Whose rows are meant, and between which offsets."""
+class StreamRange(msgspec.Struct, frozen=True, gc=False):
+    """The stream that rows are listed under, and the range of offsets that it has of them."""
 
     bucket: str
     stream: str
@@ -23,20 +23,22 @@ class Heir(msgspec.Struct, frozen=True, gc=False):
     to: int = ALL
 
 
-def under(rows: pa.Table, heirs: Sequence[Heir], row_ends: Sequence[int], schema: pa.Schema) -> pa.Table:
-    """Rows in this schema under the names of heirs, those of each up to its row end; the heirs' names need no column.
+def relabel(rows: pa.Table, ranges: Sequence[StreamRange], row_ends: Sequence[int], schema: pa.Schema) -> pa.Table:
+    """Rows in this schema under the names of other streams; `row_ends` says where the rows of each range end.
+
+    The given rows need no columns for the names.
 
     >>> rows = pa.table({"offset": [0, 3], "next_offset": [3, 9], "payload": [b"abc", b"defghi"]})
     >>> schema = pa.schema([("stream", pa.string()), ("next_offset", pa.int64()), ("payload", pa.binary())])
-    >>> under(rows, [Heir("b", "fork", 7, 0, 5)], [2], schema).to_pylist()[1]
+    >>> relabel(rows, [StreamRange("b", "fork", 7, 0, 5)], [2], schema).to_pylist()[1]
     {'stream': 'fork', 'next_offset': 5, 'payload': b'de'}
     """
     rows = rows.combine_chunks()
-    index = spread(pa.arange(0, len(heirs)), integers(row_ends))
-    columns = _cut(rows, heirs, index)
+    index = spread(pa.arange(0, len(ranges)), integers(row_ends))
+    columns = _cut(rows, ranges, index)
     for name in ("bucket", "stream", "incarnation"):
         if name in schema.names:
-            columns[name] = pa.array([getattr(heir, name) for heir in heirs]).take(index)
+            columns[name] = pa.array([getattr(one, name) for one in ranges]).take(index)
     given = {name: _column(rows, name) for name in schema.names if name not in columns}
     return pa.table([(columns | given)[field.name].cast(field.type) for field in schema], schema)
 
@@ -45,13 +47,13 @@ def _column(rows: pa.Table, name: str) -> pa.Array:
     return rows[name].chunk(0) if rows[name].num_chunks else rows[name].combine_chunks()
 
 
-def _cut(rows: pa.Table, heirs: Sequence[Heir], index: pa.Array) -> dict[str, pa.Array]:
-    """The columns that change where an heir has a part of a message."""
-    if all(heir.start == 0 and heir.to == ALL for heir in heirs):
+def _cut(rows: pa.Table, ranges: Sequence[StreamRange], index: pa.Array) -> dict[str, pa.Array]:
+    """The columns that change where a range begins or ends within a message."""
+    if all(one.start == 0 and one.to == ALL for one in ranges):
         return {}
     offset, next_offset = _column(rows, "offset"), _column(rows, "next_offset")
-    first = integers([heir.start for heir in heirs]).take(index)
-    last = integers([heir.to for heir in heirs]).take(index)
+    first = integers([one.start for one in ranges]).take(index)
+    last = integers([one.to for one in ranges]).take(index)
     changed = {"offset": pc.max_element_wise(offset, first), "next_offset": pc.min_element_wise(next_offset, last)}
     parts = pc.or_(pc.not_equal(changed["offset"], offset), pc.not_equal(changed["next_offset"], next_offset))
     if "payload" in rows.column_names and pc.any(parts, min_count=0).as_py():
