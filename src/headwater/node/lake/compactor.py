@@ -25,12 +25,12 @@ from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
 from headwater.lake.writer import Written
-from headwater.node.committer import Done
-from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, ask, store_checked
+from headwater.node.committer import Now, Submit, ask
+from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
 from headwater.protocol.limits import MIB, MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Held
-from headwater.streams.commands import Command, Publication, SwapSegments
+from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.replies import Placed
 from headwater.streams.segments import Segment
 from headwater.streams.state import State, Stream
@@ -73,8 +73,8 @@ class Compactor:
         self,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
-        now: Callable[[], int],
+        submit: Submit,
+        now: Now,
         in_use: Counter[str],
         *,
         limits: CompactLimits = COMPACT_LIMITS,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.log.seam import CommandLog
-from headwater.node.committer import Done
+from headwater.node.committer import Now, Submit
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.flusher import FLUSH_LIMITS, Flusher, FlushFailed, FlushLimits
@@ -14,7 +14,6 @@ from headwater.node.lake.sweeper import LakeSweeper
 from headwater.node.reads.cold import ColdReads
 from headwater.protocol.limits import MIB
 from headwater.storage.store import KeyMissing, Store, StoreFailed
-from headwater.streams.commands import Command
 from headwater.streams.queries import Query
 from headwater.streams.reading import Fetched
 from headwater.streams.replies import Reply
@@ -42,8 +41,8 @@ class Lake:
         store: Store,
         *,
         look: Callable[[Query, Fetched], Reply],
-        submit: Callable[[Command, Done], None],
-        now: Callable[[], int],
+        submit: Submit,
+        now: Now,
         command_log: CommandLog,
         limits: LakeLimits,
     ) -> None:

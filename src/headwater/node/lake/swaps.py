@@ -12,7 +12,6 @@ One at a time. Whatever is refused changes nothing, and its objects are swept wh
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
@@ -27,12 +26,11 @@ from headwater.lake.reader import SegmentDamaged
 from headwater.lake.verify.comparing import Comparison
 from headwater.lake.verify.fingerprints import COLUMNS
 from headwater.lake.verify.inspecting import Inspected, inspect
-from headwater.node.committer import Done
-from headwater.node.lake.flusher import ask
+from headwater.node.committer import Now, Submit, ask
 from headwater.protocol.limits import DAY_US, STREAMS_PER_SEGMENT_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
-from headwater.streams.commands import Command, Publication, SwapSegments
+from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.replies import Misplaced, Placed
 from headwater.streams.segments import Segment
 from headwater.streams.state import State
@@ -67,8 +65,8 @@ class Swaps:
         self,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
-        now: Callable[[], int],
+        submit: Submit,
+        now: Now,
         in_use: Counter[str],
         *,
         shard: int = 0,

@@ -9,11 +9,10 @@ from itertools import islice
 from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
-from headwater.node.committer import Done
-from headwater.node.lake.flusher import ask
+from headwater.node.committer import Now, Submit, ask
 from headwater.protocol.limits import SECOND_US
 from headwater.storage.store import Store, StoreFailed
-from headwater.streams.commands import Command, ForgetSegments
+from headwater.streams.commands import ForgetSegments
 from headwater.streams.state import State
 
 LOOK_SECONDS = 5.0
@@ -33,9 +32,9 @@ class LakeSweeper:
         self,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
+        submit: Submit,
         *,
-        now: Callable[[], int],
+        now: Now,
         in_use: Counter[str],
         left_out: Callable[[str], bool],
         grace_seconds: float,

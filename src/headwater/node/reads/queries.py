@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from headwater.node.committer import Now
 from headwater.node.reads.fetcher import fetch, fetch_records
 from headwater.node.reads.pages import PageCache
 from headwater.protocol.content_types import ENVELOPES, NDJSON, is_json
@@ -18,7 +19,7 @@ from headwater.streams.state import State, Stream
 class Queries:
     """Reads one shard's state; a read of a stream with a sliding lifetime renews it."""
 
-    def __init__(self, state: State, now: Callable[[], int], touch: Callable[[Stream], None], page_bytes: int) -> None:
+    def __init__(self, state: State, now: Now, touch: Callable[[Stream], None], page_bytes: int) -> None:
         self._state, self._now, self._touch, self._page_bytes = state, now, touch, page_bytes
         self._pages = PageCache()
 
