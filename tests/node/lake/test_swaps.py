@@ -306,7 +306,7 @@ def test_a_rewrite_of_segments_with_another_between_them_is_refused() -> None:
         deadline = node.node.now() + MINUTE_US
         parts = [rewritten(node.store, node.state.cold, [number], deadline).written for number in (1, 3)]
         handed = Handed(0, [1, 3], [key for part in parts for key in put(node.store, part)], 0, deadline)
-        await refused(node, handed, "are not those that the lake has")
+        await refused(node, handed, "differ from those in the lake")
 
     on_a_node(work)
 
@@ -322,7 +322,7 @@ def test_a_rewrite_without_rows_that_are_needed_is_refused() -> None:
         keep = Keep(lambda name, incarnation: 9 if name == "a/y" else 0, ALL)
         partly = hand_in(node.state, node.store, node.node.now(), keep)
         assert partly.dropped > 0
-        await refused(node, partly, "are not those that the lake has")
+        await refused(node, partly, "differ from those in the lake")
 
     on_a_node(work)
 
@@ -333,7 +333,7 @@ def test_a_rewrite_that_drops_what_a_reader_has_not_read_is_refused() -> None:
         await node.ask(RegisterConsumer("spark", node.state.cold.segments[1].segment.last_position))
         await node.ask(Delete("a/y"))
         handed = hand_in(node.state, node.store, node.node.now(), dead_by(node.state))
-        await refused(node, handed, "a registered reader has not read yet")
+        await refused(node, handed, "a consumer has not read yet")
         await node.ask(RegisterConsumer("spark", node.state.position))
         assert isinstance(await swap(node, handed), int)
 
