@@ -315,7 +315,7 @@ def test_a_rewrite_without_rows_that_are_needed_is_refused() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         keep = Keep(lambda name, incarnation: ALL if name == "a/y" else 0, ALL)
-        await refused(node, hand_in(node.state, node.store, node.node.now(), keep), "rows out that are still needed")
+        await refused(node, hand_in(node.state, node.store, node.node.now(), keep), "omits rows that are still needed")
         keep = Keep(lambda name, incarnation: 5 if name == "a/y" else 0, ALL)
         partly = hand_in(node.state, node.store, node.node.now(), keep)
         assert partly.dropped == 0
