@@ -1,7 +1,7 @@
 """A server that leaves its lake for others to compact: `python -m benchmarks.spark_resting serve ...`."""
 
 from headwater.cli import run
-from headwater.node.chores import compactor
+from headwater.node.lake import compactor
 
 NEVER_SECONDS = 1e9
 

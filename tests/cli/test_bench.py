@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.bench_loads import message
-from headwater.cli.bench_results import Check
+from headwater.cli.bench.loads import message
+from headwater.cli.bench.results import Check
 from headwater.testing import running_server
 
 from ..http.processes import eventually
@@ -123,7 +123,7 @@ def test_a_server_that_forgets_fails_the_command(monkeypatch: pytest.MonkeyPatch
         return message(stream, number + (len(asked) % 7 == 0) * 1_000_000, size, at_ns)
 
     asked: list[int] = []
-    monkeypatch.setattr("headwater.cli.bench_loads.message", forgetful)
+    monkeypatch.setattr("headwater.cli.bench.loads.message", forgetful)
     done = shell("bench", "append", *LOADS["append"], *SHORT)
     assert "not what was acknowledged" in sentence(done)
     assert "WRONG" in done.text

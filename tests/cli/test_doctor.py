@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli import checks
+from headwater.cli.doctor import checks
 from headwater.testing import running_server
 
 from .commands import Shell, sentence

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from headwater.cli import main
 from headwater.lake.catalog import seal
-from headwater.lake.layout import SCHEMA, new_segment_id, segment_key
-from headwater.lake.stores import open_store
+from headwater.lake.format import SCHEMA, new_segment_id, segment_key
+from headwater.storage.opening import open_store
 from headwater.testing.s3_server import running_s3
 
 from ..lake.built_lakes import Content, Writer, tell_a_story, writing
@@ -271,7 +271,7 @@ def test_damage_is_a_line_for_each_problem_and_exit_code_1(spoilt: Path) -> None
 
 
 def test_damage_is_a_list_for_a_program(spoilt: Path) -> None:
-    path = max(spoilt.glob("catalog/*/*.graves.parquet"))
+    path = max(spoilt.glob("catalog/*/*.tombstones.parquet"))
     path.write_bytes(path.read_bytes()[:-9])
     finished = headwater("lake", "verify", "--json", str(spoilt))
     assert finished.returncode == 1
@@ -332,7 +332,7 @@ def test_streams_have_the_public_columns(told: Told) -> None:
 
 
 def test_a_query_does_not_gather_the_lake_in_memory(told: Told) -> None:
-    """Rows stream past the graves, not the other way round, and only those that are asked for."""
+    """Rows stream past the tombstones, not the other way round, and only those that are asked for."""
     [found] = lines("sql", told.lake, "explain select max(payload) from streams where position > 3")
     assert "Join Type: ANTI" in found["explain_value"]
     assert 'Filters: "position" > 3' in found["explain_value"]
@@ -342,10 +342,10 @@ def test_what_the_catalog_says_can_be_asked(told: Told) -> None:
     [counts] = lines(
         "sql",
         told.lake,
-        "select (select count(*) from graves) g, (select count(*) from forks) f, sum(rows) r from segments",
+        "select (select count(*) from tombstones) g, (select count(*) from forks) f, sum(rows) r from segments",
     )
     facts = parsed("stat", told.lake)
-    assert counts["g"] == facts["graves"]
+    assert counts["g"] == facts["tombstones"]
     assert counts["f"] >= facts["forks"]
     assert counts["r"] == facts["rows"]
 

@@ -1,9 +1,6 @@
 """Who may write under a producer's name, and who takes over."""
 
-from headwater.client.errors import (
-    OutcomeUnknown,
-    ProducerFenced,
-)
+from headwater.client.errors import OutcomeUnknown, ProducerFenced
 from headwater.client.values import Appended
 from headwater.client.wire import Response
 

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.client import (
-    NOW,
-    AsyncClient,
-    Client,
-    IncarnationChanged,
-)
+from headwater.client import NOW, AsyncClient, Client, IncarnationChanged
 from headwater.testing import RunningServer
 
 from .conftest import Both, run

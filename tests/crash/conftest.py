@@ -1,6 +1,6 @@
 import pytest
 
-from headwater.log import journal
+from headwater.log.journal import journal
 from headwater.node.chores import imager
 from headwater.streams import images
 

@@ -2,8 +2,8 @@
 
 from collections import deque
 
-from headwater.protocol.commands import Batch, Command, ForgetSegments, Paid, PublishSegment, SwapSegments
 from headwater.streams.apply import apply
+from headwater.streams.commands import Batch, Command, ForgetSegments, Paid, PublishSegment, SwapSegments
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 
@@ -36,7 +36,7 @@ class History:
         """Compare byte by byte; what survived in flight is visible now, so it must survive from here on as well."""
         if self._expected.position == 0:
             # Nothing was promised yet, not even the journal's id.
-            self._expected, self.shadow = State(recovered.journal), State(recovered.journal)
+            self._expected, self.shadow = State(recovered.log_id), State(recovered.log_id)
         lost = self._expected.position - recovered.position
         assert lost <= 0, f"the last {lost} acknowledged commands are lost"
         while self._in_flight and self._expected.position < recovered.position:

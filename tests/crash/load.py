@@ -3,7 +3,10 @@
 from random import Random
 
 from headwater.log import frames
-from headwater.protocol.commands import (
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.limits import SECOND_US
+from headwater.protocol.producers import Producer
+from headwater.streams.commands import (
     Ancestry,
     Append,
     Command,
@@ -29,9 +32,6 @@ from headwater.protocol.commands import (
     Unpin,
     UnsealBucket,
 )
-from headwater.protocol.lifetimes import FOREVER, Lifetime
-from headwater.protocol.limits import SECOND_US
-from headwater.protocol.producers import Producer
 from headwater.streams.state import State, Stream
 
 NAMES = [f"bucket-{number % 3}/stream-{number}" for number in range(12)]

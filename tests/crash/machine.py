@@ -11,11 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from headwater.log import directory
 from headwater.log.images import ImageFiles, ImageWriter
-from headwater.log.journal import Journal
-from headwater.node import directory
-from headwater.protocol.commands import Batch
+from headwater.log.journal.journal import Journal
 from headwater.streams.apply import apply
+from headwater.streams.commands import Batch
 from headwater.streams.images import Walk
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk, Halted, Step

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from headwater.lake.store import Store
-from headwater.log.journal import Journal
-from headwater.log.seam import Deliver
-from headwater.node import directory
-from headwater.node.chores.flusher import FlushLimits
-from headwater.node.lake import LakeLimits
+from headwater.log import directory
+from headwater.log.journal.journal import Journal
+from headwater.log.seam import Deliver, Ticket
+from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.protocol.commands import Batch, Command
-from headwater.protocol.replies import Reply
+from headwater.storage.store import Store
+from headwater.streams.commands import Batch, Command
+from headwater.streams.replies import Reply
 from headwater.testing import FaultyDisk
 
 from .history import History
@@ -31,15 +31,15 @@ class WatchedJournal(Journal):
     history: History
 
     def start(self, deliver: Deliver) -> None:
-        def delivered(batch: Batch) -> None:
-            deliver(batch)
+        def delivered(batch: Batch, ticket: Ticket | None) -> None:
+            deliver(batch, ticket)
             self.history.acknowledge()
 
         super().start(delivered)
 
-    def append(self, at: int, commands: list[Command]) -> None:
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         self.history.send(at, commands)
-        super().append(at, commands)
+        super().append(at, commands, ticket)
 
 
 class RunningNode:

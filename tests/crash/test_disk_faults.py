@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from headwater.log.segments import JournalDamaged
-from headwater.node import directory
-from headwater.protocol.commands import Append, Create, Delete
+from headwater.log import directory
+from headwater.log.journal.files import JournalDamaged
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, Created, Deleted
+from headwater.streams.commands import Append, Create, Delete
 from headwater.streams.images import image_of
+from headwater.streams.replies import Appended, Created, Deleted
 from headwater.testing import FaultyDisk, Step
 
 from .history import History

@@ -6,14 +6,16 @@ from random import Random
 
 import pytest
 
-from headwater.node import cold_reads, directory
-from headwater.node.chores import cataloger, compactor, flusher, lake_sweeper
-from headwater.node.looks import Looks
+from headwater.log import directory
+from headwater.node.lake import cataloger, compactor, flusher
+from headwater.node.lake import sweeper as lake_sweeper
 from headwater.node.node import Node
-from headwater.protocol.queries import Read
+from headwater.node.reads import cold as cold_reads
+from headwater.node.reads.queries import Queries
 from headwater.protocol.refusals import Refusal
-from headwater.protocol.replies import Page
+from headwater.streams.queries import Read
 from headwater.streams.reading import Fetched
+from headwater.streams.replies import Page
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk
 from headwater.testing.faulty_store import Fault, FaultyStore
@@ -107,7 +109,7 @@ async def _whole(node: Node, name: str, offset: int) -> bytes:
 
 def _hot(shadow: State, name: str) -> bytes:
     """All that the shadow has of a stream."""
-    looks = Looks(shadow, lambda: shadow.now, lambda _: None, 1 << 40)
+    looks = Queries(shadow, lambda: shadow.now, lambda _: None, 1 << 40)
     page = looks.read(Read(name, shadow.streams[name].start), Fetched())
     assert isinstance(page, Page), page
     return page.body

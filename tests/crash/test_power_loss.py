@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headwater.node import directory
+from headwater.log import directory
 from headwater.testing import FaultyDisk
 
 from .history import History

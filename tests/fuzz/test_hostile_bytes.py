@@ -22,7 +22,7 @@ import pytest
 from headwater.testing import RunningServer, running_server
 
 from ..http.processes import eventually, open_files, resident_bytes
-from ..http.wire import Wire, request
+from ..http.sockets import Wire, request
 from .attacks import Attack, make
 
 SECONDS = float(os.environ.get("HEADWATER_FUZZ_SECONDS", "20"))

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.testing import RunningServer, running_server
 
-from .wire import Wire
+from .sockets import Wire
 
 _numbers = count(1)
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.layout import name_of
+from headwater.lake.format import name_of
 from headwater.lake.reader import read_all
-from headwater.lake.scanning import EVERYTHING, Plan, Wanted, live_rows, read_catalog, read_forks, read_graves
-from headwater.lake.store import Store
+from headwater.lake.scanning import EVERYTHING, Plan, RowFilter, live_rows, read_catalog, read_forks, read_tombstones
+from headwater.storage.store import Store
 from headwater.testing import running_server
 
-from ..extensions.pieces import JSON, TEXT, frames, plain
-from ..http.wire import Response, Wire
+from ..http.api.extensions.pieces import JSON, TEXT, frames, plain
+from ..http.sockets import Response, Wire
 
 
 class Content(NamedTuple):
@@ -181,11 +181,11 @@ def act_randomly(writer: Writer, random: Random, steps: int) -> None:
     writer.flush()
 
 
-def plan_of(store: Store, wanted: Wanted = EVERYTHING) -> Plan:
+def plan_of(store: Store, wanted: RowFilter = EVERYTHING) -> Plan:
     """The plan of what the newest catalog has."""
     catalog = read_catalog(store)
     assert catalog is not None
-    return live_rows(catalog, read_graves(store, catalog), read_forks(store, catalog), wanted)
+    return live_rows(catalog, read_tombstones(store, catalog), read_forks(store, catalog), wanted)
 
 
 def scanned(store: Store, plan: Plan) -> pa.Table:

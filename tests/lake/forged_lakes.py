@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.catalog import Contents, ForkRow, GraveRow, write_catalog
-from headwater.lake.layout import (
+from headwater.lake.catalog import Contents, ForkRow, TombstoneRow, write_catalog
+from headwater.lake.format import (
     GROUPS_KEY,
     SCHEMA,
     SEAL_KEY,
@@ -21,10 +21,10 @@ from headwater.lake.layout import (
     new_segment_id,
     segment_key,
 )
-from headwater.lake.memory_store import MemoryStore
 from headwater.lake.sealing import UNSEALED, seal
 from headwater.lake.writer import Written
-from headwater.protocol.segments import Segment
+from headwater.storage.memory import MemoryStore
+from headwater.streams.segments import Segment
 
 from .lives import Life, rows_of
 
@@ -83,7 +83,7 @@ def changed_footer(written: Written, old: bytes, new: bytes) -> bytes:
 
 def lake_of(
     *segments: Sequence[pa.Table],
-    graves: Sequence[GraveRow] = (),
+    tombstones: Sequence[TombstoneRow] = (),
     forks: Sequence[ForkRow] = (),
     live_rows: int | None = None,
     flushed: int = LAST,
@@ -96,5 +96,5 @@ def lake_of(
         store.create(segment_key(0, FIRST, LAST, segment.id), data)
         segment = msgspec.structs.replace(segment, **facts)
         listed.append((number, segment, segment.rows if live_rows is None else min(live_rows, segment.rows)))
-    write_catalog(store, Contents(0, "j", LAST, flushed, 0, 2**60, listed, list(graves), list(forks)))
+    write_catalog(store, Contents(0, "j", LAST, flushed, 0, 2**60, listed, list(tombstones), list(forks)))
     return store

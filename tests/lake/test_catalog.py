@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from headwater.lake.catalog import (
     FORKS,
-    GRAVES,
+    TOMBSTONES,
     Catalog,
     Contents,
     ForkRow,
-    GraveRow,
     ListedSegment,
+    TombstoneRow,
     catalog_key,
     decode,
     encode,
@@ -24,17 +24,17 @@ from headwater.lake.catalog import (
     seal,
     write_catalog,
 )
-from headwater.lake.layout import segment_key
-from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks, read_graves
-from headwater.lake.store import Store, StoreFailed
-from headwater.protocol.segments import Segment
+from headwater.lake.format import segment_key
+from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks, read_tombstones
+from headwater.storage.store import Store, StoreFailed
 from headwater.streams.cold import ALL
+from headwater.streams.segments import Segment
 from headwater.testing.faulty_store import FaultyStore
 
 from .lives import ID, plain, write
 
 SEGMENT = replace(write([plain("team/b", 4, 6), plain("team/ä", 3, 5)]).segment, last_position=9)
-GRAVE_ROWS = [GraveRow("team/ä", 3, 5), GraveRow("a/b/c", 7, ALL)]
+TOMBSTONE_ROWS = [TombstoneRow("team/ä", 3, 5), TombstoneRow("a/b/c", 7, ALL)]
 FORK_ROWS = [
     ForkRow("team/fork", 11, False, "team/ä", 3, 0, 5),
     ForkRow("team/gone", 12, True, "team/fork", 11, 2, 2),
@@ -42,7 +42,7 @@ FORK_ROWS = [
 
 
 def contents(position: int = 20, **changes: Any) -> Contents:
-    some = Contents(0, "abc", position, 19, 4, 1_700_000_000_000_000, [(5, SEGMENT, 1)], GRAVE_ROWS, FORK_ROWS)
+    some = Contents(0, "abc", position, 19, 4, 1_700_000_000_000_000, [(5, SEGMENT, 1)], TOMBSTONE_ROWS, FORK_ROWS)
     return some._replace(**changes)
 
 
@@ -53,7 +53,7 @@ def test_a_catalog_is_read_back_as_it_was_written(store: Store) -> None:
     written = write_catalog(store, contents())
     assert newest_catalog(store) == written == read_catalog(store)
     assert written.segments == [ListedSegment(segment_key(0, 0, 9, ID), 5, 1, SEGMENT)]
-    assert (written.shard, written.journal, written.position, written.flushed, written.dropped, written.at) == (
+    assert (written.shard, written.log_id, written.position, written.flushed, written.dropped, written.at) == (
         *(0, "abc", 20, 19, 4),
         1_700_000_000_000_000,
     )
@@ -61,9 +61,9 @@ def test_a_catalog_is_read_back_as_it_was_written(store: Store) -> None:
 
 def test_the_tables_are_read_back_as_they_were_written(store: Store) -> None:
     catalog = write_catalog(store, contents())
-    graves = read_graves(store, catalog)
-    assert graves.schema.equals(GRAVES)
-    assert graves.to_pylist() == [
+    tombstones = read_tombstones(store, catalog)
+    assert tombstones.schema.equals(TOMBSTONES)
+    assert tombstones.to_pylist() == [
         {"bucket": "team", "stream": "ä", "incarnation": 3, "below": 5},
         {"bucket": "a", "stream": "b/c", "incarnation": 7, "below": ALL},
     ]
@@ -71,15 +71,15 @@ def test_the_tables_are_read_back_as_they_were_written(store: Store) -> None:
 
 
 def test_an_empty_catalog_has_tables_with_columns(store: Store) -> None:
-    catalog = write_catalog(store, contents(segments=[], graves=[], forks=[]))
+    catalog = write_catalog(store, contents(segments=[], tombstones=[], forks=[]))
     assert newest_catalog(store) == catalog
-    assert read_graves(store, catalog).schema.equals(GRAVES)
+    assert read_tombstones(store, catalog).schema.equals(TOMBSTONES)
     assert read_forks(store, catalog) == []
 
 
 def test_tables_are_plain_parquet_that_anybody_reads(store: Store) -> None:
     catalog = write_catalog(store, contents())
-    for key, schema in ((catalog.graves_key, GRAVES), (catalog.forks_key, FORKS)):
+    for key, schema in ((catalog.tombstones_key, TOMBSTONES), (catalog.forks_key, FORKS)):
         data = store.read(key)
         assert data[:4] == data[-4:] == b"PAR1"
         assert pq.read_table(BytesIO(data)).schema.equals(schema)
@@ -123,7 +123,7 @@ def test_what_a_later_server_adds_to_a_segment_is_passed_over() -> None:
 # -- Keys --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["json", "graves.parquet", "forks.parquet"])
+@pytest.mark.parametrize("kind", ["json", "tombstones.parquet", "forks.parquet"])
 def test_a_key_tells_shard_and_position(kind: str) -> None:
     assert parse_catalog_key(catalog_key(3, 2**63, kind)) == (3, 2**63)
 
@@ -169,14 +169,14 @@ def test_each_shard_has_its_own(store: Store) -> None:
 
 def test_a_catalog_is_never_overwritten(store: Store) -> None:
     first = write_catalog(store, contents())
-    write_catalog(store, contents(flushed=3, segments=[], graves=[], forks=[]))
+    write_catalog(store, contents(flushed=3, segments=[], tombstones=[], forks=[]))
     assert newest_catalog(store) == first
     assert read_forks(store, first) == FORK_ROWS
 
 
 def test_an_older_catalog_can_be_read_while_it_is_there(store: Store) -> None:
     older = write_catalog(store, contents(20))
-    write_catalog(store, contents(30, graves=[], forks=[]))
+    write_catalog(store, contents(30, tombstones=[], forks=[]))
     assert decode(store.read(catalog_key(0, 20))) == older
     assert read_forks(store, older) == FORK_ROWS
 
@@ -184,7 +184,7 @@ def test_an_older_catalog_can_be_read_while_it_is_there(store: Store) -> None:
 # -- Half written ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fails_at", ["graves", "forks", "json"])
+@pytest.mark.parametrize("fails_at", ["tombstones", "forks", "json"])
 def test_a_catalog_that_was_not_finished_does_not_count(fails_at: str) -> None:
     store = FaultyStore()
     older = write_catalog(store, contents(20))
@@ -195,7 +195,7 @@ def test_a_catalog_that_was_not_finished_does_not_count(fails_at: str) -> None:
     assert read_forks(store, older) == FORK_ROWS
 
 
-@pytest.mark.parametrize("fails_at", ["graves", "forks", "json"])
+@pytest.mark.parametrize("fails_at", ["tombstones", "forks", "json"])
 def test_a_catalog_that_was_not_finished_can_be_written_again(fails_at: str) -> None:
     store = FaultyStore()
     store.fail_next("create", in_key=fails_at)

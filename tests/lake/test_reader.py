@@ -12,10 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.lake import writer
-from headwater.lake.layout import GROUP_BYTES, SCHEMA
-from headwater.lake.reader import SERVED, Footer, Group, Piece, Read, SegmentDamaged, read_all, read_footer, read_group
+from headwater.lake.format import GROUP_BYTES, SCHEMA
+from headwater.lake.reader import (
+    SERVED,
+    Footer,
+    Group,
+    GroupRows,
+    Read,
+    SegmentDamaged,
+    read_all,
+    read_footer,
+    read_group,
+)
 from headwater.lake.writer import Written
-from headwater.protocol.segments import Extent, Segment
+from headwater.streams.segments import Extent, Segment
 
 from .lives import (
     ID,
@@ -184,7 +194,7 @@ def test_only_the_groups_that_hold_a_range_are_taken(start: int, end: int, piece
     written = write(LARGE, Limits(200, 100))
     footer = footer_of(written)
     assert [group.rows for group in footer.groups] == [1, 2, 2, 3]
-    assert footer.locate(extent_of(written.rows[1]), start, end) == [Piece(*piece) for piece in pieces]
+    assert footer.locate(extent_of(written.rows[1]), start, end) == [GroupRows(*piece) for piece in pieces]
 
 
 def test_a_life_that_begins_and_ends_among_others_is_taken_whole() -> None:
@@ -196,7 +206,7 @@ def test_a_life_that_begins_and_ends_among_others_is_taken_whole() -> None:
         segment_writer.add(*plain("b/3", 20, 1))
         written = segment_writer.finish()
     footer, extent = footer_of(written), extent_of(written.rows[1])
-    assert footer.locate(extent, 0, 1) == footer.locate(extent, 79, 80) == [Piece(0, 1, 1), Piece(1, 0, 1)]
+    assert footer.locate(extent, 0, 1) == footer.locate(extent, 79, 80) == [GroupRows(0, 1, 1), GroupRows(1, 0, 1)]
 
 
 @pytest.mark.parametrize(("shared", "start", "group"), [(60, 10, 0), (60, 40, 1), (60, 119, 1)])
@@ -216,7 +226,7 @@ def test_a_life_that_begins_among_others_is_told_apart_by_the_group_that_is_its_
 @pytest.mark.parametrize(("record", "piece"), [(0, (1, 0, 2)), (1, (1, 0, 2)), (2, (2, 0, 2)), (5, (3, 0, 2))])
 def test_a_record_is_found_in_the_piece_that_holds_it(record: int, piece: tuple[int, int, int]) -> None:
     written = write(LARGE, Limits(200, 100))
-    assert footer_of(written).locate_record(extent_of(written.rows[1]), record) == Piece(*piece)
+    assert footer_of(written).locate_record(extent_of(written.rows[1]), record) == GroupRows(*piece)
 
 
 def test_rows_that_a_segment_does_not_have_are_damage() -> None:

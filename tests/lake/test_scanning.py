@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegment
+from headwater.lake.catalog import FORKS, TOMBSTONES, Catalog, ForkRow, ListedSegment
 from headwater.lake.datasets import dataset
-from headwater.lake.layout import SCHEMA, segment_key
-from headwater.lake.memory_store import MemoryStore
+from headwater.lake.format import SCHEMA, segment_key
 from headwater.lake.object_files import read_columns
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import (
@@ -22,16 +21,17 @@ from headwater.lake.scanning import (
     Inherited,
     LakeDamaged,
     Plan,
-    Wanted,
+    RowFilter,
     inheritance,
     live_rows,
     read_catalog,
     read_forks,
-    read_graves,
+    read_tombstones,
 )
-from headwater.lake.store import Store
-from headwater.lake.stores import open_store
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.verifier import Verifier
+from headwater.storage.memory import MemoryStore
+from headwater.storage.opening import open_store
+from headwater.storage.store import Store
 
 from .built_lakes import Content, act_randomly, contents_of, plan_of, scanned, tell_a_story, writing
 from .lives import plain, rows_of, write
@@ -77,7 +77,7 @@ def test_a_story_has_all_that_is_hard(told: Told) -> None:
 
 def test_each_stream_is_found_alone(told: Told) -> None:
     for name, content in told.contents.items():
-        plan = plan_of(told.store, Wanted(names=frozenset([name])))
+        plan = plan_of(told.store, RowFilter(names=frozenset([name])))
         assert contents_of(scanned(told.store, plan)) == {name: content}
 
 
@@ -85,13 +85,13 @@ def test_each_stream_is_found_alone(told: Told) -> None:
 def test_the_streams_of_a_prefix_are_found_alone(told: Told, prefix: str) -> None:
     expected = {name: content for name, content in told.contents.items() if name.startswith(prefix)}
     assert expected
-    assert contents_of(scanned(told.store, plan_of(told.store, Wanted(prefix=prefix)))) == expected
+    assert contents_of(scanned(told.store, plan_of(told.store, RowFilter(prefix=prefix)))) == expected
 
 
 def test_without_forks_every_live_row_is_there_once(told: Told) -> None:
     catalog = read_catalog(told.store)
     assert catalog is not None
-    plan = live_rows(catalog, read_graves(told.store, catalog))
+    plan = live_rows(catalog, read_tombstones(told.store, catalog))
     rows = scanned(told.store, plan)
     places = list(zip(rows["incarnation"].to_pylist(), rows["offset"].to_pylist(), strict=True))
     assert len(set(places)) == len(places)
@@ -100,7 +100,7 @@ def test_without_forks_every_live_row_is_there_once(told: Told) -> None:
     }
 
 
-def test_without_graves_dead_rows_are_found_too(told: Told) -> None:
+def test_without_tombstones_dead_rows_are_found_too(told: Told) -> None:
     catalog = read_catalog(told.store)
     assert catalog is not None
     rows = scanned(told.store, live_rows(catalog, None))
@@ -113,7 +113,7 @@ def test_positions_part_all_rows_into_batches_without_loss(told: Told) -> None:
     assert catalog is not None
     everything = scanned(told.store, plan_of(told.store))
     for border in range(0, catalog.position + 1, 7):
-        parts = [plan_of(told.store, wanted) for wanted in (Wanted(up_to=border), Wanted(after=border))]
+        parts = [plan_of(told.store, wanted) for wanted in (RowFilter(up_to=border), RowFilter(after=border))]
         found = [part for part in parts if part.segments]
         tables = [scanned(told.store, part) for part in found]
         assert sum(map(len, tables)) == len(everything)
@@ -126,7 +126,7 @@ def test_times_part_all_rows_into_batches_without_loss(told: Told) -> None:
     everything = scanned(told.store, plan_of(told.store))
     times = sorted(set(everything["committed_at"].cast(pa.int64()).to_pylist()))
     for border in (times[0], times[len(times) // 2], times[-1]):
-        plans = [plan_of(told.store, wanted) for wanted in (Wanted(until=border), Wanted(since=border))]
+        plans = [plan_of(told.store, wanted) for wanted in (RowFilter(until=border), RowFilter(since=border))]
         assert sum(len(scanned(told.store, plan)) for plan in plans if plan.segments) == len(everything)
 
 
@@ -286,7 +286,7 @@ def numbers(plan: Plan) -> list[int]:
     return [listed.number for listed in plan.segments]
 
 
-NO_GRAVES = GRAVES.empty_table()
+NO_TOMBSTONES = TOMBSTONES.empty_table()
 SOME = catalog_of(("a/x", "b/y", 1, 10), ("b/x", "b/z", 11, 20), ("c/a", "c/b", 11, 20), ("a-b/x", "a/a", 21, 30))
 
 
@@ -294,34 +294,34 @@ SOME = catalog_of(("a/x", "b/y", 1, 10), ("b/x", "b/z", 11, 20), ("c/a", "c/b", 
     ("wanted", "expected"),
     [
         (EVERYTHING, [0, 1, 2, 3]),
-        (Wanted(prefix="b/"), [0, 1]),
-        (Wanted(prefix="b/z"), [1]),
-        (Wanted(prefix="c"), [2]),
-        (Wanted(prefix="a"), [0, 3]),
-        (Wanted(prefix="a-"), [3]),
-        (Wanted(prefix="d"), []),
-        (Wanted(names=frozenset(["b/xx"])), [0, 1]),
-        (Wanted(names=frozenset(["b/xx", "c/b"])), [0, 1, 2]),
-        (Wanted(names=frozenset(["b/xx", "c/b"]), prefix="c"), [2]),
-        (Wanted(names=frozenset()), []),
-        (Wanted(after=10), [1, 2, 3]),
-        (Wanted(after=9), [0, 1, 2, 3]),
-        (Wanted(up_to=10), [0]),
-        (Wanted(up_to=11), [0, 1, 2]),
-        (Wanted(since=21), [3]),
-        (Wanted(until=11), [0]),
-        (Wanted(until=12, after=10), [1, 2]),
+        (RowFilter(prefix="b/"), [0, 1]),
+        (RowFilter(prefix="b/z"), [1]),
+        (RowFilter(prefix="c"), [2]),
+        (RowFilter(prefix="a"), [0, 3]),
+        (RowFilter(prefix="a-"), [3]),
+        (RowFilter(prefix="d"), []),
+        (RowFilter(names=frozenset(["b/xx"])), [0, 1]),
+        (RowFilter(names=frozenset(["b/xx", "c/b"])), [0, 1, 2]),
+        (RowFilter(names=frozenset(["b/xx", "c/b"]), prefix="c"), [2]),
+        (RowFilter(names=frozenset()), []),
+        (RowFilter(after=10), [1, 2, 3]),
+        (RowFilter(after=9), [0, 1, 2, 3]),
+        (RowFilter(up_to=10), [0]),
+        (RowFilter(up_to=11), [0, 1, 2]),
+        (RowFilter(since=21), [3]),
+        (RowFilter(until=11), [0]),
+        (RowFilter(until=12, after=10), [1, 2]),
     ],
 )
-def test_segments_that_cannot_have_what_is_asked_for_are_not_read(wanted: Wanted, expected: list[int]) -> None:
-    assert numbers(live_rows(SOME, NO_GRAVES, (), wanted)) == expected
+def test_segments_that_cannot_have_what_is_asked_for_are_not_read(wanted: RowFilter, expected: list[int]) -> None:
+    assert numbers(live_rows(SOME, NO_TOMBSTONES, (), wanted)) == expected
 
 
 def test_the_segments_of_a_forks_sources_are_read_with_it() -> None:
     forks = [ForkRow("z/fork", 9, False, "c/a", 1, 0, 5)]
-    assert numbers(live_rows(SOME, NO_GRAVES, forks, Wanted(prefix="z/"))) == [2]
-    assert numbers(live_rows(SOME, NO_GRAVES, forks, Wanted(prefix="z/"), inherited=False)) == []
-    assert numbers(live_rows(SOME, NO_GRAVES, forks, Wanted(prefix="y/"))) == []
+    assert numbers(live_rows(SOME, NO_TOMBSTONES, forks, RowFilter(prefix="z/"))) == [2]
+    assert numbers(live_rows(SOME, NO_TOMBSTONES, forks, RowFilter(prefix="z/"), inherited=False)) == []
+    assert numbers(live_rows(SOME, NO_TOMBSTONES, forks, RowFilter(prefix="y/"))) == []
 
 
 # -- Damage ------------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def test_a_catalog_that_makes_no_sense_is_damage(data: bytes) -> None:
         read_catalog(store)
 
 
-@pytest.mark.parametrize("read", [read_graves, read_forks])
+@pytest.mark.parametrize("read", [read_tombstones, read_forks])
 @pytest.mark.parametrize("data", [None, b"", b"PAR1 and no more"])
 def test_a_table_that_is_missing_or_damaged_is_damage(
     read: Callable[[Store, Catalog], object], data: bytes | None
@@ -354,7 +354,7 @@ def test_a_table_that_is_missing_or_damaged_is_damage(
         read(store, SOME)
 
 
-@pytest.mark.parametrize(("read", "schema"), [(read_graves, FORKS), (read_forks, GRAVES)])
+@pytest.mark.parametrize(("read", "schema"), [(read_tombstones, FORKS), (read_forks, TOMBSTONES)])
 def test_a_table_with_other_columns_is_damage(read: Callable[[Store, Catalog], object], schema: pa.Schema) -> None:
     store = MemoryStore()
     sink = pa.BufferOutputStream()
@@ -365,7 +365,7 @@ def test_a_table_with_other_columns_is_damage(read: Callable[[Store, Catalog], o
     with pytest.raises(LakeDamaged, match="checksum"):
         read(store, SOME)
     with pytest.raises(LakeDamaged, match="columns"):
-        read(store, msgspec.structs.replace(SOME, graves_crc=crc32c(data), forks_crc=crc32c(data)))
+        read(store, msgspec.structs.replace(SOME, tombstones_crc=crc32c(data), forks_crc=crc32c(data)))
 
 
 def test_columns_of_a_damaged_page_are_not_decoded() -> None:

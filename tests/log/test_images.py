@@ -11,8 +11,8 @@ DIRECTORY = Path("/data/images")
 PIECES = [b"header", b"", b"x" * 5000, b"last"]
 
 
-def files(disk: FaultyDisk, journal: str = "9f2c") -> ImageFiles:
-    return ImageFiles(DIRECTORY, disk, journal)
+def files(disk: FaultyDisk, log_id: str = "9f2c") -> ImageFiles:
+    return ImageFiles(DIRECTORY, disk, log_id)
 
 
 def take(disk: FaultyDisk, position: int, pieces: list[bytes] = PIECES) -> Path:
@@ -131,13 +131,13 @@ def test_a_truncated_image_is_damaged_wherever_it_ends() -> None:
             list(files(other).read(7))
 
 
-@pytest.mark.parametrize(("journal", "position"), [("0000", 7), ("9f2c", 8)])
-def test_an_image_of_another_journal_or_position_is_damaged(journal: str, position: int) -> None:
+@pytest.mark.parametrize(("log_id", "position"), [("0000", 7), ("9f2c", 8)])
+def test_an_image_of_another_journal_or_position_is_damaged(log_id: str, position: int) -> None:
     disk = FaultyDisk()
     path = take(disk, 7)
     disk.rename(path, DIRECTORY / f"{position:020d}.image")
     with pytest.raises(ImageDamaged):
-        list(files(disk, journal).read(position))
+        list(files(disk, log_id).read(position))
 
 
 def test_an_image_set_aside_no_longer_counts() -> None:

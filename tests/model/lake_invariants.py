@@ -1,6 +1,6 @@
 """What holds of the lake in every state that any log can lead to.
 
-And what a reader finds who has nothing but the files: the listed segments, the graves and the forks, as a catalog
+And what a reader finds who has nothing but the files: the listed segments, the tombstones and the forks, as a catalog
 tells of them. It finds every live row once, under the name of its stream or of a fork.
 """
 
@@ -23,7 +23,7 @@ def check_lakes(shards: Shards) -> None:
             assert all(hot.position > state.cold.flushed for hot in stream.hot or ()), "a row is not in the lake yet"
             _check_extents(stream, shard)
         _check_live_rows(state)
-        _check_graves(shard)
+        _check_tombstones(shard)
         _check_dropped(shard)
     if any(shard.state.cold.segments for shard in shards.all):
         _check_reader(shards)
@@ -62,7 +62,7 @@ def _check_live_rows(state: State) -> None:
     assert not ids & state.cold.retired.keys(), "an object is about to be deleted that is still listed"
 
 
-def _check_graves(shard: Shard) -> None:
+def _check_tombstones(shard: Shard) -> None:
     """They hide exactly the rows that may not be read under the name of their stream."""
     state, cold = shard.state, shard.state.cold
     dead_in: dict[int, set[int]] = {}
@@ -71,16 +71,16 @@ def _check_graves(shard: Shard) -> None:
             stream = state.streams.get(row.name)
             alive = stream is not None and stream.incarnation == row.incarnation and not stream.deleted
             dead = stream is None or not alive or row.offset < stream.start
-            grave = cold.graves.get(row.incarnation)
-            assert dead == (grave is not None and row.offset < grave.below)
-            if grave is not None and dead:
-                assert grave.name == row.name
+            tombstone = cold.tombstones.get(row.incarnation)
+            assert dead == (tombstone is not None and row.offset < tombstone.below)
+            if tombstone is not None and dead:
+                assert tombstone.name == row.name
                 dead_in.setdefault(number, set()).add(row.incarnation)
     assert cold.dead_in == dead_in
-    graves = {incarnation: sorted(grave.segments) for incarnation, grave in cold.graves.items()}
+    tombstones = {incarnation: sorted(tombstone.segments) for incarnation, tombstone in cold.tombstones.items()}
     lives = {incarnation for lives in dead_in.values() for incarnation in lives}
-    assert graves == {life: [number for number in sorted(dead_in) if life in dead_in[number]] for life in lives}, (
-        "a grave is in segments without dead rows, or not in one that has some"
+    assert tombstones == {life: [number for number in sorted(dead_in) if life in dead_in[number]] for life in lives}, (
+        "a tombstone is in segments without dead rows, or not in one that has some"
     )
 
 
@@ -99,7 +99,7 @@ def _check_dropped(shard: Shard) -> None:
 
 
 class CatalogReader:
-    """Reads streams from segments, graves and forks alone."""
+    """Reads streams from segments, tombstones and forks alone."""
 
     def __init__(self, shards: Shards) -> None:
         self.rows: dict[tuple[str, int], list[Row]] = {}

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from headwater.protocol import json_mode
-from headwater.protocol.commands import (
+from headwater.protocol.etags import Version
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.limits import PIN_DEADLINE_US
+from headwater.protocol.producers import Producer
+from headwater.protocol.refusals import Refusal
+from headwater.streams import appending, forking
+from headwater.streams.commands import (
     Append,
     Command,
     Create,
@@ -21,16 +27,10 @@ from headwater.protocol.commands import (
     SetAttrs,
     Snapshot,
     Touch,
-    Version,
 )
-from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.limits import PIN_DEADLINE_US
-from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Head, Read
-from headwater.protocol.refusals import Refusal
-from headwater.protocol.replies import Created, Page, Reply
-from headwater.streams import appending, forking
 from headwater.streams.images import image_of, restore
+from headwater.streams.queries import Head, Read
+from headwater.streams.replies import Created, Page, Reply
 
 from ..streams.shards import START_US, Shards, replay
 from .invariants import check_shards, check_tidied

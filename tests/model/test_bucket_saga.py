@@ -11,14 +11,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.protocol.commands import Command, Create, Delete, DropBucket
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SEAL_DEADLINE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import BucketDropped, BucketFacts, BucketOpened, Created, Deleted, Reply
 from headwater.streams import buckets
 from headwater.streams.buckets import To
+from headwater.streams.commands import Command, Create, Delete, DropBucket
 from headwater.streams.images import image_of, restore
+from headwater.streams.replies import BucketDropped, BucketFacts, BucketOpened, Created, Deleted, Reply
 from headwater.streams.state import Bucket
 
 from ..streams.shards import Shards, Task
@@ -367,7 +367,7 @@ class Buckets(RuleBasedStateMachine):
 
     @invariant()
     def all_shards_together_know_what_each_knows(self) -> None:
-        answer = self.books.finish(Task(buckets.look(len(self.shards.all), BUCKET)))
+        answer = self.books.finish(Task(buckets.inspect(len(self.shards.all), BUCKET)))
         lives = len(self.shards.streams)
         assert isinstance(answer, BucketFacts) == (any(buckets_of(self.shards)) or lives > 0)
         assert not isinstance(answer, BucketFacts) or answer.lives == lives

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.protocol.commands import (
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import Producer
+from headwater.streams import images
+from headwater.streams.commands import (
     Append,
     Command,
     Create,
     Delete,
-    DropReader,
+    DropConsumer,
     ForgetSegments,
     PublishSegment,
-    RegisterReader,
+    RegisterConsumer,
     SetAttrs,
     SwapSegments,
     Touch,
 )
-from headwater.protocol.lifetimes import FOREVER, Lifetime
-from headwater.protocol.producers import Producer
-from headwater.streams import images
 from headwater.streams.images import Walk, image_of, restore
 
 from ..streams.lakes import LATE, groups_of, rewrite
@@ -109,7 +109,7 @@ def tier(shards: Shards, kind: str, name: str, number: int, late: list[Command])
     elif kind == "forget":
         commands = [ForgetSegments(tuple(list(state.cold.retired)[:number]))]
     elif kind == "reader":
-        commands = [DropReader(name)] if number == 12 else [RegisterReader(name, max(state.position - number, 0))]
+        commands = [DropConsumer(name)] if number == 12 else [RegisterConsumer(name, max(state.position - number, 0))]
     elif kind == "late":
         commands, late[:] = late[: number + 1], late[number + 1 :]
     if kind in ("collect", "rewrite"):

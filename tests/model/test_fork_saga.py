@@ -6,12 +6,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.protocol.commands import Append, Command, Create, CreateFork, Delete, Expire, Pin
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
-from headwater.protocol.queries import Read
-from headwater.protocol.replies import Appended, Created, Deleted, Page, Pinned, Reply
+from headwater.streams.commands import Append, Command, Create, CreateFork, Delete, Expire, Pin
 from headwater.streams.images import image_of, restore
+from headwater.streams.queries import Read
+from headwater.streams.replies import Appended, Created, Deleted, Page, Pinned, Reply
 
 from ..streams.shards import Shards, Task
 from .invariants import check_shards, check_tidied

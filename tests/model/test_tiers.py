@@ -3,11 +3,11 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from headwater.protocol.commands import Append, Create, Delete
 from headwater.protocol.limits import SECOND_US
-from headwater.protocol.queries import Read
-from headwater.protocol.replies import Appended, Created, Deleted, Page, Published
+from headwater.streams.commands import Append, Create, Delete
 from headwater.streams.images import image_of, restore
+from headwater.streams.queries import Read
+from headwater.streams.replies import Appended, Created, Deleted, Page, Published
 from headwater.streams.state import Stream
 
 from ..streams.shards import Shards, replay

@@ -12,22 +12,22 @@ from itertools import groupby
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headwater.protocol.commands import (
+from headwater.protocol.content_types import is_json
+from headwater.protocol.limits import MINUTE_US
+from headwater.streams import buckets
+from headwater.streams.commands import (
     Command,
-    DropReader,
+    DropConsumer,
     ForgetSegments,
     Publication,
     PublishSegment,
-    RegisterReader,
+    RegisterConsumer,
     SwapSegments,
 )
-from headwater.protocol.content_types import is_json
-from headwater.protocol.limits import MINUTE_US
-from headwater.protocol.queries import Listing
-from headwater.protocol.replies import Done, Misplaced, Placed
-from headwater.protocol.segments import Rows
-from headwater.streams import buckets
 from headwater.streams.images import image_of
+from headwater.streams.queries import Listing
+from headwater.streams.replies import Done, Misplaced, Placed
+from headwater.streams.segments import Rows
 
 from ..streams.lakes import Row, catalog_of, collect, groups_of, rewrite
 from ..streams.shards import Shard, Shards
@@ -150,7 +150,7 @@ class Tiers(RuleBasedStateMachine):
         """Segments without a live row go, as far as every reader has read them."""
         shard = self.shard(which)
         cold = shard.state.cold
-        lowest = cold.lowest_reader(self.time(shard))
+        lowest = cold.lowest_consumer(self.time(shard))
         dead = [
             (n, h.segment) for n, h in cold.segments.items() if not h.live_rows and h.segment.last_position <= lowest
         ]
@@ -162,7 +162,7 @@ class Tiers(RuleBasedStateMachine):
 
     def swaps_in(self, shard: Shard, command: SwapSegments) -> bool:
         cold = shard.state.cold
-        unread = command.dropped > cold.lowest_reader(self.time(shard))
+        unread = command.dropped > cold.lowest_consumer(self.time(shard))
         there = cold.segments.keys() >= set(command.replaced)
         return there and not unread and self.time(shard) <= command.deadline
 
@@ -182,14 +182,14 @@ class Tiers(RuleBasedStateMachine):
     def register(self, which: int, reader: str, back: int) -> None:
         shard = self.shard(which)
         position = max(shard.state.position - back, 0)
-        assert shard.submit([RegisterReader(reader, position)], self.shards.now) == [Done()]
-        assert shard.state.cold.lowest_reader(shard.state.now) <= position
+        assert shard.submit([RegisterConsumer(reader, position)], self.shards.now) == [Done()]
+        assert shard.state.cold.lowest_consumer(shard.state.now) <= position
 
     @rule(which=WHICH, reader=st.sampled_from("xy"))
     def leave(self, which: int, reader: str) -> None:
         shard = self.shard(which)
-        assert shard.submit([DropReader(reader)], self.shards.now) == [Done()]
-        assert reader not in shard.state.cold.readers
+        assert shard.submit([DropConsumer(reader)], self.shards.now) == [Done()]
+        assert reader not in shard.state.cold.consumers
 
     # -- What nobody sees ---------------------------------------------------------------------------------------------
 

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from headwater.log import segments
-from headwater.node.directory import Recovered, recover
-from headwater.protocol.commands import Append, Command, Create
-from headwater.protocol.replies import Reply
+from headwater.log.directory import Recovered, recover
+from headwater.log.journal import files as segments
 from headwater.streams.apply import apply
+from headwater.streams.commands import Append, Command, Create
 from headwater.streams.images import image_of
+from headwater.streams.replies import Reply
 from headwater.testing import FaultyDisk
 
 DATA = Path("/data")

@@ -1,7 +1,7 @@
 import pytest
 
 from headwater.protocol import etags
-from headwater.protocol.commands import Version
+from headwater.protocol.etags import Version
 
 
 def test_every_fact_of_a_response_changes_its_tag() -> None:

@@ -3,9 +3,9 @@ import pytest
 from headwater.protocol import incarnations
 
 
-@pytest.mark.parametrize("journal", ["9f2c", "with-a-dash"])
-def test_a_printed_incarnation_is_understood(journal: str) -> None:
-    assert incarnations.parse(journal, incarnations.render(journal, 10**18)) == 10**18
+@pytest.mark.parametrize("log_id", ["9f2c", "with-a-dash"])
+def test_a_printed_incarnation_is_understood(log_id: str) -> None:
+    assert incarnations.parse(log_id, incarnations.render(log_id, 10**18)) == 10**18
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 
+from headwater.http.wire.statuses import REFUSALS
 from headwater.protocol import refusals
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.statuses import REFUSALS
 
 
 def test_every_code_has_a_status_and_a_title() -> None:

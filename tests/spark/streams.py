@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from headwater.client import Client
+from headwater.client.blocking.stream import Stream
 from headwater.client.operations import Fork
-from headwater.client.sync_stream import Stream
 from headwater.protocol.offsets import Form, render
 from headwater.testing import RunningServer
 

@@ -5,9 +5,9 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from headwater.protocol.commands import Publication, SwapSegments
-from headwater.protocol.segments import Extent, Rows, Segment
+from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.reading import NotFetched, Run
+from headwater.streams.segments import Extent, Rows, Segment
 from headwater.streams.state import Hot, State, Stream
 
 LATE = 2**62
@@ -136,7 +136,7 @@ def rewrite(lake: Lake, state: State, numbers: Sequence[int], deadline: int = LA
     """
     segments = [state.cold.segments[number].segment for number in numbers]
     first, last = min(one.first_position for one in segments), max(one.last_position for one in segments)
-    lowest = state.cold.lowest_reader(state.now)
+    lowest = state.cold.lowest_consumer(state.now)
     rows = sorted(row for number in numbers for row in lake.of(state, number))
     gone = [row for row in rows if not is_needed(state, row) and row.position <= lowest]
     kept = sorted(set(rows) - set(gone))
@@ -197,16 +197,16 @@ def forks_of(state: State) -> dict[str, Fork]:
 def catalog_of(state: State) -> object:
     """What a catalog says, but for positions and times."""
     cold = state.cold
-    graves = {incarnation: (grave.name, grave.below) for incarnation, grave in cold.graves.items()}
-    return dict(cold.segments), graves, forks_of(state), cold.flushed, cold.dropped
+    tombstones = {incarnation: (tombstone.name, tombstone.below) for incarnation, tombstone in cold.tombstones.items()}
+    return dict(cold.segments), tombstones, forks_of(state), cold.flushed, cold.dropped
 
 
 def readable(lake: Lake, state: State) -> dict[int, list[Row]]:
-    """The rows of each life that no grave hides: all that may be read under its own name."""
+    """The rows of each life that no tombstone hides: all that may be read under its own name."""
     found: dict[int, list[Row]] = {}
     for number in state.cold.segments:
         for row in lake.of(state, number):
-            grave = state.cold.graves.get(row.incarnation)
-            if grave is None or row.offset >= grave.below:
+            tombstone = state.cold.tombstones.get(row.incarnation)
+            if tombstone is None or row.offset >= tombstone.below:
                 found.setdefault(row.incarnation, []).append(row)
     return {incarnation: sorted(rows) for incarnation, rows in found.items()}

@@ -5,7 +5,15 @@ from itertools import pairwise
 from typing import TypeVar
 from zlib import crc32
 
-from headwater.protocol.commands import (
+from headwater.protocol.content_types import is_json
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_US
+from headwater.protocol.producers import Producer
+from headwater.protocol.refusals import Refusal, incarnation_changed
+from headwater.streams import buckets, forking, reading
+from headwater.streams.apply import apply
+from headwater.streams.buckets import BucketSaga, To
+from headwater.streams.commands import (
     Ancestry,
     Command,
     Confirm,
@@ -22,18 +30,10 @@ from headwater.protocol.commands import (
     decode,
     encode,
 )
-from headwater.protocol.content_types import is_json
-from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_US
-from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Anchor, Bucket, Head, Query, Read, Target
-from headwater.protocol.refusals import Refusal, incarnation_changed
-from headwater.protocol.replies import Described, Page, Placed, Reply, Settled
-from headwater.streams import buckets, forking, reading
-from headwater.streams.apply import apply
-from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.forking import ForkRequest, Saga
+from headwater.streams.queries import Anchor, Bucket, ForkTarget, Head, Query, Read
 from headwater.streams.reading import Fetched, NotFetched, Piece, Plan, Slice
+from headwater.streams.replies import Described, Page, Placed, Reply, Settled
 from headwater.streams.state import State, Stream
 
 from .lakes import LATE, Lake, collect, rewrite
@@ -146,13 +146,13 @@ class Shards:
         return home.submit([question], self.now)[0]
 
     def look(self, query: Query, bytes_max: int = 1 << 20) -> Reply:
-        assert isinstance(query, Target | Anchor | Head | Read), (
+        assert isinstance(query, ForkTarget | Anchor | Head | Read), (
             "the node resolves borders, and a saga asks for buckets"
         )
         shard = self.owner(query.name)
         state, now = shard.state, max(shard.state.now, self.now + shard.ahead_us)
-        if isinstance(query, Target):
-            return forking.look_at_target(state, query, now)
+        if isinstance(query, ForkTarget):
+            return forking.query_target(state, query, now)
         if isinstance(query, Anchor):
             source = forking.source_of_fork(state, query.name, now)
             return source if isinstance(source, Refusal) else self.anchor(source, query)

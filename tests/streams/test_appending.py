@@ -3,13 +3,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.protocol.commands import Append, Create, Delete, Pin, Version
+from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import PRODUCER_IDLE_US, SECOND_US
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams import appending
+from headwater.streams.commands import Append, Create, Delete, Pin
+from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams.state import Stream
 
 from .shards import START_US, Shards
@@ -146,7 +147,7 @@ def test_closing_a_closed_stream_succeeds(shards: Shards) -> None:
 
 def test_another_content_type_is_refused(shards: Shards) -> None:
     shards.ask(append(b"abc"))
-    for content_type, word in (("text/html", "text/html"), ("text/xml", "text/xml"), ("", "an unnamed type")):
+    for content_type, word in (("text/html", "text/html"), ("text/xml", "text/xml"), ("", "none")):
         refusal = shards.ask(append(content_type=content_type))
         assert isinstance(refusal, Refusal)
         assert refusal.code is Code.CONTENT_TYPE_MISMATCH

@@ -1,11 +1,11 @@
 import pytest
 
-from headwater.protocol.commands import Append, Batch, Command, Create, Delete
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, Created, Deleted
 from headwater.streams.apply import HANDLERS, apply
+from headwater.streams.commands import Append, Batch, Command, Create, Delete
+from headwater.streams.replies import Appended, Created, Deleted
 from headwater.streams.state import State
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from headwater.protocol import queries
-from headwater.protocol.commands import (
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams import buckets, queries
+from headwater.streams.commands import (
     Command,
     Create,
     Delete,
@@ -13,10 +15,8 @@ from headwater.protocol.commands import (
     SettleBucket,
     UnsealBucket,
 )
-from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.queries import Listing
-from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import (
+from headwater.streams.queries import Listing
+from headwater.streams.replies import (
     BucketDropped,
     BucketExisted,
     BucketFacts,
@@ -30,7 +30,6 @@ from headwater.protocol.replies import (
     Reply,
     Settled,
 )
-from headwater.streams import buckets
 from headwater.streams.state import Bucket, State
 
 from .shards import START_US, Shards

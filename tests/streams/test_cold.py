@@ -1,8 +1,8 @@
 import pytest
 
-from headwater.protocol.limits import READER_IDLE_US
-from headwater.protocol.segments import Extent, Segment
-from headwater.streams.cold import ALL, Cold, Grave, Held, LakeReader, Retired
+from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.streams.cold import ALL, Cold, Consumer, Held, Retired, Tombstone
+from headwater.streams.segments import Extent, Segment
 
 ONE, TWO, THREE = (
     Segment(name, first, first + 9, 0, 0, "b/a", "b/z", 10, 100, 100, 0, 0)
@@ -22,9 +22,9 @@ def test_a_lake_is_empty_at_first() -> None:
     cold = Cold()
     assert (cold.flushed, cold.dropped, cold.changed_at, cold.next_number) == (0, 0, 0, 1)
     assert not cold.segments
-    assert not cold.graves
+    assert not cold.tombstones
     assert not cold.retired
-    assert not cold.readers
+    assert not cold.consumers
     assert not cold.dead_in
 
 
@@ -44,55 +44,55 @@ def test_rows_that_nobody_needs_are_no_longer_counted_as_live(cold: Cold) -> Non
     assert cold.segments == {1: Held(ONE, 5), 2: Held(TWO, 9), 3: Held(THREE, 10)}
 
 
-def test_a_grave_lists_every_segment_with_dead_rows_once(cold: Cold) -> None:
-    cold.entomb("b/s", 7, 10, [1, 2])
-    cold.entomb("b/s", 7, 20, [2, 3])
-    cold.entomb("b/t", 8, ALL, [3])
-    assert cold.graves == {7: Grave("b/s", 20, (1, 2, 3)), 8: Grave("b/t", ALL, (3,))}
+def test_a_tombstone_lists_every_segment_with_dead_rows_once(cold: Cold) -> None:
+    cold.hide("b/s", 7, 10, [1, 2])
+    cold.hide("b/s", 7, 20, [2, 3])
+    cold.hide("b/t", 8, ALL, [3])
+    assert cold.tombstones == {7: Tombstone("b/s", 20, (1, 2, 3)), 8: Tombstone("b/t", ALL, (3,))}
     assert cold.dead_in == {1: {7}, 2: {7}, 3: {7, 8}}
 
 
-def test_a_grave_reaches_further_where_it_was_before(cold: Cold) -> None:
-    cold.entomb("b/s", 7, 10, [1])
-    cold.entomb("b/s", 7, ALL, [])
-    assert cold.graves == {7: Grave("b/s", ALL, (1,))}
+def test_a_tombstone_reaches_further_where_it_was_before(cold: Cold) -> None:
+    cold.hide("b/s", 7, 10, [1])
+    cold.hide("b/s", 7, ALL, [])
+    assert cold.tombstones == {7: Tombstone("b/s", ALL, (1,))}
 
 
-def test_a_grave_in_no_segment_is_none(cold: Cold) -> None:
-    cold.entomb("b/s", 7, ALL, [])
-    assert not cold.graves
+def test_a_tombstone_in_no_segment_is_none(cold: Cold) -> None:
+    cold.hide("b/s", 7, ALL, [])
+    assert not cold.tombstones
     assert not cold.dead_in
 
 
-def test_a_segment_that_is_taken_out_takes_the_graves_along_that_only_it_needed(cold: Cold) -> None:
-    cold.entomb("b/s", 7, 20, [1, 2, 3])
-    cold.entomb("b/t", 8, ALL, [2])
-    cold.entomb("b/u", 9, ALL, [3])
+def test_a_segment_that_is_taken_out_takes_the_tombstones_along_that_only_it_needed(cold: Cold) -> None:
+    cold.hide("b/s", 7, 20, [1, 2, 3])
+    cold.hide("b/t", 8, ALL, [2])
+    cold.hide("b/u", 9, ALL, [3])
     cold.take_out(2, 99)
     assert cold.segments == {1: Held(ONE, 10), 3: Held(THREE, 10)}
     assert cold.retired == {"two": Retired(TWO, 99)}
-    assert cold.graves == {7: Grave("b/s", 20, (1, 3)), 9: Grave("b/u", ALL, (3,))}
+    assert cold.tombstones == {7: Tombstone("b/s", 20, (1, 3)), 9: Tombstone("b/u", ALL, (3,))}
     assert cold.dead_in == {1: {7}, 3: {7, 9}}
 
 
 def test_a_segment_without_dead_rows_is_taken_out_too(cold: Cold) -> None:
-    cold.entomb("b/s", 7, 20, [1])
+    cold.hide("b/s", 7, 20, [1])
     cold.take_out(3, 99)
     assert list(cold.segments) == [1, 2]
-    assert cold.graves == {7: Grave("b/s", 20, (1,))}
+    assert cold.tombstones == {7: Tombstone("b/s", 20, (1,))}
 
 
-def test_the_lowest_reader_is_the_one_that_is_furthest_behind() -> None:
+def test_the_lowest_consumer_is_the_one_that_is_furthest_behind() -> None:
     cold = Cold()
-    assert cold.lowest_reader(0) == ALL
-    cold.readers = {"a": LakeReader(30, 5), "b": LakeReader(10, 6), "c": LakeReader(20, 7)}
-    assert cold.lowest_reader(7) == 10
+    assert cold.lowest_consumer(0) == ALL
+    cold.consumers = {"a": Consumer(30, 5), "b": Consumer(10, 6), "c": Consumer(20, 7)}
+    assert cold.lowest_consumer(7) == 10
 
 
 def test_a_reader_counts_until_it_has_not_been_heard_of_for_a_week() -> None:
     cold = Cold()
-    cold.readers = {"a": LakeReader(10, 5), "b": LakeReader(20, 6)}
-    assert READER_IDLE_US == 7 * 24 * 3600 * 1_000_000
-    assert cold.lowest_reader(5 + READER_IDLE_US - 1) == 10
-    assert cold.lowest_reader(5 + READER_IDLE_US) == 20
-    assert cold.lowest_reader(6 + READER_IDLE_US) == ALL
+    cold.consumers = {"a": Consumer(10, 5), "b": Consumer(20, 6)}
+    assert CONSUMER_IDLE_US == 7 * 24 * 3600 * 1_000_000
+    assert cold.lowest_consumer(5 + CONSUMER_IDLE_US - 1) == 10
+    assert cold.lowest_consumer(5 + CONSUMER_IDLE_US) == 20
+    assert cold.lowest_consumer(6 + CONSUMER_IDLE_US) == ALL

@@ -5,20 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.protocol.commands import (
+from headwater.streams import images
+from headwater.streams.apply import apply
+from headwater.streams.cold import ALL
+from headwater.streams.commands import (
     Append,
     Command,
     Create,
     Delete,
-    DropReader,
+    DropConsumer,
     ForgetSegments,
     PublishSegment,
-    RegisterReader,
+    RegisterConsumer,
     decode,
 )
-from headwater.streams import images
-from headwater.streams.apply import apply
-from headwater.streams.cold import ALL
 from headwater.streams.images import Walk, image_of, restore
 from headwater.streams.state import State
 
@@ -30,7 +30,7 @@ TEXT = "text/plain"
 
 @pytest.fixture
 def shards() -> Shards:
-    """Five segments, of which two were replaced; graves of a deleted stream and a trimmed one; two readers; a fork."""
+    """Five segments, two of them replaced; tombstones of a deleted stream and a trimmed one; two consumers, a fork."""
     shards = Shards()
     for name in ("b/a", "b/b", "b/c", "b/d"):
         shards.ask(Create(name, TEXT, payload=b"abc"))
@@ -43,7 +43,7 @@ def shards() -> Shards:
     shards.publish("b/c", 3)
     shards.ask(Append("b/c", b"ghi", content_type=TEXT))
     shards.flush("b/f")
-    shards.all[0].submit([RegisterReader("r", 3), RegisterReader("q", 0)], shards.now)
+    shards.all[0].submit([RegisterConsumer("r", 3), RegisterConsumer("q", 0)], shards.now)
     shards.compact(1, 2)
     shards.flush("b/c")
     shards.ask(Append("b/a", b"hot", content_type=TEXT))
@@ -56,10 +56,10 @@ def lake_of(state: State) -> dict[str, Any]:
     return {
         "numbers": (cold.flushed, cold.dropped, cold.changed_at, cold.next_number),
         "segments": cold.segments,
-        "graves": cold.graves,
+        "tombstones": cold.tombstones,
         "dead_in": cold.dead_in,
         "retired": list(cold.retired.items()),
-        "readers": list(cold.readers.items()),
+        "readers": list(cold.consumers.items()),
         "warm": state.warm,
         "forks": state.forks,
         "hot_bytes": state.hot_bytes,
@@ -72,8 +72,8 @@ def test_the_fixture_has_one_of_everything(shards: Shards) -> None:
     lake = lake_of(state)
     assert all(lake.values())
     assert list(state.cold.segments) == [3, 4, 5]
-    assert list(state.cold.readers) == ["r", "q"]
-    assert {grave.below for grave in state.cold.graves.values()} == {3, ALL}
+    assert list(state.cold.consumers) == ["r", "q"]
+    assert {tombstone.below for tombstone in state.cold.tombstones.values()} == {3, ALL}
     assert all(lake["numbers"][:1])
 
 
@@ -91,12 +91,12 @@ def test_a_state_comes_back_from_its_image_with_its_lake(
 @pytest.mark.parametrize(
     ("rows", "kinds"),
     [
-        (1, ["header", "segments", "segments", "segments", "graves", "graves"]),
-        (2, ["header", "segments", "segments", "graves"]),
-        (3, ["header", "segments", "graves"]),
+        (1, ["header", "segments", "segments", "segments", "tombstones", "tombstones"]),
+        (2, ["header", "segments", "segments", "tombstones"]),
+        (3, ["header", "segments", "tombstones"]),
     ],
 )
-def test_segments_and_graves_come_in_as_many_pieces_as_it_takes(
+def test_segments_and_tombstones_come_in_as_many_pieces_as_it_takes(
     rows: int, kinds: list[str], shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "PIECE_ROWS", rows)
@@ -114,7 +114,7 @@ def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
     shards.ask(Delete("b/b"))
     shards.compact(1)
     shards.ask(Append("b/a", b"4", content_type=TEXT))
-    shards.all[0].submit([RegisterReader("r", 5)], at)
+    shards.all[0].submit([RegisterConsumer("r", 5)], at)
     first, second = (
         [f"segment-{number}", 1, 2, 0, 0, "b/a", name, rows, rows, rows, 0, 0]
         for number, name, rows in ((1, "b/b", 3), (2, "b/a", 2))
@@ -124,8 +124,8 @@ def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
     assert segments == ["segments", [[2, [second, 2]]]]
     assert streams[1][0][18:] == [[[2, b"4", None, 2, 6, at, None]], None, None, [[2, 0, 2, 0, 2, 0]]]
     shards.ask(Delete("b/a"))
-    _, _, graves = (msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state))
-    assert graves == ["graves", [[1, ["b/a", ALL, [2]]]]]
+    _, _, tombstones = (msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state))
+    assert tombstones == ["tombstones", [[1, ["b/a", ALL, [2]]]]]
 
 
 def test_a_restored_state_goes_on_like_the_first(shards: Shards) -> None:
@@ -137,8 +137,8 @@ def test_a_restored_state_goes_on_like_the_first(shards: Shards) -> None:
         swap,
         swap,
         ForgetSegments(("segment-1",)),
-        RegisterReader("r", 9),
-        DropReader("q"),
+        RegisterConsumer("r", 9),
+        DropConsumer("q"),
         Delete("b/f"),
         Delete("b/a"),
     ]
@@ -174,7 +174,7 @@ def test_an_image_shows_the_lake_as_it_was_when_the_walk_began(
     elif change == "forget":
         shard.submit([ForgetSegments(("segment-1", "segment-2"))], shards.now)
     else:
-        shard.submit([DropReader("r"), RegisterReader("x", 1)], shards.now)
+        shard.submit([DropConsumer("r"), RegisterConsumer("x", 1)], shards.now)
     taken += pieces
     walk.end()
     assert taken == still

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headwater.protocol.commands import Append, Create
 from headwater.protocol.lifetimes import FOREVER
-from headwater.protocol.queries import Anchor, Read
-from headwater.protocol.replies import Anchored, Page
 from headwater.streams import reading
+from headwater.streams.commands import Append, Create
+from headwater.streams.queries import Anchor, Read
 from headwater.streams.reading import NOTHING_FETCHED, Fetched, NotFetched, Run
+from headwater.streams.replies import Anchored, Page
 from headwater.streams.state import Stream
 
 from .shards import Shards

@@ -1,13 +1,13 @@
 import pytest
 
-from headwater.protocol.commands import Ancestry, Append, Confirm, Create, CreateFork, Delete, Unpin
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
-from headwater.protocol.queries import Anchor
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Appended, Created, Duplicate, Existed, Reply
 from headwater.streams import forking
+from headwater.streams.commands import Ancestry, Append, Confirm, Create, CreateFork, Delete, Unpin
+from headwater.streams.queries import Anchor
+from headwater.streams.replies import Appended, Created, Duplicate, Existed, Reply
 from headwater.streams.state import Hold
 
 from .shards import START_US, Shards, Task

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headwater.protocol.commands import Ancestry, Confirm, Create, CreateFork, Delete, Origin, Paid, Pin, Settle, Unpin
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PIN_DEADLINE_US, SECOND_US
-from headwater.protocol.queries import Target
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Absent, Done, Pinned, Reply, Settled
+from headwater.streams.commands import Ancestry, Confirm, Create, CreateFork, Delete, Origin, Paid, Pin, Settle, Unpin
+from headwater.streams.queries import ForkTarget
+from headwater.streams.replies import Absent, Done, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin
 
 from .shards import START_US, Shards
@@ -122,4 +122,4 @@ def test_a_pin_counts_as_held_until_its_release_is_paid(shards: Shards) -> None:
 
 
 def test_a_free_name_is_a_target(shards: Shards) -> None:
-    assert shards.look(Target(FORK, False, Ancestry(SOURCE, None, 0, None, None))) == Absent()
+    assert shards.look(ForkTarget(FORK, False, Ancestry(SOURCE, None, 0, None, None))) == Absent()

@@ -3,7 +3,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.protocol.commands import (
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import LastAccepted, Producer
+from headwater.streams import images
+from headwater.streams.apply import apply
+from headwater.streams.commands import (
     Append,
     Command,
     Create,
@@ -21,10 +25,6 @@ from headwater.protocol.commands import (
     UnsealBucket,
     decode,
 )
-from headwater.protocol.lifetimes import FOREVER, Lifetime
-from headwater.protocol.producers import LastAccepted, Producer
-from headwater.streams import images
-from headwater.streams.apply import apply
 from headwater.streams.images import Walk, image_of, restore
 from headwater.streams.state import State, Stream
 
@@ -62,7 +62,7 @@ def shards() -> Shards:
 def facts(state: State) -> dict[str, object]:
     """Everything in a state, in a form that compares by value."""
     return {
-        "journal": state.journal,
+        "log_id": state.log_id,
         "position": state.position,
         "now": state.now,
         "streams": {name: msgspec.structs.asdict(stream) for name, stream in state.streams.items()},

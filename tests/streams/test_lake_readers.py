@@ -1,22 +1,22 @@
 import pytest
 
-from headwater.protocol.commands import Create, DropReader, RegisterReader
-from headwater.protocol.limits import LAKE_READERS_MAX, READER_IDLE_US
+from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Done, Reply
 from headwater.streams import tiering
-from headwater.streams.cold import LakeReader
+from headwater.streams.cold import Consumer
+from headwater.streams.commands import Create, DropConsumer, RegisterConsumer
+from headwater.streams.replies import Done, Reply
 
 from .shards import START_US, Shards
 
 
 def register(shards: Shards, reader: str, position: int = 0) -> Reply:
-    return shards.all[0].submit([RegisterReader(reader, position)], shards.now)[0]
+    return shards.all[0].submit([RegisterConsumer(reader, position)], shards.now)[0]
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiering, "LAKE_READERS_MAX", 2)
+    monkeypatch.setattr(tiering, "CONSUMERS_MAX", 2)
 
 
 def test_a_reader_is_remembered_with_its_position_and_the_time(shards: Shards) -> None:
@@ -24,12 +24,12 @@ def test_a_reader_is_remembered_with_its_position_and_the_time(shards: Shards) -
     assert register(shards, "r", 1) == Done()
     shards.wait(1)
     assert register(shards, "q", 0) == Done()
-    readers = shards.all[0].state.cold.readers
-    assert readers == {"r": LakeReader(1, START_US), "q": LakeReader(0, START_US + 1_000_000)}
+    readers = shards.all[0].state.cold.consumers
+    assert readers == {"r": Consumer(1, START_US), "q": Consumer(0, START_US + 1_000_000)}
     assert register(shards, "r", 3) == Done()
     assert list(readers.items()) == [
-        ("q", LakeReader(0, START_US + 1_000_000)),
-        ("r", LakeReader(3, START_US + 1_000_000)),
+        ("q", Consumer(0, START_US + 1_000_000)),
+        ("r", Consumer(3, START_US + 1_000_000)),
     ]
 
 
@@ -39,26 +39,26 @@ def test_a_reader_may_have_read_up_to_the_present_and_not_beyond(shards: Shards)
     refusal = register(shards, "r", 4)
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.BAD_REQUEST
-    assert refusal.detail == "Position 4 has not been reached; 3 has."
-    assert shards.all[0].state.cold.readers["r"].position == 2
+    assert refusal.detail == "Position 4 is beyond the end of the log, 3."
+    assert shards.all[0].state.cold.consumers["r"].position == 2
 
 
 def test_a_reader_may_go_back(shards: Shards) -> None:
     shards.ask(Create("b/s", "text/plain"))
     register(shards, "r", 2)
     assert register(shards, "r", 1) == Done()
-    assert shards.all[0].state.cold.readers["r"].position == 1
+    assert shards.all[0].state.cold.consumers["r"].position == 1
 
 
 def test_a_reader_that_is_dropped_is_forgotten(shards: Shards) -> None:
     register(shards, "r")
     register(shards, "q")
-    assert shards.all[0].submit([DropReader("r"), DropReader("r")], shards.now) == [Done(), Done()]
-    assert list(shards.all[0].state.cold.readers) == ["q"]
+    assert shards.all[0].submit([DropConsumer("r"), DropConsumer("r")], shards.now) == [Done(), Done()]
+    assert list(shards.all[0].state.cold.consumers) == ["q"]
 
 
 def test_there_are_many_readers_but_not_any_number() -> None:
-    assert LAKE_READERS_MAX == 1000
+    assert CONSUMERS_MAX == 1000
 
 
 @pytest.mark.usefixtures("few")
@@ -68,10 +68,10 @@ def test_one_more_reader_than_there_may_be_is_refused(shards: Shards) -> None:
     refusal = register(shards, "s")
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.OVERLOADED
-    assert refusal.detail == "2 readers are registered, the most there may be."
-    assert list(shards.all[0].state.cold.readers) == ["q", "r"]
+    assert refusal.detail == "2 consumers are registered, the maximum; remove one that is no longer used."
+    assert list(shards.all[0].state.cold.consumers) == ["q", "r"]
     assert register(shards, "q") == Done()
-    assert list(shards.all[0].state.cold.readers) == ["r", "q"]
+    assert list(shards.all[0].state.cold.consumers) == ["r", "q"]
 
 
 @pytest.mark.usefixtures("few")
@@ -80,11 +80,11 @@ def test_the_reader_that_was_silent_for_longest_makes_room_after_a_week(shards: 
     register(shards, "r")
     shards.wait(1)
     register(shards, "q")
-    shards.now = START_US + READER_IDLE_US - 1
+    shards.now = START_US + CONSUMER_IDLE_US - 1
     assert isinstance(register(shards, "s"), Refusal)
     shards.now += 1
     assert register(shards, "s") == Done()
-    assert list(shards.all[0].state.cold.readers) == ["q", "s"]
-    shards.now += 2 * READER_IDLE_US
+    assert list(shards.all[0].state.cold.consumers) == ["q", "s"]
+    shards.now += 2 * CONSUMER_IDLE_US
     assert register(shards, "t") == Done()
-    assert list(shards.all[0].state.cold.readers) == ["s", "t"]
+    assert list(shards.all[0].state.cold.consumers) == ["s", "t"]

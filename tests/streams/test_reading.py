@@ -1,12 +1,12 @@
 import pytest
 
-from headwater.protocol.commands import Append, Create
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.offsets import NOW, parse
-from headwater.protocol.queries import Anchor, Read
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Anchored, Page
 from headwater.streams import reading
+from headwater.streams.commands import Append, Create
+from headwater.streams.queries import Anchor, Read
+from headwater.streams.replies import Anchored, Page
 from headwater.streams.state import Hot, Stream
 
 from .shards import Shards

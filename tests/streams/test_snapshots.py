@@ -2,7 +2,10 @@
 
 import pytest
 
-from headwater.protocol.commands import (
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams import reading
+from headwater.streams.commands import (
     Append,
     Create,
     Delete,
@@ -14,11 +17,8 @@ from headwater.protocol.commands import (
     Snapshot,
     Unpin,
 )
-from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.queries import Read
-from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Acknowledged, Created, Done, Page, Pinned, Published, Reply
-from headwater.streams import reading
+from headwater.streams.queries import Read
+from headwater.streams.replies import Acknowledged, Created, Done, Page, Pinned, Published, Reply
 
 from .shards import START_US, Shards
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from headwater.protocol.commands import (
+from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.commands import (
     Append,
     Command,
     Create,
@@ -16,10 +18,8 @@ from headwater.protocol.commands import (
     Touch,
     Unpin,
 )
-from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Done, Pinned
 from headwater.streams.images import image_of
+from headwater.streams.replies import Done, Pinned
 
 from .shards import START_US, Shards
 

@@ -1,9 +1,9 @@
 import pytest
 
-from headwater.protocol.commands import Append, Create, Delete, Pin, Touch
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.commands import Append, Create, Delete, Pin, Touch
 from headwater.streams.state import Hot, State, Stream
 
 from .shards import START_US, Shards

@@ -3,23 +3,23 @@
 import msgspec
 import pytest
 
-from headwater.protocol.commands import (
+from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.streams.cold import ALL, Held, Retired, Tombstone
+from headwater.streams.commands import (
     Append,
     Create,
     Delete,
-    DropReader,
+    DropConsumer,
     ForgetSegments,
     Pin,
     Publication,
-    RegisterReader,
+    RegisterConsumer,
     SwapSegments,
     Unpin,
 )
-from headwater.protocol.limits import READER_IDLE_US
-from headwater.protocol.replies import Done, Misplaced, Placed, Reply
-from headwater.protocol.segments import Extent
-from headwater.streams.cold import ALL, Grave, Held, Retired
 from headwater.streams.images import image_of
+from headwater.streams.replies import Done, Misplaced, Placed, Reply
+from headwater.streams.segments import Extent
 
 from .lakes import LATE, rewrite
 from .shards import START_US, Shards
@@ -127,7 +127,7 @@ def test_a_segment_without_a_live_row_goes_without_another_in_its_place(shards: 
     cold = shards.all[0].state.cold
     assert list(cold.segments) == [1, 2]
     assert list(cold.retired) == ["segment-3"]
-    assert cold.graves == {1: Grave("b/s", ALL, (1, 2))}
+    assert cold.tombstones == {1: Tombstone("b/s", ALL, (1, 2))}
     assert cold.dropped == 6
 
 
@@ -151,7 +151,11 @@ def test_what_became_of_a_stream_meanwhile_is_no_reason_to_refuse(shards: Shards
     assert submit(shards, swap) == Placed()
     cold = shards.all[0].state.cold
     assert {number: held.live_rows for number, held in cold.segments.items()} == {4: 1, 5: 2}
-    assert cold.graves == {1: Grave("b/s", 3, (5,)), 2: Grave("b/t", ALL, (5,)), 8: Grave("b/u", ALL, (5,))}
+    assert cold.tombstones == {
+        1: Tombstone("b/s", 3, (5,)),
+        2: Tombstone("b/t", ALL, (5,)),
+        8: Tombstone("b/u", ALL, (5,)),
+    }
     assert cold.dead_in == {5: {1, 2, 8}}
     assert shards.stream("b/s").extents == (Extent(5, 1, 2, 3, 9, 1), Extent(4, 0, 1, 9, 11, 3))
     assert shards.body("b/u") == b"another"
@@ -159,29 +163,29 @@ def test_what_became_of_a_stream_meanwhile_is_no_reason_to_refuse(shards: Shards
 
 def test_rows_before_the_start_of_a_stream_are_left_out_where_they_are_dead_for_everybody(shards: Shards) -> None:
     shards.publish("b/s", 3)
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", 3, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", 3, (1,))}
     shards.compact(1, 2)
     cold = shards.all[0].state.cold
     assert shards.stream("b/s").extents[0] == Extent(4, 0, 1, 3, 6, 1)
-    assert not cold.graves
+    assert not cold.tombstones
     assert not cold.dead_in
     assert cold.dropped == 1
 
 
-def test_dead_rows_that_are_kept_keep_their_grave(shards: Shards) -> None:
-    shards.all[0].submit([RegisterReader("r", 0)], shards.now)
+def test_dead_rows_that_are_kept_keep_their_tombstone(shards: Shards) -> None:
+    shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)
     shards.publish("b/s", 6)
     shards.ask(Delete("b/t"))
     shards.compact(1, 2)
     cold = shards.all[0].state.cold
     assert cold.segments[4].live_rows == 0
-    assert cold.graves == {1: Grave("b/s", 6, (4,)), 2: Grave("b/t", ALL, (4,))}
+    assert cold.tombstones == {1: Tombstone("b/s", 6, (4,)), 2: Tombstone("b/t", ALL, (4,))}
     assert [one.segment for one in shards.stream("b/s").extents] == [3]
 
 
 def test_a_life_with_a_gap_goes_into_two_segments_of_which_one_has_its_dead_rows(shards: Shards) -> None:
     """What was trimmed while it was hot never came to the lake; a reader still wants the rows before it."""
-    shards.all[0].submit([RegisterReader("r", 0)], shards.now)
+    shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)
     shards.publish("b/s", 11)
     shards.ask(Append("b/s", b"z", content_type=TEXT))
     shards.flush()
@@ -190,7 +194,7 @@ def test_a_life_with_a_gap_goes_into_two_segments_of_which_one_has_its_dead_rows
     assert submit(shards, swap) == Placed()
     cold = shards.all[0].state.cold
     assert {number: held.live_rows for number, held in cold.segments.items()} == {5: 4, 6: 1}
-    assert cold.graves == {1: Grave("b/s", 11, (5,))}
+    assert cold.tombstones == {1: Tombstone("b/s", 11, (5,))}
     assert shards.stream("b/s").extents == (Extent(6, 0, 1, 11, 12, 4),)
 
 
@@ -200,7 +204,7 @@ def test_a_ghost_is_rewritten_for_its_forks_and_is_dead_for_everybody_else(shard
     shards.compact(1, 2, 3)
     cold = shards.all[0].state.cold
     assert cold.segments[4].live_rows == 7
-    assert cold.graves == {1: Grave("b/s", ALL, (4,))}
+    assert cold.tombstones == {1: Tombstone("b/s", ALL, (4,))}
     assert shards.body("b/f") == b"abcdefghi"
 
 
@@ -223,7 +227,7 @@ def test_a_trimmed_ghost_lets_go_of_extents_and_its_segments_are_listed_anew(sha
 def test_a_swap_is_in_time_up_to_its_deadline(shards: Shards) -> None:
     swap = planned(shards, 1, 2)
     late = msgspec.structs.replace(swap, deadline=START_US - 1)
-    assert refused(shards, late) == "The rewrite was handed in too late."
+    assert refused(shards, late) == "The rewrite was submitted after its deadline."
     assert submit(shards, msgspec.structs.replace(swap, deadline=START_US)) == Placed()
 
 
@@ -234,7 +238,7 @@ def test_only_segments_that_are_there_can_be_replaced_and_only_once(
     replaced: tuple[int, ...], which: str, shards: Shards
 ) -> None:
     swap = msgspec.structs.replace(planned(shards, 1), replaced=replaced)
-    assert refused(shards, swap) == f"The segments {which} cannot be replaced: they are not there once."
+    assert refused(shards, swap) == f"Segments {which} cannot be replaced: each must be live and be named once."
 
 
 def test_a_swap_cannot_be_made_twice(shards: Shards) -> None:
@@ -248,9 +252,9 @@ def test_no_row_may_be_left_out_that_is_still_needed(shards: Shards) -> None:
     swap = planned(shards, 1, 2)
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     fewer = msgspec.structs.replace(swap, publications=(Publication(segment, rows[:1]),))
-    assert refused(shards, fewer) == "The rewrite leaves rows out that are still needed."
+    assert refused(shards, fewer) == "The rewrite omits rows that are still needed."
     nothing = msgspec.structs.replace(swap, publications=())
-    assert refused(shards, nothing) == "The rewrite leaves rows out that are still needed."
+    assert refused(shards, nothing) == "The rewrite omits rows that are still needed."
 
 
 @pytest.mark.parametrize("change", [{"end": 3}, {"end": 9}, {"start": 3}, {"start": 1}])
@@ -259,7 +263,7 @@ def test_rewritten_rows_must_take_over_the_same_bytes(change: dict[str, int], sh
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     wrong = Publication(segment, (msgspec.structs.replace(rows[0], **change), *rows[1:]))
     assert refused(shards, msgspec.structs.replace(swap, publications=(wrong,))) == (
-        "The rewritten rows of 'b/s' are not those that the lake has."
+        "The rewritten rows of 'b/s' differ from those in the lake."
     )
 
 
@@ -267,7 +271,7 @@ def test_rewritten_rows_may_not_take_bytes_from_a_segment_that_stays(shards: Sha
     swap = planned(shards, 2, 3)
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     wrong = Publication(segment, (msgspec.structs.replace(rows[0], start=0), *rows[1:]))
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
 
 
 def test_rewritten_rows_may_not_reach_over_a_segment_that_stays_to_what_was_trimmed(shards: Shards) -> None:
@@ -275,20 +279,20 @@ def test_rewritten_rows_may_not_reach_over_a_segment_that_stays_to_what_was_trim
     swap = planned(shards, 3)
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     wrong = Publication(segment, (msgspec.structs.replace(rows[0], start=0), *rows[1:]))
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
 
 
 def test_rewritten_rows_must_be_one_stretch(shards: Shards) -> None:
     """Between the first and the third segment lies a second one that stays."""
     swap = planned(shards, 1, 2, 3)
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, replaced=(1, 3)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, replaced=(1, 3)))
 
 
 def test_rows_of_a_life_with_nothing_in_the_old_segments_have_no_place(shards: Shards) -> None:
     swap = planned(shards, 1, 2, 3)
     assert refused(shards, msgspec.structs.replace(swap, replaced=(1, 2))).startswith("The rewritten rows of 'b/s'")
     alone = msgspec.structs.replace(planned(shards, 3), replaced=())
-    assert "not those" in refused(shards, alone)
+    assert "differ from those" in refused(shards, alone)
 
 
 def test_a_life_may_be_moved_once_only(shards: Shards) -> None:
@@ -299,10 +303,10 @@ def test_a_life_may_be_moved_once_only(shards: Shards) -> None:
     swap = planned(shards, 4)
     publication = swap.publications[0]
     one = Publication(publication.segment, publication.rows[:1])
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(one, one)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, publications=(one, one)))
     twice = Publication(publication.segment, publication.rows[:1] * 2)
     assert refused(shards, msgspec.structs.replace(swap, publications=(twice,))) == (
-        "A segment of the rewrite names a life twice."
+        "A segment of the rewrite names an incarnation twice."
     )
 
 
@@ -313,9 +317,9 @@ def test_no_row_is_dropped_that_a_registered_reader_has_not_read(shards: Shards)
     shards.ask(Delete("b/s"))
     dropped = planned(shards, 1, 2)
     assert dropped.dropped == 4
-    shards.all[0].submit([RegisterReader("r", 3)], shards.now)
-    assert refused(shards, dropped) == "The rewrite drops rows that a registered reader has not read yet."
-    shards.all[0].submit([RegisterReader("r", 4)], shards.now)
+    shards.all[0].submit([RegisterConsumer("r", 3)], shards.now)
+    assert refused(shards, dropped) == "The rewrite drops rows that a consumer has not read yet."
+    shards.all[0].submit([RegisterConsumer("r", 4)], shards.now)
     assert submit(shards, dropped) == Placed()
     assert shards.all[0].state.cold.dropped == 4
 
@@ -323,12 +327,12 @@ def test_no_row_is_dropped_that_a_registered_reader_has_not_read(shards: Shards)
 def test_a_reader_that_left_or_was_not_heard_of_for_long_keeps_nothing(shards: Shards) -> None:
     shards.ask(Delete("b/s"))
     first, second = planned(shards, 1), planned(shards, 2)
-    shards.all[0].submit([RegisterReader("r", 0)], shards.now)
-    assert "registered reader" in refused(shards, first)
-    shards.all[0].submit([DropReader("r")], shards.now)
+    shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)
+    assert "a consumer" in refused(shards, first)
+    shards.all[0].submit([DropConsumer("r")], shards.now)
     assert submit(shards, first) == Placed()
-    shards.all[0].submit([RegisterReader("r", 0)], shards.now)
-    shards.now += READER_IDLE_US - 1
+    shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)
+    shards.now += CONSUMER_IDLE_US - 1
     assert isinstance(submit(shards, second), Misplaced)
     shards.now += 1
     assert submit(shards, second) == Placed()

@@ -3,20 +3,12 @@
 import msgspec
 import pytest
 
-from headwater.protocol.commands import (
-    Append,
-    Command,
-    Create,
-    Delete,
-    Expire,
-    Publication,
-    PublishSegment,
-)
 from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.replies import Misplaced, Placed, Reply
-from headwater.protocol.segments import Extent
-from headwater.streams.cold import ALL, Grave, Held
+from headwater.streams.cold import ALL, Held, Tombstone
+from headwater.streams.commands import Append, Command, Create, Delete, Expire, Publication, PublishSegment
 from headwater.streams.images import image_of
+from headwater.streams.replies import Misplaced, Placed, Reply
+from headwater.streams.segments import Extent
 
 from .lakes import LATE
 from .shards import START_US, Shards
@@ -67,7 +59,7 @@ def test_published_rows_leave_memory_and_are_found_by_their_extents(shards: Shar
     assert (state.hot_bytes, state.warm) == (0, {})
     assert state.cold.segments == {1: Held(publication.segment, 5)}
     assert (state.cold.flushed, state.cold.changed_at, state.cold.dropped) == (4, 5, 0)
-    assert not state.cold.graves
+    assert not state.cold.tombstones
     assert (shards.body("b/s"), shards.body("b/t")) == (b"abcdefghi", b"123")
 
 
@@ -139,13 +131,13 @@ def test_an_image_sees_a_stream_as_it_was_before_its_publication(shards: Shards)
 def test_a_publication_is_in_time_up_to_its_deadline(shards: Shards) -> None:
     first, second = shards.all[0].collect(["b/s"]), shards.all[0].collect(["b/t"])
     assert publish(shards, first, deadline=START_US) == Placed()
-    assert refused(shards, second, deadline=START_US - 1) == "The segment segment-2 was published too late."
+    assert refused(shards, second, deadline=START_US - 1) == "Segment segment-2 was published after its deadline."
 
 
 def test_a_publication_cannot_be_made_twice(shards: Shards) -> None:
     publication = shards.all[0].collect()
     assert publish(shards, publication) == Placed()
-    assert refused(shards, publication) == "The segment segment-1 does not fit behind what the lake has of 'b/s'."
+    assert refused(shards, publication) == "Segment segment-1 does not continue what the lake has of 'b/s'."
 
 
 @pytest.mark.parametrize("end", [1, 2, 4, 8, 10])
@@ -153,7 +145,7 @@ def test_a_publication_must_end_where_an_append_ends(end: int, shards: Shards) -
     publication = shards.all[0].collect()
     rows = publication.rows
     wrong = Publication(publication.segment, (msgspec.structs.replace(rows[0], end=end), *rows[1:]))
-    assert "does not fit" in refused(shards, wrong)
+    assert "does not continue" in refused(shards, wrong)
 
 
 def test_one_stream_that_does_not_fit_keeps_the_whole_segment_out(shards: Shards) -> None:
@@ -167,14 +159,14 @@ def test_a_publication_must_begin_where_the_lake_ends(start: int, shards: Shards
     shards.flush("b/s", appends_max=1)
     publication = shards.all[0].collect(["b/s"])
     wrong = Publication(publication.segment, (msgspec.structs.replace(publication.rows[0], start=start),))
-    assert "does not fit" in refused(shards, wrong)
+    assert "does not continue" in refused(shards, wrong)
     assert publish(shards, publication) == Placed()
 
 
 def test_a_publication_may_not_leave_hot_bytes_behind_it(shards: Shards) -> None:
     second = Publication(shards.all[0].collect().segment, (shards.all[0].collect(["b/s"]).rows[0],))
     gap = Publication(second.segment, (msgspec.structs.replace(second.rows[0], start=3, row=1, rows=2, record=1),))
-    assert "does not fit" in refused(shards, gap)
+    assert "does not continue" in refused(shards, gap)
     assert publish(shards, second) == Placed()
 
 
@@ -182,9 +174,9 @@ def test_a_life_may_be_named_once_only(shards: Shards) -> None:
     publication = shards.all[0].collect(["b/t"])
     shards.ask(Append("b/t", b"45", content_type=TEXT))
     twice = Publication(publication.segment, publication.rows * 2)
-    assert refused(shards, twice) == "The segment segment-1 names a life twice."
+    assert refused(shards, twice) == "Segment segment-1 names an incarnation twice."
     shards.ask(Delete("b/t"))
-    assert refused(shards, twice) == "The segment segment-1 names a life twice."
+    assert refused(shards, twice) == "Segment segment-1 names an incarnation twice."
 
 
 # -- Lives that went on since the collection --------------------------------------------------------------------------
@@ -199,7 +191,7 @@ def test_rows_of_a_life_that_is_gone_are_dead(shards: Shards) -> None:
     assert (shards.stream("b/s").extents, shards.body("b/s")) == ((), b"new")
     assert shards.all[0].state.hot_bytes == 3
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 2)}
-    assert shards.all[0].state.cold.graves == {incarnation: Grave("b/s", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {incarnation: Tombstone("b/s", ALL, (1,))}
 
 
 def test_a_life_is_known_by_its_incarnation_however_high_that_is(shards: Shards) -> None:
@@ -211,7 +203,7 @@ def test_a_life_is_known_by_its_incarnation_however_high_that_is(shards: Shards)
     shards.publish("b/late", 6)
     assert publish(shards, trimmed) == Placed()
     incarnation = shards.stream("b/late").incarnation
-    assert shards.all[0].state.cold.graves == {incarnation: Grave("b/late", 6, (1, 2))}
+    assert shards.all[0].state.cold.tombstones == {incarnation: Tombstone("b/late", 6, (1, 2))}
 
 
 def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) -> None:
@@ -219,7 +211,7 @@ def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) 
     shards.ask(Delete("b/t"))
     assert publish(shards, publication, 4) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.graves == {3: Grave("b/t", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {3: Tombstone("b/t", ALL, (1,))}
     assert shards.all[0].state.cold.flushed == 4
 
 
@@ -230,7 +222,7 @@ def test_rows_before_the_start_of_a_stream_are_dead(start: int, rows: int, below
     assert publish(shards, publication) == Placed()
     assert shards.stream("b/s").extents == (Extent(1, 3 - rows, rows, start, 9, 3 - rows),)
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, rows)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", below, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", below, (1,))}
 
 
 def test_rows_that_end_where_a_stream_begins_are_all_dead(shards: Shards) -> None:
@@ -241,14 +233,14 @@ def test_rows_that_end_where_a_stream_begins_are_all_dead(shards: Shards) -> Non
     assert shards.stream("b/s").extents == ()
     assert [hot.offset for hot in shards.stream("b/s").hot or ()] == [9]
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", 9, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", 9, (1,))}
 
 
-def test_a_segment_that_begins_with_the_stream_has_no_grave(shards: Shards) -> None:
+def test_a_segment_that_begins_with_the_stream_has_no_tombstone(shards: Shards) -> None:
     shards.publish("b/s", 3)
     shards.flush()
     assert shards.stream("b/s").extents == (Extent(1, 0, 2, 3, 9, 1),)
-    assert not shards.all[0].state.cold.graves
+    assert not shards.all[0].state.cold.tombstones
 
 
 def test_a_ghost_goes_to_the_lake_for_its_forks_and_is_dead_for_everybody_else(shards: Shards) -> None:
@@ -257,7 +249,7 @@ def test_a_ghost_goes_to_the_lake_for_its_forks_and_is_dead_for_everybody_else(s
     shards.ask(Delete("b/s"))
     assert publish(shards, publication) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 3)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
     assert shards.body("b/f") == b"abcdefghi"
     assert shards.all[0].state.hot_bytes == 3
 
@@ -269,7 +261,7 @@ def test_rows_of_a_ghost_that_no_fork_needs_are_dead_for_everybody(shards: Shard
     shards.ask(Delete("b/s"))
     assert publish(shards, publication) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.graves == {1: Grave("b/s", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
     assert shards.stream("b/s").extents == ()
 
 
@@ -279,5 +271,5 @@ def test_an_expired_stream_that_nobody_reaped_yet_goes_to_the_lake_like_any_othe
     shards.flush("b/brief")
     assert shards.stream("b/brief").extents == (Extent(1, 0, 1, 0, 1, 0),)
     shards.ask(Expire("b/brief", 5))
-    assert shards.all[0].state.cold.graves == {5: Grave("b/brief", ALL, (1,))}
+    assert shards.all[0].state.cold.tombstones == {5: Tombstone("b/brief", ALL, (1,))}
     assert shards.all[0].state.cold.segments[1].live_rows == 0

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from headwater import streams
-from headwater.protocol.commands import Ancestry
 from headwater.protocol.lifetimes import FOREVER
-from headwater.streams.cold import Grave, Held, LakeReader, Retired
+from headwater.streams.cold import Consumer, Held, Retired, Tombstone
+from headwater.streams.commands import Ancestry
 from headwater.streams.forking import ForkRequest
 from headwater.streams.state import Bucket, Debt, Hold, Hot, OpenPin, Stream
 
@@ -29,7 +29,7 @@ def test_only_a_stream_changes_in_place(kind: type[msgspec.Struct]) -> None:
     assert kind.__struct_config__.frozen
 
 
-@pytest.mark.parametrize("kind", [Stream, Hot, Hold, Debt, OpenPin, Bucket, Held, Grave, Retired, LakeReader])
+@pytest.mark.parametrize("kind", [Stream, Hot, Hold, Debt, OpenPin, Bucket, Held, Tombstone, Retired, Consumer])
 def test_the_collector_never_walks_what_a_state_holds(kind: type[msgspec.Struct]) -> None:
     """None of it has cycles, and a collection over a million streams would stop the shard."""
     assert not kind.__struct_config__.gc

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from headwater.lake.memory_store import MemoryStore
-from headwater.lake.store import KeyExists, KeyMissing, StoreFailed
+from headwater.storage.memory import MemoryStore
+from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 from headwater.testing.faulty_store import HONEST, POSSIBLE, Call, Fault, FaultyStore, Happened
 
 

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import click
 
+from headwater.backup.create import Origin, create_backup
+from headwater.backup.manifest import BackupFailed, Manifest, Progress
+from headwater.backup.restore import restore_backup
+from headwater.backup.verify import verify_backup
 from headwater.cli.printing import say, size
-from headwater.lake.store import KeyExists, KeyMissing, Store, StoreFailed
-from headwater.lake.stores import LakeOwned, open_store
-from headwater.log.segments import JournalDamaged
-from headwater.node import backups
-from headwater.node.backups import BackupFailed, Manifest, Progress
+from headwater.lake.ownership import LakeOwned
+from headwater.log.journal.files import JournalDamaged
+from headwater.storage.opening import open_store
+from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 
 LAKE = click.option("--lake", help="Where the lake is, if not in the data directory.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print what the backup holds as JSON.")
@@ -34,7 +37,7 @@ def backup() -> None:
 def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json: bool) -> None:
     """Copy everything to PLACE, a folder or s3://bucket/prefix; the server may run meanwhile."""
     with _failing(), _bar() as progress:
-        manifest = backups.create(data, _store(lake or str(data / "lake")), _store(place), bucket, progress)
+        manifest = create_backup(Origin(data, _store(lake or str(data / "lake")), bucket), _store(place), progress)
     _tell(manifest, as_json, f"Copied to {place}")
 
 
@@ -44,7 +47,7 @@ def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json
 def verify(place: str, as_json: bool) -> None:
     """Read every object of the backup in PLACE and compare it with its checksum."""
     with _failing(), _bar() as progress:
-        manifest, _ = backups.verify(_store(place), progress)
+        manifest, _ = verify_backup(_store(place), progress)
     _tell(manifest, as_json, f"{place} is whole")
 
 
@@ -56,7 +59,7 @@ def verify(place: str, as_json: bool) -> None:
 def restore(place: str, data: Path, lake: str | None, as_json: bool) -> None:
     """Make a new data directory of the backup in PLACE; a server goes on from it as the old one would have."""
     with _failing(), _bar() as progress:
-        manifest = backups.restore_into(_store(place), data, _store(lake or str(data / "lake")), progress)
+        manifest = restore_backup(_store(place), data, _store(lake or str(data / "lake")), progress)
     _tell(manifest, as_json, f"Restored into {data}; start it with `headwater serve --data {data}`")
 
 
@@ -70,7 +73,7 @@ def _store(url: str) -> Store:
 def _tell(manifest: Manifest, as_json: bool, done: str) -> None:
     total = sum(copied.size for copied in manifest.objects)
     if as_json:
-        facts = {name: getattr(manifest, name) for name in ("journal", "position", "bucket", "streams")}
+        facts = {name: getattr(manifest, name) for name in ("log_id", "position", "bucket", "streams")}
         click.echo(json.dumps(facts | {"objects": len(manifest.objects), "bytes": total}))
     else:
         say(f"{done}: {manifest.streams:,} streams as of position {manifest.position:,}, {size(total)}.")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.completing import NAME
 from headwater.cli.connecting import JSON, Server, as_flat, connected
 from headwater.cli.failures import fail
 from headwater.cli.printing import say, size
-from headwater.cli.reading import opened
+from headwater.cli.streams.completing import NAME
+from headwater.cli.streams.reading import opened
 from headwater.client import Bootstrap
 from headwater.protocol import content_types
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX

@@ -1,9 +1,13 @@
 """A client for Durable Streams: any server's, with what Headwater adds where it is there."""
 
-from headwater.client.async_client import AsyncBucket, AsyncClient
-from headwater.client.async_flows import AsyncBootstrap, AsyncFollower
-from headwater.client.async_stream import AsyncStream
-from headwater.client.async_writing import AsyncProducer
+from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
+from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
+from headwater.client.asynchronous.stream import AsyncStream
+from headwater.client.asynchronous.writing import AsyncProducer
+from headwater.client.blocking.client import Bucket, Client
+from headwater.client.blocking.flows import Bootstrap, Follower
+from headwater.client.blocking.stream import Stream
+from headwater.client.blocking.writing import Producer
 from headwater.client.errors import (
     BadRequest,
     ClientError,
@@ -27,10 +31,6 @@ from headwater.client.errors import (
 from headwater.client.framing import Deframer, frame
 from headwater.client.operations import Fork
 from headwater.client.retrying import RetryPolicy
-from headwater.client.sync_client import Bucket, Client
-from headwater.client.sync_flows import Bootstrap, Follower
-from headwater.client.sync_stream import Stream
-from headwater.client.sync_writing import Producer
 from headwater.client.values import NOW, START, Appended, BatchAck, Chunk, Created, Record, Snapshot, StreamInfo
 
 __all__ = [

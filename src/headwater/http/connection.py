@@ -8,14 +8,14 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from headwater.http import rendering
-from headwater.http.downloads import Download
-from headwater.http.exchanges import FORK, READ, WRITE, Exchange
-from headwater.http.live import LiveRead, SseRead
-from headwater.http.reader import BODY, HEAD, IDLE, RequestReader
-from headwater.http.requests import NOTHING, Request
-from headwater.http.routes import body_bytes_max, dispatch, wants_upload
-from headwater.http.uploads import Upload
+from headwater.http.api.live import LiveRead, SseRead
+from headwater.http.endpoints import body_bytes_max, dispatch, wants_upload
+from headwater.http.exchange import FORK, READ, WRITE, Exchange
+from headwater.http.wire import rendering
+from headwater.http.wire.downloads import Download
+from headwater.http.wire.parser import BODY, HEAD, IDLE, RequestReader
+from headwater.http.wire.requests import NOTHING, Request
+from headwater.http.wire.uploads import Upload
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 

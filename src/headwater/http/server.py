@@ -5,13 +5,13 @@ import logging
 import socket
 import time
 
-from headwater.http import rendering
 from headwater.http.connection import Connection
-from headwater.http.heads import KnownHeads
-from headwater.http.unready import ENDING, STARTING, UnreadyConnection
+from headwater.http.wire import rendering
+from headwater.http.wire.heads import KnownHeads
+from headwater.http.wire.statuses import Voice
+from headwater.http.wire.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
 from headwater.protocol.offsets import Form
-from headwater.protocol.statuses import Voice
 from headwater.settings import Settings
 
 BACKLOG = 4096
@@ -64,7 +64,7 @@ class Server:
     def serve(self, node: Node) -> None:
         """Be ready: answer requests by this node."""
         self.node = node
-        self.voice = Voice(Form.FLAT, node.journal, self.settings.private, self.settings.attachments)
+        self.voice = Voice(Form.FLAT, node.log_id, self.settings.private, self.settings.attachments)
         self.plain_voice = self.voice._replace(form=Form.PLAIN)
         self.ready = True
         self._tick()

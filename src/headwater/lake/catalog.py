@@ -1,7 +1,7 @@
 """The catalog: what is in the lake, for readers that have no server to ask. Public, versioned, never overwritten.
 
     catalog/shard=0/<position>.json             live segments, and up to which position everything is in them
-    catalog/shard=0/<position>.graves.parquet   lives, or the beginnings of lives, whose rows must be left out
+    catalog/shard=0/<position>.tombstones.parquet   lives, or the beginnings of lives, whose rows must be left out
     catalog/shard=0/<position>.forks.parquet    forks: whose rows stand for their inherited bytes
 
 The newest one wins. Its two tables are there before it is.
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.layout import segment_key, split_name
-from headwater.lake.store import KeyExists, Store
-from headwater.protocol.segments import Segment
+from headwater.lake.format import segment_key, split_name
+from headwater.storage.store import KeyExists, Store
+from headwater.streams.segments import Segment
 
 VERSION = 1
 
-GRAVES = pa.schema(
+TOMBSTONES = pa.schema(
     [
         pa.field("bucket", pa.string(), nullable=False),
         pa.field("stream", pa.string(), nullable=False),
@@ -49,11 +49,11 @@ FORKS = pa.schema(
 """The bytes of that fork from `from` up to `to` are those of one life of its source, which may be a fork itself. A
 deleted one is no stream any more; it is listed for its own forks."""
 
-_KEY = re.compile(r"catalog/shard=(\d+)/(\d{20})\.(json|graves\.parquet|forks\.parquet)")
+_KEY = re.compile(r"catalog/shard=(\d+)/(\d{20})\.(json|tombstones\.parquet|forks\.parquet)")
 
 
-class GraveRow(NamedTuple):
-    """A row of the graves."""
+class TombstoneRow(NamedTuple):
+    """A row of the tombstones."""
 
     name: str
     incarnation: int
@@ -85,7 +85,7 @@ class Catalog(msgspec.Struct, frozen=True):
     """A catalog as it is read."""
 
     shard: int
-    journal: str
+    log_id: str
     position: int
     """The state that it tells of."""
     flushed: int
@@ -94,8 +94,8 @@ class Catalog(msgspec.Struct, frozen=True):
     """The highest position of any row that has been dropped from the lake."""
     at: int
     segments: list[ListedSegment]
-    graves_key: str
-    graves_crc: int
+    tombstones_key: str
+    tombstones_crc: int
     forks_key: str
     forks_crc: int
     """The CRC-32C of the two tables, whole."""
@@ -105,13 +105,13 @@ class Contents(NamedTuple):
     """What a new catalog is made of, as of one instant."""
 
     shard: int
-    journal: str
+    log_id: str
     position: int
     flushed: int
     dropped: int
     at: int
     segments: list[tuple[int, Segment, int]]
-    graves: list[GraveRow]
+    tombstones: list[TombstoneRow]
     forks: list[ForkRow]
 
 
@@ -133,8 +133,8 @@ def parse_catalog_key(key: str) -> tuple[int, int] | None:
 def write_catalog(store: Store, contents: Contents) -> Catalog:
     """Store a catalog, its tables first."""
     shard, position = contents.shard, contents.position
-    graves_key, forks_key = (catalog_key(shard, position, f"{kind}.parquet") for kind in ("graves", "forks"))
-    graves_crc = crc32c(_create(store, graves_key, _parquet(_graves(contents.graves))))
+    tombstones_key, forks_key = (catalog_key(shard, position, f"{kind}.parquet") for kind in ("tombstones", "forks"))
+    tombstones_crc = crc32c(_create(store, tombstones_key, _parquet(_tombstones(contents.tombstones))))
     forks_crc = crc32c(_create(store, forks_key, _parquet(_forks(contents.forks))))
     listed = [
         ListedSegment(
@@ -144,14 +144,14 @@ def write_catalog(store: Store, contents: Contents) -> Catalog:
     ]
     catalog = Catalog(
         shard,
-        contents.journal,
+        contents.log_id,
         position,
         contents.flushed,
         contents.dropped,
         contents.at,
         listed,
-        graves_key,
-        graves_crc,
+        tombstones_key,
+        tombstones_crc,
         forks_key,
         forks_crc,
     )
@@ -213,9 +213,9 @@ def _parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _graves(graves: Iterable[GraveRow]) -> pa.Table:
-    rows = [(*split_name(grave.name), grave.incarnation, grave.below) for grave in graves]
-    return _table(rows, GRAVES)
+def _tombstones(tombstones: Iterable[TombstoneRow]) -> pa.Table:
+    rows = [(*split_name(tombstone.name), tombstone.incarnation, tombstone.below) for tombstone in tombstones]
+    return _table(rows, TOMBSTONES)
 
 
 def _forks(forks: Iterable[ForkRow]) -> pa.Table:

@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from headwater.lake.catalog import ListedSegment
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.lake.object_files import ObjectFile
-from headwater.lake.store import Store
+from headwater.storage.store import Store
 
 
 def dataset(store: Store, segments: Iterable[ListedSegment]) -> ds.Dataset:

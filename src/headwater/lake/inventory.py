@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.lake.catalog import Catalog, ForkRow, decode, parse_catalog_key
-from headwater.lake.layout import deadline_us_of, parse_segment_key
-from headwater.lake.spans import Span, Spans
-from headwater.lake.store import KeyMissing, Store
-from headwater.lake.stores import OWNER_KEY
+from headwater.lake.format import deadline_us_of, parse_segment_key
+from headwater.lake.ownership import OWNER_KEY
+from headwater.lake.verify.spans import LifeRows, Spans
+from headwater.storage.store import KeyMissing, Store
 
 
 class StreamTally(NamedTuple):
@@ -38,13 +38,13 @@ class Heap(NamedTuple):
 
 
 def streams(
-    store: Store, catalog: Catalog, graves: pa.Table, forks: Iterable[ForkRow], prefix: str = ""
+    store: Store, catalog: Catalog, tombstones: pa.Table, forks: Iterable[ForkRow], prefix: str = ""
 ) -> Iterator[StreamTally]:
     """The streams with a live row or with inherited ones, by name, whatever else the server has of them."""
     known = sorted(fork for fork in forks if not fork.deleted and fork.name.startswith(prefix))
     inherited = (StreamTally(fork.name, fork.incarnation, 0, 0, fork.to - fork.start, None, None) for fork in known)
     with Spans() as spans:
-        spans.gather(store, catalog, graves, prefix)
+        spans.gather(store, catalog, tombstones, prefix)
         live = (span for span in spans.in_order() if span.live_rows and span.name.startswith(prefix))
         both = heapq.merge(_tallies(live), inherited, key=lambda tally: tally[:2])
         for _, same in groupby(both, key=lambda tally: tally[:2]):
@@ -52,7 +52,7 @@ def streams(
             yield first._replace(inherited_bytes=others[0].inherited_bytes) if others else first
 
 
-def _tallies(spans: Iterable[Span]) -> Iterator[StreamTally]:
+def _tallies(spans: Iterable[LifeRows]) -> Iterator[StreamTally]:
     for (name, incarnation), life in groupby(spans, key=lambda span: span[:2]):
         known = list(life)
         rows, size = sum(span.live_rows for span in known), sum(span.live_bytes for span in known)
@@ -62,14 +62,14 @@ def _tallies(spans: Iterable[Span]) -> Iterator[StreamTally]:
 class Totals(NamedTuple):
     """A lake in numbers; times are microseconds since 1970, None where there is nothing."""
 
-    journal: str
+    log_id: str
     catalog_position: int
     catalog_at: int
     flushed_position: int
     dropped_position: int
     streams: int
     forks: int
-    graves: int
+    tombstones: int
     segments: int
     rows: int
     live_rows: int
@@ -87,10 +87,10 @@ class Totals(NamedTuple):
     newest_segment: str | None
 
 
-def totals(store: Store, catalog: Catalog, graves: pa.Table, forks: Sequence[ForkRow]) -> Totals:
+def totals(store: Store, catalog: Catalog, tombstones: pa.Table, forks: Sequence[ForkRow]) -> Totals:
     """Count a lake; the names in every segment are read."""
     known, live_rows, live_bytes = 0, 0, 0
-    for tally in streams(store, catalog, graves, forks):
+    for tally in streams(store, catalog, tombstones, forks):
         known, live_rows, live_bytes = known + 1, live_rows + tally.rows, live_bytes + tally.bytes
     segments = [listed.segment for listed in catalog.segments]
     rows, payload_bytes, stored_bytes = (
@@ -98,14 +98,14 @@ def totals(store: Store, catalog: Catalog, graves: pa.Table, forks: Sequence[For
     )
     keys = [listed.key for listed in catalog.segments]
     return Totals(
-        journal=catalog.journal,
+        log_id=catalog.log_id,
         catalog_position=catalog.position,
         catalog_at=catalog.at,
         flushed_position=catalog.flushed,
         dropped_position=catalog.dropped,
         streams=known,
         forks=sum(not fork.deleted for fork in forks),
-        graves=len(graves),
+        tombstones=len(tombstones),
         segments=len(segments),
         rows=rows,
         live_rows=live_rows,

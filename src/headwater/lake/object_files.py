@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from headwater.lake.catalog import ListedSegment
 from headwater.lake.reader import SegmentDamaged, read_footer
-from headwater.lake.store import Store
+from headwater.storage.store import Store
 
 
 class ObjectFile:

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.columns import view
-from headwater.lake.layout import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
-from headwater.protocol.segments import Extent, Segment
+from headwater.lake.format import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
 from headwater.streams.reading import Run
+from headwater.streams.segments import Extent, Segment
 
 Read = Callable[[int, int], bytes]
 """Bytes of the segment's object: (start, size)."""
@@ -61,7 +61,7 @@ class GroupRange(NamedTuple):
 _GROUPS = msgspec.json.Decoder(list[GroupRange])
 
 
-class Piece(NamedTuple):
+class GroupRows(NamedTuple):
     """Rows of one row group."""
 
     group: int
@@ -86,7 +86,7 @@ class Footer:
             raise SegmentDamaged(f"The segment {self.segment.id!r} has no rows {row} to {row + rows}.")
         return range(bisect_right(self._rows, row) - 1, bisect_right(self._rows, row + rows - 1))
 
-    def locate(self, extent: Extent, start: int, end: int) -> list[Piece]:
+    def locate(self, extent: Extent, start: int, end: int) -> list[GroupRows]:
         """The pieces of an extent that may hold bytes from `start` up to `end`, in order."""
         groups = self.groups_of(extent.row, extent.rows)
         if not max(start, extent.start) < min(end, extent.end):
@@ -98,15 +98,15 @@ class Footer:
             groups = groups[first : last + 1]
         return [self._piece(extent, group) for group in groups]
 
-    def locate_record(self, extent: Extent, record: int) -> Piece:
+    def locate_record(self, extent: Extent, record: int) -> GroupRows:
         """The piece of an extent that holds the message with this ordinal."""
         [group] = self.groups_of(extent.row + record - extent.record, 1)
         return self._piece(extent, group)
 
-    def _piece(self, extent: Extent, group: int) -> Piece:
+    def _piece(self, extent: Extent, group: int) -> GroupRows:
         whole = self.groups[group]
         row, row_end = max(whole.row, extent.row), min(whole.row_end, extent.row + extent.rows)
-        return Piece(group, row - whole.row, row_end - row)
+        return GroupRows(group, row - whole.row, row_end - row)
 
     def _alone(self, extent: Extent, group: int) -> bool:
         """Whether a row group holds nothing but rows of the extent."""
@@ -151,7 +151,7 @@ def read_group(read: Read, footer: Footer, index: int, columns: Sequence[str] | 
     size = group.size if whole else _first_byte(footer.metadata.row_group(index).column(_PAYLOAD)) - group.start
     data = read(group.start, size)
     _check(segment, f"row group {index}", data, size, group.crc if whole else None)
-    source = pa.PythonFile(_Part(group.start, data, segment.size), mode="r")
+    source = pa.PythonFile(_GroupFile(group.start, data, segment.size), mode="r")
     try:
         # Our own checksum is of the whole group; for a part of it there are those of the pages.
         parquet = pq.ParquetFile(
@@ -211,7 +211,7 @@ class Group:
         )
 
 
-class _Part:
+class _GroupFile:
     """The bytes of one row group as a file that has nothing else; Arrow asks it for buffers, which are not copied."""
 
     closed = False

@@ -1,6 +1,6 @@
 """Scanning: every live row exactly once, planned from a catalog and its two tables alone.
 
-    own rows         those of the catalog's segments whose life has no grave, or that lie at or above what it says
+    own rows         those of the catalog's segments whose life has no tombstone, or that lie at or above what it says
     inherited rows   those of a fork's sources below its fork point, dead or not, under the name of the fork
 
 Nothing here reads a store, but for the two tables beside a catalog: whoever has the plan reads the segments where and
@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.catalog import FORKS, GRAVES, Catalog, ForkRow, ListedSegment, catalog_key, decode
+from headwater.lake.catalog import FORKS, TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key, decode
 from headwater.lake.columns import starts, view
-from headwater.lake.heirs import Heir, under
-from headwater.lake.layout import name_of, split_name
-from headwater.lake.store import KeyMissing, Store, check_key
+from headwater.lake.format import name_of, split_name
+from headwater.lake.relabeling import StreamRange, relabel
+from headwater.storage.store import KeyMissing, Store, check_key
 
 NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")
 """The columns of a segment that a plan looks at; a table may lack any others."""
@@ -39,7 +39,7 @@ class LakeDamaged(Exception):
         self.key, self.problem = key, problem
 
 
-class Wanted(NamedTuple):
+class RowFilter(NamedTuple):
     """Which rows somebody asks for: those that meet every condition."""
 
     names: frozenset[str] | None = None
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
         return (self.names is None or name in self.names) and name.startswith(self.prefix)
 
 
-EVERYTHING = Wanted()
+EVERYTHING = RowFilter()
 
 
 class Inherited(NamedTuple):
@@ -82,7 +82,7 @@ def read_catalog(store: Store, shard: int = 0) -> Catalog | None:
     key, data = max(keys), store.read(max(keys))
     try:
         catalog = decode(data)
-        for named in (catalog.graves_key, catalog.forks_key, *(listed.key for listed in catalog.segments)):
+        for named in (catalog.tombstones_key, catalog.forks_key, *(listed.key for listed in catalog.segments)):
             check_key(named)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise LakeDamaged(key, f"it cannot be understood ({type(problem).__name__}: {problem})") from problem
@@ -91,9 +91,9 @@ def read_catalog(store: Store, shard: int = 0) -> Catalog | None:
     return catalog
 
 
-def read_graves(store: Store, catalog: Catalog) -> pa.Table:
-    """The graves of a catalog, in the schema `GRAVES`."""
-    return _read_table(store, catalog.graves_key, catalog.graves_crc, GRAVES)
+def read_tombstones(store: Store, catalog: Catalog) -> pa.Table:
+    """The tombstones of a catalog, in the schema `TOMBSTONES`."""
+    return _read_table(store, catalog.tombstones_key, catalog.tombstones_crc, TOMBSTONES)
 
 
 def read_forks_table(store: Store, catalog: Catalog) -> pa.Table:
@@ -159,11 +159,11 @@ class Plan:
     """Which segments to read, and which rows of them count."""
 
     def __init__(
-        self, segments: list[ListedSegment], graves: pa.Table | None, pieces: Sequence[Inherited], wanted: Wanted
+        self, segments: list[ListedSegment], tombstones: pa.Table | None, pieces: Sequence[Inherited], wanted: RowFilter
     ) -> None:
         self.segments = segments
         self._wanted = wanted
-        self._graves = graves
+        self._tombstones = tombstones
         self._pieces: dict[int, list[Inherited]] = {}
         for piece in pieces:
             self._pieces.setdefault(piece.source_incarnation, []).append(piece)
@@ -172,8 +172,8 @@ class Plan:
         """The live rows of a table under the names that they have in it."""
         wanted = self._wanted
         conditions = self._times(table)
-        if self._graves is not None:
-            conditions.append(alive(table, self._graves))
+        if self._tombstones is not None:
+            conditions.append(alive(table, self._tombstones))
         if wanted.names is not None or wanted.prefix:
             names = pc.binary_join_element_wise(table["bucket"], table["stream"], "/")
             if wanted.names is not None:
@@ -214,25 +214,25 @@ class Plan:
 
 def live_rows(
     catalog: Catalog,
-    graves: pa.Table | None,
+    tombstones: pa.Table | None,
     forks: Iterable[ForkRow] = (),
-    wanted: Wanted = EVERYTHING,
+    wanted: RowFilter = EVERYTHING,
     *,
     inherited: bool = True,
 ) -> Plan:
     """A plan to find every live row once; with `inherited`, those of sources once more under the name of each fork.
 
-    Without graves it finds dead rows too, as far as they are still there.
+    Without tombstones it finds dead rows too, as far as they are still there.
     """
     pieces = [piece for piece in inheritance(forks) if wanted.has(piece.name)] if inherited else []
     sources = sorted({piece.source for piece in pieces})
     # A row that only a fork needs counts as live too.
-    held = [listed for listed in catalog.segments if graves is None or listed.live_rows]
+    held = [listed for listed in catalog.segments if tombstones is None or listed.live_rows]
     segments = [listed for listed in held if _may_hold(listed, wanted, sources)]
-    return Plan(segments, graves, pieces, wanted)
+    return Plan(segments, tombstones, pieces, wanted)
 
 
-def _may_hold(listed: ListedSegment, wanted: Wanted, sources: list[str]) -> bool:
+def _may_hold(listed: ListedSegment, wanted: RowFilter, sources: list[str]) -> bool:
     """Whether a segment can have rows that are asked for, by what its catalog says of it."""
     segment = listed.segment
     if segment.last_position <= wanted.after or segment.first_position > wanted.up_to:
@@ -253,10 +253,10 @@ def may_have(listed: ListedSegment, prefix: str) -> bool:
     return last >= prefix and (first <= prefix or first.startswith(prefix))
 
 
-def alive(table: pa.Table, graves: pa.Table) -> pa.ChunkedArray:
-    """For each row whether no grave hides it: an anti join on incarnation and offset."""
-    grave = pc.index_in(table["incarnation"], value_set=graves["incarnation"])
-    return pc.fill_null(pc.greater_equal(table["offset"], pc.take(graves["below"], grave)), True)
+def alive(table: pa.Table, tombstones: pa.Table) -> pa.ChunkedArray:
+    """For each row whether no tombstone hides it: an anti join on incarnation and offset."""
+    tombstone = pc.index_in(table["incarnation"], value_set=tombstones["incarnation"])
+    return pc.fill_null(pc.greater_equal(table["offset"], pc.take(tombstones["below"], tombstone)), True)
 
 
 def _kept(table: pa.Table, conditions: Sequence[pa.ChunkedArray]) -> pa.Table:
@@ -267,5 +267,5 @@ def _kept(table: pa.Table, conditions: Sequence[pa.ChunkedArray]) -> pa.Table:
 
 def _under(rows: pa.Table, piece: Inherited) -> pa.Table:
     """Rows of one life under the name of a fork."""
-    heir = Heir(*split_name(piece.name), piece.incarnation, piece.start, piece.to)
-    return under(rows, [heir], [len(rows)], rows.schema)
+    heir = StreamRange(*split_name(piece.name), piece.incarnation, piece.start, piece.to)
+    return relabel(rows, [heir], [len(rows)], rows.schema)

@@ -12,7 +12,7 @@ from headwater.lake.columns import view
 from headwater.lake.reader import SegmentDamaged
 
 
-class Span(msgspec.Struct, frozen=True, gc=False):
+class RowRange(msgspec.Struct, frozen=True, gc=False):
     """Rows of a table that stand one behind the other."""
 
     row: int
@@ -32,7 +32,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 def choose(table: pa.Table, choices: Sequence[Choice]) -> tuple[pa.Table, list[int]]:
     """The rows that are meant by choices from one row group, those of each behind the last's, and how many of each."""
     offset, incarnation = (view(table[name].chunk(0)) for name in ("offset", "incarnation"))
-    spans: list[Span] = []
+    spans: list[RowRange] = []
     for choice in choices:
         row, end = choice.row, choice.row + choice.rows
         if incarnation[row] != choice.incarnation or incarnation[end - 1] != choice.incarnation:
@@ -41,18 +41,18 @@ def choose(table: pa.Table, choices: Sequence[Choice]) -> tuple[pa.Table, list[i
             row = bisect_left(offset, choice.start, row, end)
         if row < end and offset[end - 1] >= choice.until:
             end = bisect_left(offset, choice.until, row, end)
-        spans.append(Span(row, end - row))
+        spans.append(RowRange(row, end - row))
     rows = sum(span.rows for span in spans)
     # What is only sliced keeps all of the table in memory.
     return arranged(table, spans, slices=2 * rows >= len(table)), [span.rows for span in spans]
 
 
-def arranged(table: pa.Table, spans: Iterable[Span], *, slices: bool = True) -> pa.Table:
+def arranged(table: pa.Table, spans: Iterable[RowRange], *, slices: bool = True) -> pa.Table:
     """The rows of a table in another order, or fewer of them; not copied where they are one slice of it."""
-    merged: list[Span] = []
+    merged: list[RowRange] = []
     for span in spans:
         if merged and merged[-1].row + merged[-1].rows == span.row:
-            merged[-1] = Span(merged[-1].row, merged[-1].rows + span.rows)
+            merged[-1] = RowRange(merged[-1].row, merged[-1].rows + span.rows)
         elif span.rows:
             merged.append(span)
     if not merged:

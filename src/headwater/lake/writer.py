@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.columns import ENCODED, Life, Lives, encoded, gap, starts, view
-from headwater.lake.layout import (
+from headwater.lake.format import (
     GROUP_BYTES,
     GROUP_ROWS,
     GROUPS_KEY,
@@ -39,7 +39,7 @@ from headwater.lake.layout import (
     split_name,
 )
 from headwater.lake.sealing import UNSEALED, seal
-from headwater.protocol.segments import Rows, Segment
+from headwater.streams.segments import Rows, Segment
 from headwater.streams.state import Hot
 
 A = TypeVar("A")

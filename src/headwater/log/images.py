@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headwater.log import frames
-from headwater.log.disk import Disk, File
+from headwater.storage.disk import Disk, File
 
 SUFFIX = ".image"
 TEMPORARY = ".tmp"
@@ -30,13 +30,13 @@ class ImageDamaged(Exception):
 class ImageWriter:
     """Writes one image, piece by piece."""
 
-    def __init__(self, directory: Path, disk: Disk, journal: str, position: int) -> None:
+    def __init__(self, directory: Path, disk: Disk, log_id: str, position: int) -> None:
         self.position = position
         self.size_bytes = 0
         self._disk = disk
         self._path = directory / f"{position:020d}{SUFFIX}"
         self._temporary = self._path.with_suffix(TEMPORARY)
-        self._seed = frames.seed("image", journal, position)
+        self._seed = frames.seed("image", log_id, position)
         self._pieces = 0
         if self._temporary.name in disk.names(directory):
             disk.remove(self._temporary)
@@ -69,8 +69,8 @@ class ImageWriter:
 class ImageFiles:
     """The images in a directory, newest first."""
 
-    def __init__(self, directory: Path, disk: Disk, journal: str) -> None:
-        self._directory, self._disk, self._journal = directory, disk, journal
+    def __init__(self, directory: Path, disk: Disk, log_id: str) -> None:
+        self._directory, self._disk, self._log_id = directory, disk, log_id
         for name in disk.names(directory):
             if name.endswith(TEMPORARY):
                 disk.remove(directory / name)
@@ -81,12 +81,12 @@ class ImageFiles:
         return sorted((int(name.removesuffix(SUFFIX)) for name in names if _NAME.fullmatch(name)), reverse=True)
 
     def begin(self, position: int) -> ImageWriter:
-        return ImageWriter(self._directory, self._disk, self._journal, position)
+        return ImageWriter(self._directory, self._disk, self._log_id, position)
 
     def read(self, position: int) -> Iterator[bytes]:
         """The pieces of an image, each checked; raises where the file is not what was written."""
         path = self._path(position)
-        seed = frames.seed("image", self._journal, position)
+        seed = frames.seed("image", self._log_id, position)
         file = self._disk.open(path)
         try:
             at, expected = 0, 0

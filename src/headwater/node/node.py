@@ -8,44 +8,35 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import NamedTuple
 
-from headwater.lake.store import Store
 from headwater.log.images import ImageFiles
-from headwater.log.journal import end_process
+from headwater.log.journal.journal import end_process
 from headwater.log.seam import CommandLog
-from headwater.node.blobs import BlobStore
+from headwater.node.chores.blob_sweeper import Sweeper
 from headwater.node.chores.debts import Debts
 from headwater.node.chores.imager import Imager
 from headwater.node.chores.reaper import Reaper
-from headwater.node.chores.sweeper import Sweeper
 from headwater.node.clock import Clock
-from headwater.node.cold_reads import ColdReads, Stretch
 from headwater.node.committer import Committer, Done
-from headwater.node.lake import LAKE_LIMITS, Lake, LakeLimits
-from headwater.node.looks import Looks
+from headwater.node.lake.lake import LAKE_LIMITS, Lake, LakeLimits
 from headwater.node.metrics import Metrics
-from headwater.node.scans import Scans
-from headwater.node.tails import Tails, Waiter
-from headwater.protocol.commands import (
-    Append,
-    Command,
-    Create,
-    CreateFork,
-    Delete,
-    PublishSnapshot,
-    SetAttrs,
-    Touch,
-)
+from headwater.node.reads.cold import ColdReads, Stretch
+from headwater.node.reads.queries import Queries
+from headwater.node.reads.tails import Tails, Waiter
+from headwater.node.scans.scans import Scans
 from headwater.protocol.content_types import is_json
 from headwater.protocol.lifetimes import FOREVER, touch_interval_us
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
-from headwater.protocol.queries import Head, Listing, Query
 from headwater.protocol.refusals import Code, Refusal
-from headwater.protocol.replies import Created, Described, Listed, Reply
+from headwater.storage.blobs import BlobStore
+from headwater.storage.store import Store
 from headwater.streams import appending, buckets, forking, lifecycle, reading
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.cold import ALL
+from headwater.streams.commands import Append, Command, Create, CreateFork, Delete, PublishSnapshot, SetAttrs, Touch
 from headwater.streams.forking import ForkRequest, Saga
+from headwater.streams.queries import Head, Listing, Query
 from headwater.streams.reading import NotFetched, Slice
+from headwater.streams.replies import Created, Described, Listed, Reply
 from headwater.streams.state import State, Stream
 
 PAGE_BYTES = 1024 * 1024
@@ -85,14 +76,14 @@ class Node:
         lake_limits: LakeLimits = LAKE_LIMITS,
     ) -> None:
         self.state = state
-        self.journal = state.journal
+        self.log_id = state.log_id
         self.tails = Tails()
         self.metrics = Metrics()
         self._clock = clock or Clock()
         self._log = command_log
         self.blobs = blobs
         self.threads = ThreadPoolExecutor(BLOB_THREADS, "blobs")
-        self._looks = Looks(state, self.now, self.touch, page_bytes)
+        self._looks = Queries(state, self.now, self.touch, page_bytes)
         self._committer = Committer(
             state, command_log, self.tails, self.metrics, now=self._clock.now, on_failure=end_process
         )
@@ -248,7 +239,7 @@ class Node:
         self._step(buckets.drop_everywhere(SHARDS, bucket, secrets.token_hex(8), deadline), done, None)
 
     def look_at_bucket(self, bucket: str, done: Done) -> None:
-        self._step(buckets.look(SHARDS, bucket), done, None)
+        self._step(buckets.inspect(SHARDS, bucket), done, None)
 
     def settle_bucket(self, bucket: str, seal: str, deadline: int) -> None:
         self._step(buckets.settle_everywhere(SHARDS, bucket, seal, deadline), lambda _: None, None)

@@ -1,25 +1,34 @@
-"""Entity tags: one life of one stream, the range that was read, and whether it ended there."""
+"""Entity tags: the stream's incarnation, the range that was read, and whether the stream ended there."""
 
 import re
 
+import msgspec
+
 from headwater.protocol import incarnations
-from headwater.protocol.commands import Version
 
 _OURS = re.compile(r"([^:]+):[0-9]{1,19}:([0-9]{1,19})(:c)?")
 _ETAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
-def render(journal: str, incarnation: int, start: int, end: int, closed: bool) -> str:
-    """The tag of a response; after a delete and a re-creation it is another one.
+class Version(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A stream as a client saw it: its incarnation, its length, and whether it was closed."""
+
+    incarnation: int
+    tail: int
+    closed: bool
+
+
+def render(log_id: str, incarnation: int, start: int, end: int, closed: bool) -> str:
+    """The tag of a response; a stream that is deleted and created again gets different ones.
 
     >>> render("j", 7, 0, 42, True)
     '"j-7:0:42:c"'
     """
-    return f'"{incarnations.render(journal, incarnation)}:{start}:{end}{":c" if closed else ""}"'
+    return f'"{incarnations.render(log_id, incarnation)}:{start}:{end}{":c" if closed else ""}"'
 
 
-def parse(journal: str, if_match: str) -> tuple[Version, ...] | None:
-    """The states of a stream that `If-Match` accepts; None if any will do, nothing for tags that are not ours.
+def parse(log_id: str, if_match: str) -> tuple[Version, ...] | None:
+    """The versions that `If-Match` accepts: None for any; tags that this server did not issue are left out.
 
     >>> parse("j", '"j-7:0:42:c", "other"')
     (Version(incarnation=7, tail=42, closed=True),)
@@ -29,13 +38,13 @@ def parse(journal: str, if_match: str) -> tuple[Version, ...] | None:
     versions = []
     for tag in _ETAG.findall(if_match):
         match = _OURS.fullmatch(tag)
-        if match is not None and (incarnation := incarnations.parse(journal, match[1])) != incarnations.FOREIGN:
+        if match is not None and (incarnation := incarnations.parse(log_id, match[1])) != incarnations.FOREIGN:
             versions.append(Version(incarnation, int(match[2]), match[3] is not None))
     return tuple(versions)
 
 
 def matches(if_none_match: str, etag: str) -> bool:
-    """Whether `If-None-Match` names this tag: in a list, weakly, or by `*`.
+    """Whether `If-None-Match` names this tag: in a list, as a weak tag, or by `*`.
 
     >>> matches('W/"a", "b"', '"b"'), matches('*', '"b"'), matches('"c"', '"b"')
     (True, True, False)

@@ -1,9 +1,10 @@
-"""The one place where commands become state: each command of a batch in order, each giving a reply."""
+"""The one place where commands change state: each command of a batch in order, each with a reply."""
 
 from collections.abc import Callable
 from typing import Any
 
-from headwater.protocol.commands import (
+from headwater.streams import appending, buckets, forking, lifecycle, snapshots, tiering
+from headwater.streams.commands import (
     Append,
     Batch,
     Confirm,
@@ -12,7 +13,7 @@ from headwater.protocol.commands import (
     Delete,
     Discarded,
     DropBucket,
-    DropReader,
+    DropConsumer,
     Expire,
     ForgetSegments,
     OpenBucket,
@@ -20,7 +21,7 @@ from headwater.protocol.commands import (
     Pin,
     PublishSegment,
     PublishSnapshot,
-    RegisterReader,
+    RegisterConsumer,
     Retain,
     SealBucket,
     SetAttrs,
@@ -31,8 +32,7 @@ from headwater.protocol.commands import (
     Unpin,
     UnsealBucket,
 )
-from headwater.protocol.replies import Reply
-from headwater.streams import appending, buckets, forking, lifecycle, snapshots, tiering
+from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
 HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
@@ -59,13 +59,13 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     PublishSegment: tiering.publish,
     SwapSegments: tiering.swap,
     ForgetSegments: tiering.forget,
-    RegisterReader: tiering.register_reader,
-    DropReader: tiering.drop_reader,
+    RegisterConsumer: tiering.register_consumer,
+    DropConsumer: tiering.drop_consumer,
 }
 
 
 def apply(state: State, batch: Batch) -> list[Reply]:
-    """Apply a decided batch; a shard's time never goes back."""
+    """Apply a decided batch; a shard's time never runs backwards."""
     assert batch.first_position == state.position + 1, "the log has a hole or was applied twice"
     state.now = max(state.now, batch.at)
     replies = []

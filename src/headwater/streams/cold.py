@@ -1,16 +1,16 @@
-"""What a shard knows of its lake: live segments, what is dead in them, who reads them, and what may be deleted.
+"""What a shard knows about its lake: live segments, dead rows in them, consumers, and what may be deleted.
 
-A row is *live* while an extent of a life (also of a ghost, for its forks) covers it. A *grave* says which rows of a
-life must not be read under its own name any more: all of a life that ended, those before its start of one that was
-trimmed. A grave stays as long as a segment holds such rows, so that a reader of the files alone can leave them out.
+A row is *live* while an extent of a life (or of a ghost, for its forks) covers it. A *tombstone* says which rows of a
+life must no longer be read under its own name: all rows of a life that ended, the rows before the start of one that was
+trimmed. A tombstone stays as long as a segment contains such rows, so that engines that read only files can skip them.
 """
 
 from collections.abc import Iterable
 
 import msgspec
 
-from headwater.protocol.limits import READER_IDLE_US
-from headwater.protocol.segments import Extent, Segment
+from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.streams.segments import Extent, Segment
 
 ALL = 2**63 - 1
 """Above every offset and every position."""
@@ -23,8 +23,8 @@ class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):
     live_rows: int
 
 
-class Grave(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Rows of a life that are dead, and in which segments there are any."""
+class Tombstone(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The dead rows of a life, and which segments contain any."""
 
     name: str
     below: int
@@ -32,32 +32,32 @@ class Grave(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Retired(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A segment that was replaced: its object goes when nobody can be reading it any more."""
+    """A segment that was replaced; its object is deleted once no reader can need it."""
 
     segment: Segment
     at: int
 
 
-class LakeReader(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How far somebody has read the lake, and when they said so."""
+class Consumer(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """How far a consumer has read the lake, and when it last reported."""
 
     position: int
     at: int
 
 
 class Cold:
-    """The part of a shard's state that is about the lake."""
+    """The part of a shard's state that concerns the lake."""
 
     __slots__ = (
         "changed_at",
+        "consumers",
         "dead_in",
         "dropped",
         "flushed",
-        "graves",
         "next_number",
-        "readers",
         "retired",
         "segments",
+        "tombstones",
     )
 
     def __init__(self) -> None:
@@ -69,47 +69,47 @@ class Cold:
         """The position of the last command that changed what a catalog says."""
         self.next_number = 1
         self.segments: dict[int, Held] = {}
-        self.graves: dict[int, Grave] = {}
+        self.tombstones: dict[int, Tombstone] = {}
         self.retired: dict[str, Retired] = {}
-        self.readers: dict[str, LakeReader] = {}
+        self.consumers: dict[str, Consumer] = {}
         self.dead_in: dict[int, set[int]] = {}
-        """The incarnations with a grave in each segment; follows from the graves."""
+        """The incarnations with a tombstone in each segment; derived from the tombstones."""
 
     def hold(self, segment: Segment, live_rows: int) -> int:
-        """Enter a segment under a number of its own."""
+        """Add a segment under a new number."""
         number = self.next_number
         self.next_number += 1
         self.segments[number] = Held(segment, live_rows)
         return number
 
     def release(self, extents: Iterable[Extent]) -> None:
-        """These rows are no longer needed by anybody here."""
+        """Count these rows as no longer live."""
         for extent in extents:
             held = self.segments[extent.segment]
             self.segments[extent.segment] = Held(held.segment, held.live_rows - extent.rows)
 
-    def entomb(self, name: str, incarnation: int, below: int, segments: Iterable[int]) -> None:
-        """Rows of this life below an offset are dead, in these segments and where they were dead before."""
-        grave = self.graves.get(incarnation)
-        numbers = dict.fromkeys((*(() if grave is None else grave.segments), *segments))
+    def hide(self, name: str, incarnation: int, below: int, segments: Iterable[int]) -> None:
+        """Mark the rows of a life below an offset as dead, in these segments and those marked before."""
+        tombstone = self.tombstones.get(incarnation)
+        numbers = dict.fromkeys((*(() if tombstone is None else tombstone.segments), *segments))
         if numbers:
-            self.graves[incarnation] = Grave(name, below, tuple(numbers))
+            self.tombstones[incarnation] = Tombstone(name, below, tuple(numbers))
             for number in numbers:
                 self.dead_in.setdefault(number, set()).add(incarnation)
 
     def take_out(self, number: int, now: int) -> None:
-        """Retire a segment, and every grave that only it needed."""
+        """Retire a segment, and drop every tombstone that only it needed."""
         held = self.segments.pop(number)
         self.retired[held.segment.id] = Retired(held.segment, now)
         for incarnation in sorted(self.dead_in.pop(number, ())):
-            grave = self.graves[incarnation]
-            left = tuple(other for other in grave.segments if other != number)
+            tombstone = self.tombstones[incarnation]
+            left = tuple(other for other in tombstone.segments if other != number)
             if left:
-                self.graves[incarnation] = Grave(grave.name, grave.below, left)
+                self.tombstones[incarnation] = Tombstone(tombstone.name, tombstone.below, left)
             else:
-                del self.graves[incarnation]
+                del self.tombstones[incarnation]
 
-    def lowest_reader(self, now: int) -> int:
-        """The position that every registered reader has reached."""
-        positions = (reader.position for reader in self.readers.values() if now - reader.at < READER_IDLE_US)
+    def lowest_consumer(self, now: int) -> int:
+        """The position that every active consumer has reached."""
+        positions = (consumer.position for consumer in self.consumers.values() if now - consumer.at < CONSUMER_IDLE_US)
         return min(positions, default=ALL)

@@ -1,12 +1,12 @@
-"""Images: the whole state of a shard as of one log position, in canonical pieces, taken without stopping the shard.
+"""Images: the whole state of a shard at one log position, in canonical pieces, taken without stopping the shard.
 
-The first piece is the `Header`; then come the lake's segments and graves, then the streams in the order of their names,
-each list in as many pieces as it takes; where one stream holds more than a piece may, pieces with further appends of it
-follow. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
+The first piece is the `Header`, followed by the lake's segments and tombstones and by the streams in order of their
+names, each list in as many pieces as it needs. A stream too large for one piece continues in pieces with its further
+appends. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
 
-While a walk is under way commands go on. A stream that is about to change and whose turn has not come is set aside
-first: its metadata copied, its appends by reference and length, for the list of appends only grows. A life that began
-after the walk did is not part of the image.
+Commands are applied while a walk is in progress. A stream that is about to change before the walk reaches it is set
+aside first: its metadata is copied, its appends are kept by reference and length, because that list only grows. A life
+that began after the walk is not part of the image.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from headwater.streams.cold import Grave, Held, LakeReader, Retired
+from headwater.streams.cold import Consumer, Held, Retired, Tombstone
 from headwater.streams.sorted_names import SortedNames
 from headwater.streams.state import Bucket, Debt, Hot, OpenPin, State, Stream
 
@@ -24,15 +24,15 @@ T = TypeVar("T")
 VERSION = 2
 PIECE_BYTES = 256 * 1024
 PIECE_ROWS = 2_000
-"""What one piece may hold, so that encoding one never holds the loop up."""
+"""What one piece may contain, so that encoding it never blocks the event loop for long."""
 NAMES_PER_STEP = 256
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header"):
-    """What is not per stream."""
+    """Everything that is not per stream."""
 
     version: int
-    journal: str
+    log_id: str
     position: int
     now: int
     buckets: dict[str, Bucket]
@@ -43,7 +43,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     dropped: int
     changed_at: int
     next_number: int
-    readers: dict[str, LakeReader]
+    consumers: dict[str, Consumer]
     retired: dict[str, Retired]
 
 
@@ -53,26 +53,26 @@ class Segments(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="segm
     segments: list[tuple[int, Held]]
 
 
-class Graves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="graves"):
-    """The next graves by incarnation."""
+class Tombstones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="tombstones"):
+    """The next tombstones by incarnation."""
 
-    graves: list[tuple[int, Grave]]
+    tombstones: list[tuple[int, Tombstone]]
 
 
 class Streams(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="streams"):
-    """The next streams by name; the last one may go on in `Appends`."""
+    """The next streams by name; the last one may continue in `Appends`."""
 
     streams: list[Stream]
 
 
 class Appends(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="appends"):
-    """More appends of the stream before."""
+    """More appends of the preceding stream."""
 
     appends: list[Hot]
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Header | Segments | Graves | Streams | Appends)
+_decoder = msgspec.msgpack.Decoder(Header | Segments | Tombstones | Streams | Appends)
 
 
 class _View(NamedTuple):
@@ -83,7 +83,7 @@ class _View(NamedTuple):
 
 
 class Walk:
-    """An image in the making; the state tells it of every change until it ends."""
+    """An image being taken; the state reports every change to it until it ends."""
 
     def __init__(self, state: State) -> None:
         assert not any(isinstance(other, Walk) for other in state.observers), "one image at a time"
@@ -93,10 +93,10 @@ class Walk:
         self._aside: dict[str, _View] = {}
         self._aside_names: list[str] = []
         cold = state.cold
-        self._segments, self._graves = dict(cold.segments), dict(cold.graves)
+        self._segments, self._tombstones = dict(cold.segments), dict(cold.tombstones)
         self._header = Header(
             VERSION,
-            state.journal,
+            state.log_id,
             state.position,
             state.now,
             dict(state.buckets),
@@ -107,13 +107,13 @@ class Walk:
             cold.dropped,
             cold.changed_at,
             cold.next_number,
-            dict(cold.readers),
+            dict(cold.consumers),
             dict(cold.retired),
         )
         state.observers.append(self)
 
     def before_change(self, stream: Stream) -> None:
-        """Set a stream aside that is about to change before its turn."""
+        """Set aside a stream that is about to change before the walk reaches it."""
         if stream.name <= self._cursor or stream.incarnation > self.position or stream.name in self._aside:
             return
         copy = msgspec.structs.replace(
@@ -134,12 +134,12 @@ class Walk:
         yield _encoder.encode(self._header)
         for segments in _cut(self._segments):
             yield _encoder.encode(Segments(segments))
-        for graves in _cut(self._graves):
-            yield _encoder.encode(Graves(graves))
+        for tombstones in _cut(self._tombstones):
+            yield _encoder.encode(Tombstones(tombstones))
         group: list[msgspec.Raw] = []
         size = 0
         for view in self._views():
-            # Encoded at once: whatever lingers in the group is bytes already, and no later command can change it.
+            # Encoded at once: the group contains bytes only, which no later command can change.
             appends = view.stream.hot
             first, rest = _part(appends, 0, view.length)
             encoded = _encoder.encode(msgspec.structs.replace(view.stream, hot=first or None))
@@ -173,10 +173,10 @@ class Walk:
                 return
 
     def _aside_up_to(self, last: str | None) -> Iterator[str]:
-        # Streams that were deleted meanwhile are no longer among the names, but still part of the image.
+        # Streams deleted in the meantime are no longer among the names, but still part of the image.
         while self._aside_names and (last is None or self._aside_names[0] <= last):
             name = heapq.heappop(self._aside_names)
-            if name in self._aside:  # else it was still among the names when its turn came
+            if name in self._aside:  # Otherwise it was still among the names when the walk reached it.
                 yield name
 
 
@@ -192,7 +192,7 @@ def _encode_streams(group: list[msgspec.Raw]) -> bytes:
 
 
 def _part(appends: list[Hot] | None, start: int, count: int) -> tuple[list[Hot], int]:
-    """The appends from `start` that fit into one piece, and where the next piece goes on."""
+    """The appends from `start` that fit into one piece, and where the next piece begins."""
     stop, size = start, 0
     while stop < count and stop - start < PIECE_ROWS and size < PIECE_BYTES:
         assert appends is not None
@@ -202,13 +202,13 @@ def _part(appends: list[Hot] | None, start: int, count: int) -> tuple[list[Hot],
 
 
 def restore(pieces: Iterable[bytes | memoryview]) -> State:
-    """The state that an image holds."""
+    """The state in an image."""
     decoded = map(_decoder.decode, pieces)
     header = next(decoded)
     assert isinstance(header, Header), "an image begins with its header"
     if header.version != VERSION:
         raise ValueError(f"the image has version {header.version}; this server reads version {VERSION}")
-    state = State(header.journal)
+    state = State(header.log_id)
     state.position, state.now = header.position, header.now
     state.buckets, state.discarded = header.buckets, header.discarded
     state.owed, state.unconfirmed = header.owed, header.unconfirmed
@@ -219,23 +219,23 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
             last.hot.extend(piece.appends)
         elif isinstance(piece, Segments):
             state.cold.segments.update(piece.segments)
-        elif isinstance(piece, Graves):
-            for incarnation, grave in piece.graves:
-                state.cold.entomb(grave.name, incarnation, grave.below, grave.segments)
+        elif isinstance(piece, Tombstones):
+            for incarnation, tombstone in piece.tombstones:
+                state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.segments)
         else:
             assert isinstance(piece, Streams)
             for last in piece.streams:
                 state.restore(last)
     cold = state.cold
     cold.flushed, cold.dropped, cold.changed_at = header.flushed, header.dropped, header.changed_at
-    cold.next_number, cold.readers, cold.retired = header.next_number, header.readers, header.retired
+    cold.next_number, cold.consumers, cold.retired = header.next_number, header.consumers, header.retired
     state.names = SortedNames(state.streams)
     state.hot_bytes = sum(stream.hot_bytes for stream in state.streams.values())
     return state
 
 
 def image_of(state: State) -> list[bytes]:
-    """The image of a state that stands still."""
+    """The image of a state that does not change meanwhile."""
     walk = Walk(state)
     pieces = list(walk.pieces())
     walk.end()

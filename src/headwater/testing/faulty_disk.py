@@ -24,7 +24,7 @@ from random import Random
 from threading import RLock
 from typing import NamedTuple
 
-from headwater.log.disk import ZEROS
+from headwater.storage.disk import ZEROS
 from headwater.testing.platters import Content, Names
 
 

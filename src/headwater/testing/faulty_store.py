@@ -18,8 +18,8 @@ from random import Random
 from threading import RLock
 from typing import Literal, NamedTuple
 
-from headwater.lake.memory_store import MemoryStore
-from headwater.lake.store import Item, Store, StoreFailed
+from headwater.storage.memory import MemoryStore
+from headwater.storage.store import Item, Store, StoreFailed
 
 Call = Literal["create", "read", "delete", "items"]
 

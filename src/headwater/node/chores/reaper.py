@@ -7,12 +7,12 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-from headwater.node.committer import Done
-from headwater.node.tails import Tails
-from headwater.protocol.commands import Command, Expire
+from headwater.node.committer import Done, Now, Submit
+from headwater.node.reads.tails import Tails
 from headwater.protocol.lifetimes import deadline, touch_interval_us
 from headwater.protocol.limits import SECOND_US
-from headwater.protocol.replies import Reply
+from headwater.streams.commands import Expire
+from headwater.streams.replies import Reply
 from headwater.streams.state import State, Stream
 
 EXPIRES_PER_TURN_MAX = 1_000
@@ -26,8 +26,8 @@ class Reaper:
     def __init__(
         self,
         state: State,
-        now: Callable[[], int],
-        submit: Callable[[Command, Done], None],
+        now: Now,
+        submit: Submit,
         touch: Callable[[Stream], None],
         tails: Tails,
     ) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkFailed, LinkRefused
-from headwater.spark.option_values import OptionRefused
-from headwater.spark.options import SourceOptions, parse_source
+from headwater.spark.options.reading import SourceOptions, parse_source
+from headwater.spark.options.values import OptionRefused
 
 
 @dataclass(frozen=True, slots=True)

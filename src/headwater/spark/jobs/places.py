@@ -17,8 +17,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
 
-from headwater.lake.s3_store import ENDPOINTS
-from headwater.lake.store import KeyMissing
+from headwater.storage.s3 import ENDPOINTS
+from headwater.storage.store import KeyMissing
 
 UNFINISHED = ".unfinished-"
 """How the name of a file begins that is being written; engines pass over names that begin with a dot."""

@@ -12,16 +12,16 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.lake.layout import split_name
+from headwater.lake.format import split_name
 from headwater.protocol import content_types
-from headwater.spark.chunks import CHUNKS
-from headwater.spark.delivery import Delivery, Producer, WriteFailed, packed
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
-from headwater.spark.option_values import OptionRefused
-from headwater.spark.options import Selection
-from headwater.spark.sink_options import parse_sink
+from headwater.spark.options.reading import Selection
+from headwater.spark.options.values import OptionRefused
+from headwater.spark.sink.chunks import CHUNKS
+from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
+from headwater.spark.sink.options import parse_sink
 from headwater.spark.writing import by_stream
 
 BATCH_BYTES = 256 * 1024 * 1024
@@ -65,7 +65,7 @@ def run(spark: SparkSession, config: ReplayConfig) -> Report:
     settings = _check(config)
     try:
         with config.origin.link() as source, Link(settings) as target:
-            apart = source.status()["journal"] != target.status()["journal"]
+            apart = source.status()["log_id"] != target.status()["log_id"]
             streams, ends = 0, dict[str, str]()
             for page in copies(spark, config, source):
                 streams += len(page)

@@ -1,0 +1,126 @@
+"""`headwater bench`: put load on a server, say what it did, and check every byte of it."""
+
+import json
+import resource
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from headwater.cli.bench import loads as bench_loads
+from headwater.cli.bench.loads import MESSAGE_BYTES_MIN, Load
+from headwater.cli.bench.results import Result, tell
+from headwater.cli.bench.wire import BenchFailed, Connection
+from headwater.cli.connecting import JSON, Server, connected
+from headwater.cli.failures import fail
+from headwater.cli.terminal import ProgressLine
+
+Work = Callable[[Load, Result], Coroutine[Any, Any, None]]
+Before = dict[str, Any]
+
+SPARE_FILES = 64
+
+STREAMS = click.option("--streams", type=click.IntRange(1, 100_000), default=100, show_default=True)
+CONNECTIONS = click.option("--connections", type=click.IntRange(1, 10_000), default=64, show_default=True)
+READERS = click.option("--readers", type=click.IntRange(1, 10_000), default=100, show_default=True)
+RATE = click.option("--rate", type=click.FloatRange(0.1, 10_000), default=50.0, show_default=True, help="Events/s.")
+CLIENTS = click.option("--clients", type=click.IntRange(1, 10_000), default=20, show_default=True)
+MESSAGES = click.option("--messages", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
+
+
+@click.group()
+def bench() -> None:
+    """Measure a server, and check what it gives back."""
+
+
+def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
+    """A command that measures; its body says what."""
+
+    def decorate(command: Callable[..., Work]) -> Callable[..., None]:
+        @click.option("--seconds", type=click.FloatRange(0.1, 86_400), default=5.0, show_default=True)
+        @click.option("--bytes", "size", type=click.IntRange(MESSAGE_BYTES_MIN, 2**20), default=256, show_default=True)
+        @click.option("--keep", is_flag=True, help="Do not delete the streams in the end.")
+        @click.option("--compare", type=click.Path(path_type=Path), help="What an earlier run printed with --json.")
+        @JSON
+        @connected
+        def run(server: Server, compare: Path | None, as_json: bool, **options: Any) -> None:
+            before = None if compare is None else _earlier(compare, workload)
+            seconds, size, keep = options.pop("seconds"), options.pop("size"), options.pop("keep")
+            result = Result(workload, server.streams_url, {**options, "bytes": size, "seconds": seconds})
+            _allow_files(max(options.get("connections", 0), options.get("readers", 0), options.get("clients", 0)))
+            with ProgressLine() as line:
+                connect = partial(Connection, server.streams_url, server.headers)
+                _measure(command(**options), Load(connect, line.show, seconds, size, keep), result)
+            if as_json:
+                click.echo(json.dumps(result.facts()))
+            else:
+                tell(result, before)
+            if not result.check.ok:
+                fail(f"What was read back is not what was acknowledged: {result.check}; look at the server's log.")
+
+        run.__doc__ = command.__doc__
+        return run
+
+    return decorate
+
+
+@bench.command("append")
+@STREAMS
+@CONNECTIONS
+@load("append")
+def append(streams: int, connections: int) -> Work:
+    """Streams with one writer each."""
+    return partial(bench_loads.append, streams=streams, connections=connections)
+
+
+@bench.command("fanout")
+@READERS
+@RATE
+@load("fanout")
+def fanout(readers: int, rate: float) -> Work:
+    """One stream with many SSE readers."""
+    return partial(bench_loads.fanout, readers=readers, rate=rate)
+
+
+@bench.command("replay")
+@CLIENTS
+@MESSAGES
+@load("replay")
+def replay(clients: int, messages: int) -> Work:
+    """Clients that read one stream from beginning to end, again and again."""
+    return partial(bench_loads.replay, clients=clients, messages=messages)
+
+
+def _measure(work: Work, wanted: Load, result: Result) -> None:
+    began, cpu = time.monotonic(), time.process_time()
+    try:
+        uvloop.run(work(wanted, result))
+    except BenchFailed as error:
+        fail(f"{str(error).rstrip('.')}; check --url, or start a server with `headwater serve`.")
+    result.generator_cpu = round((time.process_time() - cpu) / max(time.monotonic() - began, 1e-9), 3)
+
+
+def _earlier(path: Path, workload: str) -> Before:
+    """What an earlier run of the same workload printed."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        raise click.UsageError(f"{path} is no result; save one with `headwater bench {workload} --json`.") from None
+    if not isinstance(found, dict) or found.get("workload") != workload or not isinstance(found.get("figures"), dict):
+        raise click.UsageError(f"{path} is no result of `headwater bench {workload} --json`.")
+    return found
+
+
+def _allow_files(sockets: int) -> None:
+    """Each connection is a file descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if sockets + SPARE_FILES > hard:
+        fail(
+            f"{sockets} connections need more files than the {hard} that may be open; raise `ulimit -n`, or use fewer."
+        )
+    if sockets + SPARE_FILES > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

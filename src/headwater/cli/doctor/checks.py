@@ -1,0 +1,254 @@
+"""What `headwater doctor` looks at; no check leaves more behind than the folder of a lake that was not there yet."""
+
+import fcntl
+import os
+import resource
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from re import match
+from shutil import disk_usage
+from statistics import median
+from tempfile import TemporaryFile
+from typing import Literal, NamedTuple
+
+import httpx2
+
+from headwater.cli.printing import moment, size
+from headwater.settings import Settings
+from headwater.storage.opening import open_store
+from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
+
+Verdict = Literal["ok", "warning", "problem"]
+
+PYTHON_MIN = (3, 11)
+FREE_BYTES_MIN = 256 * 1024**2
+"""Below that a server would soon stop: a journal segment, an image and a flush want room at a time."""
+FREE_BYTES_ENOUGH = 2 * 1024**3
+SYNCS = 15
+SYNC_MS_ENOUGH = 10.0
+"""What a disk for writing takes; above it, every append waits that long."""
+CLOCK_BEFORE_US = 1_735_689_600_000_000
+"""The beginning of 2025: nothing here is older than that, so no clock should be."""
+SKEW_SECONDS_MAX = 5.0
+ANSWER_SECONDS_MAX = 10.0
+
+
+class Finding(NamedTuple):
+    """What one check found, and how to better it."""
+
+    check: str
+    verdict: Verdict
+    told: str
+    fix: str = ""
+
+
+# -- This machine ------------------------------------------------------------------------------------------------------
+
+
+def python() -> Finding:
+    told = f"Python {sys.version.split()[0]}"
+    if sys.version_info < PYTHON_MIN:
+        return Finding("python", "problem", told, f"install Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or later")
+    return Finding("python", "ok", told)
+
+
+def packages() -> Finding:
+    """Whether everything that we need is there."""
+    there, missing = [f"headwater {version('headwater')}"], []
+    for wanted in requires("headwater") or []:
+        found = match(r"[A-Za-z0-9_.-]+", wanted)
+        if found is None or "extra ==" in wanted:
+            continue
+        try:
+            there.append(f"{found[0]} {version(found[0])}")
+        except PackageNotFoundError:
+            missing.append(found[0])
+    if missing:
+        return Finding("packages", "problem", f"{', '.join(missing)} missing", "run `pip install headwater` again")
+    return Finding("packages", "ok", ", ".join(there))
+
+
+def open_files() -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = Settings().connections_max
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        told = f"a process may open {hard:,} files, and each connection is one"
+        return Finding(
+            "open files", "warning", told, f"raise the hard limit to {wanted:,} (`ulimit -Hn`, LimitNOFILE=)"
+        )
+    return Finding("open files", "ok", "no limit" if hard == resource.RLIM_INFINITY else f"up to {hard:,}")
+
+
+def clock(data: Path | None, server_date: str | None) -> Finding:
+    """Lifetimes and the times of records are this machine's; a clock that jumps spoils them."""
+    fix = "synchronise the clock (chrony, systemd-timesyncd)"
+    now_us = time.time_ns() // 1000
+    told = f"it is {moment(now_us // 1_000_000 * 1_000_000)}"
+    if now_us < CLOCK_BEFORE_US:
+        return Finding("clock", "problem", f"{told}, which cannot be", fix)
+    newest = max((one.stat().st_mtime for one in _journal(data)), default=0.0)
+    if newest > now_us / 1e6 + SKEW_SECONDS_MAX:
+        return Finding("clock", "warning", f"{told}, but the journal is from {moment(int(newest * 1e6))}", fix)
+    if server_date is not None:
+        skew = abs(parsedate_to_datetime(server_date).timestamp() - now_us / 1e6)
+        if skew > SKEW_SECONDS_MAX:
+            return Finding("clock", "warning", f"{told}, and the server's clock is {skew:.0f} s away", fix)
+    return Finding("clock", "ok", told)
+
+
+def _journal(data: Path | None) -> Iterator[Path]:
+    try:
+        yield from [] if data is None else list((data / "journal").iterdir())
+    except OSError:
+        return
+
+
+def port(host: str, number: int, answered: bool) -> Finding:
+    """Whether a server could listen there, or one does."""
+    where = f"{host}:{number}"
+    if answered:
+        return Finding("port", "ok", f"{where} is the server's")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, number))
+    except OSError as error:
+        told = f"{where} cannot be had: {error.strerror or error}"
+        return Finding("port", "problem", told, "stop what holds it, or serve with another --port")
+    return Finding("port", "ok", f"{where} is free")
+
+
+# -- The data directory ------------------------------------------------------------------------------------------------
+
+
+def directory(data: Path) -> Iterator[Finding]:
+    """Where the journal is to be: may we write, is there room, how fast does it sync."""
+    place = data
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    told = f"{data} is there" if place == data else f"{data} will be made in {place}"
+    fix = f"make it a folder that {_user()} owns, or use another --data"
+    if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        yield Finding("permissions", "problem", f"{place} cannot be written to by {_user()}", fix)
+        return
+    held = _holder(data)
+    yield Finding("permissions", "ok", f"{told}{f', held by {held}' if held else ''}")
+    yield _room(place)
+    yield _sync(place)
+
+
+def _user() -> str:
+    return f"user {os.geteuid()}"
+
+
+def _holder(data: Path) -> str | None:
+    """Who has the directory, if anybody; the lock is only asked about."""
+    try:
+        with open(data / "lock", "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return file.read(100).decode(errors="replace").strip() or "another process"
+    except OSError:
+        return None
+    return None
+
+
+def _room(place: Path) -> Finding:
+    free = disk_usage(place).free
+    if free < FREE_BYTES_ENOUGH:
+        verdict: Verdict = "problem" if free < FREE_BYTES_MIN else "warning"
+        return Finding("disk space", verdict, f"{size(free)} free in {place}", "make room, or use another --data")
+    return Finding("disk space", "ok", f"{size(free)} free")
+
+
+def _sync(place: Path) -> Finding:
+    """How long an append has to wait for the disk."""
+    times = []
+    try:
+        with TemporaryFile(dir=place, prefix=".headwater-doctor-", buffering=0) as file:
+            for _ in range(SYNCS):
+                file.write(b"x" * 4096)
+                began = time.perf_counter()
+                os.fdatasync(file.fileno())
+                times.append((time.perf_counter() - began) * 1000)
+    except OSError as error:
+        told = f"a file in {place} cannot be written and synced: {error.strerror or error}"
+        return Finding("disk sync", "problem", told, "look at the disk, or use another --data")
+    told = f"{median(times):.2f} ms, at most {max(times):.2f} ms"
+    if _file_system(place) in ("tmpfs", "ramfs"):
+        return Finding("disk sync", "warning", f"{told}, but {place} is in memory", "use a --data that is on a disk")
+    if median(times) > SYNC_MS_ENOUGH:
+        return Finding("disk sync", "warning", f"{told}, and every append waits for one", "use a faster disk")
+    return Finding("disk sync", "ok", told)
+
+
+def _file_system(place: Path) -> str:
+    """The kind of the file system that a folder is on; nothing where the system does not say."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return ""
+    above = {str(place.resolve()), *map(str, place.resolve().parents)}
+    found = [mount for mount in mounts if mount[1] in above]
+    return max(found, key=lambda mount: len(mount[1]))[2] if found else ""
+
+
+# -- The lake and the server -------------------------------------------------------------------------------------------
+
+
+def lake(url: str) -> Finding:
+    """Whether objects can be made, read and deleted there."""
+    fix = "check the URL, the permissions and, for S3, the AWS_ variables"
+    key, data = f"doctor-{secrets.token_hex(8)}", secrets.token_bytes(64)
+    try:
+        store = open_store(url)
+        began = time.perf_counter()
+        found = _round_trip(store, key, data)
+    except (StoreFailed, KeyExists, KeyMissing, ValueError, OSError) as error:
+        return Finding("lake", "problem", f"{url} does not work: {str(error).rstrip('.')}", fix)
+    if found != data:
+        return Finding("lake", "problem", f"{url} gave back other bytes than it was given", fix)
+    took_ms = (time.perf_counter() - began) * 1000
+    return Finding("lake", "ok", f"{store.url} creates, reads and deletes, in {took_ms:.0f} ms")
+
+
+def _round_trip(store: Store, key: str, data: bytes) -> bytes:
+    store.create(key, data)
+    try:
+        return store.read(key)
+    finally:
+        store.delete(key)
+
+
+class Seen(NamedTuple):
+    """What a server answered, if one did."""
+
+    finding: Finding
+    answered: bool
+    date: str | None = None
+
+
+def server(url: str, headers: dict[str, str], expected: bool) -> Seen:
+    """Whether a server is there and ready; that none is there matters only to those who named one."""
+    start = "start it with `headwater serve`, or correct --url"
+    try:
+        response = httpx2.get(f"{url}/readyz", headers=headers, timeout=ANSWER_SECONDS_MAX)
+    except httpx2.HTTPError as error:
+        told = f"none answers at {url}"
+        if expected:
+            return Seen(Finding("server", "problem", f"{told} ({str(error) or type(error).__name__})", start), False)
+        return Seen(Finding("server", "ok", f"{told}, and none was asked for"), False)
+    date = response.headers.get("date")
+    if response.status_code == 200:
+        name = response.headers.get("server", "something")
+        return Seen(Finding("server", "ok", f"{name} is ready at {url}"), True, date)
+    told = f"{url} answers, but is not ready ({response.status_code})"
+    return Seen(Finding("server", "problem", told, "wait until it has started, or look at its log"), True, date)

@@ -1,0 +1,76 @@
+"""`headwater doctor`: what would keep a server from running well here, and how to better it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from headwater.cli.connecting import HEADER, JSON, URL
+from headwater.cli.doctor import checks
+from headwater.cli.doctor.checks import Finding
+from headwater.cli.failures import fail
+from headwater.cli.printing import json_list
+from headwater.cli.terminal import coloured
+
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server, there or yet to be made.")
+@click.option("--lake", help="Where history goes: a folder or s3://bucket/prefix.")
+@URL
+@HEADER
+@JSON
+@click.pass_context
+def doctor(
+    context: click.Context, *, data: Path | None, lake: str | None, url: str, headers: dict[str, str], as_json: bool
+) -> None:
+    """Check this machine for what keeps a server from running well."""
+    named = context.get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
+    findings = []
+
+    def found() -> Iterator[Finding]:
+        for finding in _findings(data, lake, url.rstrip("/"), headers, named=named):
+            findings.append(finding)
+            yield finding
+
+    if as_json:
+        json_list(finding._asdict() for finding in found())
+    else:
+        for finding in found():
+            _tell(finding)
+    problems = [finding for finding in findings if finding.verdict == "problem"]
+    if problems:
+        noun = "problem" if len(problems) == 1 else "problems"
+        them = ", ".join(finding.check for finding in problems)
+        fail(f"Found {len(problems)} {noun} ({them}); do what is said there, and run this again.")
+
+
+def _findings(
+    data: Path | None, lake: str | None, url: str, headers: dict[str, str], *, named: bool
+) -> Iterator[Finding]:
+    yield checks.python()
+    yield checks.packages()
+    yield checks.open_files()
+    parts = urlsplit(url)
+    seen = checks.server(f"{parts.scheme}://{parts.netloc}", headers, named)
+    yield checks.clock(data, seen.date)
+    if data is not None:
+        yield from checks.directory(data)
+        if lake is None and (data / "lake").is_dir():
+            lake = str(data / "lake")
+    if lake is not None:
+        yield checks.lake(lake)
+    if parts.hostname in LOOPBACK:
+        yield checks.port(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), seen.answered)
+    yield seen.finding
+
+
+def _tell(finding: Finding) -> None:
+    verdict = coloured(f"{finding.verdict:<8}", COLOURS[finding.verdict])
+    fix = f"; {finding.fix}" if finding.fix else ""
+    click.echo(f"{verdict} {finding.check + ':':<12} {finding.told}{fix}.")
+    sys.stdout.flush()

@@ -1,0 +1,188 @@
+"""`headwater lake sql`: ask a lake with DuckDB, which reads the segments through our own store.
+
+streams     every live row once, under the name that it was written under
+inherited   the rows that a fork shares with its sources, under the name of the fork
+segments, tombstones, forks   what the catalog says
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from headwater.cli.lake.command import DATA, OpenLake, fail, failing, find_store, lake, open_lake, segment_facts
+from headwater.cli.printing import columns
+from headwater.lake.datasets import dataset
+from headwater.lake.format import SCHEMA, split_name
+from headwater.lake.scanning import inheritance, read_forks_table
+from headwater.streams.segments import Segment
+
+BATCH_ROWS = 1_000
+
+MISSING = (
+    "DuckDB is not installed here; add it with `pip install duckdb`, or read the segments with pyarrow as "
+    "docs/reference/lake.md shows."
+)
+
+STREAMS = """
+create view streams as
+select stored.* from stored
+anti join tombstones on stored.incarnation = tombstones.incarnation and stored."offset" < tombstones.below
+"""
+INHERITED = """
+create view inherited as
+select piece.bucket, piece.stream, piece.incarnation,
+    greatest(stored."offset", piece.start) as "offset", least(stored.next_offset, piece."to") as next_offset,
+    record, append, position, committed_at, producer_id, producer_epoch, producer_seq, content_type,
+    payload[greatest(piece.start - stored."offset", 0) + 1 : least(stored.next_offset, piece."to") - stored."offset"]
+        as payload
+from stored join pieces as piece on stored.incarnation = piece.source_incarnation
+    and stored."offset" < piece."to" and stored.next_offset > piece.start
+"""
+PIECES = pa.schema(
+    [(name, pa.string()) for name in ("bucket", "stream")]
+    + [(name, pa.int64()) for name in ("incarnation", "source_incarnation", "start", "to")]
+)
+
+
+@lake.command()
+@click.argument("url_and_query", nargs=-1, metavar="[URL] QUERY")
+@DATA
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a head.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object on each line.")
+def sql(url_and_query: tuple[str, ...], data: Path | None, as_csv: bool, as_json: bool) -> None:
+    """Ask in SQL, with DuckDB."""
+    if as_csv and as_json:
+        raise click.UsageError("Choose one of --csv and --json.")
+    if len(url_and_query) != (2 if data is None else 1):
+        raise click.UsageError("Name a lake, by its URL or --data DIR, and give one query in quotes.")
+    store = find_store(url_and_query[0] if data is None else None, data)
+    try:
+        duckdb: Any = import_module("duckdb")
+    except ImportError:
+        fail(MISSING)
+    with failing():
+        _ask(duckdb, open_lake(store), url_and_query[-1], as_csv, as_json)
+
+
+def _ask(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: bool) -> None:
+    with TemporaryDirectory(prefix="headwater-sql-") as folder:
+        # An extension would be fetched from the network in the middle of a query.
+        settings = {
+            "autoinstall_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "temp_directory": folder,
+        }
+        with duckdb.connect(config=settings) as connection:
+            try:
+                _offer(connection, opened)
+                result = connection.sql(query)
+                if result is not None:
+                    _print(result.to_arrow_reader(BATCH_ROWS), as_csv, as_json)
+                return
+            except BrokenPipeError:
+                raise
+            except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+                misunderstood, failure = True, _line(error)
+            except (duckdb.Error, pa.ArrowException, OSError) as error:
+                misunderstood, failure = False, _line(error)
+    # Outside of the handlers: while an error is alive, so is DuckDB, and it complains about that at exit.
+    if misunderstood:
+        raise click.UsageError(f"DuckDB does not understand the query: {failure}.")
+    fail(f"DuckDB could not answer the query: {failure}; change it, or run `headwater lake verify`.")
+
+
+def _offer(connection: Any, opened: OpenLake) -> None:
+    """Make the lake known to DuckDB."""
+    pieces = [
+        (*split_name(piece.name), piece.incarnation, piece.source_incarnation, piece.start, piece.to)
+        for piece in inheritance(opened.forks)
+    ]
+    tables = {
+        "stored": dataset(opened.store, opened.catalog.segments),
+        "tombstones": opened.tombstones,
+        "forks": read_forks_table(opened.store, opened.catalog),
+        "segments": _segments(opened),
+        "pieces": pa.table([list(column) for column in zip(*pieces, strict=True)] or [[]] * len(PIECES), PIECES),
+    }
+    for name, table in tables.items():
+        connection.register(name, table)
+    # DuckDB takes Arrow data for one row long, and would keep the whole lake in memory to look up tombstones in it.
+    connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
+    connection.execute(STREAMS)
+    connection.execute(INHERITED)
+
+
+def _segments(opened: OpenLake) -> pa.Table:
+    facts = [segment_facts(listed) for listed in opened.catalog.segments]
+    moment = SCHEMA.field("committed_at").type
+    words = ("key", "id", "first_name", "last_name")
+    names = ["key", "live_rows", *Segment.__struct_fields__]
+    types = {name: pa.string() if name in words else moment if name.endswith("_at") else pa.int64() for name in names}
+    return pa.table({name: pa.array([one[name] for one in facts], type) for name, type in types.items()})
+
+
+# -- What is printed ---------------------------------------------------------------------------------------------------
+
+
+def _print(reader: pa.RecordBatchReader, as_csv: bool, as_json: bool) -> None:
+    names = reader.schema.names
+    rows = _rows(reader)
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(dict(zip(names, map(_plain, row), strict=True)), ensure_ascii=False))
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_text(_plain(value), "") for value in row] for row in rows)
+    else:
+        right = [pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in reader.schema.types]
+        columns(names, ([_cell(value) for value in row] for row in rows), right, head=True)
+
+
+def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
+    for batch in reader:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it. Bytes are as DuckDB prints them: those that are no printable ASCII as \\xNN."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return "".join(chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02X}" for byte in value)
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case datetime():
+            return (value.astimezone(UTC) if value.tzinfo else value).isoformat().replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case dict():
+            return {str(name): _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+    return str(value)
+
+
+def _text(value: Any, nothing: str) -> str:
+    if value is None:
+        return nothing
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | dict | list) else str(value)
+
+
+def _cell(value: Any) -> str:
+    return _text(_plain(value), "-").replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(" Detail: ")[0].strip().rstrip(".!")

@@ -1,0 +1,37 @@
+"""`headwater spark init`: a pipeline to begin with."""
+
+from pathlib import Path
+
+import click
+
+from headwater.cli.connecting import JSON
+from headwater.cli.failures import fail
+from headwater.cli.printing import json_list, say
+from headwater.cli.spark.command import URL
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@URL
+@click.option("--bucket", default="shop", show_default=True, help="The bucket that it reads.")
+@click.option("--results", help="The bucket that it writes.  [default: that of --bucket with -alerts]")
+@JSON
+def init(folder: Path, url: str, bucket: str, results: str | None, as_json: bool) -> None:
+    """Write a declarative pipeline into DIR: bronze, silver and gold tables from streams, and a flow back into streams.
+
+    It runs as it is with `spark-pipelines`; its README says how.
+    """
+    from headwater.spark.pipeline.project import ProjectRefused, write_project  # noqa: PLC0415
+
+    try:
+        written = write_project(folder, url, bucket, results)
+    except ProjectRefused as refused:
+        fail(str(refused))
+    except OSError as error:
+        fail(f"Cannot write to {folder}: {error.strerror}.")
+    if as_json:
+        json_list(str(path) for path in written)
+        return
+    for path in written:
+        say(f"Wrote {path}")
+    say(f"Next: cd {folder} && spark-pipelines run --conf spark.sql.catalogImplementation=hive")

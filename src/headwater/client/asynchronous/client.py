@@ -1,0 +1,96 @@
+"""The asynchronous client: the way to streams and buckets."""
+
+from collections.abc import Mapping
+
+import httpx2
+
+from headwater.client import extensions, operations
+from headwater.client.asynchronous.carrier import AsyncCarrier
+from headwater.client.asynchronous.runtime import AsyncFlow
+from headwater.client.asynchronous.stream import AsyncStream
+from headwater.client.operations import Target
+from headwater.client.retrying import RetryPolicy
+from headwater.client.settings import AsyncValue, ClientSettings, segment
+from headwater.client.values import BucketInfo, ListedStream
+
+
+class AsyncClient:
+    """The streams below one URL. Use it as an asynchronous context manager, or close it; tasks may share it.
+
+    `headers` and `params` are sent with every request. A value may be a function, which is called for each request;
+    its result may be awaitable if the client is asynchronous.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, AsyncValue] | None = None,
+        params: Mapping[str, AsyncValue] | None = None,
+        retry: RetryPolicy | None = None,
+        follow_retry: RetryPolicy | None = None,
+        timeout_seconds: float = 30.0,
+        wait_timeout_seconds: float = 75.0,
+        http: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self.settings = ClientSettings(
+            base_url,
+            headers or {},
+            params or {},
+            retry or RetryPolicy(),
+            follow_retry or RetryPolicy(attempts_max=30),
+            timeout_seconds,
+            wait_timeout_seconds,
+        )
+        self._carrier = AsyncCarrier(self.settings, http)
+
+    def stream(self, path: str, *, content_type: str | None = None, incarnation: str | None = None) -> AsyncStream:
+        """The stream at a path below the base URL, or at a complete URL; this sends nothing.
+
+        If no content type is given, the client asks the server for it when it is first needed. An incarnation ties the
+        handle to one life of the stream.
+        """
+        return AsyncStream(self._carrier, self.settings.url_of(path), content_type, incarnation)
+
+    def bucket(self, name: str) -> "AsyncBucket":
+        """A bucket of a server that has them; the base URL is the one below which the buckets are."""
+        return AsyncBucket(self._carrier, self.settings.url_of(segment(name)))
+
+    async def aclose(self) -> None:
+        await self._carrier.aclose()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class AsyncBucket:
+    """A bucket, which holds streams and is created before them."""
+
+    def __init__(self, carrier: AsyncCarrier, url: str) -> None:
+        self.url = url
+        self._carrier = carrier
+        self._target = Target(url, carrier.settings.retry)
+
+    async def create(self, *, exist_ok: bool = False) -> bool:
+        """Create the bucket, and return whether it is new; an existing one is a `Conflict` unless `exist_ok`."""
+        return await self._carrier.run(extensions.create_bucket(self._target, exist_ok=exist_ok))
+
+    async def info(self) -> BucketInfo:
+        return await self._carrier.run(extensions.describe_bucket(self._target))
+
+    async def delete(self) -> None:
+        """Delete the bucket, which must be empty."""
+        await self._carrier.run(operations.delete(self._target))
+
+    def streams(self, *, prefix: str | None = None, page_streams_max: int | None = None) -> AsyncFlow[ListedStream]:
+        """All streams of the bucket, sorted by name, fetched page by page."""
+        return AsyncFlow(self._carrier, extensions.list_streams(self._target, prefix, page_streams_max))
+
+    def stream(self, name: str, *, content_type: str | None = None, incarnation: str | None = None) -> AsyncStream:
+        return AsyncStream(self._carrier, f"{self.url}/{segment(name)}", content_type, incarnation)
+
+    def __repr__(self) -> str:
+        return f"AsyncBucket({self.url!r})"

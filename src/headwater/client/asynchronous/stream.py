@@ -1,0 +1,260 @@
+"""A stream, for the asynchronous client."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headwater.client import bodies, extensions, operations
+from headwater.client.asynchronous.carrier import AsyncCarrier
+from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
+from headwater.client.asynchronous.runtime import AsyncFlow
+from headwater.client.asynchronous.writing import AsyncAppender, AsyncProducer
+from headwater.client.batches import ProducerOptions
+from headwater.client.extensions import Place
+from headwater.client.operations import Conditions, Fork, IfExists, Target
+from headwater.client.reading import Reader, ReadOptions
+from headwater.client.retrying import RetryPolicy
+from headwater.client.values import (
+    START,
+    Appended,
+    BatchAck,
+    Chunk,
+    Created,
+    Live,
+    OnTrimmed,
+    Record,
+    Snapshot,
+    StreamInfo,
+)
+from headwater.protocol import content_types
+from headwater.protocol.producers import Producer as Numbered
+
+
+class AsyncStream:
+    """One stream. A handle costs nothing; nothing is sent before a method is called. Tasks may share it."""
+
+    def __init__(self, carrier: AsyncCarrier, url: str, content_type: str | None, incarnation: str | None) -> None:
+        self.url = url
+        self.content_type = content_type
+        self._carrier = carrier
+        self._target = Target(url, carrier.settings.retry, incarnation)
+        self._appender = AsyncAppender(carrier, self._target)
+
+    def __repr__(self) -> str:
+        return f"AsyncStream({self.url!r})"
+
+    # -- Its life ------------------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        content_type: str | None = None,
+        *,
+        body: bytes | str | None = None,
+        ttl_seconds: int | None = None,
+        expires_at: str | None = None,
+        closed: bool = False,
+        fork: Fork | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        if_exists: IfExists = "accept",
+    ) -> Created:
+        """Make the stream, or find it as it is asked for; one that is there but different is a `Conflict`."""
+        wanted = content_type or self.content_type
+        program = operations.create(
+            self._target,
+            wanted or (content_types.DEFAULT if fork is None else None),
+            body=body.encode() if isinstance(body, str) else body,
+            ttl_seconds=ttl_seconds,
+            expires_at=expires_at,
+            closed=closed,
+            fork=fork,
+            attrs=attrs,
+            if_exists=if_exists,
+        )
+        created = await self._carrier.run(program)
+        self.content_type = wanted or (content_types.DEFAULT if fork is None else None)
+        return created
+
+    async def head(self) -> StreamInfo:
+        found = await self._carrier.run(operations.head(self._target))
+        assert found is not None, "only a request with an ETag is answered with 304"
+        self.content_type = found.content_type
+        return found
+
+    async def head_if_changed(self, etag: str) -> StreamInfo | None:
+        """What the stream is; None if it is still as it was when it gave `etag`."""
+        return await self._carrier.run(operations.head(self._target, etag))
+
+    async def delete(self) -> None:
+        await self._carrier.run(operations.delete(self._target))
+
+    # -- Writing -------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        data: bytes | str,
+        *,
+        seq: str | None = None,
+        if_match: str | None = None,
+        record_match: int | None = None,
+    ) -> Appended:
+        """Append bytes or text as they are; on a JSON stream they are JSON, and an array is several messages.
+
+        Appends from several tasks share requests. A write without an answer raises `OutcomeUnknown`; a `producer`
+        never has to.
+        """
+        piece = bodies.raw_piece(data, await self._type())
+        return await self._appender.append(piece, await self._type(), Conditions(seq, if_match, record_match))
+
+    async def append_json(
+        self, *values: Any, seq: str | None = None, if_match: str | None = None, record_match: int | None = None
+    ) -> Appended:
+        """Append each value as one message, whatever it is."""
+        conditions = Conditions(seq, if_match, record_match)
+        return await self._appender.append(bodies.values_piece(values), content_types.JSON, conditions)
+
+    async def append_batch(self, messages: Sequence[bytes], *, record_match: int | None = None) -> list[BatchAck]:
+        """Append several messages, each with a border and an acknowledgement of its own."""
+        conditions = Conditions(record_match=record_match)
+        return await self._carrier.run(extensions.append_batch(self._target, await self._type(), messages, conditions))
+
+    async def append_once(
+        self, data: bytes | str, *, producer_id: str, epoch: int, seq: int, closed: bool = False
+    ) -> Appended:
+        """Append as request `seq` of a producer; for writers that keep count themselves, and repeat the same bytes."""
+        content_type = await self._type()
+        body = bodies.join([bodies.raw_piece(data, content_type)], content_type)
+        numbered = Numbered(producer_id, epoch, seq)
+        return await self._carrier.run(
+            operations.append_once(self._target, content_type, body, numbered, closed=closed)
+        )
+
+    async def close(self, last: bytes | str | None = None) -> Appended:
+        """Close the stream, with a last message or without: nothing can be added any more."""
+        if last is None:
+            return await self._carrier.run(operations.close(self._target))
+        return await self._appender.append(
+            bodies.raw_piece(last, await self._type()), await self._type(), Conditions(), closed=True
+        )
+
+    def producer(
+        self,
+        id: str,
+        *,
+        epoch: int = 0,
+        auto_claim: bool = False,
+        max_batch_bytes: int = 1024 * 1024,
+        max_batch_messages: int = 10_000,
+        linger_ms: float = 5.0,
+        max_in_flight: int = 5,
+        max_pending_bytes: int = 16 * 1024 * 1024,
+    ) -> AsyncProducer:
+        """A producer: what it is given is written once and in order, however often it has to be sent."""
+        options = ProducerOptions(
+            id=id,
+            epoch=epoch,
+            auto_claim=auto_claim,
+            max_batch_bytes=max_batch_bytes,
+            max_batch_messages=max_batch_messages,
+            linger_ms=linger_ms,
+            max_in_flight=max_in_flight,
+            max_pending_bytes=max_pending_bytes,
+        )
+        return AsyncProducer(self._carrier, self._target, options, self._type)
+
+    # -- Reading -------------------------------------------------------------------------------------------------------
+
+    def chunks(
+        self, offset: str = START, *, max_bytes: int | None = None, on_trimmed: OnTrimmed = "raise"
+    ) -> AsyncFollower:
+        """What is there from `offset` on, page by page; it ends where the stream ends for now."""
+        return self._reader(self._carrier.settings.retry, offset, ReadOptions(None, on_trimmed, max_bytes))
+
+    def follow(
+        self,
+        offset: str = START,
+        *,
+        live: Live = "auto",
+        on_trimmed: OnTrimmed = "raise",
+        max_bytes: int | None = None,
+        poll_timeout_ms: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> AsyncFollower:
+        """What is there from `offset` on, and what comes, until the stream is closed or the time is up."""
+        options = ReadOptions(live, on_trimmed, max_bytes, poll_timeout_ms)
+        return self._reader(self._carrier.settings.follow_retry, offset, options, timeout_seconds)
+
+    def _reader(
+        self, policy: RetryPolicy, offset: str, options: ReadOptions, timeout_seconds: float | None = None
+    ) -> AsyncFollower:
+        reader = Reader(self.url, policy, options, offset, self._target.incarnation)
+        return AsyncFollower(self._carrier, reader, timeout_seconds)
+
+    async def page(self, offset: str = START, *, max_bytes: int | None = None, etag: str | None = None) -> Chunk | None:
+        """One response's worth; None if it is still the one that gave `etag`."""
+        return await self._carrier.run(operations.read_page(self._target, offset, max_bytes, etag))
+
+    async def read(self, offset: str = START) -> bytes:
+        """All bytes from `offset` on; of a JSON stream, one array."""
+        async with self.chunks(offset) as chunks:
+            pages = [chunk.data async for chunk in chunks]
+        return bodies.merge(pages, chunks.content_type) if pages else b""
+
+    async def read_text(self, offset: str = START) -> str:
+        data = await self.read(offset)
+        return data.decode()
+
+    async def read_json(self, offset: str = START) -> list[Any]:
+        """All messages of a JSON stream from `offset` on."""
+        async with self.chunks(offset) as chunks:
+            return [message async for chunk in chunks for message in chunk.json()]
+
+    def records(self, first: int = 0, *, page_records_max: int | None = None) -> AsyncFlow[Record]:
+        """The messages of a JSON stream with their numbers, from number `first` on."""
+        program = extensions.read_records(self._target, first=first, last=None, page_records_max=page_records_max)
+        return AsyncFlow(self._carrier, program)
+
+    def last_records(self, count: int, *, page_records_max: int | None = None) -> AsyncFlow[Record]:
+        """The last so many messages of a JSON stream with their numbers."""
+        program = extensions.read_records(self._target, first=None, last=count, page_records_max=page_records_max)
+        return AsyncFlow(self._carrier, program)
+
+    # -- Snapshots, retention, attributes ------------------------------------------------------------------------------
+
+    async def publish_snapshot(
+        self,
+        data: bytes,
+        *,
+        offset: str | None = None,
+        record: int | None = None,
+        content_type: str = content_types.DEFAULT,
+    ) -> str | None:
+        """Publish what the stream amounts to before an offset or record; the offset at which it stands."""
+        place = Place(offset, record)
+        return await self._carrier.run(extensions.publish_snapshot(self._target, data, place, content_type))
+
+    async def snapshot(self, offset: str | None = None) -> Snapshot:
+        """The latest snapshot, or the one at `offset`."""
+        return await self._carrier.run(extensions.read_snapshot(self._target, offset))
+
+    def bootstrap(self) -> AsyncBootstrap:
+        """The latest snapshot and every message behind it, as they arrive."""
+        return AsyncBootstrap(self._carrier, extensions.bootstrap(self._target))
+
+    async def retain_from(self, *, offset: str | None = None, record: int | None = None) -> None:
+        """Let go of what is before an offset or record."""
+        await self._carrier.run(extensions.retain_from(self._target, Place(offset, record)))
+
+    async def attrs(self) -> dict[str, Any]:
+        return await self._carrier.run(extensions.read_attrs(self._target))
+
+    async def set_attrs(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
+        """Replace the stream's title and metadata."""
+        given = {"title": title, "metadata": metadata}
+        attrs = {name: value for name, value in given.items() if value is not None}
+        await self._carrier.run(extensions.write_attrs(self._target, attrs))
+
+    async def _type(self) -> str:
+        """The stream's content type; the server is asked once if it is not known."""
+        if self.content_type is None:
+            await self.head()
+        assert self.content_type is not None, "the answer to HEAD has set it"
+        return self.content_type

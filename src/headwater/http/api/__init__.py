@@ -1,0 +1,1 @@
+"""What each endpoint does: one module for each group of URLs."""

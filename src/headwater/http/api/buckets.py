@@ -1,0 +1,71 @@
+"""What the URL table does for buckets: make, look at, list, delete."""
+
+import re
+
+import msgspec
+
+from headwater.http.addresses import Address
+from headwater.http.exchange import FORK, READ, Exchange
+from headwater.http.wire.rendering import JSON_LINES
+from headwater.http.wire.requests import Request, parse_query
+from headwater.http.wire.statuses import Answer
+from headwater.protocol.limits import LISTING_MAX
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.queries import Listing
+from headwater.streams.replies import BucketFacts, Listed, Reply
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+
+
+def make(request: Request, address: Address, exchange: Exchange) -> None:
+    exchange.run(FORK, exchange.node.open_bucket, address.name, exchange.reply)
+
+
+def drop(request: Request, address: Address, exchange: Exchange) -> None:
+    exchange.run(FORK, exchange.node.drop_bucket, address.name, exchange.reply)
+
+
+def look(request: Request, address: Address, exchange: Exchange) -> None:
+    def looked(reply: Reply) -> None:
+        if isinstance(reply, BucketFacts):
+            body = msgspec.json.encode({"bucket_id": address.name, "streams": reply.streams})
+            exchange.answer(Answer(200, JSON_LINES, body))
+        else:
+            exchange.reply(reply)
+
+    exchange.run(READ, exchange.node.look_at_bucket, address.name, looked)
+
+
+def listing(request: Request, address: Address, exchange: Exchange) -> None:
+    query = parse_listing(request, address.name)
+    if isinstance(query, Refusal):
+        exchange.reply(query)
+    else:
+        exchange.run(READ, _list, query, exchange)
+
+
+def _list(query: Listing, exchange: Exchange) -> None:
+    reply = exchange.node.list_bucket(query)
+    if not isinstance(reply, Listed):
+        exchange.reply(reply)
+        return
+    page = {
+        "bucket_id": query.bucket,
+        "prefix": query.prefix,
+        "stream_count": len(reply.streams),
+        "streams": reply.streams,
+        "next_cursor": reply.streams[-1].stream_id if reply.has_more else None,
+        "has_more": reply.has_more,
+    }
+    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(page)))
+
+
+def parse_listing(request: Request, bucket: str) -> Listing | Refusal:
+    """The page that is asked for."""
+    parameters = parse_query(request.query)
+    if isinstance(parameters, Refusal):
+        return parameters
+    limit = parameters.get("limit", str(LISTING_MAX))
+    if _NUMBER.fullmatch(limit) is None or int(limit) > LISTING_MAX:
+        return Refusal(Code.BAD_REQUEST, f"limit={limit[:40]!r} must be from 1 to {LISTING_MAX}.")
+    return Listing(bucket, parameters.get("prefix", ""), parameters.get("after", ""), int(limit))

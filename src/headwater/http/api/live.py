@@ -1,0 +1,261 @@
+"""Live reads: a long-poll that waits for one page, an SSE stream that goes on.
+
+Both wait on the node's tails and are woken once per commit batch. What many readers of one stream would encode alike
+is encoded once per wake and shared. A reader that does not keep up gets nothing more until its socket has drained,
+then goes on from its own offset; so it never costs more memory than the socket's buffer, and the server drops it
+after a while.
+"""
+
+import asyncio
+import random
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from headwater.http.api.reads import ReadRequest
+from headwater.http.exchange import Exchange
+from headwater.http.wire import rendering, statuses
+from headwater.http.wire.statuses import Answer, Voice
+from headwater.node.reads.tails import Shared
+from headwater.protocol import content_types, cursors, sse
+from headwater.protocol.offsets import render
+from headwater.protocol.refusals import Refusal
+from headwater.streams.queries import Read
+from headwater.streams.replies import Page, Reply
+
+SSE_LINES = "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+BASE64_LINE = "Stream-SSE-Data-Encoding: base64\r\n"
+
+
+class LiveRead(Protocol):
+    """What a connection and the server need of a read that goes on."""
+
+    def tick(self, now: float) -> None:
+        """About once a second: time-outs, heartbeats."""
+
+    def resume(self) -> None:
+        """The socket has room again."""
+
+    def finish(self) -> None:
+        """End cleanly: the server shuts down."""
+
+    def abandon(self) -> None:
+        """The client is gone."""
+
+
+class LongPoll:
+    """Waits until there is something to read, the stream ends, or the time is over; answers once."""
+
+    def __init__(self, exchange: Exchange, request: ReadRequest) -> None:
+        self._exchange, self._node, self._voice = exchange, exchange.node, exchange.voice
+        self._read, self._client_cursor = request.read, request.cursor
+        self._timeout_seconds = request.timeout_seconds or exchange.connection.settings.long_poll_seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, page: Page) -> None:
+        """Wait behind a page that was empty."""
+        self._node.metrics.long_polls += 1
+        self._read = self._read.following(page.next_offset, page.incarnation)
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_seconds, self.finish)
+        self._node.wait(self._read.name, self)
+
+    def wake(self, shared: Shared) -> None:
+        page = self._node.read(self._read)
+        if isinstance(page, Page) and page.next_offset == page.start and not page.closed:
+            return
+        self._end(page)
+
+    def finish(self) -> None:
+        self._end(self._node.read(self._read))
+
+    def _end(self, outcome: Reply | asyncio.Task[Reply]) -> None:
+        self.abandon()
+        if isinstance(outcome, asyncio.Task):
+            outcome.add_done_callback(self._fetched)
+        else:
+            self._answer(outcome)
+
+    def _fetched(self, task: asyncio.Task[Reply]) -> None:
+        if not task.cancelled() and not self._exchange.connection.lost:
+            self._answer(task.result())
+
+    def _answer(self, outcome: Reply) -> None:
+        if isinstance(outcome, Refusal):
+            self._exchange.reply(outcome)
+        elif isinstance(outcome, Page):
+            self._exchange.answer(poll_answer(outcome, self._voice, self._node.now(), self._client_cursor))
+
+    def abandon(self) -> None:
+        self._node.tails.unwatch(self._read.name, self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+
+def poll_answer(page: Page, voice: Voice, now_us: int, client_cursor: int) -> Answer:
+    """What a long-poll says: the data that there is, or that there is none."""
+    cursor = cursors.advance(now_us, client_cursor, random.random())
+    if page.next_offset > page.start:
+        return statuses.polled(page, voice, cursor)
+    return statuses.poll_ended(page, voice, cursor)
+
+
+class Event(NamedTuple):
+    """What goes to everybody at one offset: the bytes, where the reader stands then, and whether that is the end."""
+
+    following: Read
+    data: bytes
+    up_to_date: bool
+    over: bool
+
+
+class SseRead:
+    """An SSE response: everything from an offset on, then whatever comes, until it is closed or its time is over."""
+
+    def __init__(self, exchange: Exchange, request: ReadRequest, page: Page) -> None:
+        self._page = page
+        self._node, self._voice, self._connection = exchange.node, exchange.voice, exchange.connection
+        self._chunked = exchange.request.takes_chunks
+        self._read = request.read
+        # A client that echoes a cursor of the current interval gets one above it, alone, until time has caught up.
+        self._own_cursor = -1
+        self._origin_lines = exchange.origin_lines()
+        if request.cursor >= cursors.current(self._node.now()):
+            self._own_cursor = cursors.advance(self._node.now(), request.cursor, random.random())
+        settings, now = self._connection.settings, self._connection.server.now
+        self._ends_at = now + settings.sse_seconds * (0.9 + 0.2 * random.random())
+        self._beats_at = now + settings.heartbeat_seconds
+        self._over = False
+        self._fetching: asyncio.Task[Reply] | None = None
+
+    def begin(self) -> None:
+        """Send the head and what there is, then wait."""
+        page = self._page
+        text = page.record is not None or content_types.is_text(page.content_type)
+        self._node.metrics.sse_reads += 1
+        lines = (
+            self._origin_lines
+            + SSE_LINES
+            + statuses.incarnation_line(page.incarnation, self._voice)
+            + ("" if text else BASE64_LINE)
+        )
+        self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
+        self._read = self._read.following(page.start, page.incarnation)
+        self._send(self._event(page))
+        if not self._over:
+            self._node.wait(self._read.name, self)
+            self._pump({})
+
+    def wake(self, shared: Shared) -> None:
+        self._pump(shared)
+
+    def resume(self) -> None:
+        self._pump({})
+
+    def _pump(self, shared: Shared) -> None:
+        """Send page after page until the tail, as far as the socket takes them."""
+        up_to_date = False
+        while not (up_to_date or self._over or self._connection.write_paused or self._fetching):
+            event = shared.get(self._key()) if self._own_cursor < 0 else None
+            if event is None:
+                page = self._node.read(self._read)
+                if isinstance(page, asyncio.Task):
+                    self._fetching = page
+                    page.add_done_callback(self._fetched)
+                    return
+                if not isinstance(page, Page):
+                    self._close()
+                    return
+                if page.next_offset == page.start and not page.closed:
+                    return
+                event = self._event(page)
+                if self._own_cursor < 0:
+                    shared[self._key()] = event
+            up_to_date = self._send(event)
+
+    def _fetched(self, task: asyncio.Task[Reply]) -> None:
+        """A page came from the lake: send it, and go on."""
+        self._fetching = None
+        if self._over or task.cancelled():
+            return
+        page = task.result()
+        if not isinstance(page, Page):
+            self._close()
+            return
+        if page.next_offset > page.start or page.closed:
+            self._send(self._event(page))
+        self._pump({})
+
+    def _key(self) -> tuple[object, ...]:
+        """What the bytes of an event depend on."""
+        return self._read.offset, self._chunked, self._voice.form, self._read.records
+
+    def _event(self, page: Page) -> Event:
+        """A page as a data and a control event, the same for all who stand at the same offset."""
+        over = page.up_to_date and page.closed
+        following = self._read.following(page.next_offset, page.incarnation)
+        return Event(following, self._framed(self._encode(page, over)), page.up_to_date, over)
+
+    def _send(self, event: Event) -> bool:
+        """Send an event; whether the reader has everything then."""
+        self._read = event.following
+        self._connection.write(event.data)
+        if event.over:
+            self._close()
+        return event.up_to_date
+
+    def _encode(self, page: Page, over: bool) -> bytes:
+        offset = render(page.next_offset, self._voice.form)
+        event_id = sse.event_id(offset, self._voice.log_id, page.incarnation)
+        records = None
+        if page.record_first is not None and page.record_next is not None:
+            records = page.record_first, page.record_next
+        control = sse.control_event(
+            offset, event_id, self._cursor(), up_to_date=page.up_to_date, closed=over, records=records
+        )
+        if page.next_offset == page.start:
+            return control
+        text = page.record is not None or content_types.is_text(page.content_type)
+        body = page.body[:-1] if page.record is not None else page.body
+        return sse.data_event(body, event_id, text=text) + control
+
+    def _framed(self, data: bytes) -> bytes:
+        return rendering.chunk(data) if self._chunked else data
+
+    def _cursor(self) -> int:
+        interval = cursors.current(self._node.now())
+        if interval >= self._own_cursor:
+            self._own_cursor = -1
+        return max(interval, self._own_cursor)
+
+    def tick(self, now: float) -> None:
+        if self._connection.write_paused:
+            return
+        if now >= self._ends_at:
+            self._close()
+        elif now >= self._beats_at:
+            self._beats_at = now + self._connection.settings.heartbeat_seconds
+            self._connection.write(self._framed(sse.HEARTBEAT))
+
+    def finish(self) -> None:
+        """Say once more where the client is, so that it comes again right there."""
+        page = self._node.read(self._read)
+        if isinstance(page, Page) and not self._connection.write_paused:
+            nothing = msgspec.structs.replace(page, next_offset=page.start)
+            self._connection.write(self._framed(self._encode(nothing, over=False)))
+        self._close()
+
+    def _close(self) -> None:
+        self.abandon()
+        if self._chunked:
+            self._connection.write(rendering.LAST_CHUNK)
+        self._connection.end_sse()
+
+    def abandon(self) -> None:
+        self._over = True
+        self._node.tails.unwatch(self._read.name, self)

@@ -1,0 +1,1 @@
+"""The OpenAPI document and the page that shows it."""

@@ -1,0 +1,26 @@
+"""Parameters and headers as the OpenAPI document describes them; the tables are in `protocol`."""
+
+from headwater.protocol import headers, parameters, shapes
+from headwater.protocol.headers import Use
+from headwater.protocol.limits import NAME_BYTES_MAX
+
+PATH: dict[str, Use] = {
+    "bucket": Use({"type": "string", "pattern": "^[a-z0-9_-]{4,64}$"}, "The bucket."),
+    "stream": Use(
+        {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"^[^/\u0000]+$"},
+        f"The stream in its bucket: UTF-8, percent-encoded, at most {NAME_BYTES_MAX} bytes together with the bucket.",
+    ),
+    "path": Use(
+        {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"^[^\u0000]+$"},
+        "The stream; the first `/`, encoded or not, ends the bucket, and without one the bucket is `_default`.",
+    ),
+    "reader": Use(
+        {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
+        "The name of a consumer of the lake.",
+    ),
+    "offset": Use(shapes.OFFSET_OR_START, "An offset that a response gave, at a message boundary."),
+}
+
+QUERY: dict[str, Use] = parameters.TABLE
+REQUEST_HEADERS = {header.name: header.request for header in headers.TABLE if header.request is not None}
+RESPONSE_HEADERS = {header.name: header.response for header in headers.TABLE if header.response is not None}

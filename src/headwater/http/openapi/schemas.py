@@ -1,0 +1,142 @@
+"""The shapes of bodies, as JSON Schema."""
+
+from headwater.http.wire.statuses import REFUSALS
+from headwater.lake.format import SCHEMA
+from headwater.node.lake.swaps import SEGMENTS_MAX
+from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, LISTING_MAX, SCAN_RANGES_MAX
+from headwater.protocol.refusals import Code
+from headwater.protocol.shapes import OFFSET, TEXT
+from headwater.protocol.shapes import Shape as Schema
+
+_STATUSES = sorted({status for status, _ in REFUSALS.values()})
+_WHOLE: Schema = {"type": "integer", "minimum": 0}
+_POSITIONS: Schema = {
+    "type": "object",
+    "properties": {"0": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}},
+    "required": ["0"],
+    "additionalProperties": False,
+    "description": "A position for each shard.",
+}
+_NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_NAME: Schema = {"type": "string", "description": "A whole name, bucket/stream."}
+_CODE: Schema = {"type": "string", "enum": [code.value for code in Code]}
+
+
+def _object(properties: Schema, *optional: str) -> Schema:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _tuples(meaning: str, *items: Schema) -> Schema:
+    """An array of arrays, each of just these items."""
+    one = {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
+    return {"type": "array", "items": one | {"description": meaning}, "maxItems": SCAN_RANGES_MAX}
+
+
+SCHEMAS: dict[str, Schema] = {
+    "Problem": _object(
+        {
+            "type": {"type": "string", "pattern": "^urn:headwater:error:"},
+            "title": TEXT,
+            "status": {"type": "integer", "enum": _STATUSES},
+            "detail": TEXT,
+            "code": _CODE,
+            "expected_seq": _WHOLE,
+            "received_seq": _WHOLE,
+            "problems": {"type": "array", "items": {"$ref": "#/components/schemas/RangeProblem"}},
+        },
+        *("expected_seq", "received_seq", "problems"),
+    ),
+    "RangeProblem": _object(
+        {"index": _WHOLE, "code": _CODE, "earliest": {"type": ["integer", "null"], "minimum": 0}},
+    ),
+    "Bucket": _object({"bucket_id": TEXT, "streams": _WHOLE}),
+    "Listing": _object(
+        {
+            "bucket_id": TEXT,
+            "prefix": TEXT,
+            "stream_count": {"type": "integer", "minimum": 0, "maximum": LISTING_MAX},
+            "streams": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
+            "next_cursor": {"type": ["string", "null"]},
+            "has_more": {"type": "boolean"},
+        }
+    ),
+    "Entry": _object(
+        {
+            "stream_id": TEXT,
+            "status": {"type": "string", "enum": ["Open", "Closed"]},
+            "content_type": TEXT,
+            "tail_offset": _WHOLE,
+            "created_at_ms": _WHOLE,
+            "last_write_at_ms": _WHOLE,
+        }
+    ),
+    "Attributes": _object({"title": TEXT, "metadata": {"type": "object"}}, "title", "metadata"),
+    "Acknowledgements": {"type": "array", "items": {"$ref": "#/components/schemas/Acknowledgement"}},
+    "Acknowledgement": _object(
+        {
+            "status": {"type": "integer", "enum": [200, 204, *_STATUSES]},
+            "stream_next_offset": OFFSET,
+            "stream_record_start": _WHOLE,
+            "stream_record_next": _WHOLE,
+            "stream_closed": {"type": "boolean"},
+            "error_code": _CODE,
+            "error": TEXT,
+        },
+        *("stream_next_offset", "stream_record_start", "stream_record_next", "stream_closed", "error_code", "error"),
+    ),
+    "Status": {"type": "object", "description": "Version, positions, sizes, connections, and what the lake holds."},
+    "Positions": _object({"positions": _POSITIONS}),
+    "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
+    "Reader": _object({"reader": TEXT, "positions": _POSITIONS, "committed_at_ms": _WHOLE}),
+    "DescribeRequest": {
+        "oneOf": [
+            _object({"streams": {"type": "array", "items": _NAME, "maxItems": DESCRIBE_STREAMS_MAX}}),
+            _object(
+                {
+                    "prefix": TEXT,
+                    "after": {"type": ["string", "null"]},
+                    "limit": {"type": ["integer", "null"], "minimum": 1, "maximum": DESCRIBE_STREAMS_MAX},
+                },
+                *("after", "limit"),
+            ),
+        ]
+    },
+    "LocateRequest": _object({"records": _tuples("A record: stream, incarnation, ordinal.", _NAME, _NUMBER, _NUMBER)}),
+    "Offsets": _object({"offsets": {"type": "array", "items": {"type": ["integer", "null"], "minimum": 0}}}),
+    "ScanRequest": _object(
+        {
+            "ranges": _tuples("A range: stream, incarnation, from, until.", _NAME, _NUMBER, _NUMBER, _NUMBER),
+            "columns": {"type": ["array", "null"], "items": {"type": "string", "enum": SCHEMA.names}, "minItems": 1},
+            "since": _NUMBER | {"type": ["integer", "null"]},
+            "until": _NUMBER | {"type": ["integer", "null"]},
+        },
+        *("columns", "since", "until"),
+    ),
+    "SwapRequest": _object(
+        {
+            "shard": {"type": "integer", "enum": [0]},
+            "replaced": {"type": "array", "items": _NUMBER, "minItems": 1, "maxItems": SEGMENTS_MAX},
+            "keys": {"type": "array", "items": TEXT, "maxItems": SEGMENTS_MAX},
+            "dropped": _NUMBER,
+            "deadline": _NUMBER,
+        }
+    ),
+    "Swapped": _object({"position": _WHOLE}),
+    "Descriptions": {"description": "An Arrow stream; its columns are in the reference, docs/reference/http.md."},
+    "Scanned": {"description": "An Arrow stream in the columns of the lake, all or those that were asked for."},
+    "Appends": {
+        "type": "string",
+        "format": "binary",
+        "description": "An Arrow stream, one row for each append; its columns are in the reference.",
+    },
+    "Outcomes": {"description": "An Arrow stream, one row for each row of the request."},
+    "Messages": {"type": "array", "description": "The messages of a JSON stream, as they were sent."},
+    "Lines": {"description": "One message a line."},
+    "Events": {"description": "`data` events, each with a `control` event behind it."},
+    "Anything": {"description": "Any JSON value; an array is as many messages as it has elements."},
+    "Parts": {"description": "First the snapshot, empty if there is none; then one part for each message."},
+    "Stored": {"description": "The bytes as they were sent."},
+    "Text": TEXT,
+    "Bytes": {"type": "string", "format": "binary"},
+}

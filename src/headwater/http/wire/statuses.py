@@ -1,0 +1,322 @@
+"""THE table from reply to HTTP: a status, header lines, and the body of a refusal.
+
+`answer(reply, voice)` looks the reply's type up in `ANSWERS`; a refusal's code is looked up in `REFUSALS`. Whatever
+is not about the outcome itself (CORS, Date, framing) is added by the front.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.protocol import etags, incarnations
+from headwater.protocol.content_types import DEFAULT, is_json, media_type
+from headwater.protocol.offsets import Form, render
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.replies import (
+    Acknowledged,
+    Appended,
+    BucketDropped,
+    BucketOpened,
+    ClosedOnly,
+    Created,
+    Deleted,
+    Described,
+    Duplicate,
+    Existed,
+    Page,
+    Published,
+    Reply,
+)
+
+
+class Voice(NamedTuple):
+    """How this surface of this server speaks: its offsets' form, and the journal's id in incarnations."""
+
+    form: Form
+    log_id: str
+    private: bool = False
+    """Whether only the client's own cache may keep a page."""
+    attachments: bool = False
+    """Whether browsers shall save byte streams instead of showing them."""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A status, header lines that end in CRLF each, and a body."""
+
+    status: int
+    headers: str
+    body: bytes = b""
+
+
+REFUSALS: dict[Code, tuple[int, str]] = {
+    Code.BAD_REQUEST: (400, "Bad request"),
+    Code.INVALID_OFFSET: (400, "Invalid offset"),
+    Code.INVALID_HEADER: (400, "Invalid header"),
+    Code.INVALID_NAME: (400, "Invalid name"),
+    Code.INVALID_JSON: (400, "Invalid JSON"),
+    Code.EMPTY_BODY: (400, "Empty body"),
+    Code.CONTENT_TYPE_MISSING: (400, "Content type missing"),
+    Code.CONTENT_TYPE_MISMATCH: (409, "Content type mismatch"),
+    Code.STREAM_NOT_FOUND: (404, "Stream not found"),
+    Code.STREAM_GONE: (410, "Stream gone"),
+    Code.STREAM_EXISTS: (409, "Stream exists"),
+    Code.STREAM_CLOSED: (409, "Stream closed"),
+    Code.BUCKET_NOT_FOUND: (404, "Bucket not found"),
+    Code.BUCKET_EXISTS: (409, "Bucket exists"),
+    Code.BUCKET_NOT_EMPTY: (409, "Bucket not empty"),
+    Code.OFFSET_TRIMMED: (410, "Offset trimmed"),
+    Code.OFFSET_BEYOND_TAIL: (400, "Offset beyond the tail"),
+    Code.OFFSET_UNALIGNED: (400, "Offset unaligned"),
+    Code.INCARNATION_CHANGED: (410, "Incarnation changed"),
+    Code.PRODUCER_INCOMPLETE: (400, "Producer headers incomplete"),
+    Code.PRODUCER_EPOCH_STALE: (403, "Producer epoch stale"),
+    Code.PRODUCER_EPOCH_INVALID: (400, "Producer epoch invalid"),
+    Code.PRODUCER_SEQ_CONFLICT: (409, "Producer sequence conflict"),
+    Code.PRODUCERS_TOO_MANY: (429, "Too many producers"),
+    Code.STREAM_SEQ_CONFLICT: (409, "Stream sequence conflict"),
+    Code.PRECONDITION_FAILED: (412, "Precondition failed"),
+    Code.RECORD_PRECONDITION_FAILED: (412, "Record precondition failed"),
+    Code.SNAPSHOT_NOT_FOUND: (404, "Snapshot not found"),
+    Code.SNAPSHOT_CONFLICT: (409, "Snapshot conflict"),
+    Code.FORK_CONFLICT: (409, "Fork conflict"),
+    Code.READER_NOT_FOUND: (404, "Reader not found"),
+    Code.RANGES_UNAVAILABLE: (409, "Ranges unavailable"),
+    Code.SWAP_REFUSED: (409, "Swap refused"),
+    Code.TOO_LARGE: (413, "Too large"),
+    Code.URI_TOO_LONG: (414, "URI too long"),
+    Code.HEADERS_TOO_LARGE: (431, "Headers too large"),
+    Code.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
+    Code.REQUEST_TIMEOUT: (408, "Request timeout"),
+    Code.OVERLOADED: (503, "Overloaded"),
+    Code.WAITERS_TOO_MANY: (503, "Too many waiters"),
+    Code.DRAINING: (503, "Draining"),
+    Code.NOT_IMPLEMENTED: (501, "Not implemented"),
+    Code.INTERNAL: (500, "Internal error"),
+}
+
+EXTENSIONS = "append-batch, attrs, bootstrap, conditional-append, fork, incarnation, retention, snapshot"
+
+_RETRY_LATER = frozenset({Code.OVERLOADED, Code.WAITERS_TOO_MANY, Code.DRAINING, Code.PRODUCERS_TOO_MANY})
+_CACHE_PAGE = "Cache-Control: public, max-age=60, stale-while-revalidate=300\r\n"
+_CACHE_TAIL = "Cache-Control: no-cache\r\n"
+_NO_STORE = "Cache-Control: no-store\r\n"
+
+
+def answer(reply: Reply, voice: Voice) -> Answer:
+    """What a reply is in HTTP."""
+    return ANSWERS[type(reply)](reply, voice)
+
+
+def incarnation_line(incarnation: int, voice: Voice) -> str:
+    return f"Stream-Incarnation: {incarnations.render(voice.log_id, incarnation)}\r\n"
+
+
+def stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice) -> str:
+    """What nearly every response about a stream says."""
+    lines = (
+        f"Stream-Next-Offset: {render(next_offset, voice.form)}\r\n"
+        f"Stream-Incarnation: {incarnations.render(voice.log_id, incarnation)}\r\n"
+    )
+    return lines + "Stream-Closed: true\r\n" if closed else lines
+
+
+def _created(reply: Created, voice: Voice) -> Answer:
+    lines = _configuration_lines(reply, voice)
+    if reply.producer_epoch is not None:
+        lines += _producer_lines(reply.producer_epoch, reply.producer_seq)
+    return Answer(201, lines)
+
+
+def _existed(reply: Existed, voice: Voice) -> Answer:
+    return Answer(200, _configuration_lines(reply, voice))
+
+
+def _configuration_lines(reply: Created | Existed | Described, voice: Voice) -> str:
+    lines = f"Content-Type: {reply.content_type}\r\nStream-Extensions: {extensions(reply.content_type)}\r\n"
+    return lines + stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+
+
+def extensions(content_type: str) -> str:
+    """The extensions that are active on a stream of this type."""
+    return EXTENSIONS + ", records" if is_json(content_type) else EXTENSIONS
+
+
+def _record_lines(record: int | None, record_first: int | None, record_next: int | None) -> str:
+    """Ordinals of a JSON stream: of the first message in question, of the oldest retained, of the next."""
+    lines = "" if record is None else f"Stream-Record-Start: {record}\r\n"
+    if record_first is not None:
+        lines += f"Stream-Record-First: {record_first}\r\n"
+    return lines if record_next is None else f"{lines}Stream-Record-Next: {record_next}\r\n"
+
+
+def _appended(reply: Appended, voice: Voice) -> Answer:
+    lines = stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+    if reply.record is not None:
+        lines += _record_lines(reply.record, None, reply.record_next)
+    if reply.producer_epoch is None:
+        return Answer(204, lines)
+    return Answer(200, lines + _producer_lines(reply.producer_epoch, reply.producer_seq))
+
+
+def _closed_only(reply: ClosedOnly, voice: Voice) -> Answer:
+    lines = stream_lines(reply.incarnation, reply.next_offset, True, voice)
+    if reply.producer_epoch is not None:
+        lines += _producer_lines(reply.producer_epoch, reply.producer_seq)
+    return Answer(204, lines)
+
+
+def _duplicate(reply: Duplicate, voice: Voice) -> Answer:
+    lines = stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+    lines += _record_lines(reply.record, None, reply.record_next)
+    return Answer(204, lines + _producer_lines(reply.producer_epoch, reply.producer_seq))
+
+
+def _producer_lines(epoch: int, seq: int | None) -> str:
+    return f"Producer-Epoch: {epoch}\r\nProducer-Seq: {seq}\r\n"
+
+
+def _deleted(reply: Deleted, voice: Voice) -> Answer:
+    return Answer(204, incarnation_line(reply.incarnation, voice))
+
+
+def _described(reply: Described, voice: Voice) -> Answer:
+    etag = etags.render(voice.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
+    lines = f"{_configuration_lines(reply, voice)}ETag: {etag}\r\n{_NO_STORE}"
+    if reply.lifetime.ttl_seconds is not None:
+        lines += f"Stream-TTL: {reply.lifetime.ttl_seconds}\r\n"
+    if reply.lifetime.expires_at_text is not None:
+        lines += f"Stream-Expires-At: {reply.lifetime.expires_at_text}\r\n"
+    if reply.snapshot is not None:
+        lines += f"Stream-Snapshot-Offset: {render(reply.snapshot.offset, voice.form)}\r\n"
+    return Answer(200, lines + _record_lines(None, reply.record_first, reply.record_next))
+
+
+def _acknowledged(reply: Acknowledged, voice: Voice) -> Answer:
+    return Answer(204, incarnation_line(reply.incarnation, voice))
+
+
+def _published(reply: Published, voice: Voice) -> Answer:
+    return Answer(204, snapshot_lines(reply.incarnation, reply.snapshot_offset, reply.next_offset, reply.closed, voice))
+
+
+def snapshot_lines(incarnation: int, offset: int, tail: int, closed: bool, voice: Voice) -> str:
+    """What a response about a snapshot says: where it stands, which is where to go on, and whether anything follows."""
+    up_to_date = offset == tail
+    lines = f"Stream-Snapshot-Offset: {render(offset, voice.form)}\r\n"
+    lines += stream_lines(incarnation, offset, closed and up_to_date, voice)
+    return f"{lines}Stream-Up-To-Date: {'true' if up_to_date else 'false'}\r\n"
+
+
+def _bucket_opened(_: BucketOpened, __: Voice) -> Answer:
+    return Answer(201, _NO_STORE)
+
+
+def _bucket_dropped(_: BucketDropped, __: Voice) -> Answer:
+    return Answer(204, "")
+
+
+def _page(reply: Page, voice: Voice) -> Answer:
+    ended = reply.up_to_date and reply.closed
+    lines = _page_lines(
+        reply.content_type, reply.incarnation, reply.start, reply.next_offset, reply.up_to_date, ended, voice
+    )
+    if reply.record_next is not None:
+        lines += _record_lines(reply.record, reply.record_first, reply.record_next)
+    return Answer(200, lines, reply.body)
+
+
+@lru_cache(maxsize=4096)
+def _page_lines(  # noqa: PLR0917
+    content_type: str, incarnation: int, start: int, next_offset: int, up_to_date: bool, ended: bool, voice: Voice
+) -> str:
+    """The headers of a page: many readers ask for the same one."""
+    lines = f"Content-Type: {content_type}\r\n" + stream_lines(incarnation, next_offset, ended, voice)
+    if up_to_date:
+        lines += "Stream-Up-To-Date: true\r\n"
+    etag = etags.render(voice.log_id, incarnation, start, next_offset, ended)
+    cache = _CACHE_PAGE if next_offset > start else _CACHE_TAIL
+    if voice.private:
+        cache = cache.replace("public", "private")
+    if voice.attachments and media_type(content_type) == DEFAULT:
+        lines += "Content-Disposition: attachment\r\n"
+    return f"{lines}ETag: {etag}\r\n{cache}"
+
+
+def _refusal(reply: Refusal, voice: Voice) -> Answer:
+    status, title = REFUSALS[reply.code]
+    lines = f"Content-Type: application/problem+json\r\n{_NO_STORE}"
+    problem: dict[str, Any] = {
+        "type": f"urn:headwater:error:{reply.code.value}",
+        "title": title,
+        "status": status,
+        "detail": reply.detail,
+        "code": reply.code.value,
+    }
+    if reply.incarnation is not None:
+        lines += incarnation_line(reply.incarnation, voice)
+    if reply.next_offset is not None:
+        lines += f"Stream-Next-Offset: {render(reply.next_offset, voice.form)}\r\n"
+    if reply.closed:
+        lines += "Stream-Closed: true\r\n"
+    if reply.earliest_offset is not None:
+        lines += f"Stream-Earliest-Offset: {render(reply.earliest_offset, voice.form)}\r\n"
+    lines += _record_lines(None, reply.record_first, reply.record_next)
+    if reply.producer_epoch is not None:
+        lines += f"Producer-Epoch: {reply.producer_epoch}\r\n"
+    if reply.expected_seq is not None:
+        lines += f"Producer-Expected-Seq: {reply.expected_seq}\r\nProducer-Received-Seq: {reply.received_seq}\r\n"
+        problem |= {"expected_seq": reply.expected_seq, "received_seq": reply.received_seq}
+    if reply.problems:
+        problem["problems"] = reply.problems
+    if reply.allow is not None:
+        lines += f"Allow: {reply.allow}\r\n"
+    if reply.code in _RETRY_LATER:
+        lines += "Retry-After: 1\r\n"
+    return Answer(status, lines, msgspec.json.encode(problem))
+
+
+ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
+    Created: _created,
+    Existed: _existed,
+    Appended: _appended,
+    ClosedOnly: _closed_only,
+    Duplicate: _duplicate,
+    Deleted: _deleted,
+    Described: _described,
+    Acknowledged: _acknowledged,
+    Published: _published,
+    BucketOpened: _bucket_opened,
+    BucketDropped: _bucket_dropped,
+    Page: _page,
+    Refusal: _refusal,
+}
+
+
+def from_now(page: Page, voice: Voice) -> Answer:
+    """The answer to a catch-up read whose beginning depended on the tail: never cached, never tagged."""
+    lines = f"Content-Type: {page.content_type}\r\n{_NO_STORE}"
+    if page.up_to_date:
+        lines += "Stream-Up-To-Date: true\r\n"
+    lines += _record_lines(page.record, page.record_first, page.record_next)
+    ended = page.up_to_date and page.closed
+    return Answer(200, lines + stream_lines(page.incarnation, page.next_offset, ended, voice), page.body)
+
+
+def not_modified(page: Page, voice: Voice) -> Answer:
+    """The answer to a read whose tag the client has already: the same headers, no body."""
+    return Answer(304, _page(page, voice).headers)
+
+
+def polled(page: Page, voice: Voice, cursor: int) -> Answer:
+    """The answer to a long-poll that found data: a page with a cursor."""
+    found = _page(page, voice)
+    return Answer(found.status, f"{found.headers}Stream-Cursor: {cursor}\r\n", found.body)
+
+
+def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:
+    """The answer to a long-poll that found nothing: still at the tail, perhaps for ever."""
+    lines = stream_lines(page.incarnation, page.next_offset, page.closed, voice)
+    lines += f"Stream-Up-To-Date: true\r\n{_NO_STORE}{_record_lines(page.record, page.record_first, page.record_next)}"
+    return Answer(204, lines if page.closed else f"{lines}Stream-Cursor: {cursor}\r\n")

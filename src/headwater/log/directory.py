@@ -1,0 +1,105 @@
+"""The data directory: one server at a time, an image, and the log behind it."""
+
+import fcntl
+import gc
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.log.images import ImageDamaged, ImageFiles
+from headwater.log.journal.files import JournalDamaged
+from headwater.log.journal.journal import Journal, end_process
+from headwater.storage.blobs import FolderBlobs
+from headwater.storage.disk import Disk, RealDisk, make_directory
+from headwater.streams.apply import apply
+from headwater.streams.images import restore
+from headwater.streams.state import State
+
+log = logging.getLogger(__name__)
+
+
+class DirectoryInUse(Exception):
+    """Another server holds the directory; the message says which."""
+
+
+class Recovered(NamedTuple):
+    """What a data directory holds, ready to serve."""
+
+    state: State
+    journal: Journal
+    images: ImageFiles
+    blobs: FolderBlobs
+
+
+def lock(directory: Path) -> int:
+    """Take the directory for this process, or say who has it; the descriptor holds the lock until the process ends."""
+    make_directory(directory)
+    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(fd, 100, 0).decode(errors="replace").strip() or "another process"
+        os.close(fd)
+        raise DirectoryInUse(f"The data directory {directory} is held by {holder}; stop it or use another.") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def recover(
+    directory: Path,
+    segment_bytes: int,
+    disk: Disk | None = None,
+    on_failure: Callable[[BaseException], None] = end_process,
+) -> Recovered:
+    """The state as of the last durable command: the newest good image, then the log behind it."""
+    disk = disk or RealDisk()
+    started = time.monotonic()
+    journal = Journal(directory / "journal", disk, segment_bytes, on_failure)
+    images = ImageFiles(directory / "images", disk, journal.log_id)
+    positions = images.positions()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        state = _newest_good_image(images) or State(journal.log_id)
+        image_position = state.position
+        for batch in journal.replay(after=state.position):
+            apply(state, batch)
+    finally:
+        if collecting:
+            gc.enable()
+    _check_complete(directory, state, positions)
+    for position in positions:
+        if position > image_position:
+            images.set_aside(position)
+    if state.position:
+        log.info(
+            "recovered %d streams at position %d (image at %d) in %.1f s",
+            len(state.streams),
+            state.position,
+            image_position,
+            time.monotonic() - started,
+        )
+    return Recovered(state, journal, images, FolderBlobs(directory / "snapshots", disk))
+
+
+def _newest_good_image(images: ImageFiles) -> State | None:
+    for position in images.positions():
+        try:
+            return restore(images.read(position))
+        except (ImageDamaged, ValueError, OSError) as error:
+            log.error("the image at position %d cannot be used, falling back to an older one: %s", position, error)
+    return None
+
+
+def _check_complete(directory: Path, state: State, image_positions: list[int]) -> None:
+    """Even an image that cannot be read proves by its name that the log went as far."""
+    newest = max(image_positions, default=0)
+    if state.position < newest:
+        raise JournalDamaged(
+            f"The journal in {directory} ends at position {state.position}, but there is an image of position {newest};"
+            " restore the journal from a copy."
+        )

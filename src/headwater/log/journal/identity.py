@@ -1,0 +1,61 @@
+"""What makes a data directory this journal and no other: an id that everybody sees, and a key that nobody does.
+
+The id is in every response, so CRCs that began from it alone could be forged by a payload: a crash that tore such a
+payload would look like damage. The key never leaves the directory.
+"""
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from headwater.log import frames
+from headwater.log.journal.files import VERSION, JournalDamaged
+from headwater.storage.disk import Disk
+
+NAME = "identity.json"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The format of a journal, its id and its key."""
+
+    format: int
+    log_id: str
+    key: str
+
+    @property
+    def seed(self) -> int:
+        """What every CRC in this journal begins from."""
+        return frames.seed("journal", self.log_id, self.key)
+
+
+def load(directory: Path, disk: Disk) -> Identity | None:
+    """The identity of a journal; None if it has none yet."""
+    path = directory / NAME
+    if NAME not in disk.names(directory):
+        return None
+    file = disk.open(path)
+    text = file.read(0, 4096)
+    file.close()
+    try:
+        identity = msgspec.json.decode(text, type=Identity)
+    except ValueError as error:
+        raise JournalDamaged(f"{path} cannot be read ({error}); restore it from a copy.") from error
+    if identity.format != VERSION:
+        raise JournalDamaged(f"{path} has format {identity.format}; this server reads format {VERSION}.")
+    return identity
+
+
+def make(directory: Path, disk: Disk, log_id: str | None = None) -> Identity:
+    """Give a new journal its identity; one that is restored goes on with the id that it had."""
+    identity = Identity(VERSION, log_id or secrets.token_hex(8), secrets.token_hex(16))
+    path = directory / NAME
+    temporary = path.with_suffix(".tmp")
+    if temporary.name in disk.names(directory):
+        disk.remove(temporary)
+    file = disk.create(temporary)
+    file.write([msgspec.json.encode(identity)], 0)
+    file.sync()
+    file.close()
+    disk.rename(temporary, path)
+    return identity

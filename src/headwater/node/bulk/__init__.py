@@ -1,0 +1,1 @@
+"""Appends to many streams in one request, as Arrow rows."""

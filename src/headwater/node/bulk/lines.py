@@ -1,0 +1,230 @@
+"""Bulk appends on their way: every stream has a line of its own, in which nobody overtakes.
+
+    a row goes in alone        and the next of its line when that one was accepted
+    or close behind another    if that goes with one that was accepted: what refuses it refuses all behind it
+    behind a refused row       nothing goes in any more; it is answered with the same code
+
+All rows of a line go to one life of its stream, the one that the first accepted row has met. Rows are submitted a slice
+per turn of the loop, one that is larger than a slice is cut in a thread while its line waits, and only few are under
+way: so a request of any size neither holds the loop up nor fills the queue of the log, and meets "there is no room"
+only where others would meet it too.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from headwater.node.bulk.rows import BulkRows
+from headwater.node.committer import Done
+from headwater.protocol.content_types import DEFAULT
+from headwater.protocol.lifetimes import FOREVER
+from headwater.protocol.limits import MIB
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.appending import BadBody
+from headwater.streams.commands import Append, Command, Create
+from headwater.streams.replies import Appended, ClosedOnly, Created, Duplicate, Existed, Reply
+from headwater.streams.state import State, Stream
+
+SLICE_ROWS = 250
+SLICE_BYTES = MIB // 2
+SLICE_MESSAGES = 4_096
+"""What is made and submitted in one turn of the loop: two or three milliseconds, of JSON too."""
+WINDOW_ROWS = 1_000
+WINDOW_BYTES = 8 * MIB
+"""What a request may have under way: about what is applied in ten milliseconds, and what one commit carries."""
+
+Outcome = Appended | Duplicate | ClosedOnly | Created | Refusal
+_ACCEPTED = (Appended, Duplicate, ClosedOnly, Created)
+_MISSING = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE})
+
+
+class Submitter(Protocol):
+    """What appends are submitted to: a node, as far as it concerns us."""
+
+    state: State
+
+    def submit(self, command: Command, done: Done) -> None:
+        """Have a command decided."""
+
+    def now(self) -> int:
+        """The time that streams are judged by."""
+
+    def judge_standing(self, command: Append) -> Reply | None:
+        """What is to be said of an append whose messages are refused, before that."""
+
+
+class _Line:
+    """The rows of one stream, in order, and how far they have come."""
+
+    __slots__ = ("at", "behind", "in_flight", "incarnation", "queued", "rows", "sure")
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+        self.at = 0
+        self.in_flight = 0
+        self.queued = False
+        self.incarnation: int | None = None
+        self.sure = False
+        """Whether all that is under way goes with a row that was accepted."""
+        self.behind: Refusal | None = None
+        """What rows behind a refused one are answered."""
+
+
+class BulkAppend:
+    """The rows of one request; `wanted` says whether anybody still waits for them.
+
+    Large ones are cut in `threads`, those of the loop if none are given.
+    """
+
+    def __init__(
+        self, target: Submitter, rows: BulkRows, wanted: Callable[[], bool], threads: Executor | None = None
+    ) -> None:
+        self._target, self._rows, self._wanted, self._threads = target, rows, wanted, threads
+        self.outcomes: list[Outcome] = [_UNDECIDED] * len(rows)
+        self._undecided = len(rows)
+        self._fresh = deque(rows.lines.values())
+        """Of lines that have not begun, the rows; there may be as many as rows, so they are made one by one."""
+        self._ready: deque[_Line] = deque()
+        self._rows_in_flight = self._bytes_in_flight = 0
+        self._woken = asyncio.Event()
+
+    async def run(self) -> bool:
+        """Have every row decided; False if nobody wants to know, and then some were never submitted."""
+        while self._undecided:
+            if not self._wanted():
+                return False
+            if self._may_submit:
+                await self._submit_slice()
+                await asyncio.sleep(0)
+            else:
+                self._woken.clear()
+                await self._woken.wait()
+        return True
+
+    @property
+    def _may_submit(self) -> bool:
+        has_room = self._rows_in_flight < WINDOW_ROWS and self._bytes_in_flight < WINDOW_BYTES
+        return has_room and bool(self._ready or self._fresh)
+
+    async def _submit_slice(self) -> None:
+        rows = size = messages = 0
+        while rows < SLICE_ROWS and size < SLICE_BYTES and messages < SLICE_MESSAGES and self._may_submit:
+            line = self._ready.popleft() if self._ready else _Line(self._fresh.popleft())
+            line.queued = False
+            if line.behind is not None:
+                continue  # It was refused while it waited for its turn.
+            row = line.rows[line.at]
+            rows, size, messages = rows + 1, size + self._rows.sizes[row], messages + self._rows.messages(row)
+            await self._send(line, row)
+            self._queue(line)
+
+    def _queue(self, line: _Line) -> None:
+        """Let a line go on, if it may."""
+        if line.queued or line.at == len(line.rows):
+            return
+        if not line.in_flight or (line.sure and self._goes_with_the_last(line)):
+            line.queued = True
+            self._ready.append(line)
+
+    def _goes_with_the_last(self, line: _Line) -> bool:
+        return line.at > 0 and self._rows.goes_with(line.rows[line.at], line.rows[line.at - 1])
+
+    # -- One row ------------------------------------------------------------------------------------------------------
+
+    async def _send(self, line: _Line, row: int) -> None:
+        rows, target = self._rows, self._target
+        if not line.in_flight:
+            line.sure = line.incarnation is not None and self._goes_with_the_last(line)
+        line.at += 1
+        line.in_flight += 1
+        self._rows_in_flight += 1
+        self._bytes_in_flight += rows.sizes[row]
+        founding = bool(rows.creates[row]) and line.incarnation is None
+        unnamed: str | Refusal = DEFAULT
+        if founding or rows.content_types[row] is None:
+            stream = target.state.present(rows.names[row], target.now())
+            if isinstance(stream, Stream):
+                unnamed, founding = stream.content_type, False
+            elif not founding:
+                unnamed = stream
+        append = await self._made(row, unnamed, line.incarnation)
+        if line.behind is not None:
+            # One before it was refused meanwhile.
+            self._decide(line, row, line.behind)
+        elif isinstance(append, Append):
+            self._submit(line, row, append, founding=founding)
+        elif isinstance(append, BadBody):
+            standing = target.judge_standing(append.append)
+            if standing is None or (founding and _is_missing(standing)):
+                standing = append.refusal
+            self._decide(line, row, standing)
+        else:
+            self._decide(line, row, append)
+
+    async def _made(self, row: int, unnamed: str | Refusal, incarnation: int | None) -> Append | BadBody | Refusal:
+        make = partial(self._rows.append, row, unnamed, incarnation)
+        if self._rows.sizes[row] <= SLICE_BYTES and self._rows.messages(row) <= SLICE_MESSAGES:
+            return make()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, make)
+
+    def _submit(self, line: _Line, row: int, append: Append, *, founding: bool) -> None:
+        if not founding:
+            self._target.submit(append, partial(self._appended, line, row, append))
+            return
+        # As one command, so that no stream is made for messages that are refused.
+        content_type = append.content_type or self._rows.content_types[row] or DEFAULT
+        messages = append.payload, append.ends
+        create = Create(append.name, content_type, FOREVER, append.close, *messages, producer=append.producer)
+        self._target.submit(create, partial(self._founded, line, row, append))
+
+    def _founded(self, line: _Line, row: int, append: Append, reply: Reply) -> None:
+        exists = isinstance(reply, Existed) or (isinstance(reply, Refusal) and reply.code is Code.STREAM_EXISTS)
+        if exists:
+            # Somebody has made it since we looked; with which type and lifetime is theirs to choose.
+            self._submit(line, row, append, founding=False)
+        else:
+            self._decide(line, row, reply)
+
+    def _appended(self, line: _Line, row: int, append: Append, reply: Reply) -> None:
+        if self._rows.creates[row] and append.incarnation is None and _is_missing(reply):
+            # It was there when we looked, and has been deleted since.
+            self._submit(line, row, append, founding=True)
+        else:
+            self._decide(line, row, reply)
+
+    def _decide(self, line: _Line, row: int, reply: Reply) -> None:
+        line.in_flight -= 1
+        self._rows_in_flight -= 1
+        self._bytes_in_flight -= self._rows.sizes[row]
+        self._undecided -= 1
+        self._woken.set()
+        if isinstance(reply, Refusal):
+            self.outcomes[row] = line.behind or reply
+            self._stop(line, reply)
+            return
+        assert isinstance(reply, _ACCEPTED)
+        self.outcomes[row] = reply
+        line.incarnation = reply.incarnation
+        self._queue(line)
+
+    def _stop(self, line: _Line, refusal: Refusal) -> None:
+        """Nothing goes in behind a row that was refused."""
+        if line.behind is None:
+            detail = f"It stands behind a row of the same stream that was refused: {refusal.detail}"
+            line.behind = msgspec.structs.replace(refusal, detail=detail)
+            for row in line.rows[line.at :]:
+                self.outcomes[row] = line.behind
+            self._undecided -= len(line.rows) - line.at
+            line.at = len(line.rows)
+
+
+_UNDECIDED = Refusal(Code.INTERNAL, "This row was not decided.")
+
+
+def _is_missing(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code in _MISSING

@@ -1,0 +1,1 @@
+"""The server side of the lake: flush, publish, catalog, compact, swap, sweep."""

@@ -1,0 +1,108 @@
+"""A node's lake: the reads that need it, and the chores that keep it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headwater.log.seam import CommandLog
+from headwater.node.committer import Now, Submit
+from headwater.node.lake.cataloger import Cataloger
+from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
+from headwater.node.lake.flusher import FLUSH_LIMITS, Flusher, FlushFailed, FlushLimits
+from headwater.node.lake.swaps import Swaps
+from headwater.node.lake.sweeper import LakeSweeper
+from headwater.node.reads.cold import ColdReads
+from headwater.settings import Settings
+from headwater.storage.store import KeyMissing, Store, StoreFailed
+from headwater.streams.queries import Query
+from headwater.streams.reading import Fetched
+from headwater.streams.replies import Reply
+from headwater.streams.state import State
+
+_DEFAULTS = Settings()
+
+
+class LakeLimits(NamedTuple):
+    """How much may be hot, when it is flushed, and how long what was replaced is kept."""
+
+    hot_bytes_max: int = _DEFAULTS.hot_bytes_max
+    flush: FlushLimits = FLUSH_LIMITS
+    grace_seconds: float = _DEFAULTS.lake_grace_seconds
+    flush_at_stop: bool = _DEFAULTS.flush_at_stop
+
+    @classmethod
+    def of(cls, settings: Settings) -> "LakeLimits":
+        flush = FlushLimits.of(settings)
+        return cls(settings.hot_bytes_max, flush, settings.lake_grace_seconds, settings.flush_at_stop)
+
+
+LAKE_LIMITS = LakeLimits()
+
+
+class Lake:
+    """Cold reads, flush, catalog, sweep, compaction and swaps of one shard."""
+
+    def __init__(
+        self,
+        state: State,
+        store: Store,
+        *,
+        look: Callable[[Query, Fetched], Reply],
+        submit: Submit,
+        now: Now,
+        command_log: CommandLog,
+        limits: LakeLimits,
+    ) -> None:
+        self._limits = limits
+        self.store = store
+        self.reads = ColdReads(state, store, look)
+        self.flusher = Flusher(
+            state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
+        )
+        self.cataloger = Cataloger(state, store, limits.grace_seconds, lambda: self.flusher.publishing)
+        self.compactor = Compactor(
+            state,
+            store,
+            submit,
+            now,
+            self.reads.in_use,
+            limits=COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes),
+        )
+        self.swaps = Swaps(state, store, submit, now, self.reads.in_use)
+        self.sweeper = LakeSweeper(
+            state,
+            store,
+            submit,
+            now=now,
+            in_use=self.reads.in_use,
+            left_out=self.cataloger.has_left_out,
+            grace_seconds=limits.grace_seconds,
+        )
+
+    def start(self) -> None:
+        self.flusher.start()
+        self.cataloger.start()
+        self.compactor.start()
+        self.sweeper.start()
+
+    async def stop(self) -> None:
+        if self._limits.flush_at_stop:
+            await asyncio.gather(self.flush(), return_exceptions=True)
+        await self.sweeper.stop()
+        await self.compactor.stop()
+        await self.swaps.stop()
+        await self.flusher.stop()
+        await self.cataloger.stop()
+        await self.reads.stop()
+
+    def after_batch(self) -> None:
+        self.flusher.after_batch()
+
+    async def flush(self) -> int:
+        """Return when everything applied by now is in the lake and in a catalog: up to which position that is."""
+        position = await self.flusher.flush()
+        try:
+            await self.cataloger.write()
+        except (StoreFailed, KeyMissing) as error:
+            raise FlushFailed(str(error)) from error
+        return position

@@ -1,0 +1,106 @@
+"""The lake's sweeper: deletes objects that catalogs have left out for a while, and orphans that no state ever named."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
+from headwater.node.committer import Now, Submit, ask
+from headwater.protocol.limits import SECOND_US
+from headwater.storage.store import Store, StoreFailed
+from headwater.streams.commands import ForgetSegments
+from headwater.streams.state import State
+
+LOOK_SECONDS = 5.0
+ORPHANS_SECONDS = 600.0
+"""How often retired segments are looked at, and how often the store is searched for orphans."""
+FORGET_AT_ONCE_MAX = 1_000
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class LakeSweeper:
+    """Deletes an object first, then forgets it by a command, so that a crash in between only means to try again."""
+
+    def __init__(
+        self,
+        state: State,
+        store: Store,
+        submit: Submit,
+        *,
+        now: Now,
+        in_use: Counter[str],
+        left_out: Callable[[str], bool],
+        grace_seconds: float,
+        shard: int = 0,
+    ) -> None:
+        self._state, self._store, self._submit, self._now = state, store, submit, now
+        self._in_use, self._left_out = in_use, left_out
+        self._grace_us, self._shard = int(grace_seconds * SECOND_US), shard
+        self._thread = ThreadPoolExecutor(1, "lake-sweep")
+        self._tasks: list[asyncio.Task[None]] = []
+        self.deleted = 0
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._repeat(self.sweep_retired, LOOK_SECONDS)),
+            loop.create_task(self._repeat(self.sweep_orphans, ORPHANS_SECONDS)),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            try:
+                await work()
+            except StoreFailed as error:
+                log.error("the lake cannot be swept, it is tried again later: %s", error)
+            await asyncio.sleep(seconds)
+
+    async def sweep_retired(self) -> None:
+        """Delete segments that were replaced and that nobody needs, neither here nor by a catalog."""
+        cold = self._state.cold
+        lowest = cold.lowest_consumer(self._now())
+        due = [
+            retired.segment
+            for retired in cold.retired.values()
+            if self._left_out(retired.segment.id)
+            and retired.segment.last_position <= lowest
+            and not self._in_use[retired.segment.id]
+        ]
+        for segment in due[:FORGET_AT_ONCE_MAX]:
+            await self._delete(segment_key(self._shard, segment.first_position, segment.last_position, segment.id))
+        if due:
+            await ask(self._submit, ForgetSegments(tuple(segment.id for segment in due[:FORGET_AT_ONCE_MAX])))
+
+    async def sweep_orphans(self) -> None:
+        """Delete segments that no state names, and that can no longer be published: their deadline is long past."""
+        items = self._store.items(f"segments/shard={self._shard}/")
+        while page := await self._in_thread(lambda: list(islice(items, 1_000))):
+            cold = self._state.cold
+            known = {held.segment.id for held in cold.segments.values()} | set(cold.retired)
+            for item in page:
+                parsed = parse_segment_key(item.key)
+                if parsed is None or parsed.id in known:
+                    continue
+                if deadline_us_of(parsed.id) + self._grace_us < self._now():
+                    log.info("deleting %s, which was never published", item.key)
+                    await self._delete(item.key)
+
+    async def _delete(self, key: str) -> None:
+        await self._in_thread(lambda: self._store.delete(key))
+        self.deleted += 1
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

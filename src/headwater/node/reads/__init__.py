@@ -1,0 +1,1 @@
+"""Queries of one stream: from memory, from the lake, and live."""

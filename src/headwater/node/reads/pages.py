@@ -1,0 +1,34 @@
+"""Pages that were read lately: committed bytes never change, so a page is made once for all who ask for it."""
+
+from headwater.streams.replies import Page
+
+PAGES_BYTES_MAX = 32 * 1024 * 1024
+PAGE_COST_BYTES = 512
+"""What the cache may hold, and what a page costs beside its body."""
+
+
+class PageCache:
+    """The newest pages by incarnation and start; the oldest go first."""
+
+    def __init__(self, bytes_max: int = PAGES_BYTES_MAX) -> None:
+        self._pages: dict[tuple[int, int], Page] = {}
+        self._bytes_max, self._bytes = bytes_max, 0
+
+    def get(self, incarnation: int, start: int, tail: int, closed: bool, earliest: int) -> Page | None:
+        """The page, unless the stream has grown, closed or been trimmed since, and a new answer would say so."""
+        page = self._pages.get((incarnation, start))
+        if page is None or page.closed != closed or (page.up_to_date and page.next_offset != tail):
+            return None
+        return page if start >= earliest else None
+
+    def put(self, page: Page) -> None:
+        self._drop((page.incarnation, page.start))
+        self._pages[page.incarnation, page.start] = page
+        self._bytes += PAGE_COST_BYTES + len(page.body)
+        while self._bytes > self._bytes_max:
+            self._drop(next(iter(self._pages)))
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        page = self._pages.pop(key, None)
+        if page is not None:
+            self._bytes -= PAGE_COST_BYTES + len(page.body)

@@ -1,0 +1,182 @@
+"""Queries: every query answered, from applied state and what was fetched from the lake for it."""
+
+from collections.abc import Callable
+
+from headwater.node.committer import Now
+from headwater.node.reads.fetcher import fetch, fetch_records
+from headwater.node.reads.pages import PageCache
+from headwater.protocol.content_types import ENVELOPES, NDJSON, is_json
+from headwater.protocol.offsets import NOW
+from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarnation_changed
+from headwater.streams import buckets, forking, queries, reading
+from headwater.streams.commands import Origin
+from headwater.streams.queries import Anchor, Border, ForkTarget, Head, Listing, Query, Read
+from headwater.streams.reading import NOTHING_FETCHED, Fetched
+from headwater.streams.replies import Anchored, Described, Page, Reply
+from headwater.streams.state import State, Stream
+
+
+class Queries:
+    """Reads one shard's state; a read of a stream with a sliding lifetime renews it."""
+
+    def __init__(self, state: State, now: Now, touch: Callable[[Stream], None], page_bytes: int) -> None:
+        self._state, self._now, self._touch, self._page_bytes = state, now, touch, page_bytes
+        self._pages = PageCache()
+
+    def read(self, query: Query, fetched: Fetched = NOTHING_FETCHED) -> Reply:
+        """The answer to a query; raises NotFetched where it takes bytes of the lake that are not at hand."""
+        now = self._now()
+        if isinstance(query, Read):
+            found = self._find(query, now)
+            return self._page(found, query, fetched) if isinstance(found, Stream) else found
+        if isinstance(query, ForkTarget):
+            return forking.query_target(self._state, query, now)
+        if isinstance(query, Anchor):
+            source = forking.source_of_fork(self._state, query.name, now)
+            return source if isinstance(source, Refusal) else reading.anchor(source, query, self.source_of, fetched)
+        if isinstance(query, queries.Bucket):
+            return buckets.facts(self._state, query)
+        if isinstance(query, Listing):
+            known = query.bucket in self._state.buckets or query.bucket in self._state.lives
+            return buckets.listing(self._state, query, now) if known else bucket_not_found(query.bucket)
+        stream = self._find(query, now)
+        if isinstance(stream, Refusal):
+            return stream
+        return self._border(stream, query, fetched) if isinstance(query, Border) else _describe(stream)
+
+    def _find(self, query: Read | Head | Border, now: int) -> Stream | Refusal:
+        """The life of a stream that a query is about."""
+        stream = self._state.present(query.name, now)
+        if isinstance(stream, Stream) and query.incarnation is not None and query.incarnation != stream.incarnation:
+            return incarnation_changed(stream.name, stream.incarnation)
+        return stream
+
+    def source_of(self, origin: Origin) -> Stream:
+        """The life that a fork's origin names."""
+        source = self._state.streams[origin.name]
+        assert source.incarnation == origin.incarnation, "a pinned source cannot be replaced"
+        return source
+
+    # -- Pages ----------------------------------------------------------------------------------------------------
+
+    def _page(self, stream: Stream, query: Read, fetched: Fetched) -> Page | Refusal:
+        if stream.lifetime.ttl_seconds is not None:
+            self._touch(stream)
+        if query.records is not None:
+            return self._record_page(stream, query, query.records, fetched)
+        start = stream.tail if query.offset == NOW else query.offset
+        bytes_max = self._page_bytes if query.bytes_max is None else min(self._page_bytes, query.bytes_max)
+        page = self._pages.get(stream.incarnation, start, stream.tail, stream.closed, stream.start)
+        if page is not None and len(page.body) <= bytes_max and page.record_first in (None, stream.record_start):
+            return page
+        refusal = reading.judge(stream, start, self.source_of, fetched)
+        if refusal is not None:
+            return refusal
+        plan = reading.plan(stream, start, bytes_max, self.source_of, fetched)
+        json = is_json(stream.content_type)
+        page = Page(
+            stream.incarnation,
+            stream.content_type,
+            start,
+            plan.next_offset,
+            plan.next_offset == stream.tail,
+            stream.closed,
+            fetch(plan.slices, json=json),
+            stream.record_start if json else None,
+            reading.record_at(stream, plan.next_offset, self.source_of, fetched) if json else None,
+        )
+        if bytes_max == self._page_bytes:
+            self._pages.put(page)
+        return page
+
+    def _record_page(self, stream: Stream, query: Read, records: queries.Records, fetched: Fetched) -> Page | Refusal:
+        """A page of a JSON stream by ordinals: as many whole messages as asked for, a line each."""
+        if not is_json(stream.content_type):
+            detail = f"The stream {stream.name!r} has no records: it does not hold JSON."
+            return Refusal(Code.BAD_REQUEST, detail, incarnation=stream.incarnation)
+        first = _first_record(stream, query, records)
+        if isinstance(first, Refusal):
+            return first
+        start = query.offset if first is None else reading.offset_of(stream, first, self.source_of, fetched)
+        refusal = reading.judge(stream, start, self.source_of, fetched)
+        if refusal is not None:
+            return refusal
+        first = reading.record_at(stream, start, self.source_of, fetched)
+        assert first is not None, "a judged offset of a JSON stream is a border"
+        plan = reading.plan(stream, start, self._page_bytes, self.source_of, fetched)
+        if records.most is not None and first + records.most < stream.record_next:
+            end = reading.offset_of(stream, first + records.most, self.source_of, fetched)
+            if end < plan.next_offset:
+                plan = reading.plan(stream, start, end - start, self.source_of, fetched)
+        return Page(
+            stream.incarnation,
+            ENVELOPES if records.envelope else NDJSON,
+            start,
+            plan.next_offset,
+            plan.next_offset == stream.tail,
+            stream.closed,
+            fetch_records(plan.slices, first, envelope=records.envelope),
+            stream.record_start,
+            reading.record_at(stream, plan.next_offset, self.source_of, fetched),
+            first,
+        )
+
+    # -- Borders --------------------------------------------------------------------------------------------------
+
+    def _border(self, stream: Stream, query: Border, fetched: Fetched) -> Anchored | Refusal:
+        """Where a snapshot or a retention would stand, and the messages before it."""
+        offset = query.offset
+        if query.record is not None:
+            if not stream.record_start <= query.record <= stream.record_next:
+                return _no_such_record(stream, query.record)
+            offset = reading.offset_of(stream, query.record, self.source_of, fetched)
+        assert offset is not None
+        if not stream.start <= offset < stream.tail:
+            return Anchored(stream.incarnation, offset, stream.record_next)  # The command itself says what is wrong.
+        record = reading.record_at(stream, offset, self.source_of, fetched)
+        if record is None:
+            return Refusal(
+                Code.OFFSET_UNALIGNED,
+                f"The offset lies inside a message of {stream.name!r}; use one that an append or a read returned.",
+                incarnation=stream.incarnation,
+                next_offset=stream.tail,
+            )
+        return Anchored(stream.incarnation, offset, record)
+
+
+def _describe(stream: Stream) -> Described:
+    json = is_json(stream.content_type)
+    return Described(
+        stream.incarnation,
+        stream.content_type,
+        stream.tail,
+        stream.closed,
+        stream.lifetime,
+        stream.snapshot,
+        stream.record_start if json else None,
+        stream.record_next if json else None,
+        stream.attrs,
+    )
+
+
+def _first_record(stream: Stream, query: Read, records: queries.Records) -> int | Refusal | None:
+    """The ordinal that a read begins with; None if it goes on at its offset."""
+    if records.tail is not None:
+        return max(stream.record_start, stream.record_next - records.tail)
+    if records.start is None:
+        return None
+    first = stream.record_next if records.start == NOW else records.start
+    return first if stream.record_start <= first <= stream.record_next else _no_such_record(stream, first)
+
+
+def _no_such_record(stream: Stream, record: int) -> Refusal:
+    trimmed = record < stream.record_start
+    return Refusal(
+        Code.OFFSET_TRIMMED if trimmed else Code.OFFSET_BEYOND_TAIL,
+        f"Record {record} is not among those of {stream.name!r}, {stream.record_start} to {stream.record_next - 1}.",
+        incarnation=stream.incarnation,
+        next_offset=stream.tail,
+        earliest_offset=stream.start if trimmed else None,
+        record_first=stream.record_start,
+        record_next=stream.record_next,
+    )

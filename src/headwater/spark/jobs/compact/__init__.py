@@ -1,0 +1,1 @@
+"""`compact`: merge segments of the lake."""

@@ -1,0 +1,1 @@
+"""`export`: streams into typed tables."""

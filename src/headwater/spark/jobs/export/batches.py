@@ -1,0 +1,116 @@
+"""One batch of an export: stored by the tasks, decided on by the driver."""
+
+import secrets
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.spark.jobs.export.audit import AUDIT, merged
+from headwater.spark.jobs.export.files import FACTS_DDL, FileRules, encoded, write_files
+from headwater.spark.jobs.export.ledger import audit_key, check_query, settle, staged_stem
+from headwater.spark.jobs.export.tables import DataFile, Table, Written
+from headwater.spark.jobs.places import Place, open_place
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+"""Under which name Spark tells a batch whose it is; the same for all runs from one checkpoint."""
+
+
+class Counts(NamedTuple):
+    """What a run has exported."""
+
+    batches: int = 0
+    repeated: int = 0
+    """Batches that an earlier run had decided on before it was killed."""
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    streams: int = 0
+
+
+class Exporter:
+    """Writes batches into a table, one after another."""
+
+    def __init__(self, place: Place, table: Table) -> None:
+        self._place, self._table = place, table
+        self.counts = Counts()
+        self.batches: list[int] = []
+        self.failure: Exception | None = None
+        """What went wrong in a batch, as it was before Spark wrapped it up."""
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Export a batch, if it is not in the table."""
+        try:
+            query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
+            check_query(self._place, str(query), batch)
+            self._export(rows, batch)
+        except Exception as failure:
+            self.failure = failure
+            raise
+
+    def _export(self, rows: DataFrame, batch: int) -> None:
+        if self._table.has(batch):
+            settle(self._place, batch)
+            self.counts = self.counts._replace(repeated=self.counts.repeated + 1)
+            return
+        attempt = secrets.token_hex(4)
+        rules = self._table.rules(batch, attempt)
+        written = write_batch(rows, rules, f"{staged_stem(batch, attempt)}.audit")
+        if written.files:
+            self._table.commit(written)
+            settle(self._place, batch)
+        self._count(written)
+
+    def _count(self, written: Written) -> None:
+        before = self.counts
+        self.counts = Counts(
+            before.batches + 1,
+            before.repeated,
+            before.rows + written.rows,
+            before.bytes + written.bytes,
+            before.files + len(written.files),
+            # How many there are in several batches together has to be counted from their audits.
+            written.streams,
+        )
+        if written.files:
+            self.batches.append(written.batch)
+
+    def count_streams(self, spark: SparkSession) -> int:
+        """How many streams the batches of this run had rows of."""
+        if len(self.batches) < 2:
+            return self.counts.streams if self.batches else 0
+        audits = merged(spark, self._place.url, [audit_key(batch) for batch in self.batches])
+        return audits.select("bucket", "stream").distinct().count()
+
+
+def write_batch(rows: DataFrame, rules: FileRules, audit: str) -> Written:
+    """Have the tasks store the files of a batch, and the audit under its key."""
+    facts = rows.mapInArrow(partial(write_files, rules), FACTS_DDL).toArrow().to_pylist()
+    files = [
+        DataFile(**{name: fact[name] for name in DataFile._fields})
+        for fact in sorted(facts, key=lambda fact: str(fact["key"]))
+        if fact["kind"] == "data"
+    ]
+    parts = {fact["key"]: fact["rows"] for fact in facts if fact["kind"] == "part"}
+    if not files:
+        return Written(rules.batch, [], 0)
+    if len(parts) > 1:
+        return Written(rules.batch, files, write_audit(rows.sparkSession, rules.place, sorted(parts), audit))
+    ((part, streams),) = parts.items()
+    open_place(rules.place).move(part, audit)
+    return Written(rules.batch, files, streams)
+
+
+def write_audit(spark: SparkSession, place: str, parts: list[str], audit: str) -> int:
+    """Make one audit of the parts that tasks have stored: how many streams it tells of."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(batches, AUDIT)
+        # A task that is tried twice finds what it stored before.
+        open_place(place).create(audit, encoded(table))
+        yield pa.RecordBatch.from_pydict({"streams": [len(table)]})
+
+    ordered = merged(spark, place, parts).coalesce(1).sortWithinPartitions("bucket", "stream", "incarnation")
+    return sum(row["streams"] for row in ordered.mapInArrow(write, "streams long").collect())

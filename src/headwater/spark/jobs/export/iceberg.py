@@ -1,0 +1,130 @@
+"""Iceberg tables: every batch is one snapshot, and the table's own properties say which batch was the last.
+
+Snapshots expire, and another writer's may come after ours: so the batch is looked up in the properties, which change in
+the same transaction. A commit that meets another one is not repeated blindly: first we look whose it was.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.spark.jobs.export.files import FileRules
+from headwater.spark.jobs.export.ledger import staged_stem
+from headwater.spark.jobs.export.tables import TableFile, TableOptions, Written, check_mark, file_schema
+from headwater.spark.jobs.places import FolderPlace, Place
+from headwater.spark.jobs.report import JobFailed
+from headwater.storage.s3 import ENDPOINTS
+
+try:
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
+    from pyiceberg.table import Table
+    from pyiceberg.transforms import DayTransform
+except ImportError:
+    raise JobFailed("Iceberg tables need the package pyiceberg: pip install 'headwater[tables]'.") from None
+
+DATA = "data/"
+NAMESPACE = "headwater"
+BATCH = "headwater.batch"
+EXPORT = "headwater.export"
+POSITION = "headwater.position"
+ATTEMPTS_MAX = 10
+"""How often a commit is tried that other writers of the table get in the way of."""
+CATALOG_FILE = "catalog.db"
+
+_PLAIN = re.compile(r"[^a-z0-9_]+")
+
+
+class IcebergExport:
+    """A table of an Iceberg catalog whose data lies at the place."""
+
+    def __init__(self, place: Place, options: TableOptions) -> None:
+        self._place, self._options = place, options
+        self._schema = file_schema(options.columns, without=(), wide=True)
+        self._catalog = open_catalog(place, options.catalog)
+        last = _PLAIN.sub("_", place.url.rstrip("/").rpartition("/")[2].lower()).strip("_")
+        self._table = options.table or f"{NAMESPACE}.{last or 'streams'}"
+
+    def rules(self, batch: int, attempt: str) -> FileRules:
+        stem = f"{DATA}batch-{batch:010}-{attempt}"
+        return FileRules(self._place.url, batch, stem, ".parquet", staged_stem(batch, attempt), self._schema)
+
+    def has(self, batch: int) -> bool:
+        table = self._open()
+        return table is not None and int(table.properties.get(BATCH, -1)) >= batch
+
+    def commit(self, written: Written) -> None:
+        remembered = {EXPORT: self._options.mark, BATCH: str(written.batch)}
+        paths = [f"{self._place.url}/{file.key}" for file in written.files]
+        for attempt in range(ATTEMPTS_MAX):
+            table = self._open() or self._create()
+            if int(table.properties.get(BATCH, -1)) >= written.batch:
+                return
+            position = max(written.position, int(table.properties.get(POSITION, 0)))
+            try:
+                with table.transaction() as transaction:
+                    transaction.add_files(paths, snapshot_properties=remembered)
+                    transaction.set_properties({**remembered, POSITION: str(position)})
+            except CommitFailedException:
+                if attempt + 1 == ATTEMPTS_MAX:
+                    raise
+            else:
+                return
+
+    def files(self) -> Iterator[TableFile]:
+        table = self._open()
+        if table is None:
+            return
+        for task in table.scan().plan_files():
+            if task.delete_files:
+                raise JobFailed(f"Rows of the table {self._table} were deleted in place; rewrite it first.")
+            yield TableFile(task.file.file_path.removeprefix(f"{self._place.url}/"), None)
+
+    @property
+    def position(self) -> int | None:
+        table = self._open()
+        found = None if table is None else table.properties.get(POSITION)
+        return None if found is None else int(found)
+
+    def _open(self) -> Table | None:
+        try:
+            table = self._catalog.load_table(self._table)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        check_mark(f"Iceberg table {self._table}", table.properties.get(EXPORT), self._options.mark)
+        if table.spec().is_unpartitioned():
+            # It was killed between making the table and this.
+            with table.update_spec() as update:
+                update.add_field("committed_at", DayTransform(), "day")
+                update.add_identity("bucket")
+        return table
+
+    def _create(self) -> Table:
+        self._catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
+        self._catalog.create_table_if_not_exists(
+            self._table,
+            self._schema,
+            location=self._place.url,
+            properties={EXPORT: self._options.mark, "commit.retry.num-retries": "0"},
+        )
+        table = self._open()
+        assert table is not None
+        return table
+
+
+def open_catalog(place: Place, uri: str | None) -> Catalog:
+    """The catalog at a URI, or the one in a file beside the data."""
+    properties = {"warehouse": place.url}
+    if uri is None:
+        if not isinstance(place, FolderPlace):
+            raise JobFailed(f"An Iceberg table at {place.url} needs a catalog: give its URI with --catalog.")
+        place.folder.mkdir(parents=True, exist_ok=True)
+        uri = f"sqlite:///{Path(place.folder, CATALOG_FILE)}"
+    endpoint = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
+    if endpoint:
+        properties["s3.endpoint"] = endpoint
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region:
+        properties["s3.region"] = region
+    return load_catalog(NAMESPACE, uri=uri, **properties)

@@ -1,0 +1,103 @@
+"""Parquet tables: a folder for every day and bucket, in which every file is part of the table.
+
+Files are stored where no reader looks. The manifest of a batch, created once, decides which of them count and what they
+will be called; then they are moved, and who repeats the batch moves those that are left. So whoever reads the folder,
+with whatever engine, finds no row twice, at no time.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import unquote
+
+from headwater.spark.jobs.export.files import FileRules
+from headwater.spark.jobs.export.ledger import FOLDER, read_json, staged_stem
+from headwater.spark.jobs.export.tables import TableFile, TableOptions, Written, file_schema, spark_columns
+from headwater.spark.jobs.places import Place
+
+BATCHES = f"{FOLDER}/batches/"
+MANIFESTS_KEPT = 100
+"""As many batches as Spark keeps offsets of; it repeats the last one only."""
+MOVES_AT_ONCE = 16
+
+_SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
+_KEY = re.compile(r"day=[^/]+/bucket=([^/]+)/[^/]+\.parquet")
+
+
+class ParquetTable:
+    """A folder of Parquet files."""
+
+    def __init__(self, place: Place, options: TableOptions) -> None:
+        self._place, self._options = place, options
+
+    def rules(self, batch: int, attempt: str) -> FileRules:
+        stem, columns = staged_stem(batch, attempt), self._options.columns
+        return FileRules(self._place.url, batch, stem, ".pending", stem, file_schema(columns), spark_columns(columns))
+
+    def has(self, batch: int) -> bool:
+        manifest = read_json(self._place, manifest_key(batch))
+        if manifest is None:
+            return False
+        self._publish(batch, manifest)
+        return True
+
+    def commit(self, written: Written) -> None:
+        moves = [
+            (file.key, f"{folder(file.day, file.bucket)}/batch-{written.batch:010}-{number:05}.parquet")
+            for number, file in enumerate(written.files)
+        ]
+        manifest = {
+            "batch": written.batch,
+            "rows": written.rows,
+            "bytes": written.bytes,
+            "streams": written.streams,
+            "position": max(written.position, self.position or 0),
+            "files": [{"from": key, "to": to} for key, to in moves],
+        }
+        self._place.create(manifest_key(written.batch), json.dumps(manifest, indent=1).encode())
+        # Somebody else may have been faster; then theirs counts.
+        found = read_json(self._place, manifest_key(written.batch))
+        assert found is not None
+        self._publish(written.batch, found)
+
+    def _publish(self, batch: int, manifest: dict[str, Any]) -> None:
+        if read_json(self._place, done_key(batch)) is not None:
+            return
+        with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
+            list(pool.map(lambda file: self._place.move(file["from"], file["to"]), manifest["files"]))
+        self._place.create(done_key(batch), b"{}")
+        for key in (manifest_key(batch - MANIFESTS_KEPT), done_key(batch - MANIFESTS_KEPT)):
+            self._place.delete(key)
+
+    def files(self) -> Iterator[TableFile]:
+        for key in self._place.items(""):
+            found = _KEY.fullmatch(key)
+            if found:
+                yield TableFile(key, unquote(found[1]))
+
+    @property
+    def position(self) -> int | None:
+        newest = max((key for key in self._place.items(BATCHES) if key.endswith(".json")), default=None)
+        manifest = None if newest is None else read_json(self._place, newest)
+        return None if manifest is None else int(manifest["position"])
+
+
+def manifest_key(batch: int) -> str:
+    """The key of the manifest of a batch."""
+    return f"{BATCHES}{batch:010}.json"
+
+
+def done_key(batch: int) -> str:
+    """The key of the sign that all files of a batch have their names."""
+    return f"{BATCHES}{batch:010}.done"
+
+
+def folder(day: str, bucket: str) -> str:
+    """The folder of a day and a bucket, written as Hive does.
+
+    >>> folder("2025-11-16", "team"), folder("2025-11-16", "50%=½")
+    ('day=2025-11-16/bucket=team', 'day=2025-11-16/bucket=50%25%3D½')
+    """
+    return f"day={day}/bucket={_SPECIAL.sub(lambda found: f'%{ord(found[0]):02X}', bucket)}"

@@ -1,0 +1,1 @@
+"""`load`: files and tables into streams."""

@@ -1,0 +1,1 @@
+"""`snapshot`: fold each stream with a reducer and publish the result."""

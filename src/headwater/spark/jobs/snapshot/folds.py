@@ -1,0 +1,136 @@
+"""Folds: what a JSON stream comes to, message by message.
+
+    merge-patch        each message is a patch of one document, as RFC 7386 says
+    last-write-wins    the newest message for each value of a field
+    counter            sums of all numbers, field by field
+    state-protocol     entities by type and key, after inserts, updates and deletes
+    module:function    whatever a function of the user makes of it
+
+A fold begins with an earlier snapshot, or with nothing, and its result is the next one. A message that makes no sense
+to a fold ends it: to leave it out would lose it for good where a snapshot takes the place of history.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from headwater.protocol import content_types
+from headwater.protocol.limits import CONTENT_TYPE_BYTES_MAX
+from headwater.spark.jobs.snapshot.reducers import (
+    Counter,
+    Entities,
+    Fold,
+    Function,
+    LastWrites,
+    MergePatch,
+    Unfoldable,
+    quoted,
+)
+
+NAMES = ("merge-patch", "last-write-wins", "counter", "state-protocol")
+
+
+class Reducer(NamedTuple):
+    """Which fold to make; small, and safe to send to executors."""
+
+    name: str
+    key: str | None = None
+    function: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def content_type(self) -> str:
+        """Of its snapshots, which say what made them: another reducer would make nonsense of them.
+
+        >>> Reducer("last-write-wins", key="user id").content_type
+        'application/json; reducer=last-write-wins; key=user%20id'
+        """
+        said = {"reducer": self.name} | ({} if self.key is None else {"key": self.key})
+        return "; ".join([content_types.JSON, *(f"{name}={quote(value, safe='')}" for name, value in said.items())])
+
+    def has_made(self, content_type: str) -> bool:
+        """Whether a snapshot of this type is one of its own."""
+        return content_types.is_json(content_type) and _maker(content_type) == _maker(self.content_type)
+
+    def begin(self, snapshot: bytes | None) -> Fold:
+        """A fold that goes on from a snapshot, or from nothing."""
+        try:
+            match self.name:
+                case "merge-patch":
+                    return MergePatch(snapshot)
+                case "counter":
+                    return Counter(snapshot)
+                case "state-protocol":
+                    return Entities(snapshot)
+                case "last-write-wins":
+                    assert self.key is not None
+                    return LastWrites(snapshot, self.key)
+            assert self.function is not None
+            return Function(snapshot, self.function)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Unfoldable(f"The snapshot to go on from is not one of {self.name}: {error}.") from error
+
+
+def reducer(name: str, key: str | None = None) -> Reducer:
+    """The reducer of that name; ValueError says what is wrong with it.
+
+    >>> reducer("last-write-wins", key="id")
+    Reducer(name='last-write-wins', key='id', function=None)
+    """
+    if (name == "last-write-wins") != (key is not None):
+        raise ValueError("A key belongs to last-write-wins, and last-write-wins needs one.")
+    if not content_types.is_valid(Reducer(name, key).content_type):
+        what = repr(name) if key is None else f"{name!r} with the key {key!r}"
+        raise ValueError(f"The reducer {what} is told in more than {CONTENT_TYPE_BYTES_MAX} bytes; give shorter names.")
+    if name in NAMES:
+        return Reducer(name, key)
+    module, colon, function = name.partition(":")
+    if not (colon and module and function):
+        raise ValueError(f"{name!r} is no reducer; it should be one of {', '.join(NAMES)}, or module:function.")
+    return Reducer(name, None, _load(module, function))
+
+
+def _maker(content_type: str) -> tuple[str | None, str | None]:
+    """The reducer and the key that a content type names."""
+    said = {}
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        said[name.strip().lower()] = unquote(value.strip().strip('"'))
+    return said.get("reducer"), said.get("key")
+
+
+def _load(module: str, function: str) -> Callable[[Any, Any], Any]:
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except ImportError as error:
+        raise ValueError(f"The module {module!r} cannot be imported: {error}.") from error
+    if not callable(found):
+        raise ValueError(f"The module {module!r} has no function {function!r}.")
+    loaded: Callable[[Any, Any], Any] = found
+    return loaded
+
+
+def fold(reducer: Reducer, snapshot: bytes | None, *messages: bytes) -> bytes:
+    """What messages come to.
+
+    >>> fold(reducer("merge-patch"), b'{"a": {"b": 1.50}, "c": 2}', b'{"a": {"d": 3}, "c": null}')
+    b'{"a":{"b":1.50,"d":3}}'
+    >>> fold(reducer("counter"), None, b'{"hits": 1, "user": "ann"}', b'{"hits": 2, "size": 0.5}')
+    b'{"hits":3,"size":0.5}'
+    >>> fold(reducer("last-write-wins", key="id"), None, b'{"id": 7, "n": 1}', b'{"id": 7, "n": 2}')
+    b'{"7":{"id": 7, "n": 2}}'
+    """
+    folding = reducer.begin(snapshot)
+    for message in messages:
+        advance(folding, message)
+    return folding.result()
+
+
+def advance(fold: Fold, message: bytes) -> None:
+    """Go on by one message; Unfoldable if it makes no sense."""
+    try:
+        fold.add(message)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Unfoldable(f"A message is not what was expected ({error}): {quoted(message)}.") from error

@@ -1,0 +1,1 @@
+"""`report`: usage, rates and sizes."""

@@ -1,0 +1,1 @@
+"""`verify`: account for every offset."""

@@ -1,0 +1,75 @@
+"""An export to be verified: what it was told to hold, and how far it has come."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql.types import StructType
+
+from headwater.spark.jobs.export.job import open_table
+from headwater.spark.jobs.export.ledger import IDENTITY_KEY, mark_of, read_json
+from headwater.spark.jobs.export.tables import Table, TableFile, TableOptions
+from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.places import open_place
+from headwater.spark.jobs.report import JobFailed
+
+CHOICE = ("bucket", "prefix", "streams", "streamsPattern")
+TIMES = ("startingTimestamp", "endingTimestamp")
+"""The options of the source that say what an export holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export as it stands."""
+
+    place: str
+    origin: Origin
+    position: int
+    """Up to which position of the log it has everything; -1 if it has nothing yet."""
+    since: int | None
+    until: int | None
+    """The span of time that it is of, in microseconds since 1970."""
+    table: Table
+
+    def files(self) -> Iterator[TableFile]:
+        """The files of its table."""
+        return self.table.files()
+
+
+def open_export(url: str, origin: Origin, catalog: str | None = None, table: str | None = None) -> Export:
+    """The export at a place; JobFailed if there is none, or one of other streams than those of the origin."""
+    try:
+        place = open_place(url)
+    except ValueError as problem:
+        raise JobFailed(str(problem)) from problem
+    identity = read_json(place, IDENTITY_KEY)
+    if identity is None:
+        raise JobFailed(f"There is no export at {place.url}; make one with `headwater spark export --to {place.url}`.")
+    selection = identity["selection"]
+    origin = chosen(origin, selection, place.url)
+    times = replace(origin, options={name: selection[name] for name in TIMES if name in selection}).parsed()
+    with origin.link() as link:
+        log_id = link.status()["log_id"]
+    if log_id != identity["log_id"]:
+        raise JobFailed(
+            f"The export at {place.url} is of another server than {origin.url}; give the --url of that one."
+        )
+    opened = open_table(identity["format"], place, TableOptions(mark_of(identity), StructType([]), catalog, table))
+    # Before its files are listed: then those have at least all that this says.
+    position = opened.position
+    return Export(place.url, origin, -1 if position is None else position, times.since, times.until, opened)
+
+
+def chosen(origin: Origin, selection: Mapping[str, str], where: str) -> Origin:
+    """The origin of an export, whose choice of streams need not be given again."""
+    given = {name: value for name, value in origin.source_options().items() if name in CHOICE}
+    wanted = {name: value for name, value in selection.items() if name in CHOICE}
+    if given and given != wanted:
+        raise JobFailed(f"The export at {where} is of {json.dumps(wanted)}; verify the same, or leave the choice out.")
+    return replace(
+        origin,
+        bucket=wanted.get("bucket"),
+        prefix=wanted.get("prefix"),
+        streams=json.loads(wanted.get("streams", "[]")),
+        pattern=wanted.get("streamsPattern"),
+    )

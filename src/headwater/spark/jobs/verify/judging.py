@@ -1,0 +1,118 @@
+"""Judging lives: what the server says of each, what it serves, what the lake and the export have of it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater.spark.jobs.verify.lives import LIVES
+
+Side = Literal["server", "lake", "export"]
+Row = Mapping[str, Any]
+
+FINDINGS = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("incarnation", pa.int64()),
+        pa.field("side", pa.string()),
+        pa.field("what", pa.string()),
+        pa.field("differs", pa.bool_()),
+    ]
+)
+FINDINGS_DDL = "name string, incarnation long, side string, what string, differs boolean"
+
+
+class Finding(NamedTuple):
+    """Something that is wrong with a life on one side; `differs` if a look at its rows would tell more."""
+
+    name: str
+    incarnation: int
+    side: Side
+    what: str
+    differs: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} (incarnation {self.incarnation}): {self.what}."
+
+
+def together(described: DataFrame, sides: Mapping[Side, DataFrame]) -> DataFrame:
+    """One row for every life that anybody knows: `said`, what the server says, and a struct for every side."""
+    said = F.struct("start", "tail", "record_start", "record_next").alias("said")
+    joined = described.select(F.col("stream").alias("name"), "incarnation", said)
+    for side, lives in sides.items():
+        columns = [name for name in LIVES.names if name not in ("name", "incarnation")]
+        told = lives.select("name", "incarnation", F.struct(*columns).alias(side))
+        joined = joined.join(told, ["name", "incarnation"], "full_outer")
+    return joined
+
+
+def findings(joined: DataFrame) -> DataFrame:
+    """Everything that is wrong."""
+    return joined.mapInArrow(_judge_all, FINDINGS_DDL)
+
+
+def _judge_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = [finding._asdict() for row in batch.to_pylist() for finding in judge(row)]
+        if found:
+            yield pa.RecordBatch.from_pylist(found, schema=FINDINGS)
+
+
+def judge(row: Row) -> Iterator[Finding]:
+    """What is wrong with one life."""
+    name, incarnation, said = row["name"], row["incarnation"], row["said"]
+    lake, export = row.get("lake"), row.get("export")
+    if said is None:
+        if lake is not None:
+            what = f"the lake has {lake['rows']} messages of a life that the server does not know"
+            yield Finding(name, incarnation, "lake", what)
+    else:
+        server = row["server"]
+        for what in _serves(said, server):
+            yield Finding(name, incarnation, "server", what)
+        if "lake" in row and _differs("lake", server, lake):
+            yield Finding(name, incarnation, "lake", _counted("lake", server, lake), True)
+        if "export" in row and _differs("export", server, export):
+            yield Finding(name, incarnation, "export", _counted("export", server, export), True)
+            return
+    if export is not None and export["flaws"]:
+        yield Finding(name, incarnation, "export", f"in the export {_flaws(export)}")
+
+
+def _serves(said: Row, server: Row | None) -> Iterator[str]:
+    """What is wrong between what the server says of a stream and what it serves."""
+    messages, size = said["record_next"] - said["record_start"], said["tail"] - said["start"]
+    if server is None:
+        if size or messages:
+            yield f"the server serves none of its {messages} messages"
+        return
+    if server["flaws"]:
+        yield f"on the server {_flaws(server)}"
+    for what, wanted, found in (
+        ("begins at offset", said["start"], server["first_offset"]),
+        ("ends at offset", said["tail"], server["end_offset"]),
+        ("begins with record", said["record_start"], server["first_record"]),
+        ("has so many messages:", messages, server["rows"]),
+        ("has so many bytes:", size, server["bytes"]),
+    ):
+        if wanted != found:
+            yield f"what the server serves {what} {found}, not {wanted}"
+
+
+def _flaws(side: Row) -> str:
+    more = f" (and {side['flaws'] - 1} more)" if side["flaws"] > 1 else ""
+    return f"{side['flaw']}, at offset {side['flaw_at']}{more}"
+
+
+def _differs(side: Side, server: Row | None, other: Row | None) -> bool:
+    wanted, found = ((0, "") if one is None else (one[f"{side}_rows"], one[f"{side}_hash"]) for one in (server, other))
+    return wanted != found and bool(wanted[0] or found[0])
+
+
+def _counted(side: Side, server: Row | None, other: Row | None) -> str:
+    wanted, found = (0 if one is None else one[f"{side}_rows"] for one in (server, other))
+    if wanted == found:
+        return f"the {wanted} messages in the {side} are not those of the server"
+    return f"the {side} has {found} messages where the server has {wanted}"

@@ -1,0 +1,234 @@
+"""Lives, as one side has them: what the rows of each come to, in order of offset.
+
+The hash of a life is a chain: it begins as 32 zero bytes, and for every row becomes SHA-256 over itself and the digest
+of the row. So it depends on every byte of every row, and on their order.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater.protocol.limits import PRODUCER_IDLE_US
+from headwater.spark.jobs.verify.rows import DIGESTS_DDL
+
+BEGINNING = bytes(32)
+
+LIVES = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("incarnation", pa.int64()),
+        pa.field("known", pa.bool_()),
+        pa.field("rows", pa.int64()),
+        pa.field("own_rows", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("first_offset", pa.int64()),
+        pa.field("end_offset", pa.int64()),
+        pa.field("first_record", pa.int64()),
+        pa.field("lake_rows", pa.int64()),
+        pa.field("lake_hash", pa.string()),
+        pa.field("export_rows", pa.int64()),
+        pa.field("export_hash", pa.string()),
+        pa.field("flaws", pa.int64()),
+        pa.field("flaw", pa.string()),
+        pa.field("flaw_at", pa.int64()),
+    ]
+)
+LIVES_DDL = (
+    "name string, incarnation long, known boolean, rows long, own_rows long, bytes long, first_offset long, "
+    "end_offset long, first_record long, lake_rows long, lake_hash string, export_rows long, export_hash string, "
+    "flaws long, flaw string, flaw_at long"
+)
+EVER = 2**63 - 1
+MARK = -1
+"""The offset of a row that is no row: it stands before the others of a life, and says where they begin by now."""
+
+
+class Window(NamedTuple):
+    """The rows that two sides have to agree on: up to a position, and of a span of time in microseconds since 1970."""
+
+    position: int = EVER
+    since: int = 0
+    until: int = EVER
+
+    def has(self, position: int, at: int) -> bool:
+        """Whether a row is one of them."""
+        return position <= self.position and self.since <= at < self.until
+
+
+class Windows(NamedTuple):
+    """What the lake and what the export has to have; None where nobody asks."""
+
+    lake: Window | None
+    export: Window | None
+
+
+class Row(NamedTuple):
+    """A row of digests."""
+
+    name: str
+    incarnation: int
+    offset: int
+    next_offset: int
+    record: int
+    append: int
+    position: int
+    at: int
+    producer_id: str | None
+    producer_epoch: int
+    producer_seq: int
+    digest: bytes
+    flaw: str | None
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+    """The rows of a batch of digests."""
+    return map(Row._make, zip(*(batch[name].to_pylist() for name in Row._fields), strict=True))
+
+
+def goes_on(before: Row, row: Row) -> bool:
+    """Whether a producer may send what it sent after what it sent before."""
+    if row.producer_epoch == before.producer_epoch and row.producer_seq == before.producer_seq + 1:
+        return True
+    # A producer that was silent for long may have been forgotten, and then it begins anew.
+    forgotten = row.at - before.at > PRODUCER_IDLE_US
+    return row.producer_seq == 0 and (row.producer_epoch > before.producer_epoch or forgotten)
+
+
+def marks(described: DataFrame) -> DataFrame:
+    """Where each life begins by now, as rows among the digests of a side that may have more."""
+    told = {"name": F.col("stream"), "incarnation": F.col("incarnation"), "next_offset": F.col("start")}
+    kinds = [piece.rsplit(" ", 1) for piece in DIGESTS_DDL.split(", ")]
+    made = [told.get(name, F.lit(MARK if name == "offset" else None).cast(kind)).alias(name) for name, kind in kinds]
+    return described.select(*made)
+
+
+def lives(rows: DataFrame, windows: Windows, *, marked: bool = False) -> DataFrame:
+    """What the rows of each life come to; rows are digests, in any order. With marks, only marked lives are known."""
+    keys = ("name", "incarnation")
+    ordered = rows.repartition(*keys).sortWithinPartitions(*keys, "offset", "next_offset", "digest")
+    return ordered.mapInArrow(partial(fold_lives, windows, marked), LIVES_DDL)
+
+
+def fold_lives(windows: Windows, marked: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The lives in rows that are sorted by life and offset."""
+    life: Life | None = None
+    for batch in batches:
+        ended: list[dict[str, Any]] = []
+        for row in rows_of(batch):
+            if life is None or (row.name, row.incarnation) != (life.name, life.incarnation):
+                if life is not None:
+                    ended += life.told()
+                life = Life(row.name, row.incarnation, windows, EVER if marked else 0)
+            if row.offset == MARK:
+                life.start = row.next_offset
+            else:
+                life.add(row)
+        if ended:
+            yield pa.RecordBatch.from_pylist(ended, schema=LIVES)
+    if life is not None and life.told():
+        yield pa.RecordBatch.from_pylist(life.told(), schema=LIVES)
+
+
+class Chain:
+    """The hash of the rows in a window."""
+
+    def __init__(self, window: Window | None) -> None:
+        self._window = window
+        self.rows, self.hash = 0, BEGINNING
+
+    def add(self, row: Row) -> None:
+        if self._window is not None and self._window.has(row.position, row.at):
+            self.rows += 1
+            self.hash = sha256(self.hash + row.digest).digest()
+
+
+class Life:
+    """One life of a stream as its rows come by."""
+
+    def __init__(self, name: str, incarnation: int, windows: Windows, start: int) -> None:
+        self.name, self.incarnation, self.start = name, incarnation, start
+        """Below `start` the server has nothing any more, so nothing is compared, and gaps are no harm."""
+        self._rows = self._own_rows = self._bytes = self._flaws = 0
+        self._lake, self._export = Chain(windows.lake), Chain(windows.export)
+        self._first: Row | None = None
+        self._last: Row | None = None
+        self._flaw: tuple[str, int] | None = None
+        self._producers: dict[str | None, Row] = {}
+
+    def add(self, row: Row) -> None:
+        """Take the next row, in order of offset."""
+        if row.flaw is not None:
+            self._note(row.flaw, row.offset)
+        if self._last is None:
+            self._first = row
+        else:
+            self._follow(self._last, row)
+        # What a fork has of its source stands under the source in lake and export, and is looked at there.
+        own = row.position >= self.incarnation
+        if row.producer_id is not None and own:
+            self._produce(row)
+        self._last = row
+        self._rows += 1
+        self._own_rows += own
+        self._bytes += row.next_offset - row.offset
+        if row.offset >= self.start and own:
+            self._lake.add(row)
+            self._export.add(row)
+
+    def _follow(self, last: Row, row: Row) -> None:
+        """Check a row against the one before."""
+        at = row.offset
+        if at < last.next_offset:
+            self._note(f"the bytes from {at} on are there twice", at)
+        elif at <= self.start:
+            return
+        elif at > last.next_offset:
+            self._note(f"the bytes from {last.next_offset} to {at} are missing", last.next_offset)
+        elif row.record != last.record + 1:
+            self._note(f"record {row.record} follows upon record {last.record}", at)
+        elif row.position < last.position or row.at < last.at:
+            self._note("the positions or times go back", at)
+
+    def _produce(self, row: Row) -> None:
+        """Check a row against the last append of its producer."""
+        before = self._producers.get(row.producer_id)
+        if before is not None and before.append == row.append:
+            return
+        self._producers[row.producer_id] = row
+        if before is not None and row.offset > self.start and not goes_on(before, row):
+            numbers = f"{row.producer_epoch}/{row.producer_seq}", f"{before.producer_epoch}/{before.producer_seq}"
+            told = f"epoch and sequence {numbers[0]} follow upon {numbers[1]}"
+            self._note(f"there is a gap of the producer {row.producer_id!r}: {told}", row.offset)
+
+    def _note(self, flaw: str, at: int) -> None:
+        self._flaws += 1
+        self._flaw = self._flaw or (flaw, at)
+
+    def told(self) -> list[dict[str, Any]]:
+        """What there is to say of it; nothing, if it had no rows."""
+        if self._first is None or self._last is None:
+            return []
+        facts = {
+            "name": self.name,
+            "incarnation": self.incarnation,
+            "known": self.start < EVER,
+            "rows": self._rows,
+            "own_rows": self._own_rows,
+            "bytes": self._bytes,
+            "first_offset": self._first.offset,
+            "end_offset": self._last.next_offset,
+            "first_record": self._first.record,
+            "lake_rows": self._lake.rows,
+            "lake_hash": self._lake.hash.hex(),
+            "export_rows": self._export.rows,
+            "export_hash": self._export.hash.hex(),
+            "flaws": self._flaws,
+            "flaw": self._flaw[0] if self._flaw else None,
+            "flaw_at": self._flaw[1] if self._flaw else None,
+        }
+        return [facts]

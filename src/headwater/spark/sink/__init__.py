@@ -1,0 +1,1 @@
+"""The data sink: writes rows to streams, exactly once."""

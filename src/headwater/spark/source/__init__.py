@@ -1,0 +1,1 @@
+"""The data source: reads streams into DataFrames."""

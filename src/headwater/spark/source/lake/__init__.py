@@ -1,0 +1,1 @@
+"""Reads from the lake: Parquet segments, straight from the object store."""

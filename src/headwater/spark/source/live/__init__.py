@@ -1,0 +1,1 @@
+"""Reads from the server: named streams, hot and cold."""

@@ -1,0 +1,363 @@
+"""Commands: everything that can change a shard's state, as frozen values that are written to the log.
+
+The outcome of a command depends on the state and the command alone: its time is that of its batch, its limits are
+constants of its version. The tag ends with that version. A command whose meaning changes gets a new version, so that
+an old log keeps its meaning.
+"""
+
+import msgspec
+
+from headwater.protocol.etags import Version
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import Producer
+from headwater.streams.segments import Rows, Segment
+
+
+class _Logged(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Common to all commands: encoded as an array that begins with the tag."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A materialised view of a stream up to an offset; its bytes are stored in a blob."""
+
+    offset: int
+    record: int
+    blob: str
+    content_type: str
+    size: int
+    digest: str
+
+
+class Create(_Logged, frozen=True, tag="create.1"):
+    """Create a stream, optionally with its first bytes, optionally closed."""
+
+    name: str
+    content_type: str
+    lifetime: Lifetime = FOREVER
+    closed: bool = False
+    payload: bytes = b""
+    ends: tuple[int, ...] | None = None
+    seq: str | None = None
+    producer: Producer | None = None
+    incarnation: int | None = None
+    attrs: bytes | None = None
+    needs_bucket: bool = False
+    """Whether the bucket must exist already; on the flat surface buckets come into being with their first stream."""
+
+
+class Append(_Logged, frozen=True, tag="append.1"):
+    """Append messages, close the stream, or both; `ends` says where each of several messages ends in the payload."""
+
+    name: str
+    payload: bytes
+    ends: tuple[int, ...] | None = None
+    content_type: str = ""
+    close: bool = False
+    seq: str | None = None
+    producer: Producer | None = None
+    incarnation: int | None = None
+    if_match: tuple[Version, ...] | None = None
+    record_match: int | None = None
+
+
+class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
+    """Replace a stream's attributes, a JSON object as text."""
+
+    name: str
+    attrs: bytes
+    incarnation: int | None = None
+
+
+class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
+    """Make a snapshot visible whose blob is already durable; `trims` says whether history before it is dropped."""
+
+    name: str
+    incarnation: int
+    snapshot: Snapshot
+    trims: bool
+
+
+class Retain(_Logged, frozen=True, tag="retain.1"):
+    """Drop history before an offset; a snapshot must cover it."""
+
+    name: str
+    incarnation: int
+    offset: int
+    record: int
+
+
+class Discarded(_Logged, frozen=True, tag="discarded.1"):
+    """An unused blob has been deleted from disk: forget it."""
+
+    blob: str
+
+
+class Delete(_Logged, frozen=True, tag="delete.1"):
+    """Delete a stream; its bytes stay while forks need them."""
+
+    name: str
+    incarnation: int | None = None
+
+
+class Touch(_Logged, frozen=True, tag="touch.1"):
+    """Renew a sliding lifetime because the stream is being read."""
+
+    name: str
+    incarnation: int
+
+
+class Expire(_Logged, frozen=True, tag="expire.1"):
+    """Make the expiry of a stream permanent; judged again when applied."""
+
+    name: str
+    incarnation: int
+
+
+# -- The fork saga: Pin on the source's shard, CreateFork on the fork's, then Confirm or Unpin on the source's -------
+
+
+class Pin(_Logged, frozen=True, tag="pin.1"):
+    """Pin a range of a source for a fork that is about to be created; without `to`, up to the tail."""
+
+    name: str
+    pin: str
+    fork: str
+    deadline: int
+    incarnation: int | None = None
+    to: int | None = None
+    record_to: int | None = None
+    """The fork point and the number of messages before it, resolved in that incarnation."""
+
+
+class Confirm(_Logged, frozen=True, tag="confirm.1"):
+    """The fork exists: its pin stays until the fork is removed."""
+
+    name: str
+    incarnation: int
+    pin: str
+
+
+class Unpin(_Logged, frozen=True, tag="unpin.1"):
+    """The fork does not exist (any more): release its source. Idempotent."""
+
+    name: str
+    incarnation: int
+    pin: str
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a fork's inherited bytes are: a range of one incarnation of its source, held by a pin."""
+
+    name: str
+    incarnation: int
+    start: int
+    to: int
+    record_start: int
+    record_to: int
+    pin: str
+    depth: int
+    blob: str | None = None
+    """The source's snapshot when it was pinned; the fork begins with it."""
+
+
+class Ancestry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The fork as the client requested it, kept to compare a second PUT with; None means inherited."""
+
+    source: str
+    offset: int | None
+    sub_offset: int
+    content_type: str | None
+    lifetime: Lifetime | None
+
+
+class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
+    """Create a stream that begins with the bytes of another; refused after the deadline of its pin."""
+
+    name: str
+    content_type: str
+    lifetime: Lifetime
+    closed: bool
+    payload: bytes
+    ends: tuple[int, ...] | None
+    origin: Origin
+    ancestry: Ancestry
+    deadline: int
+    seq: str | None = None
+    producer: Producer | None = None
+    snapshot: Snapshot | None = None
+    attrs: bytes | None = None
+    needs_bucket: bool = False
+
+
+class Settle(_Logged, frozen=True, tag="settle.1"):
+    """Ask the fork's shard, after the pin's deadline, whether a fork holds the pin; afterwards none can take it."""
+
+    name: str
+    pin: str
+    deadline: int
+
+
+class Paid(_Logged, frozen=True, tag="paid.1"):
+    """The source has released this pin: the debt is settled."""
+
+    pin: str
+
+
+# -- Buckets: opened and dropped on every shard, decided on the first -------------------------------------------------
+
+
+class OpenBucket(_Logged, frozen=True, tag="open-bucket.1"):
+    """Create a bucket. Idempotent."""
+
+    bucket: str
+
+
+class SealBucket(_Logged, frozen=True, tag="seal-bucket.1"):
+    """Block the creation of streams in a bucket that is about to be dropped, and count those in it."""
+
+    bucket: str
+    seal: str
+    deadline: int
+    decides: bool
+
+
+class UnsealBucket(_Logged, frozen=True, tag="unseal-bucket.1"):
+    """The bucket stays: remove this seal, and no other."""
+
+    bucket: str
+    seal: str
+
+
+class DropBucket(_Logged, frozen=True, tag="drop-bucket.1"):
+    """Remove a sealed bucket; on the shard that decides, only before the seal's deadline."""
+
+    bucket: str
+    seal: str
+    decided: bool = False
+
+
+class SettleBucket(_Logged, frozen=True, tag="settle-bucket.1"):
+    """Ask the first shard, after a seal's deadline, whether it dropped the bucket; afterwards that seal cannot."""
+
+    bucket: str
+    seal: str
+    deadline: int
+
+
+# -- The lake: a publication moves rows into it, a swap moves them within it -------------------------------------------
+
+
+class Publication(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A segment whose object is in the store, and which rows of which streams it contains."""
+
+    segment: Segment
+    rows: tuple[Rows, ...]
+
+
+class PublishSegment(_Logged, frozen=True, tag="publish-segment.1"):
+    """Release hot bytes that are now in the lake; refused as a whole after its deadline or if any part does not fit."""
+
+    publication: Publication
+    deadline: int
+    flushed: int
+    """With this segment, every row up to this position is in the lake; 0 while the flush has more segments to come."""
+
+
+class SwapSegments(_Logged, frozen=True, tag="swap-segments.1"):
+    """Replace segments by rewritten ones, all or nothing."""
+
+    replaced: tuple[int, ...]
+    publications: tuple[Publication, ...]
+    deadline: int
+    dropped: int
+    """The highest position of a row that is in the old segments and in none of the new ones."""
+
+
+class ForgetSegments(_Logged, frozen=True, tag="forget-segments.1"):
+    """Unused objects have been deleted from the store: forget them."""
+
+    ids: tuple[str, ...]
+
+
+class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
+    """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
+
+    reader: str
+    position: int
+
+
+class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
+    """Remove a consumer: nothing is kept for it any more."""
+
+    reader: str
+
+
+Command = (
+    Create
+    | Append
+    | SetAttrs
+    | PublishSnapshot
+    | Retain
+    | Discarded
+    | Delete
+    | Touch
+    | Expire
+    | Pin
+    | Confirm
+    | Unpin
+    | CreateFork
+    | Settle
+    | Paid
+    | OpenBucket
+    | SealBucket
+    | UnsealBucket
+    | DropBucket
+    | SettleBucket
+    | PublishSegment
+    | SwapSegments
+    | ForgetSegments
+    | RegisterConsumer
+    | DropConsumer
+)
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """Commands decided together: the position of the first, their common time, and the commands in order."""
+
+    first_position: int
+    at: int
+    commands: list[Command]
+
+    @property
+    def last_position(self) -> int:
+        return self.first_position + len(self.commands) - 1
+
+
+COMMAND_BYTES = 128
+"""Roughly what a command takes in the log besides its payload."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])
+
+
+def encode(at: int, commands: list[Command]) -> bytes:
+    """The bytes of one log record."""
+    return _encoder.encode((at, commands))
+
+
+def decode(record: bytes | memoryview, first_position: int) -> Batch:
+    """The batch in a log record whose checksum has been verified."""
+    at, commands = _decoder.decode(record)
+    return Batch(first_position, at, commands)
+
+
+def cost_bytes(command: Command) -> int:
+    """Roughly what a command takes in the log; used to bound a batch."""
+    kind = type(command)
+    if kind is Append or kind is Create or kind is CreateFork:
+        return COMMAND_BYTES + len(command.payload)  # type: ignore[union-attr]
+    if isinstance(command, PublishSegment):
+        return COMMAND_BYTES * (1 + len(command.publication.rows))
+    if isinstance(command, SwapSegments):
+        return COMMAND_BYTES * (1 + sum(len(publication.rows) for publication in command.publications))
+    return COMMAND_BYTES

@@ -1,0 +1,199 @@
+"""What those who operate the server ask it: alive, ready, metrics, status, logs, the lake's barrier and its readers."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.http.server import Server
+from headwater.settings import Settings
+from headwater.testing import RunningServer, running_server
+
+from ..processes import eventually
+from ..sockets import Wire, refused, request
+
+LINE = re.compile(r'([a-z_]+)(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? ([0-9.e+-]+|\+Inf)')
+TEXT = {"Content-Type": "text/plain"}
+
+
+@pytest.fixture(scope="module")
+def durable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running_server("--access-log", "--log-format", "json", data=tmp_path_factory.mktemp("data")) as server:
+        yield server
+
+
+@pytest.fixture
+def wire(durable: RunningServer) -> Iterator[Wire]:
+    with Wire(durable.url) as wire:
+        yield wire
+
+
+def samples(wire: Wire) -> dict[str, float]:
+    """Every sample on the metrics page, by its name and labels."""
+    lines = wire.ask("GET", "/metrics").body.decode().splitlines()
+    found = {}
+    for line in lines:
+        if not line.startswith("#"):
+            assert LINE.fullmatch(line), line
+            name, _, value = line.rpartition(" ")
+            found[name] = float(value)
+    return found
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_server_that_works_is_alive_and_ready(path: str, wire: Wire) -> None:
+    assert wire.ask("GET", path).status == 200
+    assert wire.ask("HEAD", path).status == 200
+    assert wire.ask("POST", path).status == 405
+
+
+def test_requests_are_counted_by_route_and_status(wire: Wire) -> None:
+    before = samples(wire)
+    wire.ask("PUT", "/v1/stream/counted", TEXT)
+    wire.ask("GET", "/v1/stream/counted")
+    wire.ask("GET", "/v1/stream/nowhere")
+    wire.ask("GET", "/v1/stream/counted?offset=now&live=long-poll&timeout_ms=1")
+    after = samples(wire)
+
+    def grown(name: str) -> float:
+        return after[name] - before.get(name, 0)
+
+    assert grown('headwater_requests_total{route="PUT stream",status="201"}') == 1
+    assert grown('headwater_requests_total{route="GET stream",status="200"}') == 1
+    assert grown('headwater_requests_total{route="GET stream",status="404"}') == 1
+    assert grown('headwater_request_seconds_count{route="PUT stream"}') == 1
+    assert grown('headwater_live_reads_total{mode="long-poll"}') == 1
+    assert grown("headwater_commit_commands_sum") == 1
+    assert after['headwater_request_seconds_bucket{route="PUT stream",le="+Inf"}'] >= 1
+
+
+def test_names_and_made_up_paths_never_become_labels(wire: Wire) -> None:
+    wire.ask("GET", "/v1/stream/a-secret-name")
+    wire.ask("GET", "/wp-admin/a-secret-name/x")
+    assert not [name for name in samples(wire) if "secret" in name]
+
+
+def test_the_status_tells_what_the_server_is(wire: Wire, durable: RunningServer) -> None:
+    status = json.loads(wire.ask("GET", "/__headwater/status").body)
+    assert status["pid"] == durable.pid
+    assert status["state"] == "ready"
+    assert status["lake"]["url"].startswith("file://")
+
+
+def test_a_flush_puts_everything_into_the_lake_and_says_up_to_which_position(wire: Wire) -> None:
+    wire.ask("PUT", "/v1/stream/flushed", TEXT, b"cold")
+    flushed = json.loads(wire.ask("POST", "/__headwater/flush").body)["positions"]["0"]
+    status = json.loads(wire.ask("GET", "/__headwater/status").body)
+    assert status["hot_bytes"] == 0
+    assert status["lake"]["live_rows"] > 0
+    assert flushed <= status["positions"]["0"]
+    assert wire.ask("GET", "/v1/stream/flushed").body == b"cold"
+
+
+def test_a_pipelined_delete_waits_for_a_read_from_the_lake_before_it(wire: Wire) -> None:
+    wire.ask("PUT", "/v1/stream/pipelined", TEXT, b"still here")
+    wire.ask("POST", "/__headwater/flush")
+    head = b"Host: localhost\r\n\r\n"
+    wire.send(b"GET /v1/stream/pipelined HTTP/1.1\r\n" + head + b"DELETE /v1/stream/pipelined HTTP/1.1\r\n" + head)
+    assert wire.receive().body == b"still here"
+    assert wire.receive().status == 204
+
+
+def test_readers_of_the_lake_are_registered_listed_and_forgotten(wire: Wire) -> None:
+    path = "/__headwater/readers/spark-1"
+    assert refused(wire.ask("GET", path), 404, "reader_not_found")
+    assert wire.ask("PUT", path, {}, b'{"positions": {"0": 0}}').status == 204
+    assert json.loads(wire.ask("GET", path).body)["positions"] == {"0": 0}
+    listed = json.loads(wire.ask("GET", "/__headwater/readers").body)["readers"]
+    assert [reader["reader"] for reader in listed] == ["spark-1"]
+    assert wire.ask("DELETE", path).status == 204
+    assert wire.ask("DELETE", path).status == 204
+    assert json.loads(wire.ask("GET", "/__headwater/readers").body) == {"readers": []}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'{"positions": {}}', b'{"positions": {"1": 0}}', b'{"positions": {"0": -1}}', b"[]"]
+)
+def test_a_reader_without_a_position_is_refused(body: bytes, wire: Wire) -> None:
+    assert refused(wire.ask("PUT", "/__headwater/readers/r", {}, body), 400, "bad_request")
+
+
+def test_a_reader_cannot_be_ahead_of_the_log(wire: Wire) -> None:
+    assert refused(wire.ask("PUT", "/__headwater/readers/r", {}, b'{"positions": {"0": 999999}}'), 400, "bad_request")
+
+
+@pytest.mark.parametrize("path", ["/__headwater", "/__headwater/nothing", "/__headwater/flush/x"])
+def test_nothing_else_lies_below_the_servers_own_path(path: str, wire: Wire) -> None:
+    assert refused(wire.ask("GET", path), 404, "stream_not_found")
+
+
+def test_a_server_that_keeps_nothing_has_no_lake(server: RunningServer) -> None:
+    with Wire(server.url) as wire:
+        assert refused(wire.ask("POST", "/__headwater/flush"), 501, "not_implemented")
+        assert json.loads(wire.ask("GET", "/__headwater/status").body)["lake"] is None
+
+
+def test_every_request_is_a_line_of_json_in_the_access_log(wire: Wire, durable: RunningServer) -> None:
+    wire.ask("GET", "/v1/stream/logged", {"X-Request-Id": "abc-123"})
+
+    def found() -> bool:
+        lines = [json.loads(line) for line in durable.output().splitlines() if line.startswith("{")]
+        mine = [line for line in lines if line.get("request_id") == "abc-123"]
+        return bool(mine) and mine[0]["message"] == "GET /v1/stream/logged 404" and mine[0]["level"] == "info"
+
+    assert eventually(found)
+
+
+def test_only_the_origins_that_are_named_may_read() -> None:
+    flags = ("--cors-origins", "https://a.example,https://b.example", "--cors-expose", "X-Mine")
+    with running_server(*flags) as server, Wire(server.url) as wire:
+        wire.ask("PUT", "/v1/stream/s", TEXT, b"x")
+        for target in ("/v1/stream/s", "/v1/stream/none"):
+            allowed = wire.ask("GET", target, {"Origin": "https://b.example"}).headers
+            assert allowed["access-control-allow-origin"] == "https://b.example"
+            assert allowed["vary"] == "Origin"
+            assert allowed["access-control-expose-headers"].endswith(", X-Mine")
+            other = wire.ask("GET", target, {"Origin": "https://c.example"}).headers
+            assert "access-control-allow-origin" not in other
+        preflight = wire.ask("OPTIONS", "/v1/stream/s", {"Origin": "https://a.example"})
+        assert preflight.headers["access-control-allow-origin"] == "https://a.example"
+
+
+def test_a_server_that_drains_is_alive_and_not_ready() -> None:
+    with running_server("--drain-seconds", "60") as server, Wire(server.url, receive_buffer_bytes=4096) as lazy:
+        with Wire(server.url) as wire:
+            wire.ask("PUT", "/v1/stream/s", {}, bytes(8 * 1024 * 1024))
+        # A client that is being answered keeps the server from ending.
+        lazy.send(request("GET", "/v1/stream/s"))
+        assert lazy.take(1) == b"H"
+        server.process.terminate()
+        assert eventually(lambda: _status(server.url, "/readyz") == 503, seconds=20)
+        assert _status(server.url, "/healthz") == 200
+        assert _status(server.url, "/v1/stream/s") == 503
+
+
+def test_a_server_that_starts_is_alive_and_not_ready() -> None:
+    async def run() -> None:
+        server = Server(Settings(port=0))
+        url = await server.listen()
+        loop = asyncio.get_running_loop()
+        assert await loop.run_in_executor(None, _status, url, "/healthz") == 200
+        assert await loop.run_in_executor(None, _status, url, "/readyz") == 503
+        await server.drain()
+
+    asyncio.run(run())
+
+
+def _status(url: str, target: str) -> int:
+    with Wire(url) as wire:
+        return wire.ask("GET", target).status
+
+
+def test_the_url_table_is_a_page_for_people(wire: Wire) -> None:
+    page = wire.ask("GET", "/openapi")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert b"/openapi.json" in page.body
+    assert wire.ask("PUT", "/openapi").status == 400
+    assert wire.ask("POST", "/openapi").status == 405

@@ -1,0 +1,78 @@
+"""A body on its way to a blob: bounded in memory, and read on where the disk gives up."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+from headwater.http.wire.uploads import PENDING_BYTES_MAX, Upload
+from headwater.storage.blobs import Blob, BlobWriter, MemoryBlobs
+
+PIECE = bytes(256 * 1024)
+
+
+class SlowWriter:
+    """Writes when it is told to, or not at all."""
+
+    def __init__(self, go: Event, fails: bool) -> None:
+        self._go, self._fails = go, fails
+        self.written = 0
+        self.abandoned = False
+
+    def write(self, data: bytes) -> None:
+        self._go.wait(10)
+        if self._fails:
+            raise OSError(28, "No space left on device")
+        self.written += len(data)
+
+    def finish(self) -> Blob:
+        return Blob("blob", self.written, "digest")
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+class OneWriter(MemoryBlobs):
+    """A store that gives out one writer."""
+
+    def __init__(self, writer: SlowWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def create(self) -> BlobWriter:
+        return self._writer
+
+
+def upload(*, fails: bool) -> tuple[list[bool], Blob | OSError, SlowWriter]:
+    """Send far more than may wait while the disk stands still; when the client was held up, and the outcome."""
+
+    async def run() -> tuple[list[bool], Blob | OSError, SlowWriter]:
+        go, full = Event(), list[bool]()
+        writer = SlowWriter(go, fails)
+        with ThreadPoolExecutor(1) as threads:
+            sent = Upload(OneWriter(writer), threads, lambda: full.append(sent.full))
+            for _ in range(2 * PENDING_BYTES_MAX // len(PIECE)):
+                sent.write(PIECE)
+                await asyncio.sleep(0)
+            go.set()
+            while full[-1]:
+                await asyncio.sleep(0.001)
+            sent.write(PIECE)
+            finished: asyncio.Future[Blob | OSError] = asyncio.get_running_loop().create_future()
+            sent.finish(finished.set_result)
+            return full, await finished, writer
+
+    return asyncio.run(run())
+
+
+def test_a_client_is_held_up_as_soon_as_too_much_waits_for_the_disk_and_goes_on_when_it_is_written() -> None:
+    full, outcome, writer = upload(fails=False)
+    assert (full[0], full[-1]) == (True, False)
+    assert outcome == Blob("blob", 2 * PENDING_BYTES_MAX + len(PIECE), "digest")
+    assert not writer.abandoned
+
+
+def test_a_client_is_read_on_after_the_disk_gave_up_and_nothing_is_left_behind() -> None:
+    full, outcome, writer = upload(fails=True)
+    assert (full[0], full[-1]) == (True, False)
+    assert isinstance(outcome, OSError)
+    assert writer.abandoned

@@ -1,0 +1,78 @@
+"""Journals on a faulty disk for tests: filled without threads, looked into, tampered with."""
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from headwater.log.journal import files as segments
+from headwater.log.journal import identity
+from headwater.log.journal.journal import Journal
+from headwater.streams.commands import Append, Batch
+from headwater.testing import FaultyDisk
+
+DIRECTORY = Path("/data/journal")
+SEGMENT_BYTES = 4096
+
+
+class Workbench:
+    """A journal's directory on a disk, and every batch that was committed to it."""
+
+    def __init__(self, segment_bytes: int = SEGMENT_BYTES, seed: int = 0) -> None:
+        self.disk = FaultyDisk(Random(seed))
+        self.segment_bytes = segment_bytes
+        self.committed: list[Batch] = []
+
+    def open(self) -> Journal:
+        """The journal, not yet replayed."""
+        return Journal(DIRECTORY, self.disk, self.segment_bytes)
+
+    def replay(self, after: int = 0) -> list[Batch]:
+        return list(self.open().replay(after))
+
+    def reopen(self, after: int = 0) -> Journal:
+        """The journal, replayed and ready to commit."""
+        journal = self.open()
+        list(journal.replay(after))
+        journal.make_ready()
+        journal.make_spare()
+        return journal
+
+    def commit(self, journal: Journal, *payloads: bytes) -> Batch:
+        """One batch with an append for each payload; a spare is made wherever one was used up."""
+        batch = journal.commit(len(self.committed), [Append("orders", payload) for payload in payloads])
+        self.committed.append(batch)
+        journal.make_spare()
+        return batch
+
+    def fill(self, count: int, size: int = 500) -> Journal:
+        """So many batches with one append each."""
+        journal = self.reopen()
+        for number in range(count):
+            self.commit(journal, b"%d" % number * size)
+        return journal
+
+    # -- Looking and tampering ------------------------------------------------------------------------------------
+
+    def segments(self) -> list[Path]:
+        return [path for path in self.disk.paths() if segments.is_segment(path.name)]
+
+    def frames(self, path: Path) -> list[tuple[int, int]]:
+        """Where each whole batch of a segment begins and ends."""
+        ours = identity.load(DIRECTORY, self.disk)
+        assert ours is not None
+        reader = segments.SegmentReader(self.disk, path, ours.log_id, ours.seed)
+        begins = [segments.FIRST_FRAME]
+        begins += [reader.end.at for _ in reader.batches()]
+        return list(pairwise(begins))
+
+    def damage(self, path: Path, at: int) -> None:
+        self.disk.flip_bit(path, at * 8)
+
+    def write(self, path: Path, at: int, data: bytes) -> None:
+        file = self.disk.open(path)
+        file.write([data], at)
+        file.sync()
+
+    def torn(self) -> list[bytes]:
+        """What was kept aside."""
+        return [self.disk.read(path) for path in self.disk.paths() if path.parent.name == "torn"]

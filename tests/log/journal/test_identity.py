@@ -1,0 +1,50 @@
+import pytest
+
+from headwater.log.journal import identity
+from headwater.log.journal.files import JournalDamaged
+
+from .journals import DIRECTORY, Workbench
+
+
+def test_a_journal_keeps_its_id_and_its_key_and_two_journals_differ() -> None:
+    bench, other = Workbench(), Workbench()
+    assert bench.open().log_id == bench.open().log_id != other.open().log_id
+    first, second = identity.load(DIRECTORY, bench.disk), identity.load(DIRECTORY, other.disk)
+    assert first is not None and second is not None
+    assert first.key != second.key
+    assert first.log_id not in first.key
+
+
+def test_a_missing_identity_beside_segments_is_refused() -> None:
+    bench = Workbench()
+    bench.fill(1)
+    bench.disk.remove(DIRECTORY / identity.NAME)
+    with pytest.raises(JournalDamaged, match=r"identity\.json is missing beside journal segments; restore it"):
+        bench.open()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b"", "cannot be read"),
+        (b'{"format":1', "cannot be read"),
+        (b'{"format":1,"log_id":"9\xb92c","key":"00"}', "cannot be read"),
+        (b'{"format":1,"log_id":"9f2c"}', "cannot be read"),
+        (b'{"format":2,"log_id":"9f2c","key":"00"}', "has format 2; this server reads format 1"),
+    ],
+)
+def test_a_bad_identity_is_refused(text: bytes, complaint: str) -> None:
+    bench = Workbench()
+    bench.disk.names(DIRECTORY)
+    file = bench.disk.create(DIRECTORY / identity.NAME)
+    file.write([text], 0)
+    with pytest.raises(JournalDamaged, match=complaint):
+        bench.open()
+
+
+def test_half_an_identity_under_its_temporary_name_is_made_anew() -> None:
+    bench = Workbench()
+    bench.disk.names(DIRECTORY)
+    bench.disk.create(DIRECTORY / "identity.tmp", 3)
+    assert bench.open().log_id
+    assert bench.disk.names(DIRECTORY) == [identity.NAME]

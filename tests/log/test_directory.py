@@ -1,0 +1,177 @@
+import errno
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from headwater.log.directory import DirectoryInUse, lock
+from headwater.log.journal import identity
+from headwater.log.journal.files import JournalDamaged, first_position_of
+from headwater.streams import images as stream_images
+from headwater.streams.commands import Create, Delete
+from headwater.testing import ServerNotStarted, Step, running_server
+
+from ..node.data_directories import DATA, DataDirectory
+
+# -- One server at a time -----------------------------------------------------------------------------------------
+
+
+def test_a_directory_has_one_holder_who_is_named(tmp_path: Path) -> None:
+    held = lock(tmp_path / "data")
+    with pytest.raises(DirectoryInUse, match=rf"data is held by process {os.getpid()}; stop it or use another\."):
+        lock(tmp_path / "data")
+    os.close(held)
+    os.close(lock(tmp_path / "data"))
+
+
+def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+    os.close(lock(tmp_path / "deep" / "deeper" / "data"))
+
+
+def test_a_second_server_on_one_directory_refuses_to_start_and_says_who_holds_it(tmp_path: Path) -> None:
+    with running_server(data=tmp_path / "data") as first:
+        with (
+            pytest.raises(ServerNotStarted, match=rf"(?s)exit code 1 .* is held by process {first.pid}"),
+            running_server(data=tmp_path / "data"),
+        ):
+            pass
+        first.kill()
+    with running_server(data=tmp_path / "data") as third:
+        assert third.stop() == 0
+
+
+def test_a_server_that_cannot_read_its_journal_ends_with_exit_code_1_and_one_sentence(tmp_path: Path) -> None:
+    with running_server(data=tmp_path / "data"):
+        pass
+    (tmp_path / "data" / "journal" / identity.NAME).unlink()
+    with pytest.raises(ServerNotStarted) as refused, running_server(data=tmp_path / "data"):
+        pass
+    assert "exit code 1" in str(refused.value)
+    assert "identity.json is missing beside journal segments; restore it from a copy." in str(refused.value)
+    assert "Traceback" not in str(refused.value)
+
+
+# -- Recovery -----------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_directory_is_an_empty_state() -> None:
+    state = DataDirectory().open().state
+    assert list(state.streams) == ["orders"]
+
+
+def test_the_state_comes_back_from_image_and_log() -> None:
+    directory = DataDirectory()
+    directory.age()
+    before = directory.contents
+    directory.open()
+    assert directory.contents == before
+
+
+def test_what_lies_before_the_older_image_is_dropped() -> None:
+    directory = DataDirectory()
+    older, newer = directory.age()
+    assert directory.images.positions() == [int(newer.stem), int(older.stem)]
+    first, second = (first_position_of(path.name) for path in directory.segments[:2])
+    assert first <= int(older.stem) < second - 1
+
+
+def test_disk_use_stays_bounded_in_a_long_run() -> None:
+    directory = DataDirectory()
+    uses = []
+    for _ in range(30):
+        directory.commit(Delete("orders"), Create("orders", "text/plain"))
+        directory.append(40)
+        directory.take_image()
+        uses.append(directory.disk.used_bytes)
+    assert max(uses[5:]) < 1.2 * uses[5]
+    assert len(directory.segments) < 15
+
+
+def test_a_damaged_newest_image_falls_back_to_the_older_one_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    directory = DataDirectory()
+    _, newer = directory.age()
+    before = directory.contents
+    directory.damage(newer)
+    with caplog.at_level(logging.ERROR):
+        directory.open()
+    assert directory.contents == before
+    assert f"the image at position {int(newer.stem)} cannot be used, falling back to an older one" in caplog.text
+
+
+def test_an_image_that_cannot_be_read_is_a_damaged_one() -> None:
+    directory = DataDirectory()
+    _, newer = directory.age()
+    before = directory.contents
+    directory.disk.fail_next(Step.READ, errno.EIO, newer.name)
+    directory.open()
+    assert directory.contents == before
+
+
+def test_an_image_of_a_later_version_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DataDirectory()
+    directory.age()
+    with monkeypatch.context() as later:
+        later.setattr(stream_images, "VERSION", 2)
+        directory.append(5)
+        directory.take_image()
+    before = directory.contents
+    directory.open()
+    assert directory.contents == before
+
+
+def test_two_good_images_are_kept_beside_a_damaged_one() -> None:
+    directory = DataDirectory()
+    older, newer = directory.age()
+    directory.damage(newer)
+    directory.open()
+    directory.append(5)
+    newest = directory.take_image()
+    before = directory.contents
+    assert directory.images.positions() == [int(newest.stem), int(older.stem)]
+    directory.damage(newest)
+    directory.open()
+    assert directory.contents == before
+
+
+def test_two_damaged_images_and_no_log_before_them_are_refused() -> None:
+    directory = DataDirectory()
+    for path in directory.age():
+        directory.damage(path)
+    for _ in range(2):
+        with pytest.raises(JournalDamaged, match=r"Positions 1 to \d+ are missing before"):
+            directory.open()
+
+
+def test_damaged_images_with_the_whole_log_beside_them_are_no_loss() -> None:
+    directory = DataDirectory()
+    directory.append(30)
+    path = directory.take_image()
+    directory.append(30)
+    before = directory.contents
+    directory.damage(path)
+    directory.open()
+    assert directory.contents == before
+
+
+def test_images_without_their_journal_are_refused() -> None:
+    directory = DataDirectory()
+    directory.age()
+    for path in directory.disk.paths():
+        if path.parent == DATA / "journal":
+            directory.disk.remove(path)
+    for _ in range(2):
+        with pytest.raises(JournalDamaged, match=r"ends at position 0, but there is an image of position \d+"):
+            directory.open()
+
+
+def test_a_journal_that_ends_before_a_damaged_image_is_refused() -> None:
+    directory = DataDirectory()
+    directory.append(3)
+    path = directory.take_image()
+    segment = directory.segments[-1]
+    directory.damage(path)
+    data = directory.disk.read(segment)
+    directory.disk.flip_bit(segment, len(data.rstrip(b"\0")) * 8 - 8)
+    with pytest.raises(JournalDamaged, match="ends at position 3, but there is an image of position 4"):
+        directory.open()

@@ -1,0 +1,96 @@
+"""An hour of a trickle, on a clock of its own: neither journal nor memory grow with time."""
+
+import asyncio
+
+import pytest
+
+from headwater.log import directory
+from headwater.node.clock import Clock
+from headwater.node.committer import ask
+from headwater.node.lake import flusher
+from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.lake import LakeLimits
+from headwater.node.node import Node
+from headwater.storage.memory import MemoryStore
+from headwater.streams.commands import Append, Create
+from headwater.streams.queries import Read
+from headwater.streams.replies import Appended, Page
+from headwater.testing import FaultyDisk
+
+from ..chores.test_imager import DATA, fail
+
+SECONDS = 3_600
+STREAMS = 20
+PAYLOAD = b"x" * 199 + b"\n"
+SEGMENT_BYTES = 8_192
+IMAGE_LOG_BYTES = 30_000
+FLUSH_SECONDS = 300
+
+
+class Simulated(Clock):
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self._start = super().now()
+
+    def now(self) -> int:
+        return self._start + int(self.seconds * 1_000_000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minutes_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, disk, store = Simulated(), FaultyDisk(), MemoryStore()
+    monkeypatch.setattr(flusher, "time", clock)
+    monkeypatch.setattr(flusher, "LOOK_SECONDS", 1e9)  # The test itself looks, once a simulated second.
+    used_bytes: list[int] = []
+    hot_bytes: list[int] = []
+
+    async def run() -> None:
+        disk.names(DATA)
+        recovered = directory.recover(DATA, SEGMENT_BYTES, disk, fail)
+        node = Node(
+            recovered.state,
+            recovered.journal,
+            recovered.images,
+            recovered.blobs,
+            image_log_bytes=IMAGE_LOG_BYTES,
+            clock=clock,
+            store=store,
+            lake_limits=LakeLimits(flush=FlushLimits(interval_seconds=FLUSH_SECONDS, bytes_min=1)),
+        )
+        node.start()
+        assert node.lake is not None
+        assert node._imager is not None
+        names = [f"b/{number}" for number in range(STREAMS)]
+        for name in names:
+            await ask(node.submit, Create(name, "text/plain"))
+        for second in range(SECONDS):
+            clock.seconds += 1
+            command = Append(names[second % STREAMS], PAYLOAD, content_type="text/plain")
+            assert isinstance(await ask(node.submit, command), Appended)
+            node.lake.flusher._look()
+            # On this clock neither a flush nor an image takes any time.
+            if node.lake.flusher._running is not None:
+                await asyncio.wait([node.lake.flusher._running])
+            if node._imager._task is not None:
+                await asyncio.wait([node._imager._task])
+            if second % 60 == 59:
+                used_bytes.append(disk.used_bytes)
+                hot_bytes.append(node.state.hot_bytes)
+        for name in names:
+            reply = node.read(Read(name))
+            page = await reply if isinstance(reply, asyncio.Task) else reply
+            assert isinstance(page, Page)
+            assert page.body == PAYLOAD * (SECONDS // STREAMS)
+        await node.stop()
+
+    asyncio.run(run())
+    assert max(hot_bytes) < 2 * FLUSH_SECONDS * len(PAYLOAD)
+    assert max(used_bytes[30:]) <= 1.5 * max(used_bytes[10:20])
+    assert max(used_bytes) < SECONDS * len(PAYLOAD) / 2

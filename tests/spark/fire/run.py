@@ -1,0 +1,95 @@
+"""A fire: writers write, a pipeline runs, the lake is compacted, things are killed; in the end nobody may see it."""
+
+import json
+from pathlib import Path
+from random import Random
+from threading import Event
+
+from headwater.spark.link import Link, LinkSettings
+
+from ..cluster.standalone import Cluster
+from .aims import Aim
+from .checks import read_streams
+from .drivers import Driver, verb
+from .killer import Killer
+from .ledger import Ledger, Timeline
+from .server import MortalServer
+from .writers import Writer
+
+SOURCE, BESIDE = "source", "beside"
+STREAMS = 48
+WRITERS = 3
+PAUSE_SECONDS = 0.05
+"""Between two appends of a writer: a pipeline on the cores that are left must be able to follow."""
+COMPACTIONS = 2
+"""How often the lake is compacted by a job, beside what the server does by itself."""
+
+
+class Fire:
+    """Everything that burns: one server, two buckets on it, one pipeline that reads one of them."""
+
+    def __init__(self, folder: Path, cluster: Cluster, server: MortalServer, random: Random, *, hazards: bool) -> None:
+        self._folder, self._cluster, self._server, self._random = folder, cluster, server, random
+        self._hazards = hazards
+        self.ledger, self._beside = Ledger(STREAMS, hazards), Ledger(STREAMS // 2, True)
+        self.rewrites = 0
+
+    def burn(self, driver: Driver, aim: Aim, kills: int) -> Killer:
+        """Kill so many times while the pipeline runs; then let it come to its end."""
+        killer = Killer(self._cluster, self._server, driver, aim, self._random)
+        registered, harmless = Event(), Event()
+        harmless.set()
+        writers = [
+            *(self._writer(SOURCE, self.ledger.timelines[number::WRITERS], registered) for number in range(WRITERS)),
+            self._writer(BESIDE, self._beside.timelines, harmless),
+        ]
+        for writer in writers:
+            writer.start()
+        turns = [kills * turn // (COMPACTIONS + 1) for turn in range(1, COMPACTIONS + 1)]
+        try:
+            for number in range(kills):
+                killer.strike()
+                self._look(registered, writers)
+                if number + 1 in turns:
+                    self._compact(number)
+        finally:
+            for writer in writers:
+                writer.stop()
+        return killer
+
+    def _writer(self, bucket: str, timelines: list[Timeline], may_harm: Event) -> Writer:
+        random = Random(self._random.random())
+        return Writer(self._server.url, bucket, timelines, random, pause_seconds=PAUSE_SECONDS, may_harm=may_harm)
+
+    def _look(self, registered: Event, writers: list[Writer]) -> None:
+        for writer in writers:
+            if writer.error is not None:
+                raise writer.error
+        if self._hazards and not registered.is_set():
+            # Before its reader is known to the server, nothing is kept for the pipeline.
+            with Link(LinkSettings(self._server.url)) as link:
+                if link.readers():
+                    registered.set()
+
+    def _compact(self, number: int) -> None:
+        compaction = Driver(verb("compact", None, self._server.url, "--json"), self._folder, f"compact-{number}")
+        compaction.finish()
+        self.rewrites += json.loads(compaction.output().splitlines()[-1])["rewrites"]
+
+    # -- Afterwards -----------------------------------------------------------------------------------------------
+
+    def check_source(self) -> None:
+        """What the pipeline read is what the writers wrote, as far as it still is there."""
+        found = read_streams(self._server.url, SOURCE)
+        for timeline in self.ledger.timelines:
+            present, messages = timeline.present(), found.pop(timeline.name, [])
+            kept = present[len(present) - len(messages) :] if timeline.fate == "trimmed" else present
+            assert messages == kept, f"{timeline.name} holds {len(messages)} messages and not the {len(kept)} it should"
+        assert not found, f"nobody wrote {sorted(found)}"
+
+    def summary(self, killer: Killer, driver: Driver) -> str:
+        runs, compactions = driver.runs, self._server.counts["compactions"]
+        return (
+            f"{killer.summary()}; {runs['started']} drivers, of which {runs['broken']} ended in an error.\n"
+            f"{self.ledger.summary()}; {compactions} compactions by the server and {self.rewrites} by the job."
+        )

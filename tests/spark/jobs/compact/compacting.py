@@ -1,0 +1,35 @@
+"""A compaction of a server's lake, when a test wants one."""
+
+from headwater.lake.catalog import Catalog
+from headwater.lake.compaction.rewriting import Cuts, Keep
+from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
+from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
+from headwater.spark.jobs.compact.task import carry_out
+from headwater.spark.link import Link
+from headwater.storage.opening import open_store
+
+EVERYTHING = 2**63 - 1
+
+
+def listed(link: Link) -> set[str]:
+    """The segments of the lake, when all is flushed."""
+    link.flush()
+    return {one.key for one in _catalog(link).segments}
+
+
+def _catalog(link: Link) -> Catalog:
+    catalog = read_catalog(open_store(link.status()["lake"]["url"]))
+    assert catalog is not None
+    return catalog
+
+
+def compact(link: Link) -> None:
+    """Rewrite what is worth it, unless the server does so itself meanwhile; there is a catalog that tells of it."""
+    link.flush()
+    store, catalog = open_store(link.status()["lake"]["url"]), _catalog(link)
+    lowest = min((positions["0"] for positions in link.readers().values()), default=EVERYTHING)
+    dead = Dead(read_tombstones(store, catalog), read_forks(store, catalog))
+    for planned in plan_rewrites(catalog, lowest):
+        outcome = carry_out(planned, store, Keep(dead.below, lowest), Cuts(1024 * 1024, 10_000), link.swap)
+        assert outcome.what != "failed", outcome.detail
+    link.flush()

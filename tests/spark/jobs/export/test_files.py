@@ -1,0 +1,137 @@
+"""The files that a task of an export writes, and the places where they lie; no Spark in here."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.spark.jobs.export import files as export_files
+from headwater.spark.jobs.export.audit import AuditTally
+from headwater.spark.jobs.export.files import FileRules, by_day_and_bucket, write_files
+from headwater.spark.jobs.export.parquet import folder
+from headwater.spark.jobs.places import FolderPlace, Place, open_place
+from headwater.storage.store import KeyMissing
+from headwater.testing.s3_server import running_s3
+
+from .exported_rows import NULLABLE, rows_of, together
+
+FILE = pa.schema([field for field in NULLABLE if field.name not in ("bucket", "day")])
+
+
+def rules(place: Path, batch: int = 0) -> FileRules:
+    return FileRules(str(place), batch, f"out/{batch}", ".parquet", f"parts/{batch}", FILE)
+
+
+def written(place: Path, *batches: pa.Table, batch: int = 0) -> list[dict[str, object]]:
+    """What a task tells of the files that it made of batches of rows."""
+    given = (one.to_batches()[0] for one in batches)
+    return [fact for told in write_files(rules(place, batch), given) for fact in told.to_pylist()]
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.spark_slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    if request.param == "folder":
+        yield open_place(str(tmp_path / "place"))
+        return
+    with running_s3() as s3:
+        for name, value in s3.environment.items():
+            monkeypatch.setenv(name, value)
+        yield open_place(f"s3://{s3.bucket}/some/table")
+
+
+def test_an_object_of_a_place_is_created_once_and_moved_as_often_as_one_likes(place: Place) -> None:
+    assert place.create("staged/1", b"one")
+    assert not place.create("staged/1", b"two")
+    place.move("staged/1", "day=1/bucket=50%25%3D½/1.parquet")
+    place.move("staged/1", "day=1/bucket=50%25%3D½/1.parquet")
+    assert list(place.items("")) == ["day=1/bucket=50%25%3D½/1.parquet"]
+    assert place.read("day=1/bucket=50%25%3D½/1.parquet") == b"one"
+    with pytest.raises(KeyMissing):
+        place.move("staged/1", "elsewhere")
+    with pytest.raises(KeyMissing):
+        place.read("staged/1")
+    place.delete("day=1/bucket=50%25%3D½/1.parquet")
+    place.delete("day=1/bucket=50%25%3D½/1.parquet")
+    assert list(place.items("")) == []
+
+
+def test_what_is_no_place_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match="should be a folder or s3://bucket/prefix"):
+        open_place("gs://bucket/x")
+
+
+def test_a_half_written_file_is_not_listed(tmp_path: Path) -> None:
+    (tmp_path / ".unfinished-1").write_bytes(b"ha")
+    assert list(FolderPlace(tmp_path).items("")) == []
+
+
+def test_a_task_writes_a_file_for_every_day_and_bucket(tmp_path: Path) -> None:
+    given = together(rows_of("a/x", [b"1", b"22", b"333"]), rows_of("b/y", [b"4"]))
+    facts = [fact for fact in written(tmp_path, given) if fact["kind"] == "data"]
+    assert [(fact["day"], fact["bucket"], fact["rows"], fact["bytes"]) for fact in facts] == [
+        ("2025-11-16", "a", 1, 1),
+        ("2025-11-16", "b", 1, 1),
+        ("2025-11-17", "a", 2, 5),
+    ]
+    assert [fact["position"] for fact in facts] == [10, 10, 12]
+    last = pq.read_table(tmp_path / str(facts[-1]["key"]))
+    assert last.schema.remove_metadata().equals(FILE)
+    assert last.equals(given.slice(1, 2).select(FILE.names))
+    assert Path(tmp_path, str(facts[-1]["key"])).stat().st_size == facts[-1]["size"]
+
+
+def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
+    assert written(tmp_path) == []
+    assert list(FolderPlace(tmp_path).items("")) == []
+
+
+def test_rows_keep_their_order_however_days_and_buckets_are_mixed() -> None:
+    one = rows_of("a/x", [b"1", b"2", b"3", b"4", b"5"])
+    mixed = together(one, rows_of("b/y", [b"6", b"7"]), one)
+    found = list(by_day_and_bucket(mixed))
+    assert sum(len(rows) for _, _, rows in found) == len(mixed)
+    for _, bucket, rows in found:
+        assert set(rows["bucket"].to_pylist()) == {bucket}
+        assert len(pc.unique(rows["committed_at"].cast(pa.date32()))) == 1
+        before = [row for row in mixed.to_pylist() if row in rows.to_pylist()]
+        assert before == rows.to_pylist()
+
+
+def test_a_task_that_holds_too_much_finishes_its_largest_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_files, "OPEN_BYTES_MAX", 2_000)
+    small, large = rows_of("a/x", [b"1"]), rows_of("b/y", [bytes(3_000)])
+    facts = written(tmp_path, together(small, large), small)
+    assert [(fact["bucket"], fact["rows"]) for fact in facts if fact["kind"] == "data"] == [("b", 1), ("a", 2)]
+
+
+def test_a_large_file_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_files, "GROUP_BYTES", 1)
+    monkeypatch.setattr(export_files, "FILE_BYTES_MAX", 1)
+    facts = written(tmp_path, rows_of("a/x", [b"1"]), rows_of("a/x", [b"2"], offset=1))
+    assert [fact["rows"] for fact in facts if fact["kind"] == "data"] == [1, 1]
+
+
+def test_the_audit_of_a_task_counts_every_life_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.spark.jobs.export.audit.FOLD_ROWS", 2)
+    tally = AuditTally(7)
+    tally.add(together(rows_of("a/x", [b"1", b"22"]), rows_of("a/y", [b"3"]), rows_of("a/x", [b"4"], incarnation=9)))
+    tally.add(rows_of("a/x", [b"333"], offset=3, position=20))
+    found = sorted(tally.result().to_pylist(), key=lambda row: (row["stream"], row["incarnation"]))
+    assert [tuple(row.values()) for row in found] == [
+        (7, "a", "x", 1, 0, 3, 6, 20, 3, 6),
+        (7, "a", "x", 9, 0, 0, 1, 10, 1, 1),
+        (7, "a", "y", 1, 0, 0, 1, 10, 1, 1),
+    ]
+
+
+@pytest.mark.parametrize("bucket", ["plain", "_default", "50% = ½", "a:b", "12"])
+def test_folders_of_buckets_are_read_back_by_other_engines(bucket: str, tmp_path: Path) -> None:
+    path = tmp_path / folder("2025-11-16", bucket) / "x.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [1]}), path)
+    parts = ds.partitioning(pa.schema([("day", pa.date32()), ("bucket", pa.string())]), flavor="hive")
+    assert ds.dataset(tmp_path, partitioning=parts).to_table()["bucket"].to_pylist() == [bucket]

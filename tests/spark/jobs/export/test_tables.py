@@ -1,0 +1,279 @@
+"""Tables that grow by batches: each batch is in them once, whenever the attempts at it were killed."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.spark.jobs.export.batches import Exporter, write_batch
+from headwater.spark.jobs.export.delta import DeltaExport
+from headwater.spark.jobs.export.iceberg import CATALOG_FILE, open_catalog
+from headwater.spark.jobs.export.job import open_table
+from headwater.spark.jobs.export.ledger import IDENTITY_KEY, check_query, claim, staged_stem
+from headwater.spark.jobs.export.shape import Shape
+from headwater.spark.jobs.export.tables import Table, TableOptions, Written
+from headwater.spark.jobs.places import FolderPlace, Place, open_place
+from headwater.spark.jobs.report import JobFailed
+from headwater.spark.jobs.verify.sides import export_rows
+from headwater.testing.s3_server import running_s3
+
+from .exported_rows import rows_of, together
+
+FIRST = together(rows_of("a/x", [b'{"id":1}', b"22"]), rows_of("b/y", [b"3"]))
+SECOND = rows_of("a/x", [b"4", b"5"], position=20, offset=10, record=2)
+
+
+class Killed(Exception):
+    """What stands in for the end of the driver."""
+
+
+def frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows in two partitions."""
+    return spark.createDataFrame(rows).repartition(2, "stream")
+
+
+def exporter(spark: SparkSession, kind: str, to: Path) -> tuple[Exporter, Table, Place]:
+    place = open_place(str(to))
+    columns = spark.createDataFrame(FIRST).schema
+    table = open_table(kind, place, TableOptions("export-1", columns))
+    return Exporter(place, table), table, place
+
+
+def payloads(kind: str, to: Path) -> list[bytes]:
+    """All payloads in a table, sorted, by an engine of its kind."""
+    if kind == "parquet":
+        with duckdb.connect() as engine:
+            read = f"read_parquet('{to}/**/*.parquet', hive_partitioning=true)"
+            return sorted(row[0] for row in engine.execute(f"select payload from {read}").fetchall())
+    if kind == "delta":
+        return sorted(DeltaTable(to).to_pyarrow_table()["payload"].to_pylist())
+    table = open_catalog(FolderPlace(to), None).load_table(f"headwater.{to.name}")
+    return sorted(table.scan().to_arrow()["payload"].to_pylist())
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "events"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_batch_is_in_a_table_once_whenever_its_attempts_were_killed(
+    kind: str, spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export, table, place = exporter(spark, kind, to)
+    commit = type(table).commit
+    # Killed after the files were stored, before the decision.
+    monkeypatch.setattr(type(table), "commit", raising)
+    with pytest.raises(Killed):
+        export(frame(spark, FIRST), 0)
+    # Killed after the decision, before Spark noted it down.
+    monkeypatch.setattr(type(table), "commit", lambda *told: raising(commit(*told)))
+    with pytest.raises(Killed):
+        export(frame(spark, FIRST), 0)
+    monkeypatch.setattr(type(table), "commit", commit)
+    assert payloads(kind, to) == [b"22", b"3", b'{"id":1}']
+
+    again, table, place = exporter(spark, kind, to)
+    again(frame(spark, FIRST), 0)
+    again(frame(spark, SECOND), 1)
+    assert (again.counts.repeated, again.counts.batches, again.counts.rows) == (1, 1, 2)
+    assert payloads(kind, to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
+    assert table.position == 21
+    assert [file.bucket for file in table.files()].count("b") == (0 if kind == "iceberg" else 1)
+    assert not list(place.items("_headwater/staged/"))
+    assert audit(to) == [(0, "a", "x", 0, 8, 10, 2), (0, "b", "y", 0, 0, 1, 1), (1, "a", "x", 10, 11, 12, 2)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_of_two_runs_that_both_found_a_batch_missing_one_decides_on_it(
+    kind: str, spark: SparkSession, to: Path
+) -> None:
+    for batch, rows in enumerate((FIRST, SECOND)):
+        runs = [exporter(spark, kind, to)[1] for _ in range(2)]
+        assert not any(table.has(batch) for table in runs)
+        attempts = [stored(frame(spark, rows), table, batch) for table in runs]
+        for table, written in zip(runs, attempts, strict=True):
+            table.commit(written)
+            assert table.has(batch)
+    assert payloads(kind, to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
+
+
+def test_of_two_runs_that_have_opened_a_delta_table_at_once_one_decides(
+    spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = (exporter(spark, "delta", to)[1] for _ in range(2))
+    first.commit(stored(frame(spark, FIRST), first, 0))
+    opened = [DeltaTable(to)]
+    open_now = DeltaExport._open
+    attempts = [stored(frame(spark, SECOND), table, 1) for table in (first, other)]
+    first.commit(attempts[0])
+    monkeypatch.setattr(DeltaExport, "_open", lambda self: opened.pop() if opened else open_now(self))
+    other.commit(attempts[1])
+    assert not opened
+    assert payloads("delta", to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_of_another_export_is_neither_taken_for_its_own_nor_written(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    place, columns = open_place(str(tmp_path / "events")), spark.createDataFrame(FIRST).schema
+    where = (f"sqlite:///{tmp_path}/catalog.db", "shop.events") if kind == "iceberg" else ()
+    one, other = (open_table(kind, place, TableOptions(name, columns, *where)) for name in ("one", "other"))
+    Exporter(place, one)(frame(spark, FIRST), 0)
+    written = stored(frame(spark, SECOND), other, 1)
+    for ask in (lambda: other.has(0), lambda: other.commit(written), lambda: other.position, lambda: [*other.files()]):
+        with pytest.raises(
+            JobFailed, match=r"^The (Delta|Iceberg) table .*events holds the export 'one', not 'other'; "
+        ):
+            ask()
+    assert (one.has(0), one.has(1), one.position) == (True, False, 11)
+
+
+def stored(rows: DataFrame, table: Table, batch: int) -> Written:
+    """What an attempt at a batch has stored before it decides."""
+    attempt = secrets.token_hex(4)
+    return write_batch(rows, table.rules(batch, attempt), f"{staged_stem(batch, attempt)}.audit")
+
+
+def raising(*_: Any) -> None:
+    raise Killed
+
+
+def audit(to: Path) -> list[tuple[Any, ...]]:
+    """The audit of an export, as tuples."""
+    found = ds.dataset(to / "_headwater/audit", format="parquet").to_table().to_pylist()
+    names = ("batch", "bucket", "stream", "first_offset", "last_offset", "next_offset", "rows")
+    return sorted(tuple(row[name] for name in names) for row in found)
+
+
+def test_a_kill_between_two_moves_is_mended_by_the_next_attempt(
+    spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export, _, place = exporter(spark, "parquet", to)
+    move = FolderPlace.move
+    moved: list[str] = []
+
+    def once(self: FolderPlace, key: str, name: str) -> None:
+        if moved:
+            raise Killed
+        moved.append(name)
+        move(self, key, name)
+
+    monkeypatch.setattr("headwater.spark.jobs.export.parquet.MOVES_AT_ONCE", 1)
+    monkeypatch.setattr(FolderPlace, "move", once)
+    with pytest.raises(Killed):
+        export(frame(spark, FIRST), 0)
+    assert len(payloads("parquet", to)) < 3
+    monkeypatch.setattr(FolderPlace, "move", move)
+    exporter(spark, "parquet", to)[0](frame(spark, FIRST), 0)
+    assert payloads("parquet", to) == [b"22", b"3", b'{"id":1}']
+    assert not list(place.items("_headwater/staged/"))
+
+
+@pytest.mark.spark_slow
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_table_may_lie_on_s3(kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_s3() as s3:
+        for name, value in s3.environment.items():
+            monkeypatch.setenv(name, value)
+            # Workers have the environment of a session that began before.
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+        place = open_place(f"s3://{s3.bucket}/tables/{kind}")
+        columns = spark.createDataFrame(FIRST).schema
+        catalog = f"sqlite:///{tmp_path}/catalog.db" if kind == "iceberg" else None
+        table = open_table(kind, place, TableOptions("export-1", columns, catalog))
+        export = Exporter(place, table)
+        for rows, batch in ((FIRST, 0), (FIRST, 0), (SECOND, 1)):
+            export(frame(spark, rows), batch)
+        assert (export.counts.repeated, export.counts.rows, table.position) == (1, 5, 21)
+        assert export_rows(spark, place.url, table.files()).count() == 5
+
+
+def test_typed_columns_and_variants_are_read_back_with_what_did_not_fit(spark: SparkSession, to: Path) -> None:
+    shapes = {
+        "typed": Shape("id long, at timestamp"),
+        "inside": Shape("id long", into="value"),
+        "any": Shape(variant=True),
+    }
+    given = rows_of("a/x", [b'{"id":1,"at":"2025-01-02T03:04:05Z"}', b'{"id":"no"}', b"\xff"])
+    for name, shape in shapes.items():
+        shape.check()
+        rows = shape.apply(spark.createDataFrame(given))
+        place = open_place(str(to / name))
+        table = open_table("parquet", place, TableOptions(name, rows.schema))
+        Exporter(place, table)(rows, 0)
+    read = spark.read.parquet
+    typed = read(str(to / "typed")).selectExpr("id", "cast(at as string)", "_corrupt", "payload").orderBy("offset")
+    assert [tuple(row) for row in typed.collect()] == [
+        (1, "2025-01-02 03:04:05", None, bytearray(given["payload"][0].as_py())),
+        (None, None, '{"id":"no"}', bytearray(b'{"id":"no"}')),
+        (None, None, "\ufffd", bytearray(b"\xff")),
+    ]
+    assert [row[0] for row in read(str(to / "inside")).orderBy("offset").selectExpr("value.id").collect()] == [
+        1,
+        None,
+        None,
+    ]
+    found = read(str(to / "any")).orderBy("offset").selectExpr("variant_get(value, '$.id', 'string')", "bucket")
+    assert [tuple(row) for row in found.collect()] == [("1", "a"), ("no", "a"), (None, "a")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        (Shape("id lonk"), "makes no sense"),
+        (Shape("id long", variant=True), "exclude each other"),
+        (Shape(into="value"), "give --schema too"),
+        (Shape("offset long"), "The column 'offset' is there already, .* with --into value"),
+        (Shape("id long", into="Stream"), "choose another name"),
+    ],
+)
+def test_columns_that_make_no_table_are_refused(shape: Shape, told: str, spark: SparkSession) -> None:
+    with pytest.raises(JobFailed, match=told):
+        shape.check()
+
+
+def test_a_place_belongs_to_one_export(tmp_path: Path) -> None:
+    place, one = FolderPlace(tmp_path), {"log_id": "j", "format": "delta"}
+    claimed = claim(place, one, None)
+    assert claimed.name.startswith(f"export-{tmp_path.name}-")
+    assert claim(place, one, None) == claim(place, one, claimed.name) == claimed
+    with pytest.raises(JobFailed, match=r'holds a table of another format \("delta", not "parquet"\)'):
+        claim(place, {**one, "format": "parquet"}, None)
+    with pytest.raises(JobFailed, match="holds an export of another name"):
+        claim(place, one, "other")
+
+
+def test_an_export_that_starts_over_under_its_name_is_another_one(tmp_path: Path) -> None:
+    first, again = (claim(FolderPlace(tmp_path / folder), {"format": "iceberg"}, "orders") for folder in "ab")
+    assert first.name == again.name == "orders"
+    assert first.mark != again.mark
+
+
+def test_an_export_of_an_earlier_version_is_known_by_its_name(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    place.create(IDENTITY_KEY, b'{"version": 1, "format": "iceberg", "name": "orders"}')
+    assert claim(place, {"format": "iceberg", "table": "shop.events"}, None) == ("orders", "orders")
+
+
+def test_a_table_goes_with_one_checkpoint(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    with pytest.raises(JobFailed, match="has come to batch 3, but"):
+        check_query(place, "q", 3)
+    check_query(place, "q", 0)
+    check_query(place, "q", 4)
+    with pytest.raises(JobFailed, match="goes with another checkpoint"):
+        check_query(place, "other", 0)
+
+
+def test_the_catalog_of_an_iceberg_table_lies_beside_its_data(tmp_path: Path) -> None:
+    open_catalog(FolderPlace(tmp_path / "new"), None)
+    assert (tmp_path / "new" / CATALOG_FILE).exists()

@@ -1,0 +1,248 @@
+"""Files become streams, each file once however often the job is run."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from headwater.cli import main
+from headwater.client import Client
+from headwater.spark.jobs.load.job import LoadConfig, run
+from headwater.spark.jobs.load.ledger import File, Ledger, Round
+from headwater.spark.jobs.report import JobFailed
+from headwater.spark.link import Link, LinkSettings
+from headwater.testing import RunningServer, running_server
+
+ONE, TWO = File("/one.csv", 1, 1), File("/two.csv", 2, 2)
+
+
+# -- The ledger ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[Link]:
+    with running_server() as server, Link(LinkSettings(server.url)) as found:
+        yield found
+
+
+def state(ledger: Ledger) -> tuple[int, Round | None, set[File]]:
+    ledger.read()
+    return ledger.epoch, ledger.unfinished, ledger.loaded
+
+
+def test_a_ledger_remembers_rounds_and_their_files(link: Link) -> None:
+    ledger = Ledger(link, "remembers")
+    assert state(ledger) == (-1, None, set())
+    ledger.begin((ONE,), {"format": "csv"})
+    assert state(ledger) == (0, Round(0, (ONE,), {"format": "csv"}), set())
+    ledger.end(0)
+    assert state(ledger) == (0, None, {ONE})
+
+
+def test_two_runs_at_once_agree_on_one_round(link: Link) -> None:
+    one, other = Ledger(link, "agree"), Ledger(link, "agree")
+    one.begin((ONE,), {"run": 1})
+    other.begin((TWO,), {"run": 2})
+    assert state(one) == state(other) == (0, Round(0, (ONE,), {"run": 1}), set())
+    one.end(0)
+    other.end(0)
+    assert state(one) == (0, None, {ONE})
+    one.begin((TWO,), {"run": 1})
+    # The other one is late: whatever it says of the round before is not heard.
+    other.end(0)
+    other.begin((TWO,), {"run": 2})
+    assert state(other) == (1, Round(1, (TWO,), {"run": 1}), {ONE})
+
+
+# -- Loads -----------------------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """What stands in for the end of the driver."""
+
+
+def values(server: RunningServer, name: str) -> list[Any]:
+    with Client(f"{server.url}/v1/stream") as client:
+        return client.stream(name).read_json()
+
+
+def numbers(folder: Path, file: str, *given: int) -> None:
+    folder.mkdir(exist_ok=True)
+    lines = "".join(f"{number % 2},{number}\n" for number in given)
+    (folder / file).write_text(f"user,n\n{lines}")
+
+
+def test_files_are_loaded_once_and_new_ones_by_the_next_run(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tmp_path / "files"
+    config = LoadConfig(
+        lake_server.url, [str(files)], "csv", bucket, key="user", prefix="of-", bucket=bucket, value="n"
+    )
+    numbers(files, "b.csv", 4, 5, 6)
+    numbers(files, "a[1].csv", 9, 8, 7)
+
+    def dying(self: Ledger, epoch: int) -> None:
+        raise Killed
+
+    end = Ledger.end
+    monkeypatch.setattr(Ledger, "end", dying)
+    with pytest.raises(Killed):
+        run(spark, config)
+    monkeypatch.setattr(Ledger, "end", end)
+    numbers(files, "c.csv", 1, 2)
+    with pytest.raises(
+        JobFailed, match=r"^An earlier run, told otherwise, has begun to load 2 files under the name of '_"
+    ):
+        run(spark, LoadConfig(lake_server.url, [str(files)], "csv", bucket, key="user", bucket=bucket))
+    found = run(spark, config)
+    assert [found.facts[name] for name in ("rounds", "files", "files_known", "messages", "bytes")] == [2, 3, 0, 8, 8]
+    assert values(lake_server, f"{bucket}/of-0") == [8, 4, 6, 2]
+    assert values(lake_server, f"{bucket}/of-1") == [9, 7, 5, 1]
+    again = run(spark, config)
+    assert [again.facts[name] for name in ("rounds", "files", "files_known")] == [0, 0, 3]
+
+
+def test_lines_of_json_are_written_as_they_stand(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    lines = ['{"at": 3, "b": null}', '{"at":1,  "a":"é"}', "", '{"at": 2, "b": {"z": 1, "y": 2.50}}']
+    for day in ("2026-11-15", "2026-11-16"):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}" / "x.json").write_text("\n".join(lines))
+    config = LoadConfig(
+        lake_server.url, [str(tmp_path)], "json", bucket, stream=f"concat('{bucket}/', day)", order=["at"], close=True
+    )
+    assert run(spark, config).facts["messages"] == 6
+    with Client(f"{lake_server.url}/v1/stream") as client:
+        stream = client.stream(f"{bucket}/2026-11-16")
+        assert stream.read().decode() == f"[{lines[1]},{lines[3]},{lines[0]}]"
+        assert stream.head().closed
+
+
+def test_the_command_tells_what_was_loaded(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda self: None)
+    table = str(tmp_path / "table")
+    spark.range(10).selectExpr("id", "'x' AS name", "id % 2 AS part").coalesce(1).write.parquet(table)
+    command = f"spark load {table} --url {lake_server.url} --format parquet --name {bucket} --bucket {bucket} --json"
+    result = CliRunner().invoke(main, [*command.split(), "--key", "part", "--order", "-id"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert (told["ok"], told["files"], told["messages"]) == (True, 1, 10)
+    assert values(lake_server, f"{bucket}/1") == [{"id": at, "name": "x", "part": 1} for at in (9, 7, 5, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    "given, sentence",
+    [
+        ({"format": "xml"}, r"There is no format 'xml'; there are csv, json, parquet, orc\."),
+        ({"name": "a/b"}, r"A load's name is up to 100 letters, digits and _\.-, not 'a/b'\."),
+        ({"stream": None}, r"Say where rows go: give one expression, "),
+        ({"key": "x"}, r"Say where rows go: give one expression, "),
+        ({"prefix": "x"}, r"A prefix goes before keys; "),
+        ({"paths": []}, r"Say what to load: "),
+        ({"options": {"ProducerId": "x"}}, r"The option ProducerId of the sink is the job's own to set; "),
+        ({"options": {"nonsense": "x"}}, r"There is no option 'nonsense'; "),
+        ({"bucket": "a/b"}, r"'a/b' is no bucket, "),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_spark_is_asked(given: dict[str, Any], sentence: str) -> None:
+    told = {"url": "http://127.0.0.1:1", "paths": ["x"], "format": "csv", "name": "job", "stream": "s", **given}
+    with pytest.raises(JobFailed, match=f"^{sentence}"):
+        run(None, LoadConfig(**told))  # type: ignore[arg-type]
+
+
+def test_bad_paths_and_expressions_are_told_in_one_sentence_and_nothing_is_begun(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    missing, files = str(tmp_path / "missing"), str(tmp_path / "files")
+    numbers(tmp_path / "files", "a.csv", 1)
+    for paths, stream, value, sentence in (
+        ([missing], "user", "n", f"^There is nothing at {missing}; check the paths\\.$"),
+        ([files], "nobody", "n", r"A column.* with name `nobody` cannot be resolved"),
+        ([files], "user", "int(n)", r"^The column value is string or binary, not int; "),
+        ([files], "user", "n +", r"PARSE_SYNTAX_ERROR"),
+    ):
+        with pytest.raises(JobFailed, match=sentence):
+            run(spark, LoadConfig(lake_server.url, paths, "csv", bucket, stream=stream, value=value))
+    with Link(LinkSettings(lake_server.url)) as link:
+        assert state(Ledger(link, bucket)) == (-1, None, set())
+
+
+def texts(folder: Path, kind: str, *contents: str) -> str:
+    folder.mkdir()
+    for number, text in enumerate(contents):
+        (folder / f"{number}.{kind}").write_text(text)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "contents", "given", "told"),
+    [
+        ("csv", ["user,n\na,1\n", "n,user\n2,b\n"], {}, r"1\.csv.* Header: n, user Schema: user, n Expected: user "),
+        ("csv", ["user,n\na,1\n", "user,n,more\nb,2,3\n"], {}, r"0\.csv.* Header length: 2, schema size: 3 "),
+        ("csv", ["user,n\na,1\na\n"], {}, r"0\.csv\. .*Malformed CSV record: a; "),
+        ("csv", ["user,n\na,1,2\n"], {"value": "user"}, r"0\.csv\. .*Malformed CSV record: a,1,2; "),
+        ("csv", ["user,n\na,x\n"], {"schema": "user string, n int"}, r'0\.csv\. .*"x"; '),
+        ("csv", ["user,n\na,x\n"], {"value": "string(int(n))"}, r"The value 'x' .* cannot be cast to \"INT\" "),
+        (
+            "json",
+            ['{"user":"a","n":"x"}\n'],
+            {"schema": "user string, n int", "value": "to_json(struct(n))"},
+            r"Malformed records .*Cannot parse .*; ",
+        ),
+        ("json", ["1\n"], {"reading": {"Mode": "failfast"}}, r"invalid type of a JSON record .*; "),
+    ],
+)
+def test_files_that_cannot_be_read_alike_are_told_in_one_sentence_and_nothing_is_begun(
+    spark: SparkSession,
+    lake_server: RunningServer,
+    bucket: str,
+    tmp_path: Path,
+    *,
+    kind: str,
+    contents: list[str],
+    given: dict[str, Any],
+    told: str,
+) -> None:
+    files = texts(tmp_path / "files", kind, *contents)
+    config = LoadConfig(lake_server.url, [files], kind, bucket, stream="'all'", bucket=bucket)
+    with pytest.raises(JobFailed, match=rf"^The files cannot be loaded as they are: .*{told}") as failed:
+        run(spark, replace(config, **given))
+    assert str(failed.value).endswith("; mend them, or say with --read how they are meant.")
+    assert "\n" not in str(failed.value)
+    with Link(LinkSettings(lake_server.url)) as link:
+        assert state(Ledger(link, bucket)) == (-1, None, set())
+        assert not len(link.describe([f"{bucket}/all"]))
+
+
+def test_who_says_how_lines_are_meant_is_believed(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    files = texts(tmp_path / "files", "csv", "user,n\na,1\nb\n", "name,n\nc,3,4\n")
+    reading = {"ENFORCESCHEMA": "true", "MODE": "PERMISSIVE"}
+    run(spark, LoadConfig(lake_server.url, [files], "csv", bucket, stream="'all'", bucket=bucket, reading=reading))
+    assert values(lake_server, f"{bucket}/all") == [{"user": "a", "n": "1"}, {"user": "b"}, {"user": "c", "n": "3"}]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_files_with_columns_of_their_own_lose_none_of_them(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path, kind: str
+) -> None:
+    for part, columns in (("a", "1L AS id, 'x' AS name"), ("b", "'y' AS other, 2L AS id")):
+        spark.sql(f"SELECT {columns}").coalesce(1).write.format(kind).save(str(tmp_path / "files" / part))
+    config = LoadConfig(lake_server.url, [str(tmp_path / "files")], kind, bucket, stream="'all'", bucket=bucket)
+    assert run(spark, config).facts["messages"] == 2
+    assert values(lake_server, f"{bucket}/all") == [{"id": 1, "name": "x"}, {"id": 2, "other": "y"}]
+    spark.sql("SELECT 'three' AS id").coalesce(1).write.format(kind).save(str(tmp_path / "files" / "c"))
+    spark.sql("SELECT 4L AS id").coalesce(1).write.format(kind).save(str(tmp_path / "files" / "d"))
+    with pytest.raises(JobFailed, match=r"^The files cannot be loaded as they are: .*incompatible data types"):
+        run(spark, config)
+    assert len(values(lake_server, f"{bucket}/all")) == 2

@@ -1,0 +1,169 @@
+"""Server, lake and export compared: all is well, and then each of them is forged."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.client import Client, Fork
+from headwater.lake.catalog import Contents, write_catalog
+from headwater.lake.format import SCHEMA, segment_key
+from headwater.lake.scanning import read_catalog
+from headwater.spark.jobs.export import job as export
+from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.report import JobFailed
+from headwater.spark.jobs.verify import job as verify
+from headwater.spark.jobs.verify.judging import Finding
+from headwater.spark.link import Link, LinkSettings
+from headwater.storage.opening import open_store
+from headwater.storage.store import Store
+from headwater.testing import RunningServer
+
+from ....lake.forged_lakes import forge
+from ..export.exported_rows import append
+
+MESSAGES = [b"10", b"20", b"30", b"40", b"50"]
+AHEAD = 10**15
+"""A position that no server comes to in a test: a forged catalog says that everything up to it is in the lake."""
+
+
+def prepare(server: RunningServer, bucket: str) -> None:
+    """Streams of many kinds."""
+    names = ("changed", "ended", "extra", "fine", "gap", "missing", "swapped", "trimmed")
+    append(server, bucket, dict.fromkeys(names, MESSAGES))
+    append(server, bucket, dict.fromkeys(names, MESSAGES))
+    with Client(f"{server.url}/v1/stream") as client:
+        client.stream(f"{bucket}/fork").create(fork=Fork(f"/v1/stream/{bucket}/fine"))
+        client.stream(f"{bucket}/empty").create("text/plain")
+        produced = client.stream(f"{bucket}/produced")
+        produced.create("text/plain")
+        for epoch, seq in ((0, 0), (0, 1), (3, 0)):
+            produced.append_once(b"some", producer_id="p", epoch=epoch, seq=seq)
+    append(server, bucket, {"fork": MESSAGES})
+
+
+def forge_export(folder: Path, stream: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the rows of one stream in the files of an export."""
+    for path in sorted(folder.glob("day=*/bucket=*/*.parquet")):
+        table = pq.ParquetFile(path).read()
+        names = table["stream"].to_pylist()
+        if stream in names:
+            first, count = names.index(stream), names.count(stream)
+            parts = [table.slice(0, first), change(table.slice(first, count)), table.slice(first + count)]
+            pq.write_table(pa.concat_tables(parts), path)
+            return
+    raise AssertionError(f"no file has the stream {stream}")
+
+
+def with_payloads(rows: pa.Table, *payloads: bytes) -> pa.Table:
+    at = rows.column_names.index("payload")
+    return rows.set_column(at, rows.schema.field(at), pa.array(payloads, pa.binary()))
+
+
+def forged_lake(real: Store, forged: Store, bucket: str, stream: str) -> None:
+    """Make a lake that lacks one message of a stream, at offset 2; but for that every sum of it is right."""
+    catalog = read_catalog(real)
+    assert catalog is not None
+    listed = []
+    for one in catalog.segments:
+        data, segment = real.read(one.key), one.segment
+        table = pq.read_table(pa.BufferReader(data)).cast(SCHEMA)
+        rows = list(zip(*(table[name].to_pylist() for name in ("bucket", "stream", "offset")), strict=True))
+        if (bucket, stream, 2) in rows:
+            at = rows.index((bucket, stream, 2))
+            data, segment = forge([pa.concat_tables([table.slice(0, at), table.slice(at + 1)]).combine_chunks()])
+            first, last = one.segment.first_position, one.segment.last_position
+            segment = msgspec.structs.replace(segment, first_position=first, last_position=last)
+        forged.create(segment_key(0, segment.first_position, segment.last_position, segment.id), data)
+        listed.append((one.number, segment, segment.rows))
+    write_catalog(forged, Contents(0, catalog.log_id, AHEAD, AHEAD, catalog.dropped, catalog.at, listed, [], []))
+
+
+@pytest.fixture
+def exported(spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path) -> tuple[Origin, Path]:
+    """Streams and an export of them, and what has happened to the streams since."""
+    prepare(lake_server, bucket)
+    origin, to = Origin(lake_server.url, bucket=bucket), tmp_path / "table"
+    export.run(spark, export.ExportConfig(origin, str(to)))
+    with Link(LinkSettings(lake_server.url)) as link:
+        link.publish_snapshot(f"{bucket}/trimmed", 10, b"[]", "application/json")
+    with Client(f"{lake_server.url}/v1/stream") as client:
+        client.stream(f"{bucket}/ended").delete()
+    append(lake_server, bucket, {"fine": MESSAGES, "late": MESSAGES})
+    return origin, to
+
+
+def test_what_is_right_is_said_to_be_and_every_forgery_is_found(
+    spark: SparkSession, lake_server: RunningServer, exported: tuple[Origin, Path], tmp_path: Path
+) -> None:
+    origin, to = exported
+    bucket = str(origin.bucket)
+    report = verify.run(spark, verify.VerifyConfig(Origin(lake_server.url), str(to), hashes=str(tmp_path / "hashes")))
+    assert report.problems == ()
+    facts = dict(report.facts)
+    assert facts["streams"] == 11
+    assert (facts["export_messages_of_ended_lives"], facts["messages_not_exported_yet"]) == (10, 10)
+    # A fork's messages are served under its name, and stand under that of its source in the lake.
+    assert (facts["server_messages"], facts["lake_messages"]) == (5 * 10 + 5 + 15 + 15 + 3 + 5, 83)
+    hashes = {row["name"]: row for row in spark.read.parquet(str(tmp_path / "hashes")).collect()}
+    assert hashes[f"{bucket}/fine"]["hash"] == hashes[f"{bucket}/fine"]["lake_hash"]
+    assert hashes[f"{bucket}/fine"]["hash_as_exported"] == hashes[f"{bucket}/fine"]["export_hash"]
+
+    forge_export(to, "missing", lambda rows: rows.slice(1))
+    forge_export(to, "extra", lambda rows: pa.concat_tables([rows, rows.slice(2, 1)]))
+    forge_export(to, "changed", lambda rows: with_payloads(rows, b"11", *rows["payload"].to_pylist()[1:]))
+    forge_export(to, "swapped", lambda rows: with_payloads(rows, *reversed(rows["payload"].to_pylist())))
+    with Link(LinkSettings(lake_server.url)) as link:
+        real = open_store(link.status()["lake"]["url"])
+    forged_lake(real, open_store(str(tmp_path / "lake")), bucket, "gap")
+    forged = Origin(lake_server.url, options={"lake": str(tmp_path / "lake")})
+    report = verify.run(spark, verify.VerifyConfig(forged, str(to)))
+    told = {problem.partition(" ")[0].partition("/")[2]: problem for problem in report.problems}
+    assert "1 message of the server not in the export, the first at offset 0" in told.pop("missing")
+    assert "1 message in the export not on the server, or twice, the first at offset 4" in told.pop("extra")
+    assert "1 message in the export changed, the first at offset 0" in told.pop("changed")
+    assert "in the export changed, the first at offset 0" in told.pop("swapped")
+    assert "1 message of the server not in the lake, the first at offset 2" in told.pop("gap")
+    # The forged catalog has no tombstones.
+    assert set(told) <= {"ended", "trimmed"}
+    assert not report.ok
+
+
+def test_what_cannot_be_verified_is_told_in_one_sentence(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    for config, told in (
+        ({"export": str(tmp_path)}, "There is no export at"),
+        ({"export": "gs://x"}, "is no place for a table"),
+        ({}, "Say which streams"),
+    ):
+        with pytest.raises(JobFailed, match=told):
+            verify.run(spark, verify.VerifyConfig(Origin(lake_server.url), **dict[str, Any](config)))
+
+
+def test_what_seems_wrong_while_the_server_is_written_to_is_looked_at_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = [Finding("b/x", 1, "lake", "something"), Finding("b/y", 2, "server", "something else")]
+    config = verify.VerifyConfig(Origin("http://127.0.0.1:1", bucket="b"), problems_max=2)
+    asked: list[Origin] = []
+    for looks, told in (
+        ([verify.Look({}, wrong, 2, False), verify.Look({}, wrong[1:], 1, False)], 1),
+        ([verify.Look({}, wrong, 2, True)], 2),
+        ([verify.Look({}, wrong, 7, False), verify.Look({}, wrong, 2, False)], 3),
+    ):
+
+        def look(self: verify.Verifier, hashes: str | None = None, looks: list[verify.Look] = looks) -> verify.Look:
+            asked.append(self.origin)
+            return looks.pop(0)
+
+        monkeypatch.setattr(verify.Verifier, "look", look)
+        report = verify.run(spark, config)
+        assert len(report.problems) == told and looks == []
+    assert (asked[1].bucket, asked[1].streams) == (None, ["b/x", "b/y"])
+    assert report.problems[-1] == "There are 5 more problems."

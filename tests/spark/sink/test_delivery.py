@@ -1,0 +1,253 @@
+"""What becomes of chunks, by what the server says to them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.spark.link import Link, LinkSettings
+from headwater.spark.sink import delivery
+from headwater.spark.sink.chunks import CHUNKS
+from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
+from headwater.testing import RunningServer, running_server
+
+SETTINGS = LinkSettings("http://127.0.0.1:1", retries=3, retry_interval_seconds=0.0)
+ANSWER = {"code": None, "detail": None, "producer_epoch": None, "expected_seq": None}
+
+
+def chunk(stream: str, seq: int = 0, *, last: bool = True, content_type: str | None = None) -> dict[str, Any]:
+    message = f"{stream} {seq}".encode()
+    told = {"stream": stream, "messages": [message], "content_type": content_type}
+    return {**told, "close": False, "seq": seq, "last": last}
+
+
+def table(*chunks: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(chunks), CHUNKS)
+
+
+class Scripted:
+    """A server that says what a test wants, append by append, and remembers what it was sent."""
+
+    settings = SETTINGS
+
+    def __init__(self, say: Callable[[int, dict[str, Any]], tuple[int, str | None]]) -> None:
+        self._say = say
+        self.requests: list[list[dict[str, Any]]] = []
+
+    def append(self, rows: pa.Table) -> pa.Table:
+        self.requests.append(rows.to_pylist())
+        answers: list[dict[str, Any]] = []
+        behind: dict[str, tuple[int, str | None]] = {}
+        for row in self.requests[-1]:
+            status, code = behind.get(row["stream"]) or self._say(len(self.requests), row)
+            if status not in delivery.DONE:
+                behind[row["stream"]] = status, code
+            answers.append({**ANSWER, "status": status, "code": code, "detail": f"{status} {code}."})
+        return pa.Table.from_pylist(answers)
+
+    def sent(self) -> list[list[tuple[str, int]]]:
+        return [[(row["stream"], row["producer_seq"]) for row in request] for request in self.requests]
+
+
+def deliver(server: Scripted, *requests: pa.Table, create: bool = True) -> Delivery:
+    found = Delivery(server, Producer("job", 7), create=create, content_type="application/json")
+    found.send_all(requests)
+    return found
+
+
+def test_appends_and_duplicates_are_counted() -> None:
+    server = Scripted(lambda _, row: (204 if row["stream"] == "b/x" else 200, None))
+    done = deliver(server, table(chunk("b/x"), chunk("b/y"), chunk("b/z")), table(chunk("c/x")))
+    assert (done.appends, done.duplicates) == (3, 1)
+    assert server.sent() == [[("b/x", 0), ("b/y", 0), ("b/z", 0)], [("c/x", 0)]]
+
+
+def test_an_append_says_who_sends_it_and_what_is_made_if_it_is_missing() -> None:
+    server = Scripted(lambda _, row: (200, None))
+    deliver(server, table(chunk("b/x", 4), chunk("b/y", content_type="text/plain")))
+    (first, second) = server.requests[0]
+    assert first == {
+        "stream": "b/x",
+        "messages": [b"b/x 4"],
+        "content_type": "application/json",
+        "create": True,
+        "close": False,
+        "producer_id": "job",
+        "producer_epoch": 7,
+        "producer_seq": 4,
+    }
+    assert second["content_type"] == "text/plain"
+
+
+def test_without_creation_a_type_is_only_given_where_a_row_names_it() -> None:
+    server = Scripted(lambda _, row: (200, None))
+    deliver(server, table(chunk("b/x"), chunk("b/y", content_type="text/plain")), create=False)
+    assert [(row["content_type"], row["create"]) for row in server.requests[0]] == [
+        (None, False),
+        ("text/plain", False),
+    ]
+
+
+def test_what_is_put_off_is_sent_again_in_order_and_nothing_else_is() -> None:
+    def say(request: int, row: dict[str, Any]) -> tuple[int, str | None]:
+        return (503, "overloaded") if request < 3 and row["stream"] == "b/y" else (200, None)
+
+    server = Scripted(say)
+    deliver(server, table(chunk("b/x"), chunk("b/y", 0, last=False), chunk("b/y", 1), chunk("b/z")))
+    assert server.sent()[1:] == [[("b/y", 0), ("b/y", 1)]] * 2
+
+
+def test_patience_ends() -> None:
+    server = Scripted(lambda _, row: (503, "overloaded"))
+    with pytest.raises(
+        WriteFailed, match=r"^2 appends were put off 4 times, the first of them to the stream 'b/x': 503"
+    ):
+        deliver(server, table(chunk("b/x"), chunk("b/y")))
+    assert len(server.requests) == SETTINGS.retries + 1
+
+
+def test_patience_begins_anew_whenever_something_was_appended() -> None:
+    server = Scripted(lambda request, row: (200, None) if row["producer_seq"] * 3 < request else (503, "overloaded"))
+    deliver(server, table(*(chunk(f"b/{number}", number) for number in range(6))))
+    assert len(server.requests) > 2 * SETTINGS.retries
+
+
+def test_a_stream_of_another_type_keeps_its_own_unless_a_row_names_one() -> None:
+    def say(_: int, row: dict[str, Any]) -> tuple[int, str | None]:
+        return (200, None) if row["content_type"] is None else (409, "content_type_mismatch")
+
+    server = Scripted(say)
+    deliver(server, table(chunk("b/x", 0, last=False), chunk("b/x", 1)))
+    assert [(row["producer_seq"], row["content_type"], row["create"]) for row in server.requests[1]] == [
+        (0, None, False),
+        (1, None, False),
+    ]
+    with pytest.raises(
+        WriteFailed, match=r"^The stream 'b/x' refused an append with 409: 409 content_type_mismatch\.$"
+    ):
+        deliver(Scripted(say), table(chunk("b/x", content_type="text/plain")))
+
+
+# -- A stream that is found closed -----------------------------------------------------------------------------------
+
+
+def closed_after(applied: bool) -> Callable[[int, dict[str, Any]], tuple[int, str | None]]:
+    """A server that looks whether a stream is closed before it looks for duplicates, except for the closing append."""
+
+    def say(_: int, row: dict[str, Any]) -> tuple[int, str | None]:
+        if row["stream"] != "b/x":
+            return 200, None
+        return (204, None) if applied and row["producer_seq"] == 3 else (409, "stream_closed")
+
+    return say
+
+
+CLOSED_IN_ONE = (table(chunk("a/a"), *(chunk("b/x", seq, last=seq == 3) for seq in range(4)), chunk("b/y")),)
+CLOSED_IN_TWO = (
+    table(chunk("a/a"), *(chunk("b/x", seq, last=False) for seq in range(2))),
+    table(*(chunk("b/x", seq, last=seq == 3) for seq in range(2, 4)), chunk("b/y")),
+)
+CLOSED_IN_THREE = (
+    table(chunk("a/a"), chunk("b/x", 0, last=False)),
+    table(chunk("b/x", 1, last=False), chunk("b/x", 2, last=False)),
+    table(chunk("b/x", 3), chunk("b/y")),
+)
+
+
+@pytest.mark.parametrize("requests", [CLOSED_IN_ONE, CLOSED_IN_TWO, CLOSED_IN_THREE], ids=["1", "2", "3"])
+def test_the_closing_append_proves_that_the_batch_was_applied(requests: tuple[pa.Table, ...]) -> None:
+    server = Scripted(closed_after(applied=True))
+    done = deliver(server, *requests)
+    assert (done.appends, done.duplicates) == (2, 1)
+
+
+@pytest.mark.parametrize("requests", [CLOSED_IN_ONE, CLOSED_IN_TWO, CLOSED_IN_THREE], ids=["1", "2", "3"])
+def test_a_stream_that_was_closed_by_somebody_else_fails_the_task(requests: tuple[pa.Table, ...]) -> None:
+    with pytest.raises(WriteFailed, match=r"^The stream 'b/x' was closed before all of this batch was in it"):
+        deliver(Scripted(closed_after(applied=False)), *requests)
+
+
+# -- A real server ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server() as found:
+        yield found
+
+
+def send(server: RunningServer, epoch: int, *chunks: dict[str, Any], create: bool = True) -> Delivery:
+    with Link(LinkSettings(server.url)) as link:
+        found = Delivery(link, Producer("job", epoch), create=create, content_type="application/octet-stream")
+        found.send(table(*chunks))
+        return found
+
+
+def test_an_older_epoch_is_told_who_is_ahead(server: RunningServer) -> None:
+    send(server, 5, chunk("fenced/x"))
+    with pytest.raises(
+        WriteFailed, match=r"^The stream 'fenced/x' is at epoch 5 of the producer 'job' and takes nothing of epoch 4: "
+    ):
+        send(server, 4, chunk("fenced/x"))
+
+
+def test_a_gap_says_that_the_stream_has_forgotten(server: RunningServer) -> None:
+    send(server, 1, chunk("gap/x"))
+    with pytest.raises(WriteFailed, match=r"^The stream 'gap/x' has forgotten what the producer 'job' wrote to it"):
+        send(server, 1, chunk("gap/x", 2))
+    with pytest.raises(WriteFailed, match=r"^The stream 'gap/x' has forgotten what the producer 'job' wrote to it"):
+        send(server, 2, chunk("gap/x", 1))
+
+
+def test_a_missing_stream_is_named_where_none_is_made(server: RunningServer) -> None:
+    with pytest.raises(
+        WriteFailed, match=r"^There is no stream 'missing/x'; create it, or let the option createStreams"
+    ):
+        send(server, 1, chunk("missing/x"), create=False)
+
+
+def test_what_is_no_json_is_told_how_to_be_something_else(server: RunningServer) -> None:
+    with pytest.raises(WriteFailed, match=r"^The stream 'json/x' holds JSON and was given something else; give the op"):
+        send(server, 1, chunk("json/x", content_type="application/json"))
+
+
+def test_a_stream_that_exists_keeps_its_type(server: RunningServer) -> None:
+    send(server, 1, chunk("typed/x", content_type="text/plain"))
+    done = send(server, 1, chunk("typed/x", 1, last=False), chunk("typed/x", 2), chunk("typed/y"))
+    assert done.appends == 3
+
+
+def test_a_bad_name_is_refused_by_the_server(server: RunningServer) -> None:
+    with pytest.raises(WriteFailed, match=r"^The stream 'bad/\.\./x' refused an append with 400: "):
+        send(server, 1, chunk("bad/../x"))
+
+
+# -- Requests --------------------------------------------------------------------------------------------------------
+
+BATCHES = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=12), max_size=8)
+
+
+@settings(deadline=None)
+@given(BATCHES)
+def test_requests_hold_all_chunks_in_order_and_are_of_a_good_size(sizes: list[list[int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delivery, "REQUEST_BYTES", 60)
+        patch.setattr(delivery, "REQUEST_APPENDS", 5)
+        patch.setattr(delivery, "APPEND_BYTES", 1)
+        chunks = [[{**chunk("b/x", at), "messages": [b"x" * size]} for at, size in enumerate(some)] for some in sizes]
+        batches = [pa.RecordBatch.from_pylist(some, CHUNKS) for some in chunks]
+        requests = list(packed(batches))
+    assert [row for request in requests for row in request.to_pylist()] == [row for some in chunks for row in some]
+    for request in requests:
+        weights = [1 + len(messages[0]) for messages in request["messages"].to_pylist()]
+        assert 0 < len(weights) <= 5
+        assert sum(weights) <= 60
+
+
+def test_a_chunk_larger_than_a_request_is_one_of_its_own() -> None:
+    large = {**chunk("b/x"), "messages": [b"x" * delivery.REQUEST_BYTES]}
+    batch = pa.RecordBatch.from_pylist([chunk("a/a"), large, chunk("b/y")], CHUNKS)
+    assert [request["stream"].to_pylist() for request in packed([batch])] == [["a/a"], ["b/x"], ["b/y"]]

@@ -1,0 +1,132 @@
+"""A small lake on a real state, with catalogs, for whoever reads lakes: a test says when to flush and to compact."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from headwater.lake.catalog import Catalog, write_catalog
+from headwater.node.lake.cataloger import Cataloger
+from headwater.spark.link import Link, LinkSettings
+from headwater.spark.options.reading import Selection, SourceOptions, parse_source
+from headwater.spark.source.filters import ANY, Conditions
+from headwater.spark.source.lake import kept as lake_kept
+from headwater.spark.source.lake.plan import LakeWork
+from headwater.spark.source.lake.reader import Asked, read_work
+from headwater.storage.store import Store
+from headwater.streams.commands import DropConsumer, RegisterConsumer
+from headwater.streams.replies import Done
+
+from ....node.lake.small_lake import Lake
+
+COLUMNS = frozenset({"bucket", "stream", "incarnation", "offset", "next_offset", "record", "position", "payload"})
+EVERYTHING = Selection()
+
+Row = tuple[str, int, int, int, int, int, bytes]
+"""Name, incarnation, offset, next offset, record, position, payload."""
+
+
+class SmallLake(Lake):
+    """A lake that writes catalogs, and takes what a driver asks of a server."""
+
+    def catalog(self) -> Catalog:
+        """The catalog of what there is now."""
+        return write_catalog(self.store, Cataloger(self.state, self.store, 900.0)._contents())
+
+    @property
+    def link(self) -> Link:
+        return cast(Link, _Asked(self))
+
+
+class _Asked:
+    """What a link asks of a server, asked of the state itself."""
+
+    def __init__(self, lake: SmallLake) -> None:
+        self._lake = lake
+        self.settings = LinkSettings("http://127.0.0.1:1")
+
+    def flush(self) -> dict[str, int]:
+        self._lake.flush()
+        position = self._lake.state.position
+        self._lake.catalog()
+        return {"0": position}
+
+    def heard_of(self, reader: str) -> int | None:
+        known = self._lake.state.cold.consumers.get(reader)
+        # The state's clock stands still at some time long ago.
+        return None if known is None else int(time.time() * 1000) - (self._lake.now - known.at) // 1000
+
+    def register(self, reader: str, positions: dict[str, int]) -> None:
+        assert self._lake.do(RegisterConsumer(reader, positions["0"])) == Done()
+
+    def forget(self, reader: str) -> None:
+        assert self._lake.do(DropConsumer(reader)) == Done()
+
+
+@pytest.fixture
+def small_lake(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    return opened(SmallLake(), monkeypatch)
+
+
+def opened(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    """Have executors find a lake that is in memory; nothing is left of another one."""
+
+    def store(url: str) -> Store:
+        assert url == lake.store.url
+        return lake.store
+
+    monkeypatch.setattr(lake_kept, "store", store)
+    for kept in (lake_kept.footer, lake_kept.pieces, lake_kept.tombstones):
+        kept.cache_clear()
+    return lake
+
+
+def options(**given: str) -> SourceOptions:
+    chosen = (
+        given if {"bucket", "prefix", "streams", "streamsPattern"} & given.keys() else {"streamsPattern": ".*", **given}
+    )
+    return parse_source({"url": "http://127.0.0.1:1", **chosen})
+
+
+def tables(
+    works: Iterable[LakeWork],
+    columns: frozenset[str] = COLUMNS,
+    selection: Selection = EVERYTHING,
+    conditions: Conditions = ANY,
+) -> Iterator[pa.Table]:
+    """What all tasks read together."""
+    for work in works:
+        yield from read_work(work, Asked(columns, selection, conditions))
+
+
+def rows(found: Iterable[pa.Table]) -> list[Row]:
+    """Rows in the order of names, lives and offsets."""
+    plain: list[dict[str, Any]] = [row for table in found for row in table.to_pylist()]
+    return sorted(
+        (
+            f"{row['bucket']}/{row['stream']}",
+            row["incarnation"],
+            row["offset"],
+            row["next_offset"],
+            row["record"],
+            row["position"],
+            row["payload"],
+        )
+        for row in plain
+    )
+
+
+def stored(lake: SmallLake) -> list[Row]:
+    """Every row in the files, dead or alive."""
+    return sorted(
+        (row.name, incarnation, row.offset, row.end, row.record, row.position, row.payload)
+        for incarnation, row in lake.in_files()
+    )
+
+
+def alive(lake: SmallLake) -> list[Row]:
+    """Every row in the files that its stream still has."""
+    streams = {stream.incarnation: stream for stream in lake.state.streams.values() if not stream.deleted}
+    return [row for row in stored(lake) if row[1] in streams and row[2] >= streams[row[1]].start]

@@ -1,0 +1,213 @@
+"""One contract over every `Disk`, and the steps that each of them takes."""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.storage import disk as disk_module
+from headwater.storage.disk import Disk, RealDisk
+from headwater.testing import FaultyDisk, Step
+
+Place = tuple[Disk, Path]
+
+
+@pytest.fixture(params=["real", "faulty"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A disk, and a directory on it that exists."""
+    disk: Disk = RealDisk() if request.param == "real" else FaultyDisk()
+    directory = tmp_path / "place" if request.param == "real" else Path("/place")
+    disk.names(directory)
+    return disk, directory
+
+
+def test_a_new_file_is_full_of_zeros(place: Place) -> None:
+    disk, directory = place
+    assert disk.create(directory / "file", 1000).read(0, 2000) == bytes(1000)
+
+
+def test_a_new_file_may_be_larger_than_one_write_of_zeros(place: Place) -> None:
+    disk, directory = place
+    size = len(disk_module.ZEROS) + 17
+    assert disk.create(directory / "file", size).read(0, size + 1) == bytes(size)
+
+
+def test_what_was_written_is_read_back_in_order(place: Place) -> None:
+    disk, directory = place
+    file = disk.create(directory / "file", 10)
+    file.write([b"ab", b"", b"cde"], 3)
+    assert file.read(0, 100) == b"\0\0\0abcde\0\0"
+    assert file.read(4, 2) == b"bc"
+    assert file.read(10, 5) == b""
+
+
+def test_a_write_past_the_end_makes_the_file_longer(place: Place) -> None:
+    disk, directory = place
+    file = disk.create(directory / "file", 2)
+    file.write([b"end"], 5)
+    assert file.read(0, 100) == b"\0\0\0\0\0end"
+
+
+def test_a_read_of_more_than_the_file_holds_ends_with_the_file(place: Place) -> None:
+    disk, directory = place
+    assert disk.create(directory / "file", 3).read(0, 1 << 40) == bytes(3)
+
+
+def test_an_opened_file_holds_what_was_written_before(place: Place) -> None:
+    disk, directory = place
+    file = disk.create(directory / "file")
+    file.write([b"kept"], 0)
+    file.sync()
+    file.close()
+    again = disk.open(directory / "file")
+    assert again.read(0, 9) == b"kept"
+    again.write([b"also"], 4)
+    assert again.read(0, 9) == b"keptalso"
+
+
+def test_a_file_may_be_closed_twice_and_not_used_after(place: Place) -> None:
+    disk, directory = place
+    file = disk.create(directory / "file")
+    other = disk.create(directory / "other")
+    file.close()
+    file.close()
+    other.write([b"unharmed"], 0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.read(0, 1)
+
+
+def test_names_are_sorted_and_a_missing_directory_is_made(place: Place) -> None:
+    disk, directory = place
+    assert disk.names(directory / "deep" / "deeper") == []
+    disk.create(directory / "b")
+    disk.create(directory / "a")
+    assert disk.names(directory) == ["a", "b", "deep"]
+
+
+def test_a_name_is_given_once(place: Place) -> None:
+    disk, directory = place
+    disk.create(directory / "file")
+    with pytest.raises(FileExistsError):
+        disk.create(directory / "file")
+
+
+def test_a_renamed_file_has_its_new_name_only(place: Place) -> None:
+    disk, directory = place
+    file = disk.create(directory / "old")
+    disk.rename(directory / "old", directory / "new")
+    file.write([b"still open"], 0)
+    assert disk.names(directory) == ["new"]
+    assert disk.open(directory / "new").read(0, 99) == b"still open"
+
+
+def test_a_file_renamed_over_another_takes_its_place(place: Place) -> None:
+    disk, directory = place
+    disk.create(directory / "old", 1)
+    disk.create(directory / "new", 2)
+    disk.rename(directory / "old", directory / "new")
+    assert disk.names(directory) == ["new"]
+    assert disk.open(directory / "new").read(0, 9) == bytes(1)
+
+
+def test_a_removed_file_is_gone(place: Place) -> None:
+    disk, directory = place
+    disk.create(directory / "file")
+    disk.remove(directory / "file")
+    assert disk.names(directory) == []
+    for use in (disk.open, disk.remove):
+        with pytest.raises(FileNotFoundError):
+            use(directory / "file")
+
+
+# -- The steps ----------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Writes down which steps the operating system is asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[Step] = []
+        for name in ("open", "pwrite", "pwritev", "fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._noting(name, getattr(os, name)))
+        for name in ("rename", "unlink", "mkdir"):
+            monkeypatch.setattr(Path, name, self._noting(name, getattr(Path, name)))
+
+    def _noting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any, **options: Any) -> Any:
+            self.steps += self._steps_of(name, arguments)
+            return call(*arguments, **options)
+
+        return noted
+
+    def _steps_of(self, name: str, arguments: tuple[Any, ...]) -> list[Step]:
+        if name == "open":
+            return [Step.LINK] if arguments[1] & os.O_CREAT else []
+        if name in ("fsync", "fdatasync"):
+            is_directory = stat.S_ISDIR(os.fstat(arguments[0]).st_mode)
+            return [Step.SYNC_DIRECTORY if is_directory else Step.SYNC]
+        steps = {"rename": Step.RENAME, "unlink": Step.UNLINK, "mkdir": Step.MAKE_DIRECTORY}
+        return [steps.get(name, Step.WRITE)]
+
+
+def use_all(disk: Disk, directory: Path) -> None:
+    """Everything that a disk can do."""
+    disk.names(directory / "deep")
+    disk.names(directory / "deep")
+    file = disk.create(directory / "file", len(disk_module.ZEROS) + 1)
+    file.write([b"a", b"b"], 0)
+    file.sync()
+    file.close()
+    disk.rename(directory / "file", directory / "renamed")
+    disk.remove(directory / "renamed")
+
+
+def test_the_faulty_disk_takes_the_steps_that_the_real_one_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty, faulty_steps = FaultyDisk(), list[Step]()
+    faulty.names(Path("/place"))
+    faulty.on_step = lambda step, _: faulty_steps.append(step)
+    use_all(faulty, Path("/place"))
+    with monkeypatch.context() as patched:
+        recorder = Recorder(patched)
+        use_all(RealDisk(), tmp_path)
+    assert recorder.steps == faulty_steps
+    assert recorder.steps.count(Step.SYNC_DIRECTORY) == 8, "every change of names is synced"
+
+
+def test_a_short_write_is_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_pwritev, real_pwrite = os.pwritev, os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: real_pwritev(fd, [b"".join(parts)[:2]], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:3], at))
+    file = RealDisk().create(tmp_path / "file", 11)
+    assert file.read(0, 99) == bytes(11), "a segment that is shorter than it should be runs out of space later"
+    file.write([b"abcd", b"efghi"], 1)
+    assert file.read(0, 99) == b"\0abcdefghi\0"
+
+
+def test_a_file_that_cannot_be_made_leaves_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, parts: list[bytes], at: int) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(OSError, match="full"):
+        RealDisk().create(tmp_path / "file", 1)
+    assert RealDisk().names(tmp_path) == []
+
+
+def test_a_read_never_allocates_much_more_than_the_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real_pread = os.pread
+
+    def pread(fd: int, size: int, at: int) -> bytes:
+        asked.append(size)
+        return real_pread(fd, size, at)
+
+    file = RealDisk().create(tmp_path / "file", 100)
+    monkeypatch.setattr(os, "pread", pread)
+    file.read(0, 1 << 40)
+    assert max(asked) == disk_module.READ_BYTES_MAX

@@ -1,0 +1,230 @@
+import msgspec
+import pytest
+
+from headwater.protocol.etags import Version
+from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.producers import Producer
+from headwater.streams import commands
+from headwater.streams.commands import (
+    Ancestry,
+    Append,
+    Batch,
+    Command,
+    Confirm,
+    Create,
+    CreateFork,
+    Delete,
+    Discarded,
+    DropBucket,
+    DropConsumer,
+    Expire,
+    ForgetSegments,
+    OpenBucket,
+    Origin,
+    Paid,
+    Pin,
+    Publication,
+    PublishSegment,
+    PublishSnapshot,
+    RegisterConsumer,
+    Retain,
+    SealBucket,
+    SetAttrs,
+    Settle,
+    SettleBucket,
+    Snapshot,
+    SwapSegments,
+    Touch,
+    Unpin,
+    UnsealBucket,
+)
+from headwater.streams.segments import Rows, Segment
+
+PUBLICATION = Publication(
+    Segment("id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7), (Rows("b/s", 7, 0, 9, 5, 104, 3),)
+)
+
+ONE_OF_EACH: list[Command] = [
+    Create(
+        "b/s",
+        "application/json",
+        Lifetime(ttl_seconds=60),
+        True,
+        b"12",
+        (1, 2),
+        "1",
+        Producer("p", 1, 0),
+        7,
+        b'{"title":"t"}',
+        True,
+    ),
+    Append(
+        "b/s",
+        b"\x00\xff",
+        (1, 2),
+        "text/plain",
+        True,
+        "\u00e9",
+        Producer("p", 1, 2),
+        7,
+        (Version(7, 42, False), Version(7, 43, True)),
+        3,
+    ),
+    SetAttrs("b/s", b"{}", 7),
+    PublishSnapshot("b/s", 7, Snapshot(5, 2, "blob", "text/html", 9, "digest"), True),
+    Retain("b/s", 7, 5, 2),
+    Discarded("blob"),
+    Delete("b/s", 7),
+    Touch("b/s", 7),
+    Expire("b/s", 7),
+    Pin("b/s", "pin", "b/fork", 99, 7, 5, 2),
+    Confirm("b/s", 7, "pin"),
+    Unpin("b/s", 7, "pin"),
+    CreateFork(
+        "b/fork",
+        "text/plain",
+        Lifetime(expires_at=5, expires_at_text="1970-01-01T00:00:00.000005Z"),
+        False,
+        b"x",
+        None,
+        Origin("b/s", 7, 0, 5, 0, 2, "pin", 1, "blob"),
+        Ancestry("b/s", 3, 2, None, FOREVER),
+        99,
+        "1",
+        Producer("p", 1, 0),
+        Snapshot(5, 2, "blob", "text/html", 9, "digest"),
+        b"{}",
+        True,
+    ),
+    Settle("b/fork", "pin", 99),
+    Paid("pin"),
+    OpenBucket("b"),
+    SealBucket("b", "seal", 99, True),
+    UnsealBucket("b", "seal"),
+    DropBucket("b", "seal", True),
+    SettleBucket("b", "seal", 99),
+    PublishSegment(PUBLICATION, 99, 5),
+    SwapSegments((1, 2), (PUBLICATION,), 99, 4),
+    ForgetSegments(("id",)),
+    RegisterConsumer("spark", 5),
+    DropConsumer("spark"),
+]
+
+
+def test_the_list_above_holds_every_command() -> None:
+    assert {type(command) for command in ONE_OF_EACH} == set(Command.__args__)
+
+
+def test_a_record_gives_back_the_commands_that_went_in() -> None:
+    record = commands.encode(123, ONE_OF_EACH)
+    assert commands.decode(record, 40) == Batch(40, 123, ONE_OF_EACH)
+    assert commands.decode(memoryview(record), 40) == Batch(40, 123, ONE_OF_EACH)
+
+
+def test_the_form_of_the_log_never_changes() -> None:
+    """A command whose form must change gets a new version; logs with the old one are still out there."""
+    publication = [["id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7], [["b/s", 7, 0, 9, 5, 104, 3]]]
+    assert msgspec.msgpack.decode(commands.encode(123, ONE_OF_EACH)) == [
+        123,
+        [
+            [
+                "create.1",
+                "b/s",
+                "application/json",
+                [60, None, None],
+                True,
+                b"12",
+                [1, 2],
+                "1",
+                ["p", 1, 0],
+                7,
+                b'{"title":"t"}',
+                True,
+            ],
+            [
+                "append.1",
+                "b/s",
+                b"\x00\xff",
+                [1, 2],
+                "text/plain",
+                True,
+                "\u00e9",
+                ["p", 1, 2],
+                7,
+                [[7, 42, False], [7, 43, True]],
+                3,
+            ],
+            ["set-attrs.1", "b/s", b"{}", 7],
+            ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True],
+            ["retain.1", "b/s", 7, 5, 2],
+            ["discarded.1", "blob"],
+            ["delete.1", "b/s", 7],
+            ["touch.1", "b/s", 7],
+            ["expire.1", "b/s", 7],
+            ["pin.1", "b/s", "pin", "b/fork", 99, 7, 5, 2],
+            ["confirm.1", "b/s", 7, "pin"],
+            ["unpin.1", "b/s", 7, "pin"],
+            [
+                "create-fork.1",
+                "b/fork",
+                "text/plain",
+                [None, 5, "1970-01-01T00:00:00.000005Z"],
+                False,
+                b"x",
+                None,
+                ["b/s", 7, 0, 5, 0, 2, "pin", 1, "blob"],
+                ["b/s", 3, 2, None, [None, None, None]],
+                99,
+                "1",
+                ["p", 1, 0],
+                [5, 2, "blob", "text/html", 9, "digest"],
+                b"{}",
+                True,
+            ],
+            ["settle.1", "b/fork", "pin", 99],
+            ["paid.1", "pin"],
+            ["open-bucket.1", "b"],
+            ["seal-bucket.1", "b", "seal", 99, True],
+            ["unseal-bucket.1", "b", "seal"],
+            ["drop-bucket.1", "b", "seal", True],
+            ["settle-bucket.1", "b", "seal", 99],
+            ["publish-segment.1", publication, 99, 5],
+            ["swap-segments.1", [1, 2], [publication], 99, 4],
+            ["forget-segments.1", ["id"]],
+            ["register-reader.1", "spark", 5],
+            ["drop-reader.1", "spark"],
+        ],
+    ]
+
+
+@pytest.mark.parametrize("command", ONE_OF_EACH, ids=lambda command: type(command).__name__)
+def test_a_command_is_a_frozen_value(command: Command) -> None:
+    with pytest.raises(AttributeError):
+        setattr(command, command.__struct_fields__[0], "b/other")
+
+
+def test_an_unknown_command_in_the_log_is_not_passed_over() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        commands.decode(msgspec.msgpack.encode((0, [("create.2", "b/s")])), 1)
+
+
+def test_what_a_command_does_not_say_has_a_meaning() -> None:
+    record = msgspec.msgpack.encode(
+        (0, [("create.1", "b/s", "text/plain"), ("append.1", "b/s", b"x"), ("delete.1", "b/s")])
+    )
+    assert commands.decode(record, 1).commands == [
+        Create("b/s", "text/plain", FOREVER, closed=False, payload=b"", ends=None),
+        Append("b/s", b"x", None, content_type="", close=False, seq=None, producer=None, incarnation=None),
+        Delete("b/s", incarnation=None),
+    ]
+
+
+def test_a_batch_counts_its_positions_by_commands() -> None:
+    assert Batch(5, 0, [Paid("a"), Paid("b"), Paid("c")]).last_position == 7
+
+
+@pytest.mark.parametrize("command", ONE_OF_EACH, ids=lambda command: type(command).__name__)
+def test_the_cost_of_a_command_is_that_of_its_payload_and_a_little(command: Command) -> None:
+    payload = getattr(command, "payload", b"")
+    named = 128 if isinstance(command, PublishSegment | SwapSegments) else 0
+    assert commands.cost_bytes(command) == 128 + len(payload) + named
