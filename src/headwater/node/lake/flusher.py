@@ -86,6 +86,7 @@ class Flusher:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         submit: Submit,
@@ -93,7 +94,6 @@ class Flusher:
         now: Now,
         journal_bytes: Callable[[], int],
         limits: FlushLimits,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._journal_bytes, self._limits, self._shard = journal_bytes, limits, shard
