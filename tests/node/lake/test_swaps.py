@@ -436,7 +436,7 @@ def test_while_the_store_is_away_a_swap_can_be_tried_again() -> None:
 def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(lake.state, lake.store, lake.submit, lambda: lake.now, lake.in_use)
+    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
     random = chance.random
     for _ in range(6):
         for _ in range(random.randint(0, 30)):
@@ -458,7 +458,7 @@ def placed(seed: int) -> bool:
     """Whether a rewrite of everything that chance has made of a lake is swapped."""
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(lake.state, lake.store, lake.submit, lambda: lake.now, lake.in_use)
+    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
     while not lake.state.cold.segments or chance.random.random() < 0.98:
         chance.act()
     keep = dead_by(lake.state)._replace(lowest_reader=lake.state.cold.lowest_consumer(lake.now))

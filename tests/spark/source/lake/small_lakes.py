@@ -19,7 +19,7 @@ from headwater.storage.store import Store
 from headwater.streams.commands import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done
 
-from ....node.lake.small_lake import Lake
+from ....node.lake.small_lake import SHARD, Lake
 
 COLUMNS = frozenset({"bucket", "stream", "incarnation", "offset", "next_offset", "record", "position", "payload"})
 EVERYTHING = Selection()
@@ -33,7 +33,7 @@ class SmallLake(Lake):
 
     def catalog(self) -> Catalog:
         """The catalog of what there is now."""
-        return write_catalog(self.store, Cataloger(self.state, self.store, 900.0)._contents())
+        return write_catalog(self.store, Cataloger(SHARD, self.state, self.store, 900.0)._contents())
 
     @property
     def link(self) -> Link:
