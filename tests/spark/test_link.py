@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.lake.format import SCHEMA
+from headwater.client import Admin
 from headwater.spark import link as module
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, Range, ScanBroken
 from headwater.testing import RunningServer
@@ -106,8 +107,7 @@ def test_a_server_may_be_busy_more_often_than_it_may_fail() -> None:
 
 
 def test_patience_has_an_end() -> None:
-    with answering(BUSY, BUSY, BUSY) as server, Link(server.settings) as link:
-        link.settings = link.settings._replace(retries=2, timeout_seconds=0.0)
+    with answering(*[BUSY] * 1_000) as server, Link(server.settings._replace(retries=2, timeout_seconds=0.2)) as link:
         with pytest.raises(LinkRefused, match=r"was answered with 503: Later\.") as caught:
             link.status()
         assert (caught.value.status, caught.value.code) == (503, "overloaded")
@@ -271,9 +271,9 @@ def test_a_scan_that_breaks_off_is_noticed_wherever_it_is_cut(lake_server: Runni
     name = f"{streams.bucket}/s"
     with cut_way(lake_server.url) as way, Link(LinkSettings(way.url)) as link:
         incarnation = link.describe([name])["incarnation"][0].as_py()
-        ranges = [Range(name, incarnation, 0, 10_000)]
-        with link._open("POST", "/__headwater/scan", module._body({"ranges": ranges})) as response:
-            size = len(response.read())
+    ranges = [Range(name, incarnation, 0, 10_000)]
+    with Admin(lake_server.url) as admin, admin.scan(ranges) as pieces:
+        size = sum(map(len, pieces))
     for left in (size // 3, size - 1, size + 100):
         with cut_way(lake_server.url) as way:
             # The head of the answer takes some of it; so the end is cut off at several places.
