@@ -20,7 +20,7 @@ NEXT_STEPS = {
     "stream_not_found": "There is no stream {name} at {url}; make it with `headwater create {name}`.",
     "stream_gone": "The stream {name} was deleted and lives on in its forks only; read one of those.",
     "stream_exists": "The stream {name} is there with another configuration; look at it with `headwater head {name}`.",
-    "stream_closed": "The stream {name} is closed and takes nothing more; write to another one.",
+    "stream_closed": "Stream {name} is closed and takes nothing more; write to another one.",
     "bucket_not_found": "There is no bucket {bucket} at {url}; make it with `headwater bucket make {bucket}`.",
     "bucket_exists": "The bucket {bucket} is there already; look at it with `headwater bucket show {bucket}`.",
     "bucket_not_empty": "The bucket {bucket} is not empty; see what it holds with `headwater ls {bucket}`.",

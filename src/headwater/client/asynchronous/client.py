@@ -8,9 +8,9 @@ from headwater.client import extensions, operations
 from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
-from headwater.client.operations import Target
+from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import AsyncValue, ClientSettings, segment
+from headwater.client.settings import FOLLOW_RETRY, AsyncValue, ClientSettings, segment
 from headwater.client.values import BucketInfo, ListedStream
 
 
@@ -38,7 +38,7 @@ class AsyncClient:
             headers or {},
             params or {},
             retry or RetryPolicy(),
-            follow_retry or RetryPolicy(attempts_max=30),
+            follow_retry or FOLLOW_RETRY,
             timeout_seconds,
             wait_timeout_seconds,
         )
@@ -72,7 +72,7 @@ class AsyncBucket:
     def __init__(self, carrier: AsyncCarrier, url: str) -> None:
         self.url = url
         self._carrier = carrier
-        self._target = Target(url, carrier.settings.retry)
+        self._target = RequestTarget(url, carrier.settings.retry)
 
     async def create(self, *, exist_ok: bool = False) -> bool:
         """Create the bucket, and return whether it is new; an existing one is a `Conflict` unless `exist_ok`."""

@@ -9,8 +9,8 @@ from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.writing import AsyncAppender, AsyncProducer
 from headwater.client.batches import ProducerOptions
-from headwater.client.extensions import Place
-from headwater.client.operations import Conditions, Fork, IfExists, Target
+from headwater.client.extensions import StreamPosition
+from headwater.client.operations import Conditions, Fork, IfExists, RequestTarget
 from headwater.client.reading import Reader, ReadOptions
 from headwater.client.retrying import RetryPolicy
 from headwater.client.values import (
@@ -36,7 +36,7 @@ class AsyncStream:
         self.url = url
         self.content_type = content_type
         self._carrier = carrier
-        self._target = Target(url, carrier.settings.retry, incarnation)
+        self._target = RequestTarget(url, carrier.settings.retry, incarnation)
         self._appender = AsyncAppender(carrier, self._target)
 
     def __repr__(self) -> str:
@@ -228,7 +228,7 @@ class AsyncStream:
         content_type: str = content_types.DEFAULT,
     ) -> str | None:
         """Publish what the stream amounts to before an offset or record; the offset at which it stands."""
-        place = Place(offset, record)
+        place = StreamPosition(offset, record)
         return await self._carrier.run(extensions.publish_snapshot(self._target, data, place, content_type))
 
     async def snapshot(self, offset: str | None = None) -> Snapshot:
@@ -241,7 +241,7 @@ class AsyncStream:
 
     async def retain_from(self, *, offset: str | None = None, record: int | None = None) -> None:
         """Let go of what is before an offset or record."""
-        await self._carrier.run(extensions.retain_from(self._target, Place(offset, record)))
+        await self._carrier.run(extensions.retain_from(self._target, StreamPosition(offset, record)))
 
     async def attrs(self) -> dict[str, Any]:
         return await self._carrier.run(extensions.read_attrs(self._target))

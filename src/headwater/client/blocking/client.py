@@ -9,9 +9,9 @@ from headwater.client import extensions, operations
 from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.stream import Stream
-from headwater.client.operations import Target
+from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import ClientSettings, Value, segment
+from headwater.client.settings import FOLLOW_RETRY, ClientSettings, Value, segment
 from headwater.client.values import BucketInfo, ListedStream
 
 
@@ -39,7 +39,7 @@ class Client:
             headers or {},
             params or {},
             retry or RetryPolicy(),
-            follow_retry or RetryPolicy(attempts_max=30),
+            follow_retry or FOLLOW_RETRY,
             timeout_seconds,
             wait_timeout_seconds,
         )
@@ -73,7 +73,7 @@ class Bucket:
     def __init__(self, carrier: Carrier, url: str) -> None:
         self.url = url
         self._carrier = carrier
-        self._target = Target(url, carrier.settings.retry)
+        self._target = RequestTarget(url, carrier.settings.retry)
 
     def create(self, *, exist_ok: bool = False) -> bool:
         """Create the bucket, and return whether it is new; an existing one is a `Conflict` unless `exist_ok`."""

@@ -10,8 +10,8 @@ from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.flows import Bootstrap, Follower
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.writing import Appender, Producer
-from headwater.client.extensions import Place
-from headwater.client.operations import Conditions, Fork, IfExists, Target
+from headwater.client.extensions import StreamPosition
+from headwater.client.operations import Conditions, Fork, IfExists, RequestTarget
 from headwater.client.reading import Reader, ReadOptions
 from headwater.client.retrying import RetryPolicy
 from headwater.client.values import (
@@ -37,7 +37,7 @@ class Stream:
         self.url = url
         self.content_type = content_type
         self._carrier = carrier
-        self._target = Target(url, carrier.settings.retry, incarnation)
+        self._target = RequestTarget(url, carrier.settings.retry, incarnation)
         self._appender = Appender(carrier, self._target)
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class Stream:
         content_type: str = content_types.DEFAULT,
     ) -> str | None:
         """Publish what the stream amounts to before an offset or record; the offset at which it stands."""
-        place = Place(offset, record)
+        place = StreamPosition(offset, record)
         return self._carrier.run(extensions.publish_snapshot(self._target, data, place, content_type))
 
     def snapshot(self, offset: str | None = None) -> Snapshot:
@@ -236,7 +236,7 @@ class Stream:
 
     def retain_from(self, *, offset: str | None = None, record: int | None = None) -> None:
         """Let go of what is before an offset or record."""
-        self._carrier.run(extensions.retain_from(self._target, Place(offset, record)))
+        self._carrier.run(extensions.retain_from(self._target, StreamPosition(offset, record)))
 
     def attrs(self) -> dict[str, Any]:
         return self._carrier.run(extensions.read_attrs(self._target))
