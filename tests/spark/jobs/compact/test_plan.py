@@ -72,7 +72,7 @@ class Bench:
         return outcomes
 
     def plan(self) -> tuple[list[Rewrite], Keep]:
-        catalog, lowest = self.catalog(), self.lake.state.cold.lowest_reader(self.lake.now)
+        catalog, lowest = self.catalog(), self.lake.state.cold.lowest_consumer(self.lake.now)
         keep = Keep(Dead(read_tombstones(self.store, catalog), read_forks(self.store, catalog)).below, lowest)
         return plan_rewrites(catalog, lowest, LIMITS, dense=self.dense), keep
 
@@ -172,7 +172,7 @@ def test_the_server_takes_every_rewrite_and_nobody_notices(seed: int) -> None:
             for _ in range(chance.random.randint(5, 40)):
                 chance.act()
             seen, before = lake.seen(), lake.in_files()
-            lowest = lake.state.cold.lowest_reader(lake.now)
+            lowest = lake.state.cold.lowest_consumer(lake.now)
             for _ in range(20):
                 outcomes = bench.compact()
                 assert all(outcome.what in ("swapped", "dense") for outcome in outcomes), outcomes
