@@ -81,7 +81,7 @@ class Writer(Thread):
     ) -> None:
         super().__init__(name=f"writer-of-{bucket}", daemon=True)
         self._url, self._bucket, self._timelines, self._random = url, bucket, timelines, random
-        self._pause_seconds, self._may_harm, self._stop_asked = pause_seconds, may_harm, Event()
+        self._pause_seconds, self._may_harm, self._stopping = pause_seconds, may_harm, Event()
         self._client, self._link = PatientClient(url), Link(LinkSettings(url, retries=20))
         self._seqs: dict[str, int] = {}
         self._tails: dict[str, int] = {}
@@ -91,7 +91,7 @@ class Writer(Thread):
         try:
             for timeline in self._timelines:
                 self._create(timeline)
-            while not self._stop_asked.wait(self._pause_seconds):
+            while not self._stopping.wait(self._pause_seconds):
                 open_ones = [timeline for timeline in self._timelines if not timeline.closed]
                 if open_ones:
                     self._step(self._random.choice(open_ones))
@@ -103,7 +103,7 @@ class Writer(Thread):
 
     def stop(self) -> None:
         """Stop after the current operation."""
-        self._stop_asked.set()
+        self._stopping.set()
         self.join(2 * PATIENCE_SECONDS)
         assert not self.is_alive(), f"{self.name} does not end"
         if self.error is not None:
