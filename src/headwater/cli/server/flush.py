@@ -1,0 +1,23 @@
+"""`headwater flush`."""
+
+import json
+
+import click
+
+from headwater.cli.connecting import JSON, Server, connected
+from headwater.cli.examples import examples
+from headwater.cli.printing import say
+
+FLUSH_SECONDS_MAX = 600.0
+
+
+@click.command(epilog=examples("headwater flush"))
+@JSON
+@connected
+def flush(server: Server, as_json: bool) -> None:
+    """Write everything acknowledged so far to the lake."""
+    answer = server.ask("POST", "/__headwater/flush", FLUSH_SECONDS_MAX)
+    if as_json:
+        click.echo(json.dumps(answer))
+    else:
+        say(f"Everything up to position {max(answer['positions'].values()):,} is in the lake.")
