@@ -404,4 +404,4 @@ def test_a_lake_that_makes_no_sense_is_wrong_usage(flags: list[str], problem: st
 def test_a_lake_that_is_no_place_is_told_in_one_sentence(tmp_path: Path) -> None:
     finished = headwater("serve", "--port", "0", "--data", str(tmp_path / "data"), "--lake", "ftp://example.org/lake")
     assert finished.returncode == 1
-    assert "is no place for a lake" in sentence(finished)
+    assert "is not a valid lake URL" in sentence(finished)

@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.client import BadRequest, Conflict, NotFound, OffsetTrimmed, RetryPolicy, TransportFailed, extensions
-from headwater.client.operations import Target
+from headwater.client.operations import RequestTarget
 from headwater.client.wire import Response
 from headwater.testing import RunningServer
 
@@ -168,7 +168,7 @@ def test_a_batch_is_acknowledged_message_by_message(server: RunningServer, name:
 
 
 def test_a_bootstrap_is_opened_again_and_not_begun_again() -> None:
-    target = Target("http://h/s", RetryPolicy(attempts_max=4, first_delay_seconds=1.0, dice=lambda: 0.0))
+    target = RequestTarget("http://h/s", RetryPolicy(attempts_max=4, first_delay_seconds=1.0, dice=lambda: 0.0))
     head = Response(200, {"content-type": "multipart/mixed; boundary=b", "stream-next-offset": "7"})
     part = b"--b\r\nContent-Type: text/x\r\n\r\nso far\r\n--b"
     script = Script([LOST, (Response(503), [b"busy"]), (head, [part, b"\r\n\r\none\r\n--b--"])])

@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.client.batches import ProducerOptions
-from headwater.client.bodies import Piece
+from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import (
     BadRequest,
     ClientError,
@@ -72,8 +72,8 @@ def test_messages_linger_for_company_but_not_when_flushed() -> None:
 
 def test_every_message_of_a_batch_is_told_its_own_records() -> None:
     core = Producing[int](URL, "application/json", ProducerOptions("p", linger_ms=0), POLICY)
-    core.add(Piece(b"1,2", 2), 0, 0.0)
-    core.add(Piece(b"3"), 1, 0.0)
+    core.add(EncodedMessages(b"1,2", 2), 0, 0.0)
+    core.add(EncodedMessages(b"3"), 1, 0.0)
     (batch,) = taken(core)
     assert core.request(batch).body == b"[1,2,3]"
     told = core.settle(batch, Response(200, {"stream-next-offset": "9", "stream-record-start": "4"}), 0.0)
@@ -205,7 +205,7 @@ def test_a_producer_that_is_abandoned_says_what_is_not_known() -> None:
 def test_the_stream_is_closed_behind_everything_else() -> None:
     core = producing()
     given_to(core, "a")
-    core.close_stream(Piece(b"z"), 9)
+    core.close_stream(EncodedMessages(b"z"), 9)
     (a,) = taken(core)
     core.settle(a, accepted(a), 0.0)
     (last,) = taken(core)

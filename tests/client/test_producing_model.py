@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.client.batches import Batch
-from headwater.client.bodies import Piece
+from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import ClientError, OutcomeUnknown
 from headwater.client.values import Appended
 from headwater.client.wire import Request, Response
@@ -57,7 +57,7 @@ def test_whatever_the_network_does_everything_is_written_once_and_in_order(seed:
     for _ in range(5_000):
         now += 0.005
         if sent < 60 and dice.random() < 0.5 and core.failure is None:
-            core.add(Piece(b"%d." % sent), sent, now)
+            core.add(EncodedMessages(b"%d." % sent), sent, now)
             sent += 1
         flying += taken(core, now)
         if fences and dice.random() < 0.01:

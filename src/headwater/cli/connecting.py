@@ -1,8 +1,7 @@
 """The server that a command talks to, and what all such commands have in common."""
 
-import json
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import wraps
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -12,7 +11,17 @@ import httpx2
 
 from headwater.cli import parameters
 from headwater.cli.failures import fail, fail_request
-from headwater.client import Bucket, Client, ClientError, RequestRefused, RetryPolicy, Stream, TransportFailed
+from headwater.client import (
+    Admin,
+    Bucket,
+    Client,
+    ClientError,
+    NotFound,
+    ProtocolViolation,
+    RetryPolicy,
+    Stream,
+    TransportFailed,
+)
 from headwater.client.errors import refusal
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
@@ -70,20 +79,18 @@ class Server:
             raise refusal(request, response)
         return response
 
-    def ask(self, method: str, path: str, timeout_seconds: float = 60.0) -> dict[str, Any]:
-        """Return the JSON object that the server answers with."""
-        answer: object
+    @contextmanager
+    def admin(self, timeout_seconds: float = 60.0) -> Iterator[Admin]:
+        """Open the administrative surface, which only a Headwater server has."""
         try:
-            answer = json.loads(self.send(method, self.root_url + path, timeout_seconds=timeout_seconds).body)
-        except RequestRefused as error:
-            if error.code is not None:
+            with Admin(
+                self.root_url, headers=self.headers, retry=self._retry, timeout_seconds=timeout_seconds
+            ) as opened:
+                yield opened
+        except (ProtocolViolation, NotFound) as error:
+            if isinstance(error, NotFound) and error.code is not None:
                 raise
-            answer = None
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
             fail(f"{self.root_url} is not a Headwater server; check --url.", "protocol_violation")
-        return answer
 
     def close(self) -> None:
         self.client.close()

@@ -1,9 +1,12 @@
 """A client for Durable Streams: any server's, with what Headwater adds where it is there."""
 
+from headwater.client.admin import ConsumerInfo, ScanRange
+from headwater.client.asynchronous.admin import AsyncAdmin
 from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
 from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.asynchronous.writing import AsyncProducer
+from headwater.client.blocking.admin import Admin
 from headwater.client.blocking.client import Bucket, Client
 from headwater.client.blocking.flows import Bootstrap, Follower
 from headwater.client.blocking.stream import Stream
@@ -22,6 +25,7 @@ from headwater.client.errors import (
     ProducerFenced,
     ProtocolViolation,
     RequestRefused,
+    ResponseIncomplete,
     SequenceConflict,
     ServerUnavailable,
     StreamClosed,
@@ -36,7 +40,9 @@ from headwater.client.values import NOW, START, Appended, BatchAck, Chunk, Creat
 __all__ = [
     "NOW",
     "START",
+    "Admin",
     "Appended",
+    "AsyncAdmin",
     "AsyncBootstrap",
     "AsyncBucket",
     "AsyncClient",
@@ -51,6 +57,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Conflict",
+    "ConsumerInfo",
     "Created",
     "Deframer",
     "Follower",
@@ -67,7 +74,9 @@ __all__ = [
     "ProtocolViolation",
     "Record",
     "RequestRefused",
+    "ResponseIncomplete",
     "RetryPolicy",
+    "ScanRange",
     "SequenceConflict",
     "ServerUnavailable",
     "Snapshot",

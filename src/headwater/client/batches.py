@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from headwater.client.bodies import Piece
+from headwater.client.bodies import EncodedMessages
 from headwater.client.retrying import Failures
 from headwater.protocol.limits import NUMBER_MAX
 
@@ -51,7 +51,7 @@ class Batch(Generic[W]):
 
     epoch: int
     seq: int
-    pieces: list[Piece]
+    pieces: list[EncodedMessages]
     waiters: list[W]
     failures: Failures
     closing: bool = False

@@ -243,7 +243,8 @@ class Reader:
     # -- What went wrong -----------------------------------------------------------------------------------------------
 
     def _recover(self, error: TransportFailed) -> Program[None]:
-        delay = self.failures.next_delay()
+        # A follower has as much patience before it first reaches the server as later.
+        delay = self.failures.next_delay(connected=error.sent or self.options.live is not None)
         if delay is None:
             raise error
         yield Pause(delay)

@@ -14,7 +14,7 @@ from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.replay import Copy, ReplayConfig, check_apart, copies, leave_open, note_closed, run
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkSettings, Range
-from headwater.spark.options.reading import Selection
+from headwater.spark.options.source import Selection
 from headwater.testing import RunningServer, running_server
 
 from ..streams import streams_in
@@ -133,7 +133,10 @@ def test_what_is_copied_is_looked_at_a_page_at_a_time(
     [
         (ReplayConfig(Origin("http://h:1"), "http://h:2", "job", "c"), r"Say which streams: "),
         (ReplayConfig(Origin("http://h:1", bucket="b"), "h:2", "job", "c"), r"Give the option url as http://host"),
-        (ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", "a/b"), r"'a/b' is no bucket, "),
+        (
+            ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", "a/b"),
+            r"'a/b' is not a valid bucket name, ",
+        ),
         (
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", options={"close": "true"}),
             r"The option close of the sink is the job's own to set; ",

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import click
 
-from headwater.backup import backups
-from headwater.backup.backups import BackupFailed, Manifest
+from headwater.backup.create import Origin, create_backup
+from headwater.backup.manifest import BackupFailed, Manifest
+from headwater.backup.manifest import Progress as BackupProgress
+from headwater.backup.restore import restore_backup
+from headwater.backup.verify import verify_backup
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, say, size
@@ -42,7 +45,7 @@ def backup() -> None:
 def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json: bool) -> None:
     """Copy everything to PLACE, a folder or s3://bucket/prefix. The server may keep running."""
     with _working("Copying") as progress:
-        manifest = backups.create(data, _store(lake or str(data / "lake")), _store(place), bucket, progress)
+        manifest = create_backup(Origin(data, _store(lake or str(data / "lake")), bucket), _store(place), progress)
     _print(manifest, as_json, lambda held: say(f"Copied {held} to {place}."))
 
 
@@ -52,7 +55,7 @@ def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json
 def verify(place: str, as_json: bool) -> None:
     """Read every object of the backup in PLACE and compare it with its checksum."""
     with _working("Verifying") as progress:
-        manifest, _ = backups.verify(_store(place), progress)
+        manifest, _ = verify_backup(_store(place), progress)
     _print(manifest, as_json, lambda held: click.echo(f"The backup in {place} is intact: {held}."))
 
 
@@ -64,7 +67,7 @@ def verify(place: str, as_json: bool) -> None:
 def restore(place: str, data: Path, lake: str | None, as_json: bool) -> None:
     """Create a new data directory from the backup in PLACE."""
     with _working("Restoring") as progress:
-        manifest = backups.restore_into(_store(place), data, _store(lake or str(data / "lake")), progress)
+        manifest = restore_backup(_store(place), data, _store(lake or str(data / "lake")), progress)
     start = f"start a server on it with `headwater serve --data {data}`"
     _print(manifest, as_json, lambda held: say(f"Restored {held} into {data}; {start}."))
 
@@ -86,7 +89,7 @@ def _print(manifest: Manifest, as_json: bool, done: Callable[[str], None]) -> No
 
 
 @contextmanager
-def _working(label: str) -> Iterator[backups.Progress]:
+def _working(label: str) -> Iterator[BackupProgress]:
     """Show progress, and end with one sentence if anything goes wrong."""
     try:
         with Progress(label) as line:

@@ -26,7 +26,7 @@ from headwater.cli.failures import fail
 from headwater.cli.lake.command import DATA, JSON, OpenLake, failing, find_store, lake, open_lake, segment_facts
 from headwater.cli.printing import columns
 from headwater.lake.datasets import dataset
-from headwater.lake.layout import SCHEMA, split_name
+from headwater.lake.format import SCHEMA, split_name
 from headwater.lake.scanning import inheritance, read_forks_table
 from headwater.streams.segments import Segment
 

@@ -16,8 +16,9 @@ FLUSH_SECONDS_MAX = 600.0
 @connected
 def flush(server: Server, as_json: bool) -> None:
     """Write everything acknowledged so far to the lake."""
-    answer = server.ask("POST", "/__headwater/flush", FLUSH_SECONDS_MAX)
+    with server.admin(FLUSH_SECONDS_MAX) as admin:
+        positions = admin.flush()
     if as_json:
-        click.echo(json.dumps(answer))
+        click.echo(json.dumps({"positions": positions}))
     else:
-        say(f"Everything up to position {max(answer['positions'].values()):,} is in the lake.")
+        say(f"Everything up to position {max(positions.values()):,} is in the lake.")

@@ -16,7 +16,8 @@ from headwater.cli.terminal import coloured
 @connected
 def status(server: Server, as_json: bool) -> None:
     """Show a server's version, health and usage."""
-    answer = server.ask("GET", "/__headwater/status")
+    with server.admin() as admin:
+        answer = admin.status()
     if as_json:
         click.echo(json.dumps(answer))
         return

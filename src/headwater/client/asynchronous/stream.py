@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.client import bodies, extensions, operations
+from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
-from headwater.client.asynchronous.io import AsyncCarrier, AsyncFlow
+from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.writing import AsyncAppender, AsyncProducer
 from headwater.client.batches import ProducerOptions
-from headwater.client.extensions import Place
-from headwater.client.operations import Conditions, Fork, IfExists, Target
+from headwater.client.extensions import StreamPosition
+from headwater.client.operations import Conditions, Fork, IfExists, RequestTarget
 from headwater.client.reading import Reader, ReadOptions
 from headwater.client.retrying import RetryPolicy
 from headwater.client.values import (
@@ -35,7 +36,7 @@ class AsyncStream:
         self.url = url
         self.content_type = content_type
         self._carrier = carrier
-        self._target = Target(url, carrier.settings.retry, incarnation)
+        self._target = RequestTarget(url, carrier.settings.retry, incarnation)
         self._appender = AsyncAppender(carrier, self._target)
 
     def __repr__(self) -> str:
@@ -194,11 +195,12 @@ class AsyncStream:
     async def read(self, offset: str = START) -> bytes:
         """All bytes from `offset` on; of a JSON stream, one array."""
         async with self.chunks(offset) as chunks:
-            found = [chunk async for chunk in chunks]
-        return bodies.merge([chunk.data for chunk in found], found[0].content_type) if found else b""
+            pages = [chunk.data async for chunk in chunks]
+        return bodies.merge(pages, chunks.content_type) if pages else b""
 
     async def read_text(self, offset: str = START) -> str:
-        return (await self.read(offset)).decode()
+        data = await self.read(offset)
+        return data.decode()
 
     async def read_json(self, offset: str = START) -> list[Any]:
         """All messages of a JSON stream from `offset` on."""
@@ -226,7 +228,7 @@ class AsyncStream:
         content_type: str = content_types.DEFAULT,
     ) -> str | None:
         """Publish what the stream amounts to before an offset or record; the offset at which it stands."""
-        place = Place(offset, record)
+        place = StreamPosition(offset, record)
         return await self._carrier.run(extensions.publish_snapshot(self._target, data, place, content_type))
 
     async def snapshot(self, offset: str | None = None) -> Snapshot:
@@ -239,7 +241,7 @@ class AsyncStream:
 
     async def retain_from(self, *, offset: str | None = None, record: int | None = None) -> None:
         """Let go of what is before an offset or record."""
-        await self._carrier.run(extensions.retain_from(self._target, Place(offset, record)))
+        await self._carrier.run(extensions.retain_from(self._target, StreamPosition(offset, record)))
 
     async def attrs(self) -> dict[str, Any]:
         return await self._carrier.run(extensions.read_attrs(self._target))
@@ -251,5 +253,8 @@ class AsyncStream:
         await self._carrier.run(extensions.write_attrs(self._target, attrs))
 
     async def _type(self) -> str:
-        """The stream's content type, asked for once if nobody has said it."""
-        return self.content_type or (await self.head()).content_type
+        """The stream's content type; the server is asked once if it is not known."""
+        if self.content_type is None:
+            await self.head()
+        assert self.content_type is not None, "the answer to HEAD has set it"
+        return self.content_type

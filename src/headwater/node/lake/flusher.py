@@ -22,14 +22,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.writer import SegmentWriter
-from headwater.node.committer import Done
+from headwater.node.committer import Now, Submit, ask
 from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
-from headwater.streams.commands import Command, Publication, PublishSegment
-from headwater.streams.replies import Placed, Reply
+from headwater.streams.commands import Publication, PublishSegment
+from headwater.streams.replies import Placed
 from headwater.streams.state import Hot, State
 
 PUBLISH_DEADLINE_US = 10 * MINUTE_US
@@ -99,14 +99,14 @@ class Flusher:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
+        submit: Submit,
         *,
-        now: Callable[[], int],
+        now: Now,
         journal_bytes: Callable[[], int],
         limits: FlushLimits,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._journal_bytes, self._limits, self._shard = journal_bytes, limits, shard
@@ -277,18 +277,6 @@ def store_checked(store: Store, key: str, data: bytes) -> None:
             raise FlushFailed(f"the store does not return what was stored under {key}")
     except (StoreFailed, KeyExists, KeyMissing) as error:
         raise FlushFailed(str(error)) from error
-
-
-async def ask(submit: Callable[[Command, Done], None], command: Command) -> Reply:
-    """Submit a command and wait for its reply."""
-    done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-    def answered(reply: Reply) -> None:
-        if not done.cancelled():
-            done.set_result(reply)
-
-    submit(command, answered)
-    return await done
 
 
 async def _let_go(parts: list[HotRun]) -> None:
