@@ -85,7 +85,7 @@ def _body(data: str) -> bytes:
 @connected
 def close(server: Server, name: str, as_json: bool) -> None:
     """Close a stream: nothing can be added any more."""
-    done = server.stream(name).close()
+    done = server.stream(name).close_stream()
     if as_json:
         click.echo(json.dumps({"name": name, "closed": True, "next_offset": done.next_offset}))
     else:
