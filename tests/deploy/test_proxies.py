@@ -200,7 +200,7 @@ def test_a_client_resumes_behind_the_proxy_when_the_server_was_killed(kind: str,
         with running_server("--port", str(port), data=tmp_path / "data"):
             for number in range(10, 20):
                 stream.append_json(number)
-            stream.close()
+            stream.close_stream()
             follower.join(JOIN_SECONDS)
     assert not follower.is_alive()
     assert seen == list(range(20))
