@@ -54,9 +54,7 @@ def dead_endpoint(monkeypatch: pytest.MonkeyPatch, listening: bool) -> Iterator[
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["closed", "silent"])
-def test_an_endpoint_that_is_dead_fails_in_time(
-    impatient: float, listening: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_endpoint_fails_in_time(impatient: float, listening: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with dead_endpoint(monkeypatch, listening), ThreadPoolExecutor(1) as pool:
         for call in every_call(S3Store("s3://bucket/prefix")):
             with pytest.raises(StoreFailed, match=r"^The store s3://bucket/prefix did not [^\n]*$"):
@@ -71,7 +69,7 @@ def test_a_wrong_secret_fails(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> N
             call()
 
 
-def test_a_bucket_that_is_missing_is_no_proof_that_an_object_is(s3_url: str) -> None:
+def test_a_missing_bucket_does_not_prove_that_an_object_is_missing(s3_url: str) -> None:
     store = S3Store("s3://no-such-bucket/prefix")
     for call in every_call(store)[1:]:
         with pytest.raises(StoreFailed, match="NoSuchBucket"):
@@ -123,7 +121,7 @@ ETAG = {"ETag": '"1"', "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"}
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_upload_carries_its_condition_and_its_checksum() -> None:
+def test_an_upload_has_a_condition_and_a_checksum() -> None:
     with scripted_s3(Answer("PUT", 200, headers=ETAG)) as seen:
         S3Store("s3://bucket/prefix").create(KEY, b"data")
     assert seen[0]["If-None-Match"] == "*"
@@ -138,7 +136,7 @@ def test_a_retry_of_the_library_that_meets_its_own_first_attempt_succeeds(status
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_conflict_over_an_object_that_is_not_there_can_be_tried_again() -> None:
+def test_a_conflict_over_a_missing_object_can_be_retried() -> None:
     with scripted_s3(Answer("PUT", 409), Answer("GET", 404), Answer("PUT", 200, headers=ETAG)):
         store = S3Store("s3://bucket/prefix")
         with pytest.raises(StoreFailed, match="try again"):
