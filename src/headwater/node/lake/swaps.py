@@ -63,13 +63,13 @@ class Swaps:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         submit: Submit,
+        *,
         now: Now,
         in_use: Counter[str],
-        *,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._in_use, self._shard = in_use, shard
