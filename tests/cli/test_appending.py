@@ -10,8 +10,8 @@ from .commands import Shell, running, sentence
 
 def test_each_argument_is_a_message(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "application/json")
-    told = json.loads(shell.ok("append", name, '{"a": 1}', "[2,3]", "4", "--json").out)
-    assert (told["messages"], told["duplicates"]) == (4, 0)
+    appended = json.loads(shell.ok("append", name, '{"a": 1}', "[2,3]", "4", "--json").out)
+    assert (appended["messages"], appended["duplicates"]) == (4, 0)
     assert shell.ok("read", name, "--lines").text == '{"a": 1}\n2\n3\n4\n'
 
 
@@ -24,7 +24,7 @@ def test_bytes_go_through_append_and_read_unchanged(shell: Shell, name: str, tmp
     assert (tmp_path / "copy").read_bytes() == data
 
 
-def test_a_pipe_of_lines_reads_back_as_it_was(shell: Shell, name: str) -> None:
+def test_piped_lines_read_back_unchanged(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "text/plain")
     done = shell.bash(
         f"seq 1 20000 | headwater append {name} --lines\nprintf 'no end' | headwater append {name} --lines"
@@ -33,7 +33,7 @@ def test_a_pipe_of_lines_reads_back_as_it_was(shell: Shell, name: str) -> None:
     assert shell.ok("read", name).text == "".join(f"{number}\n" for number in range(1, 20_001)) + "no end"
 
 
-def test_each_line_is_a_message_with_borders_of_its_own(shell: Shell, name: str) -> None:
+def test_each_line_is_a_message_with_its_own_boundaries(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "text/plain")
     assert json.loads(shell.ok("append", name, "--lines", "--json", stdin=b"one\n\ntwo").out)["messages"] == 3
     lines = shell.ok("bootstrap", name, "--json").out.splitlines()
@@ -58,21 +58,23 @@ def test_messages_are_sent_while_the_pipe_stays_open(shell: Shell, name: str, cu
         assert appending.end() == 0
 
 
-def test_each_line_of_json_is_one_message_also_an_array_and_empty_ones_are_none(shell: Shell, name: str) -> None:
+def test_each_json_line_is_one_message_even_an_array_and_empty_lines_are_skipped(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "application/json")
     shell.ok("append", name, "--lines", stdin=b'[1,2]\n\n "x" \r\n')
     assert shell.ok("read", name, "--lines").out == b'[1,2]\n"x"\n'
 
 
-def test_a_line_that_is_no_json_is_told_by_its_number_and_those_before_it_are_kept(shell: Shell, name: str) -> None:
+def test_a_line_that_is_not_json_is_reported_by_its_number_and_those_before_it_are_kept(
+    shell: Shell, name: str
+) -> None:
     shell.ok("create", name, "--type", "application/json")
-    told = sentence(shell("append", name, "--lines", stdin=b"1\n2\n3],[4\n5\n"))
-    assert "Line 3 " in told
-    assert "2 messages" in told
+    error = sentence(shell("append", name, "--lines", stdin=b"1\n2\n3],[4\n5\n"))
+    assert "Line 3 " in error
+    assert "2 messages" in error
     assert shell.ok("read", name).out == b"[1,2]\n"
 
 
-def test_json_values_are_told_apart_whatever_stands_between_them(shell: Shell, name: str) -> None:
+def test_json_values_are_separated_with_and_without_white_space(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "application/json")
     long = json.dumps("é" * 400_000, ensure_ascii=False).encode()
     shell.ok("append", name, "--json-values", stdin=b'{"a":\n 1.50}[2] 34\n"x"' + long + b" 5")
@@ -80,7 +82,7 @@ def test_json_values_are_told_apart_whatever_stands_between_them(shell: Shell, n
     assert lines == [b'{"a":  1.50}', b"[2]", b"34", b'"x"', long, b"5", b""]
 
 
-def test_json_values_that_are_none_are_told(shell: Shell, name: str) -> None:
+def test_invalid_json_values_are_reported(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "application/json")
     assert "Value 2 " in sentence(shell("append", name, "--json-values", stdin=b"1 {"))
     assert "UTF-8" in sentence(shell("append", name, "--json-values", stdin=b'"\xff"'))
@@ -92,8 +94,8 @@ def test_a_producer_writes_each_message_once_however_often_it_is_run(shell: Shel
     shell.ok("create", name, "--type", "text/plain")
     run = ("append", name, "--lines", "--producer", "import", "--json")
     assert json.loads(shell.ok(*run, stdin=b"a\nb\n").out)["messages"] == 2
-    told = json.loads(shell.ok(*run, stdin=b"a\nb\nc\n").out)
-    assert (told["messages"], told["duplicates"]) == (1, 2)
+    appended = json.loads(shell.ok(*run, stdin=b"a\nb\nc\n").out)
+    assert (appended["messages"], appended["duplicates"]) == (1, 2)
     assert shell.ok("read", name).out == b"a\nb\nc\n"
 
 
