@@ -1,7 +1,7 @@
-"""Places: where a job keeps the files of a table, a folder that all executors share or a prefix of S3.
+"""Places for tables: a folder that all executors share, or a prefix in S3.
 
-A key is a path below the place. An object is written once, whole; it may be moved, which on S3 is a copy. A move that
-is tried twice is as good as one.
+A key is a path below the place. An object is written once, as a whole, and may be moved afterwards, which on S3 means
+copy and delete. A move is idempotent.
 """
 
 import os
@@ -17,38 +17,39 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
 
+from headwater.spark.jobs.report import JobFailed
 from headwater.storage.s3 import ENDPOINTS
 from headwater.storage.store import KeyMissing
 
 UNFINISHED = ".unfinished-"
-"""How the name of a file begins that is being written; engines pass over names that begin with a dot."""
+"""The prefix of a file that is being written; engines ignore names that begin with a dot."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
-class Place(Protocol):
-    """Where objects lie; made anew from its URL in every process that needs it."""
+class TablePlace(Protocol):
+    """Where the objects of a table are; every process that needs it opens it by its URL."""
 
     url: str
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write a new object, durable when it returns; False if there is one, which stays as it is."""
+        """Write a new object, durable on return; False, and no change, if the key exists."""
 
     def move(self, key: str, to: str) -> None:
-        """Give an object another key, replacing what is there; if that has been done, nothing is. Or KeyMissing."""
+        """Give an object another key, replacing any object there. Idempotent; KeyMissing if neither key exists."""
 
     def read(self, key: str) -> bytes:
-        """The bytes of an object. Or KeyMissing."""
+        """The bytes of an object, or KeyMissing."""
 
     def items(self, prefix: str) -> Iterator[str]:
-        """The keys that begin with a prefix, which ends with a slash or is empty; in no order."""
+        """The keys below a prefix, which is empty or ends with a slash, in no particular order."""
 
     def delete(self, key: str) -> None:
-        """Delete an object; one that is gone is no harm."""
+        """Delete an object. Idempotent."""
 
 
 class FolderPlace:
-    """A place that is a folder; made with the first object."""
+    """A folder, created with the first object."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -63,7 +64,7 @@ class FolderPlace:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            # A second name, not a rename: that would replace what another process has put there.
+            # A link and not a rename, which would replace the object of another process.
             os.link(upload, path)
         except FileExistsError:
             return False
@@ -99,7 +100,7 @@ class FolderPlace:
 
 
 class S3Place:
-    """A place under a prefix of a bucket; endpoint and credentials come from the environment, as for a lake."""
+    """A prefix in a bucket; endpoint and credentials come from the environment, as for a lake."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -144,8 +145,8 @@ class S3Place:
             obstore.delete(self._client, key)
 
 
-def open_place(url: str) -> Place:
-    """The place at `folder`, `file:///folder` or `s3://bucket/prefix`.
+def open_place(url: str) -> TablePlace:
+    """The place at `folder`, `file:///folder` or `s3://bucket/prefix`; JobFailed for anything else.
 
     >>> open_place("/data/events").url, open_place("file:///data/events").url
     ('/data/events', '/data/events')
@@ -158,7 +159,16 @@ def open_place(url: str) -> Place:
             return FolderPlace(Path(unquote(urlsplit(url).path)))
         case "s3" if urlsplit(url).netloc:
             return S3Place(url)
-    raise ValueError(f"{url!r} is no place for a table; it should be a folder or s3://bucket/prefix.")
+    raise JobFailed(f"{url!r} is not a valid place for a table; use a folder or s3://bucket/prefix.")
+
+
+def spark_path(path: str) -> str:
+    """A path or URL for Spark, which would resolve a relative path from the folder in which its JVM was started.
+
+    >>> spark_path("s3://bucket/x"), spark_path("/data/x")
+    ('s3://bucket/x', 'file:///data/x')
+    """
+    return path if "://" in path else Path(path).absolute().as_uri()
 
 
 def _sync(folder: Path) -> None:

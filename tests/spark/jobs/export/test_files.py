@@ -13,7 +13,7 @@ from headwater.spark.jobs.export import files as export_files
 from headwater.spark.jobs.export.audit import AuditTally
 from headwater.spark.jobs.export.files import FileRules, by_day_and_bucket, write_files
 from headwater.spark.jobs.export.parquet import folder
-from headwater.spark.jobs.places import FolderPlace, Place, open_place
+from headwater.spark.jobs.places import FolderPlace, TablePlace, open_place
 from headwater.storage.store import KeyMissing
 from headwater.testing.s3_server import running_s3
 
@@ -33,7 +33,7 @@ def written(place: Path, *batches: pa.Table, batch: int = 0) -> list[dict[str, o
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.spark_slow)])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TablePlace]:
     if request.param == "folder":
         yield open_place(str(tmp_path / "place"))
         return
@@ -43,7 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         yield open_place(f"s3://{s3.bucket}/some/table")
 
 
-def test_an_object_of_a_place_is_created_once_and_moved_as_often_as_one_likes(place: Place) -> None:
+def test_an_object_of_a_place_is_created_once_and_moved_as_often_as_one_likes(place: TablePlace) -> None:
     assert place.create("staged/1", b"one")
     assert not place.create("staged/1", b"two")
     place.move("staged/1", "day=1/bucket=50%25%3D½/1.parquet")

@@ -19,7 +19,7 @@ from headwater.spark.jobs.export.job import open_table
 from headwater.spark.jobs.export.ledger import IDENTITY_KEY, check_query, claim, staged_stem
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import Table, TableOptions, Written
-from headwater.spark.jobs.places import FolderPlace, Place, open_place
+from headwater.spark.jobs.places import FolderPlace, TablePlace, open_place
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.jobs.verify.sides import export_rows
 from headwater.testing.s3_server import running_s3
@@ -39,7 +39,7 @@ def frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows).repartition(2, "stream")
 
 
-def exporter(spark: SparkSession, kind: str, to: Path) -> tuple[Exporter, Table, Place]:
+def exporter(spark: SparkSession, kind: str, to: Path) -> tuple[Exporter, Table, TablePlace]:
     place = open_place(str(to))
     columns = spark.createDataFrame(FIRST).schema
     table = open_table(kind, place, TableOptions("export-1", columns))

@@ -1,8 +1,8 @@
-"""Parquet tables: a folder for every day and bucket, in which every file is part of the table.
+"""Parquet tables: one folder for every day and bucket, in which every file is part of the table.
 
-Files are stored where no reader looks. The manifest of a batch, created once, decides which of them count and what they
-will be called; then they are moved, and who repeats the batch moves those that are left. So whoever reads the folder,
-with whatever engine, finds no row twice, at no time.
+Tasks store files where no reader looks. Creating the manifest of a batch commits it: the manifest lists the files of
+the batch and their final names. Then the files are moved; if a run is killed, the next one moves the rest. So no
+engine ever finds a row twice.
 """
 
 import json
@@ -15,11 +15,11 @@ from urllib.parse import unquote
 from headwater.spark.jobs.export.files import FileRules
 from headwater.spark.jobs.export.ledger import FOLDER, read_json, staged_stem
 from headwater.spark.jobs.export.tables import TableFile, TableOptions, Written, file_schema, spark_columns
-from headwater.spark.jobs.places import Place
+from headwater.spark.jobs.places import TablePlace
 
 BATCHES = f"{FOLDER}/batches/"
 MANIFESTS_KEPT = 100
-"""As many batches as Spark keeps offsets of; it repeats the last one only."""
+"""Spark keeps the offsets of as many batches, and repeats only the last one."""
 MOVES_AT_ONCE = 16
 
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
@@ -29,7 +29,7 @@ _KEY = re.compile(r"day=[^/]+/bucket=([^/]+)/[^/]+\.parquet")
 class ParquetTable:
     """A folder of Parquet files."""
 
-    def __init__(self, place: Place, options: TableOptions) -> None:
+    def __init__(self, place: TablePlace, options: TableOptions) -> None:
         self._place, self._options = place, options
 
     def rules(self, batch: int, attempt: str) -> FileRules:
@@ -57,7 +57,7 @@ class ParquetTable:
             "files": [{"from": key, "to": to} for key, to in moves],
         }
         self._place.create(manifest_key(written.batch), json.dumps(manifest, indent=1).encode())
-        # Somebody else may have been faster; then theirs counts.
+        # Another run may have committed the batch first; then its manifest counts.
         found = read_json(self._place, manifest_key(written.batch))
         assert found is not None
         self._publish(written.batch, found)
@@ -90,12 +90,12 @@ def manifest_key(batch: int) -> str:
 
 
 def done_key(batch: int) -> str:
-    """The key of the sign that all files of a batch have their names."""
+    """The key of the marker that all files of a batch have their final names."""
     return f"{BATCHES}{batch:010}.done"
 
 
 def folder(day: str, bucket: str) -> str:
-    """The folder of a day and a bucket, written as Hive does.
+    """The folder of a day and a bucket, escaped as Hive does.
 
     >>> folder("2025-11-16", "team"), folder("2025-11-16", "50%=½")
     ('day=2025-11-16/bucket=team', 'day=2025-11-16/bucket=50%25%3D½')

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import StructType
 
 from headwater.spark.jobs.export.job import open_table
-from headwater.spark.jobs.export.ledger import IDENTITY_KEY, mark_of, read_json
+from headwater.spark.jobs.export.ledger import IDENTITY_KEY, export_id_of, read_json
 from headwater.spark.jobs.export.tables import Table, TableFile, TableOptions
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.places import open_place
@@ -38,10 +38,7 @@ class Export:
 
 def open_export(url: str, origin: Origin, catalog: str | None = None, table: str | None = None) -> Export:
     """The export at a place; JobFailed if there is none, or one of other streams than those of the origin."""
-    try:
-        place = open_place(url)
-    except ValueError as problem:
-        raise JobFailed(str(problem)) from problem
+    place = open_place(url)
     identity = read_json(place, IDENTITY_KEY)
     if identity is None:
         raise JobFailed(f"There is no export at {place.url}; make one with `headwater spark export --to {place.url}`.")
@@ -54,7 +51,7 @@ def open_export(url: str, origin: Origin, catalog: str | None = None, table: str
         raise JobFailed(
             f"The export at {place.url} is of another server than {origin.url}; give the --url of that one."
         )
-    opened = open_table(identity["format"], place, TableOptions(mark_of(identity), StructType([]), catalog, table))
+    opened = open_table(identity["format"], place, TableOptions(export_id_of(identity), StructType([]), catalog, table))
     # Before its files are listed: then those have at least all that this says.
     position = opened.position
     return Export(place.url, origin, -1 if position is None else position, times.since, times.until, opened)
