@@ -13,7 +13,7 @@ OWN_OPTIONS = frozenset(
 
 
 def check_sink_options(given: Mapping[str, str], options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
-    """The options that the sink will get, parsed; JobFailed if one is invalid or if `given` has one of the job's own."""
+    """The options of the sink, parsed; JobFailed if one is invalid, or if the user has given one of the job's own."""
     for name in given:
         if name.lower() in OWN_OPTIONS:
             raise JobFailed(f"The job sets the sink option {name} itself; remove it.")

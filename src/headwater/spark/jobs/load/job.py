@@ -170,8 +170,8 @@ def _next_round(
         )
     for file in sorted(set(work.files) - set(listed)):
         raise JobFailed(
-            f"The file {file.path} was changed or deleted while it was being loaded; restore it, or load the rest under "
-            "another --name."
+            f"The file {file.path} was changed or deleted while it was being loaded; restore it, or load the rest "
+            "under another --name."
         )
     return work
 
