@@ -206,7 +206,7 @@ def test_values_are_not_written_to_a_stream_of_bytes(server: RunningServer, name
                 await stream.append_json(1)
             async with stream.producer("p") as producer:
                 await producer.append("x")
-                with pytest.raises(ValueError, match="no JSON values"):
+                with pytest.raises(ValueError, match="not JSON values"):
                     await producer.append_json(1)
             assert await stream.read() == b"x"
 

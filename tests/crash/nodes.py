@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from headwater.log import directory
 from headwater.log.journal.journal import Journal
-from headwater.log.seam import Deliver
+from headwater.log.seam import Deliver, Ticket
 from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
@@ -31,15 +31,15 @@ class WatchedJournal(Journal):
     history: History
 
     def start(self, deliver: Deliver) -> None:
-        def delivered(batch: Batch) -> None:
-            deliver(batch)
+        def delivered(batch: Batch, ticket: Ticket | None) -> None:
+            deliver(batch, ticket)
             self.history.acknowledge()
 
         super().start(delivered)
 
-    def append(self, at: int, commands: list[Command]) -> None:
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         self.history.send(at, commands)
-        super().append(at, commands)
+        super().append(at, commands, ticket)
 
 
 class RunningNode:

@@ -18,6 +18,7 @@ import pytest
 
 from headwater.http.openapi import fields
 from headwater.http.wire.statuses import REFUSALS
+from headwater.protocol.headers import Use
 from headwater.protocol.refusals import Code
 from headwater.testing import running_server
 
@@ -129,7 +130,7 @@ def test_the_reference_lists_every_code_with_its_status_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("words", [fields.QUERY, fields.REQUEST_HEADERS, fields.RESPONSE_HEADERS])
-def test_the_reference_lists_every_parameter_and_header_with_its_meaning(words: dict[str, fields.Field]) -> None:
+def test_the_reference_lists_every_parameter_and_header_with_its_meaning(words: dict[str, Use]) -> None:
     text = REFERENCE.read_text()
     for name, (_, meaning) in words.items():
         assert re.search(rf"^\| `{name}` \|.* {re.escape(meaning)} \|$", text, re.MULTILINE), name

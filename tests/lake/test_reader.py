@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.lake import writer
-from headwater.lake.layout import GROUP_BYTES, SCHEMA
+from headwater.lake.format import GROUP_BYTES, SCHEMA
 from headwater.lake.reader import (
     SERVED,
     Footer,

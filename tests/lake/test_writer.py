@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from headwater.lake.layout import GROUP_BYTES, GROUP_ROWS, SCHEMA
+from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, SCHEMA
 from headwater.lake.reader import read_all
 from headwater.lake.writer import SegmentWriter
 from headwater.protocol.producers import Producer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.spark import link as module
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, Range, ScanBroken
 from headwater.testing import RunningServer

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType, VariantType, VariantVal
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.spark import schemas
 from headwater.spark.options.reading import parse_source
 from headwater.spark.options.values import OptionRefused

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
-from headwater.backup import backups
-from headwater.backup.backups import BackupFailed, Manifest, Progress
+from headwater.backup.create import Origin, create_backup
+from headwater.backup.manifest import BackupFailed, Manifest, Progress
+from headwater.backup.restore import restore_backup
+from headwater.backup.verify import verify_backup
 from headwater.cli.printing import say, size
 from headwater.lake.ownership import LakeOwned
 from headwater.log.journal.files import JournalDamaged
@@ -35,7 +37,7 @@ def backup() -> None:
 def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json: bool) -> None:
     """Copy everything to PLACE, a folder or s3://bucket/prefix; the server may run meanwhile."""
     with _failing(), _bar() as progress:
-        manifest = backups.create(data, _store(lake or str(data / "lake")), _store(place), bucket, progress)
+        manifest = create_backup(Origin(data, _store(lake or str(data / "lake")), bucket), _store(place), progress)
     _tell(manifest, as_json, f"Copied to {place}")
 
 
@@ -45,7 +47,7 @@ def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json
 def verify(place: str, as_json: bool) -> None:
     """Read every object of the backup in PLACE and compare it with its checksum."""
     with _failing(), _bar() as progress:
-        manifest, _ = backups.verify(_store(place), progress)
+        manifest, _ = verify_backup(_store(place), progress)
     _tell(manifest, as_json, f"{place} is whole")
 
 
@@ -57,7 +59,7 @@ def verify(place: str, as_json: bool) -> None:
 def restore(place: str, data: Path, lake: str | None, as_json: bool) -> None:
     """Make a new data directory of the backup in PLACE; a server goes on from it as the old one would have."""
     with _failing(), _bar() as progress:
-        manifest = backups.restore_into(_store(place), data, _store(lake or str(data / "lake")), progress)
+        manifest = restore_backup(_store(place), data, _store(lake or str(data / "lake")), progress)
     _tell(manifest, as_json, f"Restored into {data}; start it with `headwater serve --data {data}`")
 
 

@@ -208,7 +208,7 @@ def create_bucket(target: Target, *, exist_ok: bool) -> Program[bool]:
     return True
 
 
-def look_at_bucket(target: Target) -> Program[BucketInfo]:
+def describe_bucket(target: Target) -> Program[BucketInfo]:
     request = target.request("GET")
     answer = yield from ask(request, target.policy)
     found = members(request, answer.response)

@@ -6,9 +6,11 @@ from urllib.parse import quote
 
 from headwater.client.retrying import RetryPolicy
 
-Value = str | Callable[[], str]
+Text = Callable[[], str]
+AsyncText = Callable[[], Awaitable[str]]
+Value = str | Text
 """A header or parameter; a function is called for each request, so that a token can be renewed."""
-AsyncValue = Value | Callable[[], Awaitable[str]]
+AsyncValue = Value | AsyncText
 
 CONNECTIONS_MAX = 1_000
 """Every live reader holds one."""

@@ -9,28 +9,30 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from headwater.protocol import headers
+
 T = TypeVar("T")
 E = TypeVar("E")
 
 # Header names are lower case wherever this client looks one up.
-CONTENT_TYPE = "content-type"
-EARLIEST_OFFSET = "stream-earliest-offset"
-ETAG = "etag"
-INCARNATION = "stream-incarnation"
-NEXT_OFFSET = "stream-next-offset"
-PRODUCER_EPOCH = "producer-epoch"
-PRODUCER_EXPECTED_SEQ = "producer-expected-seq"
-PRODUCER_ID = "producer-id"
-PRODUCER_SEQ = "producer-seq"
-RECORD_FIRST = "stream-record-first"
-RECORD_NEXT = "stream-record-next"
-RECORD_START = "stream-record-start"
-RETRY_AFTER = "retry-after"
-SNAPSHOT_OFFSET = "stream-snapshot-offset"
-SSE_ENCODING = "stream-sse-data-encoding"
-STREAM_CLOSED = "stream-closed"
-STREAM_CURSOR = "stream-cursor"
-UP_TO_DATE = "stream-up-to-date"
+CONTENT_TYPE = headers.CONTENT_TYPE.lower
+EARLIEST_OFFSET = headers.STREAM_EARLIEST_OFFSET.lower
+ETAG = headers.ETAG.lower
+INCARNATION = headers.STREAM_INCARNATION.lower
+NEXT_OFFSET = headers.STREAM_NEXT_OFFSET.lower
+PRODUCER_EPOCH = headers.PRODUCER_EPOCH.lower
+PRODUCER_EXPECTED_SEQ = headers.PRODUCER_EXPECTED_SEQ.lower
+PRODUCER_ID = headers.PRODUCER_ID.lower
+PRODUCER_SEQ = headers.PRODUCER_SEQ.lower
+RECORD_FIRST = headers.STREAM_RECORD_FIRST.lower
+RECORD_NEXT = headers.STREAM_RECORD_NEXT.lower
+RECORD_START = headers.STREAM_RECORD_START.lower
+RETRY_AFTER = headers.RETRY_AFTER.lower
+SNAPSHOT_OFFSET = headers.STREAM_SNAPSHOT_OFFSET.lower
+SSE_ENCODING = headers.STREAM_SSE_DATA_ENCODING.lower
+STREAM_CLOSED = headers.STREAM_CLOSED.lower
+STREAM_CURSOR = headers.STREAM_CURSOR.lower
+UP_TO_DATE = headers.STREAM_UP_TO_DATE.lower
 
 
 @dataclass(frozen=True, slots=True)

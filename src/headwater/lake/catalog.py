@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.layout import segment_key, split_name
+from headwater.lake.format import segment_key, split_name
 from headwater.storage.store import KeyExists, Store
 from headwater.streams.segments import Segment
 

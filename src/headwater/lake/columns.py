@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.layout import SCHEMA, WORDS
+from headwater.lake.format import SCHEMA, WORDS
 from headwater.streams.state import Hot
 
 _OFFSET = attrgetter("offset")

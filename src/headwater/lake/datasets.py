@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from headwater.lake.catalog import ListedSegment
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.lake.object_files import ObjectFile
 from headwater.storage.store import Store
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headwater.lake.catalog import Catalog, ForkRow, decode, parse_catalog_key
-from headwater.lake.layout import deadline_us_of, parse_segment_key
+from headwater.lake.format import deadline_us_of, parse_segment_key
 from headwater.lake.ownership import OWNER_KEY
-from headwater.lake.spans import LifeRows, Spans
+from headwater.lake.verify.spans import LifeRows, Spans
 from headwater.storage.store import KeyMissing, Store
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.columns import view
-from headwater.lake.layout import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
+from headwater.lake.format import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
 from headwater.streams.reading import Run
 from headwater.streams.segments import Extent, Segment
 

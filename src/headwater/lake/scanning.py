@@ -20,8 +20,8 @@ from crc32c import crc32c
 
 from headwater.lake.catalog import FORKS, TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key, decode
 from headwater.lake.columns import starts, view
-from headwater.lake.heirs import Heir, under
-from headwater.lake.layout import name_of, split_name
+from headwater.lake.format import name_of, split_name
+from headwater.lake.relabeling import StreamRange, relabel
 from headwater.storage.store import KeyMissing, Store, check_key
 
 NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")
@@ -267,5 +267,5 @@ def _kept(table: pa.Table, conditions: Sequence[pa.ChunkedArray]) -> pa.Table:
 
 def _under(rows: pa.Table, piece: Inherited) -> pa.Table:
     """Rows of one life under the name of a fork."""
-    heir = Heir(*split_name(piece.name), piece.incarnation, piece.start, piece.to)
-    return under(rows, [heir], [len(rows)], rows.schema)
+    heir = StreamRange(*split_name(piece.name), piece.incarnation, piece.start, piece.to)
+    return relabel(rows, [heir], [len(rows)], rows.schema)

@@ -2,7 +2,7 @@
 
 from crc32c import crc32c
 
-from headwater.lake.layout import SEAL_KEY
+from headwater.lake.format import SEAL_KEY
 
 UNSEALED = "0" * 8
 """What stands in the place of the sum while it is summed up."""

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.columns import ENCODED, Life, Lives, encoded, gap, starts, view
-from headwater.lake.layout import (
+from headwater.lake.format import (
     GROUP_BYTES,
     GROUP_ROWS,
     GROUPS_KEY,

@@ -239,7 +239,7 @@ class Node:
         self._step(buckets.drop_everywhere(SHARDS, bucket, secrets.token_hex(8), deadline), done, None)
 
     def look_at_bucket(self, bucket: str, done: Done) -> None:
-        self._step(buckets.look(SHARDS, bucket), done, None)
+        self._step(buckets.inspect(SHARDS, bucket), done, None)
 
     def settle_bucket(self, bucket: str, seal: str, deadline: int) -> None:
         self._step(buckets.settle_everywhere(SHARDS, bucket, seal, deadline), lambda _: None, None)

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.protocol.content_types import is_json
 from headwater.spark.options.reading import SourceOptions
 from headwater.spark.options.values import OptionRefused

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from headwater.lake.catalog import Catalog, newest_catalog
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.rewriting import Cuts, Keep, rewrite
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
-from headwater.lake.rewriting import Cuts, Keep, rewrite
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.verifier import Verifier
 from headwater.lake.writer import Written
 from headwater.protocol.limits import MINUTE_US
 from headwater.storage.folder import FolderStore

@@ -11,9 +11,7 @@ from headwater.http import addresses
 from headwater.http.addresses import Address, Resource
 from headwater.http.endpoints import ROUTES
 from headwater.http.openapi import document as openapi
-from headwater.http.openapi import fields
 from headwater.http.openapi.operations import OPERATIONS
-from headwater.http.wire import rendering, requests
 from headwater.http.wire.statuses import REFUSALS
 from headwater.protocol.refusals import Code
 
@@ -117,15 +115,6 @@ def test_operations_have_names_of_their_own() -> None:
         if method != "parameters"
     ]
     assert len(names) == len(set(names))
-
-
-def test_the_words_of_the_wire_are_those_that_requests_are_read_and_browsers_are_served_by() -> None:
-    assert fields.QUERY.keys() == requests.KNOWN_PARAMETERS
-    assert fields.REQUEST_HEADERS.keys() == set(rendering.ALLOWED.split(", ")) - {
-        *("Authorization", "Cache-Control", "Content-Type")
-    }
-    own = {name for name in fields.RESPONSE_HEADERS if name.startswith(("Stream-", "Producer-"))}
-    assert own | {"ETag", "Location", "Retry-After", "Allow"} == set(rendering.EXPOSED.split(", "))
 
 
 # -- Served ------------------------------------------------------------------------------------------------------------

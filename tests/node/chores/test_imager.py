@@ -9,6 +9,7 @@ import pytest
 
 from headwater.log import directory
 from headwater.log.images import ImageFiles
+from headwater.log.seam import Ticket
 from headwater.node.chores import imager
 from headwater.node.node import Node
 from headwater.streams import images as stream_images
@@ -67,9 +68,9 @@ class Run:
         node = Node(*recovered, image_log_bytes=IMAGE_LOG_BYTES)
         deliver = node._committer.deliver
 
-        def note(batch: Batch) -> None:
+        def note(batch: Batch, ticket: Ticket | None) -> None:
             self.batches.append(batch)
-            deliver(batch)
+            deliver(batch, ticket)
 
         node._committer.deliver = note  # type: ignore[method-assign]
         node.start()

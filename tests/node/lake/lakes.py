@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 from headwater.lake.catalog import Catalog, newest_catalog
 from headwater.log.memory import MemoryLog
-from headwater.node.lake.flusher import FlushLimits, ask
+from headwater.node.committer import ask
+from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.lake import Lake, LakeLimits
 from headwater.node.node import Node
 from headwater.node.reads.pages import PageCache
@@ -83,8 +84,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """A node at work while the block lasts."""
     store, state = store or FaultyStore(), state or State("journal")
-    log = MemoryLog(state.log_id)
-    log._position = state.position
+    log = MemoryLog(state.log_id, state.position)
     limits = LakeLimits(hot_bytes_max, flush, grace_seconds, flush_at_stop)
     node = Node(
         state,

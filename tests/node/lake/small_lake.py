@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.compaction import RewriteLimits
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.planning import RewriteLimits
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import read_all, read_footer, read_group
 from headwater.lake.writer import SegmentWriter
 from headwater.node.committer import Done

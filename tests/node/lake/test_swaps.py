@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake import writer
-from headwater.lake.layout import SCHEMA, new_segment_id, segment_key
+from headwater.lake.compaction.rewriting import Keep
+from headwater.lake.format import SCHEMA, new_segment_id, segment_key
 from headwater.lake.reader import read_all
-from headwater.lake.rewriting import Keep
 from headwater.lake.writer import SegmentWriter
 from headwater.node.lake import compactor, swaps
 from headwater.node.lake.swaps import Handed, Swaps
@@ -443,7 +443,7 @@ def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
             chance.act()
         numbers = sorted(random.sample(list(lake.state.cold.segments), min(len(lake.state.cold.segments), 4)))
         if numbers:
-            lowest = lake.state.cold.lowest_reader(lake.now)
+            lowest = lake.state.cold.lowest_consumer(lake.now)
             keep = random.choice([KEEP_ALL, dead_by(lake.state)._replace(lowest_reader=lowest), dead_by(lake.state)])
             handed = hand_in(lake.state, lake.store, lake.now, keep, numbers)
             before = lake.seen()
@@ -461,7 +461,7 @@ def placed(seed: int) -> bool:
     handed_in = Swaps(lake.state, lake.store, lake.submit, lambda: lake.now, lake.in_use)
     while not lake.state.cold.segments or chance.random.random() < 0.98:
         chance.act()
-    keep = dead_by(lake.state)._replace(lowest_reader=lake.state.cold.lowest_reader(lake.now))
+    keep = dead_by(lake.state)._replace(lowest_reader=lake.state.cold.lowest_consumer(lake.now))
     outcome = asyncio.run(handed_in.swap(hand_in(lake.state, lake.store, lake.now, keep)))
     asyncio.run(handed_in.stop())
     asyncio.run(lake.compactor.stop())

@@ -6,8 +6,9 @@ import pytest
 
 from headwater.log import directory
 from headwater.node.clock import Clock
+from headwater.node.committer import ask
 from headwater.node.lake import flusher
-from headwater.node.lake.flusher import FlushLimits, ask
+from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
 from headwater.storage.memory import MemoryStore

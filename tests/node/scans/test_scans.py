@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.lake import writer
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.node.lake import compactor
 from headwater.node.lake import sweeper as lake_sweeper
 from headwater.node.reads import cold as cold_reads

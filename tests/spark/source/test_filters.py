@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.spark.source.filters import ANY, EPOCH, Bounds, Conditions, conditions
 
 COLUMNS = SCHEMA.names

@@ -17,7 +17,7 @@ from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
 from headwater.lake.inventory import StreamTally, objects, streams, totals
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import LakeDamaged, may_have, read_catalog, read_forks, read_tombstones
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.verifier import Verifier
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from headwater.cli.lake.command import DATA, OpenLake, fail, failing, find_store, lake, open_lake, segment_facts
 from headwater.cli.printing import columns
 from headwater.lake.datasets import dataset
-from headwater.lake.layout import SCHEMA, split_name
+from headwater.lake.format import SCHEMA, split_name
 from headwater.lake.scanning import inheritance, read_forks_table
 from headwater.streams.segments import Segment
 

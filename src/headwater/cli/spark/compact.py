@@ -39,7 +39,7 @@ def compact(
     The server stays online and does the same by itself, a little at a time. Use this job for a lake that has fallen
     behind, or to move the work to a cluster.
     """
-    from headwater.lake.compaction import REWRITE_LIMITS  # noqa: PLC0415
+    from headwater.lake.compaction.planning import REWRITE_LIMITS  # noqa: PLC0415
     from headwater.spark.jobs.compact.job import CompactConfig, run  # noqa: PLC0415
     from headwater.spark.jobs.origin import link_settings  # noqa: PLC0415
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.client import bodies, extensions, operations
+from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
-from headwater.client.asynchronous.io import AsyncCarrier, AsyncFlow
+from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.writing import AsyncAppender, AsyncProducer
 from headwater.client.batches import ProducerOptions
 from headwater.client.extensions import Place
@@ -194,11 +195,12 @@ class AsyncStream:
     async def read(self, offset: str = START) -> bytes:
         """All bytes from `offset` on; of a JSON stream, one array."""
         async with self.chunks(offset) as chunks:
-            found = [chunk async for chunk in chunks]
-        return bodies.merge([chunk.data for chunk in found], found[0].content_type) if found else b""
+            pages = [chunk.data async for chunk in chunks]
+        return bodies.merge(pages, chunks.content_type) if pages else b""
 
     async def read_text(self, offset: str = START) -> str:
-        return (await self.read(offset)).decode()
+        data = await self.read(offset)
+        return data.decode()
 
     async def read_json(self, offset: str = START) -> list[Any]:
         """All messages of a JSON stream from `offset` on."""
@@ -251,5 +253,8 @@ class AsyncStream:
         await self._carrier.run(extensions.write_attrs(self._target, attrs))
 
     async def _type(self) -> str:
-        """The stream's content type, asked for once if nobody has said it."""
-        return self.content_type or (await self.head()).content_type
+        """The stream's content type; the server is asked once if it is not known."""
+        if self.content_type is None:
+            await self.head()
+        assert self.content_type is not None, "the answer to HEAD has set it"
+        return self.content_type

@@ -9,11 +9,9 @@ import msgspec
 from headwater.http.api.parsing import NUMBER, parse_incarnation
 from headwater.http.wire.requests import Request, parse_query
 from headwater.protocol import cursors, incarnations, offsets
-from headwater.protocol.limits import NUMBER_MAX
+from headwater.protocol.limits import LONG_POLL_MS_MAX, NUMBER_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.queries import Read, Records
-
-LONG_POLL_MS_MAX = 60_000
 
 _RECORD_PARAMETERS = frozenset({"record", "tail_records", "max_records", "record_view"})
 

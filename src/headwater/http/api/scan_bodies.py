@@ -5,7 +5,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.node.scans.pace import Pace
 from headwater.node.scans.windows import Times
 from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, RANGES_COMMAS_MAX, SCAN_RANGES_MAX

@@ -11,12 +11,14 @@ import msgspec
 
 from headwater.http.addresses import OWN, Resource
 from headwater.http.exchange import Exchange
-from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS, Field, Schema
+from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
 from headwater.http.openapi.operation_shapes import Gives, Operation, Takes
 from headwater.http.openapi.operations import ALWAYS, BUCKETED_ONLY, FLAT_ONLY, OPERATIONS, REFUSAL_HEADERS
 from headwater.http.openapi.schemas import SCHEMAS
 from headwater.http.wire.statuses import REFUSALS, Answer
+from headwater.protocol.headers import Use
 from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.shapes import Shape as Schema
 
 PATH_OF_DOCUMENT = b"/openapi.json"
 PATH_OF_PAGE = b"/openapi"
@@ -226,8 +228,8 @@ def _response_headers() -> Iterator[tuple[str, Schema]]:
         yield f"required.{name}", _described(field) | {"required": True}
 
 
-def _described(field: Field) -> Schema:
-    return {"description": field[1], "schema": field[0]}
+def _described(field: Use) -> Schema:
+    return {"description": field.meaning, "schema": field.shape}
 
 
 def _reference(kind: str, name: str) -> Schema:

@@ -1,11 +1,12 @@
 """The shapes of bodies, as JSON Schema."""
 
-from headwater.http.openapi.fields import OFFSET, TEXT, Schema
 from headwater.http.wire.statuses import REFUSALS
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.node.lake.swaps import SEGMENTS_MAX
 from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, LISTING_MAX, SCAN_RANGES_MAX
 from headwater.protocol.refusals import Code
+from headwater.protocol.shapes import OFFSET, TEXT
+from headwater.protocol.shapes import Shape as Schema
 
 _STATUSES = sorted({status for status, _ in REFUSALS.values()})
 _WHOLE: Schema = {"type": "integer", "minimum": 0}

@@ -11,8 +11,9 @@ from typing import Protocol
 import httptools
 
 from headwater.http.wire.heads import END, HEAD_BYTES_MAX, KnownHeads
-from headwater.http.wire.requests import SINGULAR, Request, head_problem, split_target
+from headwater.http.wire.requests import Request, head_problem, split_target
 from headwater.http.wire.uploads import Upload
+from headwater.protocol.headers import SINGULAR
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
 from headwater.protocol.refusals import Code
 

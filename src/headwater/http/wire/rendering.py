@@ -8,24 +8,14 @@ from importlib.metadata import version
 
 from headwater.http.wire import statuses
 from headwater.http.wire.statuses import Answer, Voice
+from headwater.protocol import headers
 from headwater.streams.replies import Page
 
 SERVER = f"headwater/{version('headwater')}"
-EXPOSED = (
-    "ETag, Location, Retry-After, Allow, Stream-Extensions, Stream-Snapshot-Offset, Stream-Record-Start, "
-    "Stream-Record-First, Stream-Record-Next, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, "
-    "Stream-Incarnation, Stream-Earliest-Offset, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, "
-    "Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq"
-)
-ALLOWED = (
-    "Authorization, Cache-Control, Content-Type, If-Match, If-None-Match, Last-Event-ID, Stream-Closed, Stream-Seq, "
-    "Stream-TTL, Stream-Expires-At, Stream-Incarnation, Stream-Forked-From, Stream-Fork-Offset, "
-    "Stream-Fork-Sub-Offset, Stream-Attrs, Stream-Record-Match, Prefer, Producer-Id, Producer-Epoch, Producer-Seq"
-)
 ALLOW_ALL_LINE = "Access-Control-Allow-Origin: *\r\n"
 PREFLIGHT_LINES = (
     "Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
-    f"Access-Control-Allow-Headers: {ALLOWED}\r\n"
+    f"Access-Control-Allow-Headers: {headers.ALLOWED}\r\n"
     "Access-Control-Max-Age: 86400\r\n"
 )
 JSON_LINES = "Content-Type: application/json\r\nCache-Control: no-store\r\n"
@@ -45,7 +35,7 @@ _heads_until = 0.0
 
 def browser_lines(*, to_all: bool = True, exposed_more: str = "") -> str:
     """What browsers are told with every response; where only some origins may read, each is told for itself."""
-    exposed = f"{EXPOSED}, {exposed_more}" if exposed_more else EXPOSED
+    exposed = f"{headers.EXPOSED}, {exposed_more}" if exposed_more else headers.EXPOSED
     return (
         "X-Content-Type-Options: nosniff\r\n"
         "Cross-Origin-Resource-Policy: cross-origin\r\n"

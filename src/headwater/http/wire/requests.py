@@ -6,6 +6,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
+from headwater.protocol import parameters
 from headwater.protocol.refusals import Code, Refusal
 
 
@@ -71,13 +72,6 @@ def split_target(target: bytes) -> tuple[bytes, bytes, bytes]:
     return authority, path, query
 
 
-SINGULAR = frozenset(
-    b"host content-type content-length last-event-id stream-closed stream-seq stream-ttl stream-expires-at "
-    b"stream-incarnation stream-attrs stream-record-match stream-forked-from stream-fork-offset stream-fork-sub-offset "
-    b"producer-id producer-epoch producer-seq".split()
-)
-"""Headers that mean nothing when they come twice."""
-
 _AUTHORITY = re.compile(rb"(?:\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~%!$&'()*+;=-]+)(?::[0-9]*)?")
 
 
@@ -110,25 +104,6 @@ def _absolute_target(target: bytes) -> bool:
     return match is not None and is_authority(match[1])
 
 
-KNOWN_PARAMETERS = frozenset(
-    [
-        "offset",
-        "live",
-        "cursor",
-        "timeout_ms",
-        "max_bytes",
-        "incarnation",
-        "record",
-        "tail_records",
-        "max_records",
-        "record_view",
-        "prefix",
-        "after",
-        "limit",
-    ]
-)
-
-
 @lru_cache(maxsize=4096)
 def parse_query(query: bytes) -> dict[str, str] | Refusal:
     """The parameters of a query that mean something here; one of them twice is refused.
@@ -136,13 +111,13 @@ def parse_query(query: bytes) -> dict[str, str] | Refusal:
     >>> parse_query(b"offset=-1&live=sse&utm=x")
     {'offset': '-1', 'live': 'sse'}
     """
-    parameters: dict[str, str] = {}
+    found: dict[str, str] = {}
     for pair in query.decode("latin-1").split("&"):
         raw_name, _, value = pair.partition("=")
         name = unquote_plus(raw_name)
-        if name not in KNOWN_PARAMETERS:
+        if name not in parameters.TABLE:
             continue
-        if name in parameters:
+        if name in found:
             return Refusal(Code.BAD_REQUEST, f"The parameter {name} is given twice.")
-        parameters[name] = unquote_plus(value)
-    return parameters
+        found[name] = unquote_plus(value)
+    return found

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from headwater.node.committer import Done
-from headwater.streams.commands import Command, Confirm, Paid, Settle, Unpin
+from headwater.node.committer import Done, Now, Submit
+from headwater.streams.commands import Confirm, Paid, Settle, Unpin
 from headwater.streams.replies import Reply, Settled
 from headwater.streams.state import State
 
@@ -17,8 +17,8 @@ class Debts:
     def __init__(
         self,
         state: State,
-        now: Callable[[], int],
-        submit: Callable[[Command, Done], None],
+        now: Now,
+        submit: Submit,
         settle_bucket: Callable[[str, str, int], None],
     ) -> None:
         self._state, self._now, self._submit, self._settle_bucket = state, now, submit, settle_bucket

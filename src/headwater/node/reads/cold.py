@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from headwater.lake.cache import Cache
-from headwater.lake.layout import segment_key
+from headwater.lake.format import segment_key
 from headwater.lake.reader import SERVED, Footer, Group, GroupRows, Read, SegmentDamaged, read_footer, read_group
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed

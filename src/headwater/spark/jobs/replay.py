@@ -11,7 +11,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.lake.layout import split_name
+from headwater.lake.format import split_name
 from headwater.protocol import content_types
 from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.places import spark_path

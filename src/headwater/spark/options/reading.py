@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.places import Offsets, Place, Positions, parse_place, whole_name
 from headwater.spark.options.values import Given, OptionRefused

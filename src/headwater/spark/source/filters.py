@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.lake.scanning import EVER
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.lake.reader import Footer, Read, SegmentDamaged, read_group
 from headwater.lake.scanning import EVER, EVERYTHING, RowFilter
 from headwater.spark.options.reading import Selection

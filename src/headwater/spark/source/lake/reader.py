@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.layout import SCHEMA, name_of
+from headwater.lake.format import SCHEMA, name_of
 from headwater.lake.reader import Footer, Read, read_group
 from headwater.lake.scanning import EVER, Inherited, LakeDamaged, Plan, RowFilter
 from headwater.spark.options.reading import Selection

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.layout import split_name
+from headwater.lake.format import split_name
 from headwater.spark.link import Link
 from headwater.spark.options.places import Offsets, Place
 from headwater.spark.options.reading import Selection, SourceOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.lake.layout import SCHEMA, name_of, split_name
+from headwater.lake.format import SCHEMA, name_of, split_name
 from headwater.spark.link import Link, LinkRefused, Range, ScanBroken, Snapshot
 from headwater.spark.options.reading import SourceOptions
 from headwater.spark.schemas import SNAPSHOT
