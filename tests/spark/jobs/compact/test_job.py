@@ -12,7 +12,7 @@ from headwater.lake.compaction.rewriting import Cuts, Keep
 from headwater.lake.scanning import EVER, read_catalog, read_forks, read_tombstones
 from headwater.lake.verify.verifier import Verifier
 from headwater.spark.jobs.compact import job as compact
-from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_reader
+from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_consumer
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
 from headwater.spark.jobs.report import JobFailed
@@ -141,7 +141,7 @@ def test_whoever_hands_in_second_is_refused(streams: Streams, link: Link) -> Non
 
 def handed_in_twice(link: Link) -> list[Outcome]:
     """The outcomes of a rewrite and of the same once more, unless the server came first."""
-    store, catalog, lowest = open_store(link.status()["lake"]["url"]), catalog_of(link), lowest_reader(link)
+    store, catalog, lowest = open_store(link.status()["lake"]["url"]), catalog_of(link), lowest_consumer(link)
     keep = Keep(Dead(read_tombstones(store, catalog), read_forks(store, catalog)).below, lowest)
     for planned in plan_rewrites(catalog, lowest):
         outcome = carry_out(planned, store, keep, CUTS, link.swap)
@@ -162,11 +162,11 @@ def test_a_rewrite_whose_answer_was_lost_counts_as_done(streams: Streams, link: 
 
 
 def test_registered_readers_are_asked_for(link: Link) -> None:
-    assert lowest_reader(link) == EVER
+    assert lowest_consumer(link) == EVER
     link.register("exports", {"0": 1})
     link.register("others", {"0": 0})
     try:
-        assert lowest_reader(link) == 0
+        assert lowest_consumer(link) == 0
     finally:
         link.forget("others")
         link.forget("exports")

@@ -65,7 +65,7 @@ class Bench:
         planned, keep = self.plan()
         numbers = [number for rewrite in planned for number in rewrite.numbers]
         assert len(set(numbers)) == len(numbers), "two rewrites touch the same segment"
-        outcomes = [carry_out(rewrite, self.store, keep, CUTS, self.hand_in) for rewrite in planned]
+        outcomes = [carry_out(rewrite, self.store, keep, CUTS, self.swap) for rewrite in planned]
         for outcome in outcomes:
             if outcome.what == "dense":
                 self.dense |= {one.number: one.live_rows for one in outcome.rewrite.candidates}
@@ -76,7 +76,7 @@ class Bench:
         keep = Keep(Dead(read_tombstones(self.store, catalog), read_forks(self.store, catalog)).below, lowest)
         return plan_rewrites(catalog, lowest, LIMITS, dense=self.dense), keep
 
-    def hand_in(self, numbers: Sequence[int], keys: Sequence[str], dropped: int, deadline: int) -> None:
+    def swap(self, numbers: Sequence[int], keys: Sequence[str], dropped: int, deadline: int) -> None:
         publications = tuple(self._publication(key) for key in keys)
         self.before_swap()
         reply = self.lake.do(SwapSegments(tuple(numbers), publications, deadline, dropped))
@@ -295,7 +295,7 @@ def test_a_store_that_fails_is_told_and_nothing_is_lost(bench: Bench, call: Call
     seen = bench.lake.seen()
     planned, keep = bench.plan()
     bench.store.fail_at(call, 0, fault)
-    outcome = carry_out(planned[0], bench.store, keep, CUTS, bench.hand_in)
+    outcome = carry_out(planned[0], bench.store, keep, CUTS, bench.swap)
     assert outcome.what == "failed"
     assert bench.lake.seen() == seen
     assert bench.compact()[0].what == "swapped"

@@ -153,16 +153,18 @@ def test_what_seems_wrong_while_the_server_is_written_to_is_looked_at_again(
     config = verify.VerifyConfig(Origin("http://127.0.0.1:1", bucket="b"), problems_max=2)
     asked: list[Origin] = []
     for looks, told in (
-        ([verify.Look({}, wrong, 2, False), verify.Look({}, wrong[1:], 1, False)], 1),
-        ([verify.Look({}, wrong, 2, True)], 2),
-        ([verify.Look({}, wrong, 7, False), verify.Look({}, wrong, 2, False)], 3),
+        ([verify.Comparison({}, wrong, 2, False), verify.Comparison({}, wrong[1:], 1, False)], 1),
+        ([verify.Comparison({}, wrong, 2, True)], 2),
+        ([verify.Comparison({}, wrong, 7, False), verify.Comparison({}, wrong, 2, False)], 3),
     ):
 
-        def look(self: verify.Verifier, hashes: str | None = None, looks: list[verify.Look] = looks) -> verify.Look:
+        def compare(
+            self: verify.Verifier, hashes: str | None = None, looks: list[verify.Comparison] = looks
+        ) -> verify.Comparison:
             asked.append(self.origin)
             return looks.pop(0)
 
-        monkeypatch.setattr(verify.Verifier, "look", look)
+        monkeypatch.setattr(verify.Verifier, "compare", compare)
         report = verify.run(spark, config)
         assert len(report.problems) == told and looks == []
     assert (asked[1].bucket, asked[1].streams) == (None, ["b/x", "b/y"])

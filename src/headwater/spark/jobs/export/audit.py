@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.spark.jobs.places import open_place
+from headwater.storage.opening import open_table_store
 
 FOLD_ROWS = 100_000
 """Rows that a tally collects before it aggregates them."""
@@ -40,8 +40,8 @@ AUDIT_DDL = "batch long, bucket string, stream string, incarnation long, " + ", 
 class AuditTally:
     """Counts rows by stream and incarnation."""
 
-    def __init__(self, batch: int) -> None:
-        self._batch = batch
+    def __init__(self, batch: int, fold_rows: int = FOLD_ROWS) -> None:
+        self._batch, self._fold_rows = batch, fold_rows
         self._tables: list[pa.Table] = []
         self._rows = 0
 
@@ -52,9 +52,9 @@ class AuditTally:
         counted = pa.table([*life, *ends, ones, pc.binary_length(rows["payload"]).cast(pa.int64())], schema=AUDIT)
         self._tables.append(aggregated(counted))
         self._rows += len(self._tables[-1])
-        if self._rows > FOLD_ROWS:
+        if self._rows > self._fold_rows:
             self._tables = [self.result()]
-            # Even if aggregation saved nothing, it waits for the next FOLD_ROWS rows.
+            # Even if aggregation saved nothing, the next one waits for as many rows again.
             self._rows = 0
 
     def result(self) -> pa.Table:
@@ -68,12 +68,12 @@ def aggregated(counted: pa.Table) -> pa.Table:
     return pa.table([*(found[name] for name in LIFE), *(found[f"{name}_{how}"] for name, how in COUNTS)], schema=AUDIT)
 
 
-def merged(spark: SparkSession, place: str, keys: Sequence[str]) -> DataFrame:
+def merged(spark: SparkSession, location: str, keys: Sequence[str]) -> DataFrame:
     """The audits that tasks have stored under these keys, aggregated to one row for each life."""
     named = spark.createDataFrame([(key,) for key in keys], "key string").repartition(min(len(keys), 64))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_place(place)
+        store = open_table_store(location)
         for batch in batches:
             for key in batch["key"].to_pylist():
                 yield from pq.read_table(pa.BufferReader(store.read(key))).to_batches()

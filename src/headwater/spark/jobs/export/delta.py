@@ -1,6 +1,5 @@
 """Delta tables: every batch is one transaction, which records the export and the batch."""
 
-import os
 import time
 from collections.abc import Iterator
 
@@ -10,9 +9,9 @@ from headwater.spark.jobs.export.files import FileRules
 from headwater.spark.jobs.export.ledger import staged_stem
 from headwater.spark.jobs.export.shape import PARTITIONS
 from headwater.spark.jobs.export.tables import DataFile, TableFile, TableOptions, Written, check_export_id, file_schema
-from headwater.spark.jobs.places import TablePlace
 from headwater.spark.jobs.report import JobFailed
-from headwater.storage.s3 import ENDPOINTS
+from headwater.storage.s3 import delta_options
+from headwater.storage.store import TableStore
 
 try:
     from deltalake import DeltaTable, Schema
@@ -28,16 +27,16 @@ EXPORT = "headwater.export"
 
 
 class DeltaExport:
-    """A Delta table, at the place itself."""
+    """A Delta table."""
 
-    def __init__(self, place: TablePlace, options: TableOptions) -> None:
-        self._place, self._options = place, options
+    def __init__(self, store: TableStore, options: TableOptions) -> None:
+        self._store, self._options = store, options
         arrow = file_schema(options.columns, without=())
         self._schema = Schema.from_arrow(arrow.append(pa.field("day", pa.date32())))
 
     def rules(self, batch: int, attempt: str) -> FileRules:
         return FileRules(
-            self._place.url,
+            self._store.location,
             batch,
             f"{DATA}batch-{batch:010}-{attempt}",
             ".parquet",
@@ -79,7 +78,7 @@ class DeltaExport:
         if table is None:
             return
         if len(pa.table(table.deletion_vectors())):
-            raise JobFailed(f"The table at {self._place.url} has deletion vectors; compact it first.")
+            raise JobFailed(f"The table at {self._store.location} has deletion vectors; compact it first.")
         for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
             yield TableFile(action["path"], action["partition.bucket"])
 
@@ -94,7 +93,7 @@ class DeltaExport:
 
     def _open(self) -> DeltaTable | None:
         try:
-            table = DeltaTable(self._place.url, storage_options=storage_options())
+            table = DeltaTable(self._store.location, storage_options=delta_options())
         except TableNotFoundError:
             return None
         self._check(table)
@@ -102,14 +101,14 @@ class DeltaExport:
 
     def _create(self) -> DeltaTable:
         table = DeltaTable.create(
-            self._place.url,
+            self._store.location,
             self._schema,
             mode="ignore",
             partition_by=list(PARTITIONS),
             name=self._options.export_id,
             configuration={EXPORT: self._options.export_id},
             raise_if_key_not_exists=False,
-            storage_options=storage_options(),
+            storage_options=delta_options(),
         )
         # Another export may have created it first.
         self._check(table)
@@ -117,7 +116,7 @@ class DeltaExport:
 
     def _check(self, table: DeltaTable) -> None:
         found = table.metadata().configuration.get(EXPORT)
-        check_export_id(f"Delta table at {self._place.url}", found, self._options.export_id)
+        check_export_id(f"Delta table at {self._store.location}", found, self._options.export_id)
 
 
 def _position_id(export_id: str) -> str:
@@ -128,15 +127,3 @@ def _position_id(export_id: str) -> str:
 def _added(file: DataFile) -> AddAction:
     now_ms = int(time.time() * 1000)
     return AddAction(file.key, file.size, {"day": file.day, "bucket": file.bucket}, now_ms, True, file.stats)
-
-
-def storage_options() -> dict[str, str]:
-    """What the library does not find in the environment by itself."""
-    endpoint = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
-    if not endpoint:
-        return {}
-    return {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower(),
-        "AWS_CONDITIONAL_PUT": "etag",
-    }

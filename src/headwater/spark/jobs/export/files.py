@@ -18,14 +18,7 @@ from pyspark import TaskContext
 from headwater.lake.format import WORDS
 from headwater.protocol.limits import MIB
 from headwater.spark.jobs.export.audit import AuditTally
-from headwater.spark.jobs.places import open_place
-
-GROUP_BYTES = 16 * MIB
-"""Approximate size of a row group before encoding; a reader holds one or two in memory."""
-FILE_BYTES_MAX = 128 * MIB
-"""The encoded size at which a file is finished, usual for files of a table."""
-OPEN_BYTES_MAX = 256 * MIB
-"""Memory for all unfinished files of a task; above it the largest is finished."""
+from headwater.storage.opening import open_table_store
 
 DAY_US = 86_400_000_000
 SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
@@ -50,10 +43,21 @@ FACTS_DDL = (
 )
 
 
+class FileLimits(NamedTuple):
+    """Sizes at which a task encodes rows and finishes files."""
+
+    group_bytes: int = 16 * MIB
+    """Approximate size of a row group before encoding; a reader holds one or two in memory."""
+    file_bytes: int = 128 * MIB
+    """The encoded size at which a file is finished, usual for files of a table."""
+    open_bytes_max: int = 256 * MIB
+    """Memory for all unfinished files of a task; above it the largest is finished."""
+
+
 class FileRules(NamedTuple):
     """How the tasks of a batch write their files; small enough to send to executors."""
 
-    place: str
+    location: str
     batch: int
     stem: str
     """The prefix of the keys of this attempt's files."""
@@ -63,6 +67,7 @@ class FileRules(NamedTuple):
     """The columns of a file, in order."""
     spark_columns: str | None = None
     """The same in Spark's notation, as JSON, if they include a VARIANT."""
+    limits: FileLimits = FileLimits()
 
 
 def write_files(rules: FileRules, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +84,7 @@ def write_files(rules: FileRules, batches: Iterator[pa.RecordBatch]) -> Iterator
     if facts:
         part = audit.result()
         key = f"{rules.audit_stem}-{task}.part"
-        open_place(rules.place).create(key, encoded(part))
+        open_table_store(rules.location).create(key, encoded(part))
         facts.append({"kind": "part", "key": key, "rows": len(part)})
     yield pa.RecordBatch.from_pylist(facts, schema=FACTS)
 
@@ -89,7 +94,7 @@ class TaskFiles:
 
     def __init__(self, rules: FileRules, task: str) -> None:
         self._rules, self._task = rules, task
-        self._place = open_place(rules.place)
+        self._store = open_table_store(rules.location)
         self._open: dict[tuple[int, str], OpenFile] = {}
         self._facts: list[dict[str, object]] = []
 
@@ -100,9 +105,9 @@ class TaskFiles:
             if file is None:
                 file = self._open[day, bucket] = OpenFile(self._rules)
             file.add(rows)
-            if file.encoded_bytes >= FILE_BYTES_MAX:
+            if file.encoded_bytes >= self._rules.limits.file_bytes:
                 self._finish(day, bucket)
-            while sum(one.held_bytes for one in self._open.values()) > OPEN_BYTES_MAX:
+            while sum(one.held_bytes for one in self._open.values()) > self._rules.limits.open_bytes_max:
                 self._finish(*max(self._open, key=lambda one: self._open[one].held_bytes))
 
     def finish(self) -> list[dict[str, object]]:
@@ -115,8 +120,7 @@ class TaskFiles:
         file = self._open.pop((day, bucket))
         key = f"{self._rules.stem}-{self._task}-{len(self._facts):04}{self._rules.ending}"
         data, facts = file.finish()
-        if not self._place.create(key, data):
-            raise FileExistsError(f"The file {key} exists already in {self._place.url}; start the export again.")
+        self._store.create(key, data)
         named = {"kind": "data", "key": key, "day": str(day_of(day)), "bucket": bucket, "size": len(data)}
         self._facts.append({**named, **facts})
 
@@ -151,7 +155,7 @@ class OpenFile:
         made = fitted(rows, self._rules.schema)
         self._waiting.append(made)
         self._waiting_bytes += made.nbytes
-        if self._waiting_bytes >= GROUP_BYTES:
+        if self._waiting_bytes >= self._rules.limits.group_bytes:
             self._encode()
 
     def _encode(self) -> None:

@@ -4,7 +4,6 @@ Snapshots expire, and another writer's may follow ours, so the batch is read fro
 same transaction. After a conflict the properties are checked before the commit is retried.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,10 @@ from pathlib import Path
 from headwater.spark.jobs.export.files import FileRules
 from headwater.spark.jobs.export.ledger import staged_stem
 from headwater.spark.jobs.export.tables import TableFile, TableOptions, Written, check_export_id, file_schema
-from headwater.spark.jobs.places import FolderPlace, TablePlace
 from headwater.spark.jobs.report import JobFailed
-from headwater.storage.s3 import ENDPOINTS
+from headwater.storage.folder import FolderStore
+from headwater.storage.s3 import iceberg_options
+from headwater.storage.store import TableStore
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog
@@ -39,18 +39,18 @@ _PLAIN = re.compile(r"[^a-z0-9_]+")
 
 
 class IcebergExport:
-    """A table of an Iceberg catalog, with its data at the place."""
+    """A table of an Iceberg catalog, with its data at a location."""
 
-    def __init__(self, place: TablePlace, options: TableOptions) -> None:
-        self._place, self._options = place, options
+    def __init__(self, store: TableStore, options: TableOptions) -> None:
+        self._store, self._options = store, options
         self._schema = file_schema(options.columns, without=(), wide=True)
-        self._catalog = open_catalog(place, options.catalog)
-        last = _PLAIN.sub("_", place.url.rstrip("/").rpartition("/")[2].lower()).strip("_")
+        self._catalog = open_catalog(store, options.catalog)
+        last = _PLAIN.sub("_", store.location.rstrip("/").rpartition("/")[2].lower()).strip("_")
         self._table = options.table or f"{NAMESPACE}.{last or 'streams'}"
 
     def rules(self, batch: int, attempt: str) -> FileRules:
         stem = f"{DATA}batch-{batch:010}-{attempt}"
-        return FileRules(self._place.url, batch, stem, ".parquet", staged_stem(batch, attempt), self._schema)
+        return FileRules(self._store.location, batch, stem, ".parquet", staged_stem(batch, attempt), self._schema)
 
     def has(self, batch: int) -> bool:
         table = self._open()
@@ -58,7 +58,7 @@ class IcebergExport:
 
     def commit(self, written: Written) -> None:
         properties = {EXPORT: self._options.export_id, BATCH: str(written.batch)}
-        paths = [f"{self._place.url}/{file.key}" for file in written.files]
+        paths = [f"{self._store.location}/{file.key}" for file in written.files]
         for attempt in range(ATTEMPTS_MAX):
             table = self._open() or self._create()
             if int(table.properties.get(BATCH, -1)) >= written.batch:
@@ -81,7 +81,7 @@ class IcebergExport:
         for task in table.scan().plan_files():
             if task.delete_files:
                 raise JobFailed(f"The table {self._table} has delete files; rewrite it first.")
-            yield TableFile(task.file.file_path.removeprefix(f"{self._place.url}/"), None)
+            yield TableFile(task.file.file_path.removeprefix(f"{self._store.location}/"), None)
 
     @property
     def position(self) -> int | None:
@@ -107,7 +107,7 @@ class IcebergExport:
         self._catalog.create_table_if_not_exists(
             self._table,
             self._schema,
-            location=self._place.url,
+            location=self._store.location,
             properties={EXPORT: self._options.export_id, "commit.retry.num-retries": "0"},
         )
         table = self._open()
@@ -115,18 +115,11 @@ class IcebergExport:
         return table
 
 
-def open_catalog(place: TablePlace, uri: str | None) -> Catalog:
+def open_catalog(store: TableStore, uri: str | None) -> Catalog:
     """The catalog at a URI, or in a SQLite file beside the data."""
-    properties = {"warehouse": place.url}
     if uri is None:
-        if not isinstance(place, FolderPlace):
-            raise JobFailed(f"An Iceberg table at {place.url} needs a catalog; pass its URI as --catalog.")
-        place.folder.mkdir(parents=True, exist_ok=True)
-        uri = f"sqlite:///{Path(place.folder, CATALOG_FILE)}"
-    endpoint = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
-    if endpoint:
-        properties["s3.endpoint"] = endpoint
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region:
-        properties["s3.region"] = region
-    return load_catalog(NAMESPACE, uri=uri, **properties)
+        if not isinstance(store, FolderStore):
+            raise JobFailed(f"An Iceberg table at {store.location} needs a catalog; pass its URI as --catalog.")
+        store.folder.mkdir(parents=True, exist_ok=True)
+        uri = f"sqlite:///{Path(store.folder, CATALOG_FILE)}"
+    return load_catalog(NAMESPACE, uri=uri, warehouse=store.location, **iceberg_options())

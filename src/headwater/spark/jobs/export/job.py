@@ -14,9 +14,10 @@ from headwater.spark.jobs.export.ledger import claim, default_checkpoint
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions
 from headwater.spark.jobs.origin import Origin
-from headwater.spark.jobs.places import TablePlace, open_place, spark_path
+from headwater.spark.jobs.paths import open_location, spark_path
 from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
 from headwater.spark.jobs.report import Fact, JobFailed, Report
+from headwater.storage.store import TableStore
 
 TAKEN = frozenset(("via", "columns", "value", "readername", "startingoffsets", "maxbytespertrigger", "ontrimmed"))
 """Options of the source, in lower case, that the export sets itself: it relies on their values to be exact."""
@@ -43,14 +44,14 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     """Export what is new since the last run, in batches."""
     began = time.monotonic()
     _check(config)
-    place = open_place(config.to)
-    checkpoint = spark_path(config.checkpoint) if config.checkpoint else default_checkpoint(place)
-    name, export_id = claim(place, _identity(config), config.name)
+    store = open_location(config.to)
+    checkpoint = spark_path(config.checkpoint) if config.checkpoint else default_checkpoint(store)
+    name, export_id = claim(store, _identity(config), config.name)
     rows = config.shape.apply(_stream(spark, config, name))
-    table = open_table(config.format, place, TableOptions(export_id, rows.schema, config.catalog, config.table))
+    table = open_table(config.format, store, TableOptions(export_id, rows.schema, config.catalog, config.table))
     # Before any row is read: this fails if the table belongs to another export.
     position = table.position
-    exporter = Exporter(place, table)
+    exporter = Exporter(store, table)
     query = (
         rows.writeStream.foreachBatch(exporter)
         .queryName(name)
@@ -66,7 +67,7 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     counts = exporter.counts
     facts: dict[str, Fact] = {
         "export": name,
-        "table": place.url,
+        "table": store.location,
         "batches": counts.batches,
         "repeated_batches": counts.repeated,
         "streams": exporter.count_streams(spark),
@@ -79,19 +80,19 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     return Report("export", facts)
 
 
-def open_table(kind: str, place: TablePlace, options: TableOptions) -> Table:
-    """The table of a format at a place."""
+def open_table(kind: str, store: TableStore, options: TableOptions) -> Table:
+    """The table of a format in a store."""
     if kind == "parquet":
         from headwater.spark.jobs.export.parquet import ParquetTable  # noqa: PLC0415
 
-        return ParquetTable(place, options)
+        return ParquetTable(store, options)
     if kind == "delta":
         from headwater.spark.jobs.export.delta import DeltaExport  # noqa: PLC0415
 
-        return DeltaExport(place, options)
+        return DeltaExport(store, options)
     from headwater.spark.jobs.export.iceberg import IcebergExport  # noqa: PLC0415
 
-    return IcebergExport(place, options)
+    return IcebergExport(store, options)
 
 
 def _check(config: ExportConfig) -> None:

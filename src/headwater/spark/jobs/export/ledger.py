@@ -15,11 +15,12 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from headwater.spark.jobs.places import FolderPlace, TablePlace
 from headwater.spark.jobs.report import JobFailed
-from headwater.storage.store import KeyMissing
+from headwater.storage.folder import FolderStore
+from headwater.storage.store import KeyExists, KeyMissing, TableStore
 
 FOLDER = "_headwater"
 IDENTITY_KEY = f"{FOLDER}/export.json"
@@ -43,40 +44,46 @@ WORDS = {
 """How to describe an export that differs in one property."""
 
 
-def read_json(place: TablePlace, key: str) -> dict[str, Any] | None:
+def read_json(store: TableStore, key: str) -> dict[str, Any] | None:
     """A JSON object, or None if the key does not exist."""
     try:
-        found = json.loads(place.read(key))
+        found = json.loads(store.read(key))
     except KeyMissing:
         return None
     assert isinstance(found, dict)
     return found
 
 
+def create_once(store: TableStore, key: str, data: bytes) -> None:
+    """Create an object, unless another run has created one; that one counts."""
+    with suppress(KeyExists):
+        store.create(key, data)
+
+
 class Claim(NamedTuple):
-    """An export that owns a place."""
+    """An export that owns a store."""
 
     name: str
     export_id: str
     """Recorded in the table. Unique: an export that starts over under the same name has another one."""
 
 
-def claim(place: TablePlace, wanted: Mapping[str, Any], name: str | None) -> Claim:
-    """Claim a place for this export, or check that it has; JobFailed if another export has."""
-    if read_json(place, IDENTITY_KEY) is None:
-        made = {"version": VERSION, **wanted, "name": name or new_name(place), "id": secrets.token_hex(8)}
+def claim(store: TableStore, wanted: Mapping[str, Any], name: str | None) -> Claim:
+    """Claim a store for this export, or check that it owns it; JobFailed if another export does."""
+    if read_json(store, IDENTITY_KEY) is None:
+        made = {"version": VERSION, **wanted, "name": name or new_name(store), "id": secrets.token_hex(8)}
         # If two runs do this at once, one of them wins, and both read its file.
-        place.create(IDENTITY_KEY, json.dumps(made, indent=1).encode())
-    found = read_json(place, IDENTITY_KEY) or {}
+        create_once(store, IDENTITY_KEY, json.dumps(made, indent=1).encode())
+    found = read_json(store, IDENTITY_KEY) or {}
     if found.get("version") != VERSION:
         raise JobFailed(
-            f"The export at {place.url} was made by an incompatible version of Headwater; export to a new place."
+            f"The export at {store.location} was made by an incompatible version of Headwater; use another --to."
         )
     for key, value in {**wanted, **({} if name is None else {"name": name})}.items():
         # Earlier versions did not record all properties.
         if found.get(key, value) != value:
             difference = f"{json.dumps(found.get(key))}, not {json.dumps(value)}"
-            raise JobFailed(f"{place.url} holds {WORDS[key]} ({difference}); export to another place.")
+            raise JobFailed(f"{store.location} holds {WORDS[key]} ({difference}); use another --to.")
     return Claim(str(found["name"]), export_id_of(found))
 
 
@@ -89,24 +96,22 @@ def export_id_of(identity: Mapping[str, Any]) -> str:
     return f"{identity['name']}/{identity['id']}" if "id" in identity else str(identity["name"])
 
 
-def new_name(place: TablePlace) -> str:
+def new_name(store: TableStore) -> str:
     """A unique name for an export and for its registered consumer."""
-    last = _PLAIN.sub("-", place.url.rstrip("/").rpartition("/")[2])[:64]
+    last = _PLAIN.sub("-", store.location.rstrip("/").rpartition("/")[2])[:64]
     return f"export-{last or 'table'}-{secrets.token_hex(4)}"
 
 
-def check_query(place: TablePlace, query: str, batch: int) -> None:
+def check_query(store: TableStore, query: str, batch: int) -> None:
     """Raise JobFailed unless the table belongs to the checkpoint of this query."""
-    found = read_json(place, QUERY_KEY)
+    found = read_json(store, QUERY_KEY)
     if found is None and batch == 0:
-        place.create(QUERY_KEY, json.dumps({"query": query}).encode())
-        found = read_json(place, QUERY_KEY)
+        create_once(store, QUERY_KEY, json.dumps({"query": query}).encode())
+        found = read_json(store, QUERY_KEY)
     if found is None:
-        raise JobFailed(f"The checkpoint is at batch {batch}, but {place.url} has no batches; use a new --checkpoint.")
+        raise JobFailed(f"The checkpoint is at batch {batch}, but {store.location} is empty; use a new --checkpoint.")
     if found["query"] != query:
-        raise JobFailed(
-            f"The table at {place.url} belongs to another checkpoint; use that one, or export to a new place."
-        )
+        raise JobFailed(f"The table at {store.location} belongs to another checkpoint; use that one, or another --to.")
 
 
 def staged_stem(batch: int, attempt: str) -> str:
@@ -123,19 +128,19 @@ def audit_key(batch: int) -> str:
     return f"{AUDIT}batch-{batch:010}.pq"
 
 
-def settle(place: TablePlace, batch: int) -> None:
+def settle(store: TableStore, batch: int) -> None:
     """After a batch is committed: move its audit to its final key, and delete the leftovers of its attempts."""
-    staged = [key for key in place.items(STAGED) if key.startswith(f"{STAGED}{batch:010}-")]
+    staged = [key for key in store.keys(STAGED) if key.startswith(f"{STAGED}{batch:010}-")]
     # All attempts have the same rows, so any of their audits will do; there is none if an earlier run moved it.
     for key in [one for one in staged if one.endswith(".audit")][:1]:
-        place.move(key, audit_key(batch))
+        store.move(key, audit_key(batch))
         staged.remove(key)
     for key in staged:
-        place.delete(key)
+        store.delete(key)
 
 
-def default_checkpoint(place: TablePlace) -> str:
+def default_checkpoint(store: TableStore) -> str:
     """The checkpoint beside the table; JobFailed if Spark cannot write there."""
-    if not isinstance(place, FolderPlace):
-        raise JobFailed(f"Spark keeps its offsets in a folder, which {place.url} is not; pass one as --checkpoint.")
-    return (place.folder / CHECKPOINT).as_uri()
+    if not isinstance(store, FolderStore):
+        raise JobFailed(f"Spark cannot keep its offsets at {store.location}; pass a folder as --checkpoint.")
+    return (store.folder / CHECKPOINT).as_uri()

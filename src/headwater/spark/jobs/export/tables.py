@@ -86,7 +86,7 @@ class Table(Protocol):
 
 
 class TableOptions(NamedTuple):
-    """What a table needs to know beside its place."""
+    """What a table needs to know beside its store."""
 
     export_id: str
     """Recorded in the table."""
@@ -100,7 +100,7 @@ def check_export_id(table: str, found: str | None, export_id: str) -> None:
     """Raise JobFailed if a table belongs to another export: its batches would be mistaken for ours."""
     if found is not None and found != export_id:
         raise JobFailed(
-            f"The {table} holds the export {found!r}, not {export_id!r}; export to another table, or drop it first."
+            f"The {table} holds the export {found!r}, not {export_id!r}; use another table, or drop this one first."
         )
 
 

@@ -144,10 +144,10 @@ def fold_sorted(batches: Iterable[pa.RecordBatch], folder: Folder) -> None:
     folder.end()
 
 
-def fold_live(pending: Iterable[Pending], link: Link, folder: Folder) -> None:
+def fold_live(pending: Iterable[Pending], link: Link, folder: Folder, slice_streams: int = SLICE_STREAMS) -> None:
     """Fold messages that are read from the server, some streams at a time."""
     rest = iter(pending)
-    while left := {one.stream: one for one in islice(rest, SLICE_STREAMS)}:
+    while left := {one.stream: one for one in islice(rest, slice_streams)}:
         attempts = 0
         while left:
             before = len(left)

@@ -10,7 +10,7 @@ from headwater.spark.jobs.export.job import open_table
 from headwater.spark.jobs.export.ledger import IDENTITY_KEY, export_id_of, read_json
 from headwater.spark.jobs.export.tables import Table, TableFile, TableOptions
 from headwater.spark.jobs.origin import Origin
-from headwater.spark.jobs.places import open_place
+from headwater.spark.jobs.paths import open_location
 from headwater.spark.jobs.report import JobFailed
 
 CHOICE = ("bucket", "prefix", "streams", "streamsPattern")
@@ -22,7 +22,7 @@ TIMES = ("startingTimestamp", "endingTimestamp")
 class Export:
     """An export and its current state."""
 
-    place: str
+    location: str
     origin: Origin
     position: int
     """The position of the log up to which it is complete; -1 if it is empty."""
@@ -37,26 +37,26 @@ class Export:
 
 
 def open_export(url: str, origin: Origin, catalog: str | None = None, table: str | None = None) -> Export:
-    """The export at a place; JobFailed if there is none, or if it is of other streams than the origin."""
-    place = open_place(url)
-    identity = read_json(place, IDENTITY_KEY)
+    """The export at a URL; JobFailed if there is none, or if it is of other streams than the origin."""
+    store = open_location(url)
+    identity = read_json(store, IDENTITY_KEY)
     if identity is None:
         raise JobFailed(
-            f"There is no export at {place.url}; create one with `headwater spark export --to {place.url}`."
+            f"There is no export at {store.location}; create one with `headwater spark export --to {store.location}`."
         )
     selection = identity["selection"]
-    origin = chosen(origin, selection, place.url)
+    origin = chosen(origin, selection, store.location)
     times = replace(origin, options={name: selection[name] for name in TIMES if name in selection}).parsed()
     with origin.link() as link:
         log_id = link.status()["log_id"]
     if log_id != identity["log_id"]:
         raise JobFailed(
-            f"The export at {place.url} is from another server than {origin.url}; pass that server as --url."
+            f"The export at {store.location} is from another server than {origin.url}; pass that server as --url."
         )
-    opened = open_table(identity["format"], place, TableOptions(export_id_of(identity), StructType([]), catalog, table))
+    opened = open_table(identity["format"], store, TableOptions(export_id_of(identity), StructType([]), catalog, table))
     # Read before the files are listed, so that they are complete up to this position.
     position = opened.position
-    return Export(place.url, origin, -1 if position is None else position, times.since, times.until, opened)
+    return Export(store.location, origin, -1 if position is None else position, times.since, times.until, opened)
 
 
 def chosen(origin: Origin, selection: Mapping[str, str], where: str) -> Origin:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.spark.jobs.origin import Origin
-from headwater.spark.jobs.places import spark_path
+from headwater.spark.jobs.paths import spark_path
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.verify.differences import differences
 from headwater.spark.jobs.verify.export import Export, open_export
@@ -127,7 +127,7 @@ class Verifier:
         return server_rows(self._spark, self._options.link, described)
 
     def _exported(self, export: Export) -> DataFrame:
-        return export_rows(self._spark, export.place, export.files())
+        return export_rows(self._spark, export.location, export.files())
 
     def _facts(self, joined: DataFrame) -> dict[str, Fact]:
         sides = [name for name in ("server", "lake", "export") if name in joined.columns]

@@ -14,10 +14,10 @@ from headwater.protocol.limits import MIB
 from headwater.protocol.refusals import Code
 from headwater.spark.jobs.export.tables import TableFile
 from headwater.spark.jobs.origin import Origin, describe_selected
-from headwater.spark.jobs.places import open_place
 from headwater.spark.jobs.verify.rows import DIGESTS_DDL, NEEDED, digests
 from headwater.spark.link import Link, LinkRefused, LinkSettings, Range
 from headwater.spark.options.reading import Selection
+from headwater.storage.opening import open_table_store
 
 RANGE_BYTES = 16 * MIB
 """The largest range of one stream."""
@@ -112,19 +112,19 @@ def lake_rows(spark: SparkSession, origin: Origin) -> DataFrame:
     return rows.select(*NEEDED).mapInArrow(digests, DIGESTS_DDL)
 
 
-def export_rows(spark: SparkSession, place: str, files: Iterable[TableFile]) -> DataFrame:
+def export_rows(spark: SparkSession, location: str, files: Iterable[TableFile]) -> DataFrame:
     """What the files of a table hold, as digests."""
     named = [(file.key, file.bucket) for file in files]
     tasks = 1 + len(named) // FILES_PER_TASK
     table = spark.createDataFrame(named, "key string, bucket string").repartition(tasks)
-    return table.mapInArrow(partial(_read, place), DIGESTS_DDL)
+    return table.mapInArrow(partial(_read, location), DIGESTS_DDL)
 
 
-def _read(url: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    place = open_place(url)
+def _read(location: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    store = open_table_store(location)
     for batch in batches:
         for key, bucket in zip(batch["key"].to_pylist(), batch["bucket"].to_pylist(), strict=True):
-            file = pq.ParquetFile(pa.BufferReader(place.read(key)))
+            file = pq.ParquetFile(pa.BufferReader(store.read(key)))
             yield from digests(_with_bucket(rows, bucket) for rows in file.iter_batches(columns=columns_of(bucket)))
 
 
