@@ -131,8 +131,8 @@ def test_streams_to_copy_are_listed_a_page_at_a_time(
 @pytest.mark.parametrize(
     "config, sentence",
     [
-        (ReplayConfig(Origin("http://h:1"), "http://h:2", "job", "c"), r"Say which streams: "),
-        (ReplayConfig(Origin("http://h:1", bucket="b"), "h:2", "job", "c"), r"Give the option url as http://host"),
+        (ReplayConfig(Origin("http://h:1"), "http://h:2", "job", "c"), r".*streams"),
+        (ReplayConfig(Origin("http://h:1", bucket="b"), "h:2", "job", "c"), r".*\burl\b.*http://host"),
         (
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", "a/b"),
             r"'a/b' is not a valid bucket name: ",
@@ -143,7 +143,7 @@ def test_streams_to_copy_are_listed_a_page_at_a_time(
         ),
         (
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", options={"clothes": "x"}),
-            r"There is no option 'clothes'; ",
+            r".*'clothes'",
         ),
         (
             ReplayConfig(

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import URL, examples, pairs
+from headwater.cli.spark.options import URL, pairs
 from headwater.protocol.limits import MIB
 
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command(epilog=examples("compact", "compact --master spark://spark:7077 --rewrite-mib 1024"))
+@click.command(
+    epilog=examples("headwater spark compact", "headwater spark compact --master spark://spark:7077 --rewrite-mib 1024")
+)
 @URL
 @pairs("--option", "An option of the Headwater source, such as token=... or tls.ca=...; repeatable.", name="options")
 @click.option("--lake", help="The lake's URL as the executors reach it.  [default: as the server reports it]")

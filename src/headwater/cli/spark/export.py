@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import BATCH, examples, iceberg, with_origin
+from headwater.cli.spark.options import BATCH, iceberg, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
-        "export --bucket shop --to tables/shop",
-        "export --bucket shop --to s3://lake/shop --format delta --checkpoint /srv/shop",
-        "export --prefix shop/orders- --to tables/orders --schema 'id long, item string'",
+        "headwater spark export --bucket shop --to tables/shop",
+        "headwater spark export --bucket shop --to s3://lake/shop --format delta --checkpoint /srv/shop",
+        "headwater spark export --prefix shop/orders- --to tables/orders --schema 'id long, item string'",
     )
 )
 @click.option("--to", required=True, help="Where the table is: a folder, or s3://bucket/prefix.")

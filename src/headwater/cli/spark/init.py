@@ -5,12 +5,13 @@ from pathlib import Path
 import click
 
 from headwater.cli.connecting import JSON
+from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import json_list, say
-from headwater.cli.spark.options import URL, examples
+from headwater.cli.spark.options import URL
 
 
-@click.command(epilog=examples("init pipeline --bucket shop"))
+@click.command(epilog=examples("headwater spark init pipeline --bucket shop"))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @URL
 @click.option("--bucket", default="shop", show_default=True, help="The bucket that the pipeline reads.")

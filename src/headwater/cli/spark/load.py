@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import PARTITIONS, URL, examples, pairs
+from headwater.cli.spark.options import PARTITIONS, URL, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
-        "load orders.csv --name orders --format csv --read header=true --bucket shop --key customer",
-        "load events/ --name events --format json --stream \"concat('shop/', user)\" --order at",
+        "headwater spark load orders.csv --name orders --format csv --bucket shop --key customer",
+        "headwater spark load events/ --name events --format json --stream \"concat('shop/', user)\" --order at",
     )
 )
 @click.argument("paths", nargs=-1, required=True)

@@ -26,13 +26,6 @@ BATCH = click.option(
 )
 
 
-def examples(*commands: str) -> str:
-    """The epilog of a verb: commands to copy."""
-    lines = [f"  headwater spark {command}" for command in commands]
-    # Click wraps a paragraph unless it begins with \b.
-    return "\n".join(("\b", "Examples:", *lines))
-
-
 def pairs(flag: str, usage: str, form: str = "name=value", *, name: str | None = None) -> Decorator:
     """A repeatable option whose values have the form name=value, parsed into a dictionary."""
 

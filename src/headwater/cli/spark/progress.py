@@ -22,7 +22,7 @@ def progress(spark: "SparkSession", label: str) -> Iterator[None]:
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=_show, args=(spark, label, stop), name="progress", daemon=True)
+    thread = threading.Thread(target=show_until, args=(stop, spark, label), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -31,7 +31,8 @@ def progress(spark: "SparkSession", label: str) -> Iterator[None]:
         thread.join()
 
 
-def _show(spark: "SparkSession", label: str, stop: threading.Event) -> None:
+def show_until(stop: threading.Event, spark: "SparkSession", label: str) -> None:
+    """Update the line until the event is set, then erase it."""
     width = 0
     while not stop.wait(POLL_SECONDS):
         line = f"{label}  {bar(*_tasks(spark))}"

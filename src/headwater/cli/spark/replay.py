@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import BATCH, PARTITIONS, examples, pairs, with_origin
+from headwater.cli.spark.options import BATCH, PARTITIONS, pairs, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
-        "replay --bucket shop --to http://other:4437 --name shop-copy --checkpoint /srv/shop-copy",
-        "replay --bucket shop --into shop-test --name test --checkpoint /srv/test",
+        "headwater spark replay --bucket shop --to http://other:4437 --name shop-copy --checkpoint /srv/shop-copy",
+        "headwater spark replay --bucket shop --into shop-test --name test --checkpoint /srv/test",
     )
 )
 @click.option("--to", help="The server that receives the streams.  [default: the same server]")

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import examples, with_origin
+from headwater.cli.spark.options import with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command(epilog=examples("report --bucket shop --to usage", "report --bucket shop --to usage --event-time at"))
+@click.command(
+    epilog=examples(
+        "headwater spark report --bucket shop --to usage",
+        "headwater spark report --bucket shop --to usage --event-time at",
+    )
+)
 @click.option("--to", required=True, help="A folder for the tables and the page; an earlier report is replaced.")
 @click.option("--event-time", help="The field of JSON messages with the time of the event, to measure delays from.")
 @click.option(

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import examples, with_origin
+from headwater.cli.spark.options import with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
-        "snapshot --bucket shop --reducer merge-patch",
-        "snapshot --bucket shop --reducer last-write-wins --key id",
-        "snapshot --bucket shop --reducer my_folds:total",
+        "headwater spark snapshot --bucket shop --reducer merge-patch",
+        "headwater spark snapshot --bucket shop --reducer last-write-wins --key id",
+        "headwater spark snapshot --bucket shop --reducer my_folds:total",
     )
 )
 @click.option(

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import examples, iceberg, with_origin
+from headwater.cli.spark.options import iceberg, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command(epilog=examples("verify --bucket shop", "verify --export tables/shop --hashes hashes"))
+@click.command(
+    epilog=examples(
+        "headwater spark verify --bucket shop", "headwater spark verify --export tables/shop --hashes hashes"
+    )
+)
 @click.option("--export", help="An export to compare too; its streams are verified if no streams are selected.")
 @iceberg
 @click.option("--hashes", help="A folder for a Parquet table with the hashes of every stream.")

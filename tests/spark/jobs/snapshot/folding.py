@@ -8,7 +8,7 @@ from headwater.client import Client
 from headwater.spark.jobs.snapshot.folds import reducer
 from headwater.spark.jobs.snapshot.plan import Pending, choose, pending_rows
 from headwater.spark.jobs.snapshot.store import SnapshotStore
-from headwater.spark.jobs.snapshot.task import Folder, fold_live
+from headwater.spark.jobs.snapshot.task import SLICE_STREAMS, Folder, fold_live
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer
 
@@ -33,10 +33,12 @@ class Bench:
         with Link(self.settings) as link:
             return list(pending_rows(choose(link.describe_all(f"{self.name}/"), min_bytes).pending))
 
-    def fold(self, pending: list[Pending], by: str = "counter", key: str | None = None) -> Counter[str]:
+    def fold(
+        self, pending: list[Pending], by: str = "counter", key: str | None = None, *, slice_streams: int = SLICE_STREAMS
+    ) -> Counter[str]:
         with Link(self.settings) as link, SnapshotStore(self.settings, self.log_id) as snapshots:
             folder = Folder(reducer(by, key), snapshots)
-            fold_live(pending, link, folder)
+            fold_live(pending, link, folder, slice_streams)
         return counted(folder)
 
     def snapshot(self, stream: str) -> tuple[int, Any]:

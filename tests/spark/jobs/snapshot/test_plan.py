@@ -1,4 +1,4 @@
-"""Which streams are folded into snapshots, from where and up to where, and in which bins."""
+"""The plan of a snapshot job: which streams are folded, from where to where, and in which bins."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_streams_with_enough_new_history_are_chosen() -> None:
     assert (chosen.new_bytes, chosen.retained_bytes) == (700, 100 + 99 + 500 + 250 + 5 * 500)
 
 
-def test_nothing_is_chosen_of_nothing() -> None:
+def test_without_streams_nothing_is_chosen() -> None:
     assert choose([], 1).pending.equals(PENDING.empty_table())
     assert packed(PENDING.empty_table(), 4) == []
 
@@ -66,7 +66,7 @@ def test_streams_of_one_size_fill_bins_evenly() -> None:
     assert [len(one) for one in packed(pending, 4)] == [25] * 4
 
 
-def test_forks_whose_inherited_bytes_are_wanted_are_told_from_others() -> None:
+def test_forks_with_inherited_bytes_to_fold_are_separated_from_other_streams() -> None:
     rows = [("team/plain", 1, 0, 9, False), ("team/fork", 2, 0, 9, False), ("team/beyond", 3, 5, 9, True)]
     pending = pa.table([list(column) for column in zip(*rows, strict=True)], PENDING)
     own, inherited = split(pending, {2: 4, 3: 5, 8: 9})

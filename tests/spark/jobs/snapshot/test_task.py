@@ -1,4 +1,4 @@
-"""Folding as a task does it, against a real server: what is published, and what is left as it is."""
+"""Folding as a task does it, against a real server: what is published, and what is skipped."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ def bench(lake_server: RunningServer, bucket: str) -> Iterator[Bench]:
         yield Bench(lake_server, client, bucket)
 
 
-def test_each_stream_is_folded_on_from_its_snapshot(bench: Bench) -> None:
+def test_each_stream_is_folded_from_its_last_snapshot(bench: Bench) -> None:
     bench.write("a", {"n": 1}, {"n": 2})
     bench.write("b", {"n": 10})
-    told = bench.fold(bench.pending())
-    assert (told["published"], told["messages"]) == (2, 3)
+    counts = bench.fold(bench.pending())
+    assert (counts["published"], counts["messages"]) == (2, 3)
     assert bench.pending() == []
     bench.write("a", {"n": 4})
     tail = int(bench.bucket.stream("a").head().next_offset)
@@ -39,22 +39,21 @@ def test_each_stream_is_folded_on_from_its_snapshot(bench: Bench) -> None:
     assert bench.snapshot("b")[1] == {"n": 10}
 
 
-def test_what_a_snapshot_covers_is_let_go_of(bench: Bench) -> None:
+def test_messages_that_a_snapshot_covers_are_trimmed(bench: Bench) -> None:
     bench.write("a", {"n": 1})
     bench.fold(bench.pending())
     with pytest.raises(OffsetTrimmed):
         bench.bucket.stream("a").read_json()
 
 
-def test_many_streams_are_folded_some_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.spark.jobs.snapshot.task.SLICE_STREAMS", 3)
+def test_many_streams_are_folded_some_at_a_time(bench: Bench) -> None:
     for number in range(8):
         bench.write(f"s{number}", number, 100)
-    assert bench.fold(bench.pending())["published"] == 8
+    assert bench.fold(bench.pending(), slice_streams=3)["published"] == 8
     assert [bench.snapshot(f"s{number}")[1] for number in range(8)] == [number + 100 for number in range(8)]
 
 
-def test_a_stream_that_cannot_be_folded_is_left_as_it_is(bench: Bench) -> None:
+def test_a_stream_that_cannot_be_folded_is_not_changed(bench: Bench) -> None:
     bench.write("a", {"n": 1})
     bench.write("b", {"n": 1}, "no number", {"n": 2})
     bench.write("c", {"n": 3})
@@ -86,7 +85,7 @@ def test_a_snapshot_of_another_kind_is_not_replaced(bench: Bench) -> None:
         (("state-protocol",), ("operator:or_",)),
     ],
 )
-def test_a_snapshot_of_another_reducer_is_not_gone_on_from(
+def test_a_fold_does_not_start_from_the_snapshot_of_another_reducer(
     bench: Bench, first: tuple[str, ...], then: tuple[str, ...]
 ) -> None:
     message = {"id": 1, "n": 2, "type": "t", "key": "k", "value": 1, "headers": {"operation": "insert"}}
@@ -101,14 +100,14 @@ def test_a_snapshot_of_another_reducer_is_not_gone_on_from(
     assert counted(folder) == Counter(failed=1)
     [problem] = [one.detail for one in folder.results() if one.detail is not None]
     assert problem == (
-        f"{bench.name}/a: Its snapshot is of the type {before.content_type!r}, and the next one would be "
-        f"{reducer(*then).content_type!r}; use the reducer that made it, or publish one of that type first."
+        f"{bench.name}/a: Its snapshot has the content type {before.content_type!r}, not "
+        f"{reducer(*then).content_type!r}; use the reducer that made it, or publish a snapshot of this reducer first."
     )
     assert bench.bucket.stream("a").snapshot() == before
     assert bench.fold(bench.pending(), *first)["published"] == 1
 
 
-def test_a_snapshot_by_hand_is_gone_on_from_if_it_names_the_reducer(bench: Bench) -> None:
+def test_a_fold_starts_from_a_manual_snapshot_that_names_the_reducer(bench: Bench) -> None:
     bench.write("a", {"n": 1})
     stream = bench.bucket.stream("a")
     stream.publish_snapshot(b'{"n": 10}', offset=stream.head().next_offset, content_type="application/json")
@@ -121,7 +120,7 @@ def test_a_snapshot_by_hand_is_gone_on_from_if_it_names_the_reducer(bench: Bench
     assert bench.snapshot("a")[1] == {"n": 15}
 
 
-def test_who_joins_finds_json_that_says_what_made_it(bench: Bench) -> None:
+def test_a_bootstrap_returns_json_that_names_the_reducer(bench: Bench) -> None:
     bench.write("a", {"n": 1})
     bench.fold(bench.pending())
     bench.write("a", {"n": 2})
@@ -140,12 +139,12 @@ def test_a_stream_with_a_newer_snapshot_is_stale(bench: Bench) -> None:
     planned = bench.pending()
     bench.write("a", {"n": 3})
     bench.fold([one for one in bench.pending() if one.stream.endswith("a")])
-    told = bench.fold(planned)
-    assert (told["published"], told["gone"] + told["stale"]) == (1, 1)
+    counts = bench.fold(planned)
+    assert (counts["published"], counts["gone"] + counts["stale"]) == (1, 1)
     assert (bench.snapshot("a")[1], bench.snapshot("b")[1]) == ({"n": 6}, {"n": 3})
 
 
-def test_a_stream_that_was_made_anew_is_not_given_the_snapshot_of_its_former_life(bench: Bench) -> None:
+def test_a_recreated_stream_does_not_get_the_snapshot_of_its_former_life(bench: Bench) -> None:
     bench.write("a", {"n": 1})
     bench.write("b", {"n": 1})
     bench.write("c", {"n": 1})
@@ -166,17 +165,17 @@ def test_a_stream_that_was_made_anew_is_not_given_the_snapshot_of_its_former_lif
     assert [one.stream for one in bench.pending()] == [f"{bench.name}/b"]
 
 
-def test_streams_that_are_gone_do_not_keep_others_from_being_folded(bench: Bench) -> None:
+def test_deleted_streams_do_not_prevent_others_from_being_folded(bench: Bench) -> None:
     for name in "abcd":
         bench.write(name, {"n": 1})
     planned = bench.pending()
     bench.bucket.stream("b").delete()
     bench.bucket.stream("d").delete()
-    told = bench.fold(planned)
-    assert (told["published"], told["gone"]) == (2, 2)
+    counts = bench.fold(planned)
+    assert (counts["published"], counts["gone"]) == (2, 2)
 
 
-def test_whatever_a_stream_is_called_its_snapshot_is_found(bench: Bench) -> None:
+def test_the_snapshot_of_a_stream_with_any_name_is_found(bench: Bench) -> None:
     names = [f"{bench.name}/a b?#%é&", f"_default/solo-{bench.name}"]
     bench.write("a b?#%é&", {"n": 1})
     with Client(f"{bench.settings.url}/v1/stream") as flat:
@@ -187,11 +186,11 @@ def test_whatever_a_stream_is_called_its_snapshot_is_found(bench: Bench) -> None
         assert all(offset is not None for offset in link.describe(names)["snapshot"].to_pylist())
 
 
-# -- Rows that come sorted ---------------------------------------------------------------------------------------------
+# -- Sorted rows -------------------------------------------------------------------------------------------------------
 
 
 def rows_of(bench: Bench, pending: list[Pending]) -> pa.Table:
-    """The rows of streams with what is wanted beside them, as a join makes them."""
+    """The rows of streams, joined with the columns of `Pending`."""
     ranges = [Range(one.stream, one.incarnation, one.start, one.tail) for one in pending]
     with Link(bench.settings) as link, link.scan(ranges, [*COLUMNS, "incarnation"]) as batches:
         table = pa.Table.from_batches(batches)
@@ -202,7 +201,7 @@ def rows_of(bench: Bench, pending: list[Pending]) -> pa.Table:
     return table
 
 
-def test_rows_are_folded_whatever_batches_they_come_in(bench: Bench) -> None:
+def test_rows_may_be_split_into_any_batches(bench: Bench) -> None:
     for number in range(5):
         bench.write(f"s{number}", *({"n": number, "m": other} for other in range(7)))
     pending = bench.pending()
