@@ -383,7 +383,7 @@ def test_a_lake_has_one_owner(tmp_path: Path) -> None:
     with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:
         wire.ask("PUT", "/v1/stream/x", TEXT, b"abc")
         assert wire.ask("POST", "/__headwater/flush").status == 200
-    theirs = pytest.raises(ServerNotStarted, match=r"belongs to another server \(journal [0-9a-f]+\)")
+    theirs = pytest.raises(ServerNotStarted, match=r"belongs to another server \(log [0-9a-f]+\)")
     with theirs, running_server("--lake", lake, data=tmp_path / "second"):
         pass
     with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:

@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[2]
 VARIABLE = re.compile(r"\bHEADWATER_[A-Z][A-Z_]*[A-Z]\b")
 
 
-def load(environment: Mapping[str, str] | None = None, **flags: str) -> Settings:
+def load(environment: Mapping[str, str] | None = None, /, **flags: str) -> Settings:
     return settings.load(flags, None, environment or {})
 
 
-def refusal(environment: Mapping[str, str] | None = None, **flags: str) -> str:
+def refusal(environment: Mapping[str, str] | None = None, /, **flags: str) -> str:
     with pytest.raises(SettingsError) as caught:
         load(environment, **flags)
     return str(caught.value)
@@ -82,7 +82,7 @@ def test_a_file_takes_numbers_and_units(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_what_the_setting_takes(flag: str, text: str, told: str) -> None:
-    assert told in refusal(**{flag: text})
+    assert told in refusal(None, **{flag: text})
 
 
 def test_a_wrong_value_is_blamed_on_its_origin() -> None:

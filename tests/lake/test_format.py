@@ -85,7 +85,7 @@ def test_a_deadline_that_does_not_fit_is_an_error(deadline_us: int) -> None:
 
 @pytest.mark.parametrize("random", ["", "A", "a-b", "a/b", "a.b", "é", "a\n"])
 def test_an_id_ends_in_digits_and_small_letters(random: str) -> None:
-    with pytest.raises(ValueError, match="digits and small letters"):
+    with pytest.raises(ValueError, match="digits and lower-case letters"):
         format.new_segment_id(0, random)
 
 

@@ -1,4 +1,4 @@
-"""The pipeline that `headwater spark init` writes: it is complete, and runs repeatedly as its README says."""
+"""The pipeline that `headwater spark init` writes is complete, and runs repeatedly as its README says."""
 
 import json
 import os
@@ -28,14 +28,14 @@ PARTS = {
 }
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN_SECONDS_MAX = 900
-"""Each run starts Spark, which takes most of the time, and more on a busy machine."""
+"""Each run starts Spark, which takes most of the time, especially on a busy machine."""
 
 
 def written(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_complete_project_is_written(tmp_path: Path) -> None:
+def test_a_project_is_written_completely(tmp_path: Path) -> None:
     folder = tmp_path / "my orders"
     done = CliRunner().invoke(main, ["spark", "init", str(folder), "--url", "http://h:1", "--bucket", "sales"])
     assert done.exit_code == 0, done.output
@@ -53,13 +53,13 @@ def test_a_complete_project_is_written(tmp_path: Path) -> None:
         compile(path.read_text(), str(path), "exec")
 
 
-def test_values_are_quoted(tmp_path: Path) -> None:
+def test_values_are_quoted_everywhere(tmp_path: Path) -> None:
     write_project(tmp_path / "a", 'http://h:1/"quoted"#', "orders", "results")
     spec = load_pipeline_spec(tmp_path / "a" / "spark-pipeline.yml")
     assert spec.configuration["spark.headwater.url"] == 'http://h:1/"quoted"#'
 
 
-def test_a_folder_that_is_not_empty_is_not_changed(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     done = CliRunner().invoke(main, ["spark", "init", str(tmp_path)])
     assert done.exit_code == 1

@@ -9,6 +9,7 @@ from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
+from headwater.node.shard import ShardParts
 from headwater.settings import Settings
 from headwater.storage.blobs import BlobStore, MemoryBlobs
 from headwater.storage.opening import open_store
@@ -38,10 +39,7 @@ def _node(
     store: Store | None = None,
 ) -> Node:
     return Node(
-        state,
-        command_log,
-        images,
-        blobs,
+        [ShardParts(state, command_log, images, blobs)],
         image_log_bytes=settings.image_log_bytes,
         page_bytes=settings.page_bytes,
         store=store,

@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
 
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Upload | None]:
         if wants_upload(method, path):
-            self._upload = Upload(self.server.node.blobs, self.server.node.threads, self._balance_reading)
+            self._upload = Upload(self.server.node.only.blobs, self.server.node.threads, self._balance_reading)
         return body_bytes_max(path), self._upload
 
     def expects_continue(self) -> None:

@@ -36,9 +36,9 @@ def numbers(planned: Rewrite | None) -> tuple[int, ...]:
 class Lake:
     """Segments, and what becomes of them when plans are carried out."""
 
-    def __init__(self, candidates: Sequence[Candidate], lowest_reader: int = EVERYTHING) -> None:
+    def __init__(self, candidates: Sequence[Candidate], lowest_consumer: int = EVERYTHING) -> None:
         self.candidates = {one.number: one for one in candidates}
-        self.lowest_reader = lowest_reader
+        self.lowest_consumer = lowest_consumer
         self.moved_bytes = 0
         self._numbers = count(10**6)
 
@@ -46,7 +46,7 @@ class Lake:
         self.candidates[one.number] = one
 
     def step(self, limits: RewriteLimits = LIMITS, crowded: frozenset[int] = frozenset()) -> Rewrite | None:
-        planned = plan(self.candidates.values(), self.lowest_reader, limits, crowded)
+        planned = plan(self.candidates.values(), self.lowest_consumer, limits, crowded)
         if planned is not None:
             self.carry_out(planned)
         return planned
@@ -64,7 +64,7 @@ class Lake:
             assert not any(one.live_rows for one in taken)
             return
         self.moved_bytes += planned.payload_bytes
-        dropped = [0 if one.segment.last_position > self.lowest_reader else _dead(one) for one in taken]
+        dropped = [0 if one.segment.last_position > self.lowest_consumer else _dead(one) for one in taken]
         rows = sum(one.segment.rows for one in taken) - sum(dropped)
         if rows:
             size = sum(_bytes(one, one.segment.rows - gone) for one, gone in zip(taken, dropped, strict=True))
@@ -255,7 +255,7 @@ def test_plans_come_to_an_end_and_leave_few_groups(found: list[Candidate], lowes
 
 @RANDOMLY
 @given(lakes(), st.integers(0, 400))
-def test_no_row_above_the_lowest_reader_is_dropped(found: list[Candidate], lowest: int) -> None:
+def test_no_row_above_the_lowest_consumer_is_dropped(found: list[Candidate], lowest: int) -> None:
     lake = Lake(found, lowest)
     above = sum(one.segment.rows for one in found if one.segment.last_position > lowest)
     lake.settle()

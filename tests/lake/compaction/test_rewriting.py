@@ -138,8 +138,8 @@ def _cut(parts: list[Life], appends: int) -> list[list[Life]]:
     return [cut for cut in (first, second) if cut]
 
 
-def kept_of(one: Life, dead_below: int, lowest_reader: int) -> Life:
-    return one._replace(appends=[hot for hot in one.appends if hot.end > dead_below or hot.position > lowest_reader])
+def kept_of(one: Life, dead_below: int, lowest_consumer: int) -> Life:
+    return one._replace(appends=[hot for hot in one.appends if hot.end > dead_below or hot.position > lowest_consumer])
 
 
 HISTORIES = histories().filter(lambda history: bool(history.sources))

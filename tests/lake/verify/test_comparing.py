@@ -47,7 +47,7 @@ def compare(sources: Sequence[Written], rewritten: Sequence[Written]) -> Compari
     comparison = Comparison(stretch for one in found for stretch in zip(one.rows, one.fingerprints, strict=True))
     for source in sources:
         for table in read_all(reading(source.data), source.segment):
-            comparison.look(table.select(COLUMNS))
+            comparison.compare(table.select(COLUMNS))
     return comparison
 
 

@@ -9,7 +9,7 @@ from headwater.client.asynchronous.runtime import AsyncCondition, AsyncLock, Asy
 from headwater.client.batches import Batch, ProducerOptions
 from headwater.client.errors import ClientError, OutcomeUnknown, TransportFailed
 from headwater.client.gathering import Gathering, Waiting, shares
-from headwater.client.operations import Conditions, Target
+from headwater.client.operations import Conditions, RequestTarget
 from headwater.client.producing import Producing
 from headwater.client.settings import AsyncText
 from headwater.client.values import Appended
@@ -20,14 +20,14 @@ from headwater.protocol import content_types
 class AsyncAppender:
     """Sends appends; those made while a request is in flight share the next request."""
 
-    def __init__(self, carrier: AsyncCarrier, target: Target) -> None:
+    def __init__(self, carrier: AsyncCarrier, target: RequestTarget) -> None:
         self._carrier = carrier
         self._target = target
         self._lock = AsyncLock()
         self._gathering: Gathering[Future[Any]] = Gathering()
 
     async def append(
-        self, piece: bodies.Piece, content_type: str, conditions: Conditions, *, closed: bool = False
+        self, piece: bodies.EncodedMessages, content_type: str, conditions: Conditions, *, closed: bool = False
     ) -> Appended:
         mine: Future[Any] = new_future()
         async with self._lock:
@@ -88,7 +88,7 @@ class AsyncProducer:
     """
 
     def __init__(
-        self, carrier: AsyncCarrier, target: Target, options: ProducerOptions, content_type: AsyncText
+        self, carrier: AsyncCarrier, target: RequestTarget, options: ProducerOptions, content_type: AsyncText
     ) -> None:
         self._carrier = carrier
         self._target = target
@@ -163,7 +163,7 @@ class AsyncProducer:
             if kind is None:
                 raise
 
-    async def _add(self, piece: bodies.Piece, content_type: str | None = None) -> "Future[Appended]":
+    async def _add(self, piece: bodies.EncodedMessages, content_type: str | None = None) -> "Future[Appended]":
         core = await self._started(content_type)
         if content_type is not None and not content_types.is_json(core.content_type):
             raise ValueError(f"{self._target.url} holds {core.content_type}; its messages are not JSON values.")
@@ -182,7 +182,7 @@ class AsyncProducer:
             if self._core is None:
                 policy = self._carrier.settings.follow_retry
                 self._core = Producing(self._target.url, found, self._options, policy, self._target.incarnation)
-                self._workers.start(self._options.max_in_flight, self._work)
+                self._workers.start(self._options.in_flight_max, self._work)
         return self._core
 
     async def _work(self) -> None:

@@ -10,7 +10,7 @@ from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Condition, Lock, Workers, clock, new_future, result_of
 from headwater.client.errors import ClientError, OutcomeUnknown, TransportFailed
 from headwater.client.gathering import Gathering, Waiting, shares
-from headwater.client.operations import Conditions, Target
+from headwater.client.operations import Conditions, RequestTarget
 from headwater.client.producing import Producing
 from headwater.client.settings import Text
 from headwater.client.values import Appended
@@ -21,14 +21,14 @@ from headwater.protocol import content_types
 class Appender:
     """Sends appends; those made while a request is in flight share the next request."""
 
-    def __init__(self, carrier: Carrier, target: Target) -> None:
+    def __init__(self, carrier: Carrier, target: RequestTarget) -> None:
         self._carrier = carrier
         self._target = target
         self._lock = Lock()
         self._gathering: Gathering[Future[Any]] = Gathering()
 
     def append(
-        self, piece: bodies.Piece, content_type: str, conditions: Conditions, *, closed: bool = False
+        self, piece: bodies.EncodedMessages, content_type: str, conditions: Conditions, *, closed: bool = False
     ) -> Appended:
         mine: Future[Any] = new_future()
         with self._lock:
@@ -88,7 +88,7 @@ class Producer:
     until everything is written; it does not close the stream, which is what `close_stream` does.
     """
 
-    def __init__(self, carrier: Carrier, target: Target, options: ProducerOptions, content_type: Text) -> None:
+    def __init__(self, carrier: Carrier, target: RequestTarget, options: ProducerOptions, content_type: Text) -> None:
         self._carrier = carrier
         self._target = target
         self._options = options
@@ -162,7 +162,7 @@ class Producer:
             if kind is None:
                 raise
 
-    def _add(self, piece: bodies.Piece, content_type: str | None = None) -> "Future[Appended]":
+    def _add(self, piece: bodies.EncodedMessages, content_type: str | None = None) -> "Future[Appended]":
         core = self._started(content_type)
         if content_type is not None and not content_types.is_json(core.content_type):
             raise ValueError(f"{self._target.url} holds {core.content_type}; its messages are not JSON values.")
@@ -181,7 +181,7 @@ class Producer:
             if self._core is None:
                 policy = self._carrier.settings.follow_retry
                 self._core = Producing(self._target.url, found, self._options, policy, self._target.incarnation)
-                self._workers.start(self._options.max_in_flight, self._work)
+                self._workers.start(self._options.in_flight_max, self._work)
         return self._core
 
     def _work(self) -> None:

@@ -18,9 +18,6 @@ from headwater.streams.cold import Consumer
 from headwater.streams.commands import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done, Reply
 
-SHARD = "0"
-"""There is one; positions are told per shard all the same, so that nothing changes when there are more."""
-
 
 class Positions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far somebody has come on each shard."""
@@ -44,7 +41,7 @@ def _flushed(exchange: Exchange, task: "asyncio.Task[int]") -> None:
     if exchange.connection.lost or task.cancelled():
         return
     try:
-        _say(exchange, Positions({SHARD: task.result()}))
+        _say(exchange, Positions({_shard(exchange): task.result()}))
     except FlushFailed:
         exchange.refuse(Code.OVERLOADED, "The lake cannot be written to at the moment; nothing is lost, try again.")
     except Exception:
@@ -57,39 +54,40 @@ def readers(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _readers(address: Address, exchange: Exchange) -> None:
-    known = exchange.node.state.cold.consumers
+    known = exchange.node.only.state.cold.consumers
     if address.argument is None:
-        _say(exchange, {"readers": [_told(name, reader) for name, reader in sorted(known.items())]})
+        _say(exchange, {"readers": [_told(exchange, name, reader) for name, reader in sorted(known.items())]})
     elif address.argument in known:
-        _say(exchange, _told(address.argument, known[address.argument]))
+        _say(exchange, _told(exchange, address.argument, known[address.argument]))
     else:
         exchange.refuse(Code.READER_NOT_FOUND, f"No reader {address.argument!r} is registered.")
 
 
-def _told(name: str, reader: Consumer) -> dict[str, object]:
-    return {"reader": name, "positions": {SHARD: reader.position}, "committed_at_ms": reader.at // 1000}
+def _told(exchange: Exchange, name: str, reader: Consumer) -> dict[str, object]:
+    return {"reader": name, "positions": {_shard(exchange): reader.position}, "committed_at_ms": reader.at // 1000}
 
 
 def register(request: Request, address: Address, exchange: Exchange) -> None:
     """Say how far a reader has come; what lies above stays in the lake for it."""
     if _lake(exchange) is None:
         return
+    shard = _shard(exchange)
     try:
         given = msgspec.json.decode(request.body, type=Positions).positions
     except msgspec.DecodeError as error:
-        exchange.refuse(Code.BAD_REQUEST, f'Give the body as {{"positions": {{"{SHARD}": 123}}}}: {error}.')
+        exchange.refuse(Code.BAD_REQUEST, f'Give the body as {{"positions": {{"{shard}": 123}}}}: {error}.')
         return
-    if set(given) != {SHARD}:
-        exchange.refuse(Code.BAD_REQUEST, f"Give a position for shard {SHARD}, the only one, and for no other.")
+    if set(given) != {shard}:
+        exchange.refuse(Code.BAD_REQUEST, f"Give a position for shard {shard}, the only one, and for no other.")
         return
-    command = RegisterConsumer(address.argument or "", given[SHARD])
-    exchange.run(WRITE, exchange.node.submit, command, partial(_done, exchange))
+    command = RegisterConsumer(address.argument or "", given[shard])
+    exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
 def forget(request: Request, address: Address, exchange: Exchange) -> None:
     """Keep nothing for a reader any more."""
     command = DropConsumer(address.argument or "")
-    exchange.run(WRITE, exchange.node.submit, command, partial(_done, exchange))
+    exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
 def _done(exchange: Exchange, reply: Reply) -> None:
@@ -100,10 +98,15 @@ def _done(exchange: Exchange, reply: Reply) -> None:
         exchange.reply(reply)
 
 
+def _shard(exchange: Exchange) -> str:
+    """The number of the one shard; positions are given per shard, so that nothing changes when there are more."""
+    return str(exchange.node.only.number)
+
+
 def _lake(exchange: Exchange) -> Lake | None:
-    if exchange.node.lake is None:
+    if exchange.node.only.lake is None:
         exchange.refuse(Code.NOT_IMPLEMENTED, "This server keeps nothing, so it has no lake; start it with --data.")
-    return exchange.node.lake
+    return exchange.node.only.lake
 
 
 def _say(exchange: Exchange, body: object) -> None:

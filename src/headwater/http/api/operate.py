@@ -47,11 +47,12 @@ def status(request: Request, address: Address, exchange: Exchange) -> None:
 
 def _status(exchange: Exchange) -> dict[str, Any]:
     node, server = exchange.node, exchange.connection.server
-    state, cold = node.state, node.state.cold
+    shard = node.only
+    state, cold = shard.state, shard.state.cold
     lake = None
-    if node.lake is not None:
+    if shard.lake is not None:
         lake = {
-            "url": node.lake.store.url,
+            "url": shard.lake.store.url,
             "flushed_position": cold.flushed,
             "segments": len(cold.segments),
             "rows": sum(held.segment.rows for held in cold.segments.values()),
@@ -59,8 +60,8 @@ def _status(exchange: Exchange) -> dict[str, Any]:
             "bytes": sum(held.segment.size for held in cold.segments.values()),
             "retired_segments": len(cold.retired),
             "readers": {name: reader.position for name, reader in cold.consumers.items()},
-            "flush_failures": node.lake.flusher.failures,
-            "read_failures": node.lake.reads.failures,
+            "flush_failures": shard.lake.flusher.failures,
+            "read_failures": shard.lake.reads.failures,
         }
     return {
         "version": version("headwater"),
@@ -69,7 +70,7 @@ def _status(exchange: Exchange) -> dict[str, Any]:
         "uptime_seconds": round(time.monotonic() - server.started_at, 3),
         "log_id": node.log_id,
         "memory": server.settings.memory,
-        "positions": {"0": state.position},
+        "positions": {str(one.number): one.state.position for one in node.shards},
         "streams": len(state.streams),
         "hot_bytes": state.hot_bytes,
         "journal_bytes": node.journal_bytes,
@@ -81,7 +82,7 @@ def _status(exchange: Exchange) -> dict[str, Any]:
 
 
 def _metrics(exchange: Exchange) -> Iterator[Metric]:
-    node, server, state = exchange.node, exchange.connection.server, exchange.node.state
+    node, server, state = exchange.node, exchange.connection.server, exchange.node.only.state
     counted = node.metrics
     by_route = [
         Sample("", (("route", route), ("status", str(code))), count)
@@ -102,7 +103,7 @@ def _metrics(exchange: Exchange) -> Iterator[Metric]:
     yield gauge("headwater_live_readers", "Long-polls and SSE reads that wait now.", node.tails.count)
     live = [Sample("", (("mode", "long-poll"),), counted.long_polls), Sample("", (("mode", "sse"),), counted.sse_reads)]
     yield Metric("headwater_live_reads_total", "counter", "Live reads begun, by mode.", live)
-    if node.lake is not None:
+    if node.only.lake is not None:
         yield from _lake_metrics(exchange)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "CPU time.", round(usage.ru_utime + usage.ru_stime, 3))
@@ -112,7 +113,7 @@ def _metrics(exchange: Exchange) -> Iterator[Metric]:
 
 
 def _lake_metrics(exchange: Exchange) -> Iterator[Metric]:
-    lake, cold = exchange.node.lake, exchange.node.state.cold
+    lake, cold = exchange.node.only.lake, exchange.node.only.state.cold
     assert lake is not None
     flusher, reads, compactor, sweeper = lake.flusher, lake.reads, lake.compactor, lake.sweeper
     yield gauge("headwater_lake_segments", "Segments in the catalog.", len(cold.segments))

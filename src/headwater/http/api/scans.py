@@ -44,8 +44,8 @@ async def _described(asked: DescribeBody, node: Node) -> Answer:
     if asked.streams is not None:
         names = in_order(asked.streams)
     else:
-        names = with_prefix(node.state, asked.prefix or "", asked.after or "")
-    return Answer(200, ARROW_LINES, await node.scans.describe(names, asked.limit or DESCRIBE_STREAMS_MAX))
+        names = with_prefix(node.only.state, asked.prefix or "", asked.after or "")
+    return Answer(200, ARROW_LINES, await node.only.scans.describe(names, asked.limit or DESCRIBE_STREAMS_MAX))
 
 
 def locate(request: Request, address: Address, exchange: Exchange) -> None:
@@ -58,7 +58,7 @@ async def _located(body: bytes, node: Node) -> Answer | Refusal:
     if isinstance(ordinals, Refusal):
         return ordinals
     try:
-        offsets = await node.scans.locate(ordinals)
+        offsets = await node.only.scans.locate(ordinals)
     except LakeUnreadable as error:
         log.error("records cannot be located: %s", error)
         return Refusal(Code.OVERLOADED, "The lake cannot be read at the moment; try again in a second.")
@@ -72,7 +72,7 @@ def scan(request: Request, address: Address, exchange: Exchange) -> None:
 
 async def _planned(body: bytes, node: Node) -> Scan | Refusal:
     asked = await parse_scan(body)
-    return asked if isinstance(asked, Refusal) else await node.scans.plan(asked.ranges, asked.columns, asked.times)
+    return asked if isinstance(asked, Refusal) else await node.only.scans.plan(asked.ranges, asked.columns, asked.times)
 
 
 # -- Answers that take more than one turn of the loop ------------------------------------------------------------------

@@ -13,7 +13,8 @@ from headwater.http.wire.downloads import Download, Parts, blob_parts
 from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer
 from headwater.http.wire.uploads import Upload
-from headwater.node.node import Bootstrap, Node
+from headwater.node.node import Node
+from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.fetcher import fetch_messages
 from headwater.protocol import content_types, multipart, offsets
 from headwater.protocol.offsets import render
@@ -149,7 +150,7 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
     if exchange.request.method == b"HEAD":
         exchange.answer(Answer(200, f"{lines}Content-Length: {snapshot.size}\r\n"))
         return
-    blob = exchange.node.blobs.open(snapshot.blob)
+    blob = exchange.node.shard_of(address.name).blobs.open(snapshot.blob)
     parts = blob_parts(exchange.node, blob, snapshot.size, snapshot.digest)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
 
@@ -207,7 +208,7 @@ def _bootstrap(name: str, incarnation: int | None, exchange: Exchange) -> None:
         f"Content-Type: {multipart.content_type(boundary)}\r\nStream-Snapshot-Offset: {offset}\r\n"
         f"Stream-Up-To-Date: true\r\nCache-Control: no-store\r\n"
     ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.voice)
-    blob = None if stream.snapshot is None else exchange.node.blobs.open(stream.snapshot.blob)
+    blob = None if stream.snapshot is None else exchange.node.shard_of(name).blobs.open(stream.snapshot.blob)
     parts = _parts(exchange.node, found, boundary, blob)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, None, blob))
 
@@ -221,7 +222,7 @@ async def _parts(node: Node, found: Bootstrap, boundary: str, blob: BlobReader |
         async for data in blob_parts(node, blob, snapshot.size, snapshot.digest):
             yield data
     head = multipart.part_head(boundary, stream.content_type, first=False)
-    async for slice_ in node.slices(found):
+    async for slice_ in found.slices():
         parts: list[bytes] = []
         size = 0
         for message in fetch_messages(slice_):

@@ -19,7 +19,7 @@ EXAMPLE = '{"shard": 0, "replaced": [1, 2], "keys": ["segments/..."], "dropped":
 
 def swap(request: Request, address: Address, exchange: Exchange) -> None:
     """Put rewritten segments in the place of others; answered when that has happened."""
-    lake = exchange.node.lake
+    lake = exchange.node.only.lake
     if lake is None:
         exchange.refuse(Code.NOT_IMPLEMENTED, "This server keeps nothing, so it has no lake; start it with --data.")
         return

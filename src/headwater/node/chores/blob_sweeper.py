@@ -12,7 +12,7 @@ from headwater.streams.state import State
 log = logging.getLogger(__name__)
 
 
-class Sweeper:
+class BlobSweeper:
     """Deletes the file first, then forgets it by a command, so that a crash in between only means to try again."""
 
     def __init__(

@@ -71,14 +71,14 @@ class Compactor:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         submit: Submit,
+        *,
         now: Now,
         in_use: Counter[str],
-        *,
         limits: CompactLimits = COMPACT_LIMITS,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._in_use, self._limits, self._shard = in_use, limits, shard

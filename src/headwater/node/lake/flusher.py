@@ -99,6 +99,7 @@ class Flusher:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         submit: Submit,
@@ -106,7 +107,6 @@ class Flusher:
         now: Now,
         journal_bytes: Callable[[], int],
         limits: FlushLimits,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._journal_bytes, self._limits, self._shard = journal_bytes, limits, shard

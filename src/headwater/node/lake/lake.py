@@ -44,10 +44,11 @@ class Lake:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         *,
-        look: Callable[[Query, Fetched], Reply],
+        answer: Callable[[Query, Fetched], Reply],
         submit: Submit,
         now: Now,
         command_log: CommandLog,
@@ -55,21 +56,23 @@ class Lake:
     ) -> None:
         self._limits = limits
         self.store = store
-        self.reads = ColdReads(state, store, look)
+        self.reads = ColdReads(shard, state, store, answer)
         self.flusher = Flusher(
-            state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
+            shard, state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
         )
-        self.cataloger = Cataloger(state, store, limits.grace_seconds, lambda: self.flusher.publishing)
+        self.cataloger = Cataloger(shard, state, store, limits.grace_seconds, lambda: self.flusher.publishing)
         self.compactor = Compactor(
+            shard,
             state,
             store,
             submit,
-            now,
-            self.reads.in_use,
+            now=now,
+            in_use=self.reads.in_use,
             limits=COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes),
         )
-        self.swaps = Swaps(state, store, submit, now, self.reads.in_use)
+        self.swaps = Swaps(shard, state, store, submit, now=now, in_use=self.reads.in_use)
         self.sweeper = LakeSweeper(
+            shard,
             state,
             store,
             submit,

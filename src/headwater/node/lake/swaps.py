@@ -63,13 +63,13 @@ class Swaps:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         submit: Submit,
+        *,
         now: Now,
         in_use: Counter[str],
-        *,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._in_use, self._shard = in_use, shard
@@ -171,7 +171,7 @@ class Swaps:
             for listed in old:
                 for table in read_columns(self._store, listed, COLUMNS):
                     self._go_on()
-                    comparison.look(table)
+                    comparison.compare(table)
         except SegmentDamaged as damage:
             raise _Refused(str(damage)) from damage
         except KeyMissing as missing:

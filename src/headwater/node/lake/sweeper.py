@@ -30,6 +30,7 @@ class LakeSweeper:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         submit: Submit,
@@ -38,7 +39,6 @@ class LakeSweeper:
         in_use: Counter[str],
         left_out: Callable[[str], bool],
         grace_seconds: float,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._in_use, self._left_out = in_use, left_out

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
-from headwater.spark.options.reading import Selection, SourceOptions, parse_link, parse_source
-from headwater.spark.options.values import Given, OptionRefused
+from headwater.spark.options.link import parse_link
+from headwater.spark.options.source import Selection, SourceOptions, parse_source
+from headwater.spark.options.values import OptionRefused, OptionValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,9 @@ def describe_selected(link: Link, selection: Selection) -> Iterator[pa.Table]:
 def link_settings(url: str, options: Mapping[str, str]) -> LinkSettings:
     """How to reach a server, from options of the source about nothing else; JobFailed for any other option."""
     try:
-        given = Given({"url": url, **options})
+        given = OptionValues({"url": url, **options})
         found = parse_link(given)
-        given.refuse_others()
+        given.refuse_unknown()
     except OptionRefused as refused:
         raise JobFailed(str(refused)) from refused
     return found

@@ -19,7 +19,7 @@ from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.target import check_sink_options
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
-from headwater.spark.options.reading import Selection
+from headwater.spark.options.source import Selection
 from headwater.spark.sink.chunks import CHUNKS
 from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
 from headwater.spark.writing import by_stream

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from headwater.spark.jobs.report import JobFailed
+from headwater.spark.options.sink import SinkOptions, parse_sink
 from headwater.spark.options.values import OptionRefused
-from headwater.spark.sink.options import SinkOptions, parse_sink
 
 OWN_OPTIONS = frozenset(
     ("bucket", "close", "contenttype", "ordercolumn", "producerepoch", "producerid", "stream", "target", "url")

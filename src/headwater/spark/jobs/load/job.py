@@ -17,8 +17,8 @@ from headwater.spark.jobs.load.ledger import File, Ledger, Round
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.target import check_sink_options
 from headwater.spark.link import Link, LinkFailed, LinkRefused
+from headwater.spark.options.sink import SinkOptions
 from headwater.spark.options.values import OptionRefused
-from headwater.spark.sink.options import SinkOptions
 from headwater.spark.sink.rows import find_columns
 from headwater.spark.writing import by_stream
 

@@ -5,15 +5,14 @@ position, committed_at in microseconds), its texts (content type, producer id, e
 NUL, empty if null) and its payload.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from struct import Struct
 
-import msgspec
 import pyarrow as pa
 
 from headwater.lake.format import SCHEMA
+from headwater.lake.verify.rows import is_json_value
 from headwater.protocol.content_types import is_json
 
 NEEDED = tuple(SCHEMA.names)
@@ -38,7 +37,6 @@ DIGESTS_DDL = (
 )
 
 _HEAD = Struct("<6q")
-_JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -80,26 +78,3 @@ def flaw_of(size: int, content_type: str, payload: bytes) -> str | None:
     if is_json(content_type) and not is_json_value(payload):
         return "the payload is not a JSON value"
     return None
-
-
-def is_json_value(payload: bytes) -> bool:
-    r"""Whether bytes are one JSON value.
-
-    >>> is_json_value(b'{"a": 1}'), is_json_value(b'"\\ud800"'), is_json_value(b"1 2"), is_json_value(b"NaN")
-    (True, True, False, False)
-    """
-    try:
-        _JSON.decode(payload)
-    except msgspec.DecodeError:
-        # msgspec refuses lone surrogates, which are legal.
-        try:
-            json.loads(payload.decode(), parse_constant=_refuse)
-        except ValueError:
-            return False
-        except RecursionError:
-            return True
-    return True
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(word)

@@ -16,7 +16,7 @@ from headwater.spark.jobs.export.tables import TableFile
 from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.verify.rows import DIGESTS_DDL, NEEDED, digests
 from headwater.spark.link import Link, LinkRefused, LinkSettings, Range
-from headwater.spark.options.reading import Selection
+from headwater.spark.options.source import Selection
 from headwater.storage.opening import open_table_store
 
 RANGE_BYTES = 16 * MIB

@@ -1,8 +1,8 @@
-"""Sorted runs: rows by stream and order, with bounded memory.
+"""External merge sort: rows by stream and order columns, with bounded memory.
 
-Rows are gathered until they are as large as a run may be, sorted, and written to a file without a name, which is
-gone with the process however that ends; at last the runs are merged. Where rows are equal in all keys the one that
-arrived first comes first, so that neither the size of the batches nor the place of a spill shows in the result.
+Rows are collected until they fill a run, sorted, and spilled to an unnamed file, which disappears with the process
+however that ends. Finally the runs are merged. Rows with equal keys keep the order in which they arrived, so that the
+result depends neither on the size of the batches nor on where a run was spilled.
 """
 
 import math
@@ -19,19 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 RUN_BYTES = 128 * 1024 * 1024
-"""Rows that are held before they are spilled; a worker needs about three times as much while it sorts them."""
+"""Rows to hold before spilling them. While it sorts them, a worker needs about three times as much memory."""
 BLOCK_BYTES = 4 * 1024 * 1024
-"""Rows that leave at a time, about; a request is made of them."""
+"""The approximate size of a block of sorted rows, from which a request is made."""
 MERGE_BYTES = 64 * 1024 * 1024
-"""What all runs together hold in memory while they are merged, about, unless there are so many that each has a
-block of the smallest size."""
+"""The approximate memory for merging, divided among all runs; each run gets at least MERGE_BLOCK_BYTES_MIN."""
 MERGE_BLOCK_BYTES_MIN = 64 * 1024
 
 STREAM = "stream"
 
 
 class Sorter:
-    """Takes rows in any order and gives them back by stream, and within a stream by the order columns."""
+    """Takes rows in any order and returns them by stream, and within a stream by the order columns."""
 
     def __init__(
         self, order: Sequence[str] = (), *, run_bytes: int = RUN_BYTES, block_bytes: int = BLOCK_BYTES
@@ -55,11 +54,11 @@ class Sorter:
 
     @property
     def empty(self) -> bool:
-        """Whether no row has come."""
+        """Whether no row was added."""
         return not self._held and not self._spilled
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; `stream` is one of their columns, and so is everything that they are ordered by."""
+        """Add rows; they have a column `stream` and the order columns."""
         if not len(batch):
             return
         if batch.nbytes > self._run_bytes and len(batch) > 1:
@@ -73,7 +72,7 @@ class Sorter:
             self._spill()
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
-        """All rows, sorted, a block at a time; to be asked for once."""
+        """All rows, sorted, one block at a time. Can be called once."""
         if not self._spilled:
             yield from self._take_held(self._block_bytes)
             return
@@ -89,7 +88,7 @@ class Sorter:
         yield from sorted_blocks(rows, self._order, block_bytes)
 
     def _spill(self) -> None:
-        file = tempfile.TemporaryFile(dir=_local_folder())  # noqa: SIM115 - read again when all runs are there
+        file = tempfile.TemporaryFile(dir=_local_folder())  # noqa: SIM115 - read again when the runs are merged
         self._spilled.append(file)
         with pa.ipc.new_file(file, self._held[0].schema) as writer:
             for block in self._take_held(MERGE_BLOCK_BYTES_MIN):
@@ -98,21 +97,21 @@ class Sorter:
 
 
 def sorted_blocks(rows: pa.RecordBatch, order: Sequence[str], block_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Rows by stream and order, in blocks of about so many bytes."""
-    places = _places(rows, order)
+    """Rows by stream and order, in blocks of approximately the given size."""
+    order_indices = _order_indices(rows, order)
     size = max(1, block_bytes * len(rows) // max(rows.nbytes, 1))
     for at in range(0, len(rows), size):
-        yield rows.slice(at, size) if places is None else rows.take(places.slice(at, size))
+        yield rows.slice(at, size) if order_indices is None else rows.take(order_indices.slice(at, size))
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    # One array per column: taking rows from many chunks would join them anew each time.
+    # One array per column: taking rows from a chunked column would join its chunks each time.
     (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return whole
 
 
-def _places(rows: pa.RecordBatch, order: Sequence[str]) -> pa.Array | None:
-    """Which row stands at which place, None if they all stand right already."""
+def _order_indices(rows: pa.RecordBatch, order: Sequence[str]) -> pa.Array | None:
+    """The row for each place in the sorted order; None if the rows are sorted already."""
     ranks = _ranks(rows[STREAM])
     if not order:
         if np.all(ranks[:-1] <= ranks[1:]):
@@ -124,7 +123,7 @@ def _places(rows: pa.RecordBatch, order: Sequence[str]) -> pa.Array | None:
 
 
 def _ranks(names: pa.Array) -> "np.ndarray[Any, np.dtype[np.int32]]":
-    """Numbers that sort as the names do; comparing them is much cheaper than comparing names."""
+    """Numbers that sort like the names; comparing them is much cheaper than comparing names."""
     encoded = names.dictionary_encode()
     by_name = pc.sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(by_name), np.int32)
@@ -134,18 +133,18 @@ def _ranks(names: pa.Array) -> "np.ndarray[Any, np.dtype[np.int32]]":
 
 
 def merge(runs: Sequence[IO[bytes]], order: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted runs, sorted; of rows with equal keys those of an earlier run come first."""
+    """The rows of all runs, sorted; among rows with equal keys, those of an earlier run come first."""
     block_bytes = max(MERGE_BYTES // len(runs), MERGE_BLOCK_BYTES_MIN)
-    heads = [_Head(number, run, order, block_bytes) for number, run in enumerate(runs)]
-    while heads := [head for head in heads if head.load()]:
-        # What no run can have anything before any more: up to the first of the last keys that are in memory.
-        until = min(head.last_key() for head in heads)
-        ripe = [part for head in heads if len(part := head.take(until))]
-        yield from sorted_blocks(_joined(ripe), order, BLOCK_BYTES)
+    cursors = [_RunCursor(number, run, order, block_bytes) for number, run in enumerate(runs)]
+    while cursors := [cursor for cursor in cursors if cursor.load()]:
+        # Rows up to the smallest of the last loaded keys are final: no run can still load anything before that key.
+        until = min(cursor.last_key() for cursor in cursors)
+        final = [part for cursor in cursors if len(part := cursor.take(until))]
+        yield from sorted_blocks(_joined(final), order, BLOCK_BYTES)
 
 
-class _Head:
-    """What is in memory of one run."""
+class _RunCursor:
+    """The next rows of one run, loaded into memory."""
 
     def __init__(self, number: int, run: IO[bytes], order: Sequence[str], block_bytes: int) -> None:
         self._number, self._order = number, order
@@ -155,7 +154,7 @@ class _Head:
         self._rows: pa.RecordBatch | None = None
 
     def load(self) -> bool:
-        """Have rows in memory, unless there are no more."""
+        """Load rows if none are left in memory; whether there are any."""
         if self._rows is None or not len(self._rows):
             found, size = [], 0
             while self._next < self._reader.num_record_batches and size < self._block_bytes:
@@ -182,21 +181,21 @@ class _Head:
 
 
 def _comparable(value: pa.Scalar) -> tuple[Any, ...]:
-    """A value as Arrow sorts it: numbers, then those that are none, then nulls."""
+    """A key that compares like Arrow sorts the value: numbers, then NaN, then nulls."""
     if not value.is_valid:
         return (2,)
     if isinstance(value, pa.TimestampScalar | pa.Date32Scalar):
-        # Python compares times of one zone by what its clocks show, which is the same twice where they are set back;
-        # and it knows no years before 1 and after 9999.
+        # Python compares times in one zone by wall-clock time, which repeats when clocks are set back. It also has no
+        # years before 1 or after 9999.
         return (0, value.value)
     if isinstance(value, pa.BinaryScalar):
-        # Texts too: what Spark has as one need not be UTF-8.
+        # Strings too: those from Spark need not be valid UTF-8.
         return (0, value.as_buffer().to_pybytes())
     plain = value.as_py()
     return (1,) if isinstance(plain, float) and math.isnan(plain) else (0, plain)
 
 
 def _local_folder() -> str | None:
-    """Where Spark wants what is too large for memory."""
+    """The folder that Spark is configured to spill to."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return folder if folder and Path(folder).is_dir() else None

@@ -1,4 +1,4 @@
-"""Rows come back sorted, and neither batches nor spills show in the result."""
+"""Rows are sorted, and the result depends neither on batches nor on spills."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.spark.sink.runs import Sorter
+from headwater.spark.sink.sorting import Sorter
 
 NUMBERS = st.none() | st.integers(0, 5)
 FLOATS = st.none() | st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf")])
@@ -29,7 +29,7 @@ def keyed(keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[str, Any
 
 
 def batches(rows: list[tuple[str, Any]], kind: pa.DataType, sizes: list[int]) -> list[pa.RecordBatch]:
-    """Rows numbered as they arrive, in batches of these sizes, which are used round and round."""
+    """Rows numbered by arrival, in batches of these sizes, used in rotation."""
     names, keys = ([row[at] for row in rows] for at in (0, 1))
     columns = [pa.array(names, pa.string()), pa.array(keys, kind), pa.array(range(len(rows)), pa.int64())]
     whole = pa.record_batch(columns, names=["stream", "key", "arrival"])
@@ -65,7 +65,7 @@ RUN_BYTES = st.sampled_from([1, 100, 400, 1_000_000])
 
 @settings(deadline=None)
 @given(keyed(NUMBERS), SIZES, RUN_BYTES)
-def test_without_an_order_rows_stay_as_they_arrived(rows: list[Any], sizes: list[int], run_bytes: int) -> None:
+def test_without_an_order_rows_keep_the_order_of_arrival(rows: list[Any], sizes: list[int], run_bytes: int) -> None:
     assert arrivals(batches(rows, pa.int64(), sizes), (), run_bytes) == expected(rows, by_key=False)
 
 
@@ -84,7 +84,7 @@ def test_without_an_order_rows_stay_as_they_arrived(rows: list[Any], sizes: list
     ],
     ids=["whole numbers", "fractions", "decimals", "texts", "bytes", "flags", "days", "times", "short fractions"],
 )
-def test_equal_rows_stay_as_they_arrived_wherever_runs_were_spilled(
+def test_equal_rows_keep_the_order_of_arrival_wherever_runs_were_spilled(
     keys: st.SearchStrategy[Any], kind: pa.DataType
 ) -> None:
     @settings(deadline=None, max_examples=40)
@@ -95,9 +95,9 @@ def test_equal_rows_stay_as_they_arrived_wherever_runs_were_spilled(
     check()
 
 
-def test_the_hour_that_comes_twice_when_clocks_are_set_back_is_two_hours() -> None:
+def test_the_hour_that_repeats_when_clocks_are_set_back_sorts_as_two_hours() -> None:
     five = datetime(2026, 11, 1, 5, tzinfo=UTC)
-    # In New York it is one o'clock then, and an hour later once more.
+    # In New York this is one o'clock, and one hour later it is one o'clock again.
     rows = [("a", five + timedelta(minutes=minutes)) for minutes in (70, 30, 10, 80, 125, -5)]
     given_batches = batches(rows, pa.timestamp("us", tz="America/New_York"), [1])
     assert arrivals(given_batches, ("key",), 1_000_000) == [5, 2, 1, 0, 3, 4]
@@ -114,14 +114,14 @@ def test_the_hour_that_comes_twice_when_clocks_are_set_back_is_two_hours() -> No
     ],
     ids=["times", "times without a zone", "days", "texts that are not UTF-8"],
 )
-def test_what_has_no_value_in_python_is_ordered_too(keys: pa.Array) -> None:
+def test_values_that_python_cannot_hold_are_ordered_too(keys: pa.Array) -> None:
     rows = pa.record_batch({"stream": ["a"] * 5, "key": keys, "arrival": range(5)})
     at_once = arrivals([rows], ("key",), 1_000_000)
     assert at_once[-1] == 1 and sorted(at_once) == list(range(5))
     assert arrivals([rows.slice(at, 1) for at in range(5)], ("key",), 1) == at_once
 
 
-def test_several_columns_order_one_after_the_other() -> None:
+def test_rows_are_ordered_by_several_columns() -> None:
     rows = pa.record_batch({"stream": ["a"] * 4, "day": [2, 1, 2, 1], "key": ["x", "y", "w", "x"], "arrival": range(4)})
     assert arrivals([rows], ("day", "key"), 1_000_000) == [3, 1, 2, 0]
     assert arrivals([rows.slice(at, 1) for at in range(4)], ("day", "key"), 1) == [3, 1, 2, 0]
@@ -132,7 +132,9 @@ def open_in(folder: Path) -> int:
     return [file.parent for file in files].count(folder)
 
 
-def test_what_was_spilled_lies_where_spark_says_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_spilled_to_unnamed_files_in_the_local_folder_of_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
     some = batches([("b", 1), ("a", 2), ("a", 3)], pa.int64(), [1])
     with Sorter(("key",), run_bytes=1) as sorter:

@@ -1,4 +1,4 @@
-"""A way to a server that breaks off: connections are cut when so many bytes of answers have passed."""
+"""A proxy that cuts connections after a planned number of bytes of the server's answers."""
 
 import socket
 import threading
@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 
-class CutWay:
-    """Passes bytes on between clients and a server; the plan says after how many each next connection is cut."""
+class CutProxy:
+    """Forwards bytes between clients and a server; `plan` says after how many bytes to cut each connection."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -21,7 +21,7 @@ class CutWay:
         self._threads[0].start()
 
     def close(self) -> None:
-        # A blocked accept ends by a shutdown, not by a close.
+        # A shutdown ends a blocked accept; a close does not.
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -30,15 +30,15 @@ class CutWay:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                thread = threading.Thread(target=self._pass_on, args=(client,), daemon=True)
+                thread = threading.Thread(target=self._forward, args=(client,), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def _pass_on(self, client: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         left = self.plan.pop(0) if self.plan else None
         with client, socket.create_connection(self._server) as server, suppress(OSError):
-            asking = threading.Thread(target=self._ask, args=(client, server), daemon=True)
-            asking.start()
+            requests = threading.Thread(target=self._forward_requests, args=(client, server), daemon=True)
+            requests.start()
             while data := server.recv(65_536):
                 client.sendall(data if left is None else data[:left])
                 if left is not None:
@@ -49,7 +49,7 @@ class CutWay:
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
 
-    def _ask(self, client: socket.socket, server: socket.socket) -> None:
+    def _forward_requests(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := client.recv(65_536):
                 server.sendall(data)
@@ -57,9 +57,9 @@ class CutWay:
 
 
 @contextmanager
-def cut_way(url: str) -> Iterator[CutWay]:
-    way = CutWay(url)
+def cut_proxy(url: str) -> Iterator[CutProxy]:
+    proxy = CutProxy(url)
     try:
-        yield way
+        yield proxy
     finally:
-        way.close()
+        proxy.close()

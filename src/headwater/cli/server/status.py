@@ -1,4 +1,4 @@
-"""`headwater status` and `headwater flush`: how a server does, and a push for its lake."""
+"""`headwater status`."""
 
 import json
 from typing import Any
@@ -6,33 +6,33 @@ from typing import Any
 import click
 
 from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.printing import columns, say, size
+from headwater.cli.examples import examples
+from headwater.cli.printing import facts, size
 from headwater.cli.terminal import coloured
 
-FLUSH_SECONDS_MAX = 600.0
 
-
-@click.command()
+@click.command(epilog=examples("headwater status", "headwater status --json | jq .lake"))
 @JSON
 @connected
 def status(server: Server, as_json: bool) -> None:
-    """Say what a server is and how it does."""
-    told = server.ask("GET", "/__headwater/status")
+    """Show a server's version, health and usage."""
+    with server.admin() as admin:
+        answer = admin.status()
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(answer))
         return
-    lake = told.pop("lake", None)
-    rows = [("url", server.url), *_rows(told)]
+    lake = answer.pop("lake", None)
+    rows = [("url", server.url), *_rows(answer)]
     rows += [("lake", "none")] if lake is None else _rows(lake, "lake ")
-    columns(("", ""), rows, (False, False), head=False)
+    facts(rows)
 
 
-def _rows(facts: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
-    return [(_label(before + name), _told(name, value)) for name, value in facts.items()]
+def _rows(members: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
+    return [(_label(before + name), _shown(name, value)) for name, value in members.items()]
 
 
 def _label(name: str) -> str:
-    """What stands before a fact; units are told beside the number.
+    """Write the name of a fact; its unit is shown with the number.
 
     >>> _label("hot_bytes"), _label("lake bytes"), _label("uptime_seconds")
     ('hot size', 'lake size', 'uptime')
@@ -40,7 +40,7 @@ def _label(name: str) -> str:
     return name.removesuffix("_seconds").replace("_", " ").replace("bytes", "size")
 
 
-def _told(name: str, value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
     match value:
         case "ready":
             return coloured("ready", "green")
@@ -60,7 +60,7 @@ def _told(name: str, value: Any) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time that passed, for a person.
+    """Write an elapsed time for a person.
 
     >>> span(42.5), span(3_700), span(200_000)
     ('42 s', '1 h 1 min', '2 d 7 h')
@@ -70,15 +70,3 @@ def span(seconds: float) -> str:
         if whole >= length:
             return f"{whole // length} {unit} {whole % length // small} {smaller}"
     return f"{whole} s"
-
-
-@click.command()
-@JSON
-@connected
-def flush(server: Server, as_json: bool) -> None:
-    """Put everything acknowledged so far into the lake."""
-    told = server.ask("POST", "/__headwater/flush", FLUSH_SECONDS_MAX)
-    if as_json:
-        click.echo(json.dumps(told))
-    else:
-        say(f"Everything up to position {max(told['positions'].values()):,} is in the lake.")

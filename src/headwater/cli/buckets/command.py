@@ -1,4 +1,4 @@
-"""`headwater bucket`: buckets are made before their streams, and dropped when they are empty."""
+"""`headwater bucket`: a bucket is created before its streams, and deleted when it is empty."""
 
 import json
 from dataclasses import asdict
@@ -6,49 +6,50 @@ from dataclasses import asdict
 import click
 
 from headwater.cli.connecting import JSON, Server, connected
-from headwater.cli.printing import columns, say
+from headwater.cli.examples import examples
+from headwater.cli.printing import facts, say
 
 
 @click.group()
 def bucket() -> None:
-    """Make, look at and drop buckets."""
+    """Create, show and delete buckets."""
 
 
-@bucket.command()
+@bucket.command(epilog=examples("headwater bucket make agents", "headwater bucket make agents --exist-ok"))
 @click.argument("bucket")
-@click.option("--exist-ok", is_flag=True, help="One that is there already is fine.")
+@click.option("--exist-ok", is_flag=True, help="Succeed if it exists already.")
 @JSON
 @connected
 def make(server: Server, bucket: str, exist_ok: bool, as_json: bool) -> None:
-    """Make a bucket."""
+    """Create a bucket."""
     new = server.bucket(bucket).create(exist_ok=exist_ok)
     if as_json:
         click.echo(json.dumps({"bucket": bucket, "new": new}))
     else:
-        say(f"Made the bucket {bucket}." if new else f"The bucket {bucket} was there already.")
+        say(f"Created bucket {bucket}." if new else f"Bucket {bucket} exists already.")
 
 
-@bucket.command()
+@bucket.command(epilog=examples("headwater bucket show agents"))
 @click.argument("bucket")
 @JSON
 @connected
 def show(server: Server, bucket: str, as_json: bool) -> None:
-    """Say how many streams a bucket holds."""
+    """Show how many streams a bucket holds."""
     found = server.bucket(bucket).info()
     if as_json:
         click.echo(json.dumps(asdict(found)))
     else:
-        columns(("", ""), [("name", found.name), ("streams", str(found.streams))], (False, False), head=False)
+        facts([("name", found.name), ("streams", str(found.streams))])
 
 
-@bucket.command()
+@bucket.command(epilog=examples("headwater bucket rm agents"))
 @click.argument("bucket")
 @JSON
 @connected
 def rm(server: Server, bucket: str, as_json: bool) -> None:
-    """Drop an empty bucket."""
+    """Delete an empty bucket."""
     server.bucket(bucket).delete()
     if as_json:
         click.echo(json.dumps({"bucket": bucket, "deleted": True}))
     else:
-        say(f"Dropped the bucket {bucket}.")
+        say(f"Deleted bucket {bucket}.")

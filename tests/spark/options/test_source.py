@@ -1,4 +1,4 @@
-"""Options of the source: what people may say, and what they are told otherwise."""
+"""The options of the source: how they are parsed, and how invalid ones are refused."""
 
 import pickle
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from headwater.spark.link import LinkSettings
-from headwater.spark.options.places import Offsets, Positions
-from headwater.spark.options.reading import Selection, SourceOptions, parse_link, parse_source
-from headwater.spark.options.values import Given, OptionRefused
+from headwater.spark.options.boundaries import LogPosition, StreamOffsets
+from headwater.spark.options.link import parse_link
+from headwater.spark.options.source import Selection, SourceOptions, parse_source
+from headwater.spark.options.values import OptionRefused, OptionValues
 
 URL = "http://127.0.0.1:4437"
 
@@ -32,12 +33,12 @@ def test_a_bucket_alone_means_all_of_its_streams() -> None:
     assert selection.has("team/notes") and not selection.has("team-a/notes")
 
 
-def test_a_prefix_is_of_whole_names_unless_a_bucket_is_given() -> None:
+def test_a_prefix_is_of_full_names_unless_a_bucket_is_given() -> None:
     assert parse(prefix="team/no").selection.prefix == "team/no"
     assert parse(prefix="no", bucket="team").selection.prefix == "team/no"
 
 
-def test_streams_are_whole_names_or_names_in_a_bucket() -> None:
+def test_streams_are_full_names_or_names_in_a_bucket() -> None:
     assert parse(streams="team/a, team/b,c").selection.names == frozenset({"team/a", "team/b", "_default/c"})
     assert parse(streams="a,b/c", bucket="team").selection.names == frozenset({"team/a", "team/b/c"})
 
@@ -46,7 +47,7 @@ def test_streams_with_commas_in_their_names_come_in_a_json_list() -> None:
     assert parse(streams='["team/a,b", "c"]').selection.names == frozenset({"team/a,b", "_default/c"})
 
 
-def test_a_pattern_is_for_all_of_a_name_or_for_what_is_behind_the_bucket() -> None:
+def test_a_pattern_matches_the_full_name_or_the_name_in_the_bucket() -> None:
     everywhere = parse(streamsPattern="team/(a|b)").selection
     assert everywhere.has("team/a") and not everywhere.has("team/ab")
     inside = parse(streamsPattern="run-[0-9]+", bucket="team").selection
@@ -54,52 +55,52 @@ def test_a_pattern_is_for_all_of_a_name_or_for_what_is_behind_the_bucket() -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({}, "Say which streams"),
         ({"prefix": "a", "streams": "b/c"}, "prefix and streams exclude each other"),
         ({"streamsPattern": "a", "streams": "b/c"}, "streamsPattern and streams exclude each other"),
-        ({"bucket": "a/b"}, "is no bucket"),
-        ({"streamsPattern": "("}, "is no regular expression"),
-        ({"streams": "a,,b"}, "names joined by commas"),
-        ({"streams": "[1]"}, "names joined by commas"),
-        ({"streams": "[a"}, "no JSON list"),
+        ({"bucket": "a/b"}, "is not a valid bucket name"),
+        ({"streamsPattern": "("}, "is not a valid regular expression"),
+        ({"streams": "a,,b"}, "names separated by commas"),
+        ({"streams": "[1]"}, "names separated by commas"),
+        ({"streams": "[a"}, "not a JSON list"),
     ],
 )
-def test_a_selection_that_makes_no_sense_is_refused(options: dict[str, str], said: str) -> None:
-    assert said in refused(**options)
+def test_an_invalid_selection_is_refused(options: dict[str, str], sentence: str) -> None:
+    assert sentence in refused(**options)
 
 
 # -- Where to start and to end -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "boundary"),
     [
         ("earliest", "earliest"),
         ("-1", "earliest"),
         ("Latest", "latest"),
         ("now", "latest"),
-        ('{"shards": {"0": 17}}', Positions({"0": 17})),
+        ('{"shards": {"0": 17}}', LogPosition(17)),
         (
             '{"team/a": "0000000000000000_0000000000000005", "b": "7", "c": -1, "d": "now"}',
             {"team/a": 5, "_default/b": 7, "_default/c": "earliest"},
         ),
     ],
 )
-def test_places_are_words_offsets_or_positions(text: str, place: Any) -> None:
+def test_boundaries_are_words_offsets_or_positions(text: str, boundary: Any) -> None:
     found = parse(prefix="", streamsPattern=".*", startingOffsets=text).starting
-    if isinstance(place, dict):
-        assert isinstance(found, Offsets) and found.streams == {**place, "_default/d": "latest"}
+    if isinstance(boundary, dict):
+        assert isinstance(found, StreamOffsets) and found.streams == {**boundary, "_default/d": "latest"}
     else:
-        assert found == place
+        assert found == boundary
 
 
 @pytest.mark.parametrize(
     "text", ["soon", "{}", "[1]", '{"a": true}', '{"a": 1.5}', '{"a": -2}', '{"a": null}', '{"a": 9223372036854775808}']
 )
-def test_a_place_that_is_none_is_refused(text: str) -> None:
-    assert "The option startingOffsets is earliest, latest" in refused(streams="a", startingOffsets=text)
+def test_an_invalid_boundary_is_refused(text: str) -> None:
+    assert "The option startingOffsets must be earliest, latest" in refused(streams="a", startingOffsets=text)
 
 
 def test_positions_are_of_the_one_shard() -> None:
@@ -115,29 +116,31 @@ def test_times_are_milliseconds_or_iso() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingOffsets and startingTimestamp exclude"),
         ({"endingOffsets": "latest", "endingTimestamp": "1"}, "endingOffsets and endingTimestamp exclude"),
         ({"startingTimestamp": "5", "endingTimestamp": "5"}, "must be before"),
         ({"endingOffsets": "earliest"}, "has no rows"),
-        ({"startingOffsets": '{"x": 1}', "via": "lake"}, "for via=live"),
-        ({"startingOffsets": '{"shards": {"0": 1}}', "via": "live"}, "for via=lake"),
+        ({"startingOffsets": '{"x": 1}', "via": "lake"}, "need via=live"),
+        ({"startingOffsets": '{"shards": {"0": 1}}', "via": "live"}, "need via=lake"),
         ({"startingOffsets": '{"shards": {"0": 1}}', "endingOffsets": '{"x": 1}'}, "cannot be mixed"),
         ({"onTrimmed": "bootstrap", "via": "lake"}, "has no snapshots"),
         ({"onTrimmed": "bootstrap", "startingOffsets": '{"shards": {"0": 1}}'}, "has no snapshots"),
         ({"lake": "/somewhere", "via": "live"}, "exclude each other"),
     ],
 )
-def test_contradictions_are_refused(options: dict[str, str], said: str) -> None:
-    assert said in refused(bucket="team", **options)
+def test_contradictions_are_refused(options: dict[str, str], sentence: str) -> None:
+    assert sentence in refused(bucket="team", **options)
 
 
-def test_offsets_are_only_for_streams_that_are_asked_for() -> None:
-    assert "'team/y' is given an offset" in refused(bucket="team", streams="x", startingOffsets='{"y": 1}')
+def test_offsets_are_only_for_selected_streams() -> None:
+    assert "An offset is given for the stream 'team/y'" in refused(
+        bucket="team", streams="x", startingOffsets='{"y": 1}'
+    )
 
 
-def test_what_is_for_streams_only_is_refused_for_a_batch_and_the_other_way_round() -> None:
+def test_streaming_options_are_refused_for_a_batch_and_batch_options_for_a_stream() -> None:
     for option in ("maxBytesPerTrigger", "maxRecordsPerTrigger", "readerName"):
         with pytest.raises(OptionRefused, match=option):
             parse(bucket="team", **{option: "5"}).check_batch()
@@ -160,7 +163,7 @@ def test_everything_has_a_default() -> None:
     assert parsed.fail_on_data_loss and parsed.on_trimmed == "fail" and not parsed.bootstraps
 
 
-def test_everything_can_be_said() -> None:
+def test_every_option_is_parsed() -> None:
     parsed = parse(
         bucket="team",
         via="LIVE",
@@ -186,7 +189,7 @@ def test_everything_can_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"vai": "live"}, "There is no option 'vai'; did you mean via?"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
@@ -195,23 +198,23 @@ def test_everything_can_be_said() -> None:
         ({"onTrimmed": "cry"}, "one of fail, skip, bootstrap"),
         ({"value": "json"}, "one of string, variant"),
         ({"failOnDataLoss": "yes"}, "one of true, false"),
-        ({"minPartitions": "0"}, "a whole number, 1 or more"),
-        ({"maxRecordsPerTrigger": "many"}, "a whole number, 1 or more"),
+        ({"minPartitions": "0"}, "a whole number of at least 1"),
+        ({"maxRecordsPerTrigger": "many"}, "a whole number of at least 1"),
         ({"maxBytesPerTrigger": "0"}, "a number of bytes"),
         ({"maxBytesPerTrigger": "5x"}, "a number of bytes"),
-        ({"flushInterval": "10"}, "a time such as"),
+        ({"flushInterval": "10"}, "a duration such as"),
         ({"readerName": "a/b"}, "letters, digits"),
         ({"columns": "stream,nope"}, "There is no column 'nope'"),
-        ({"columns": "stream,stream"}, "each column once"),
-        ({"columns": "stream,value"}, "only with the option value"),
-        ({"columns": "kind"}, "only with the option onTrimmed=bootstrap"),
+        ({"columns": "stream,stream"}, "each column only once"),
+        ({"columns": "stream,value"}, "needs the option value=string"),
+        ({"columns": "kind"}, "needs the option onTrimmed=bootstrap"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_sentence(options: dict[str, str], said: str) -> None:
-    assert said in refused(bucket="team", **options)
+def test_an_invalid_option_is_refused_in_one_sentence(options: dict[str, str], sentence: str) -> None:
+    assert sentence in refused(bucket="team", **options)
 
 
-def test_names_of_options_are_read_without_regard_to_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     assert parse_source({"URL": URL, "BUCKET": "team", "STARTINGoffsets": "earliest"}).starting == "earliest"
 
 
@@ -219,7 +222,7 @@ def test_names_of_options_are_read_without_regard_to_case() -> None:
     ("text", "seconds"), [("250ms", 0.25), ("10s", 10), ("1.5 seconds", 1.5), ("2m", 120), ("3 min", 180), ("1h", 3600)]
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert Given({"x": text}).duration_seconds("x") == seconds
+    assert OptionValues({"x": text}).duration_seconds("x") == seconds
 
 
 def test_options_travel_to_executors() -> None:
@@ -242,7 +245,7 @@ def test_the_link_takes_tokens_headers_and_certificates() -> None:
             "retries": "0",
             "retryIntervalMs": "250",
             "requestTimeoutMs": "5000",
-            "whatever": "is for somebody else",
+            "columns": "an option of the source",
         }
     )
     assert settings == LinkSettings(
@@ -259,7 +262,7 @@ def test_the_link_takes_tokens_headers_and_certificates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({}, "Give the option url"),
         ({"url": "streams.example:80"}, "Give the option url"),
@@ -268,6 +271,6 @@ def test_the_link_takes_tokens_headers_and_certificates() -> None:
         ({"url": URL, "retries": "-1"}, "a whole number"),
     ],
 )
-def test_a_link_that_makes_no_sense_is_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionRefused, match=said):
+def test_an_invalid_link_is_refused(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionRefused, match=sentence):
         parse_link(options)
