@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @job
 @with_origin
 def report(spark: "SparkSession", *, origin: "Origin", **rest: Any) -> "Report":
-    """Measure streams: messages, bytes, rates, delays, sessions.
+    """Measure messages, bytes, delays and sessions, by stream and over time.
 
     Writes two Parquet tables, one row per stream and one per window of time, and a self-contained HTML page.
     """

@@ -20,7 +20,7 @@ WINDOWS = "windows.parquet"
 TOP = 20
 SESSION_GAP_SECONDS = 300
 COLUMNS = ("bucket", "stream", "incarnation", "offset", "next_offset", "committed_at", "content_type")
-LARGEST = (*measures.STREAM, "bytes", "messages", "largest", "sessions", "delay_p50", "first_at", "last_at")
+LARGEST = (*measures.STREAM, "bytes", "messages", "largest", "sessions", "delay_p50", "last_at")
 """The columns of the streams that the page lists."""
 
 

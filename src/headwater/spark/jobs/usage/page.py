@@ -8,15 +8,17 @@ from typing import Any
 from headwater.spark.jobs.usage.measures import WINDOWS_MAX
 
 Row = Mapping[str, Any]
-CHARTS = ("messages", "bytes", "streams", "delay_p50", "delay_p95")
+CHARTS = ("messages", "bytes", "streams", "delay_p95")
 BAR = "bytes"
 STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
 body { max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } h2 small { font-weight: normal; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; break-inside: avoid; }
-th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid #8884; overflow-wrap: anywhere; }
-td.number { text-align: right; white-space: nowrap; } meter { width: 6rem; margin-right: .7rem; }
+th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid #8884; }
+td { overflow-wrap: anywhere; } td.number { text-align: right; white-space: nowrap; }
+meter { width: 6rem; margin-right: .7rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); column-gap: 2rem; }
 figure { margin: 0; break-inside: avoid; } figcaption { display: flex; justify-content: space-between; }
 .chart { display: flex; align-items: flex-end; gap: 1px; height: 7rem; border-bottom: 1px solid; }
 .chart i { flex: 1; background: steelblue; print-color-adjust: exact; } .chart i:hover { background: darkorange; }
@@ -27,7 +29,7 @@ def render(title: str, facts: Row, windows: Sequence[Row], tables: Mapping[str, 
     """A page with facts, a chart of each measure over time, and tables with the columns that their rows have."""
     parts = [
         _table([{"": _words(name), " ": value} for name, value in facts.items()]),
-        *(_chart(name, windows) for name in CHARTS),
+        f'<div class="charts">{"".join(_chart(name, windows) for name in CHARTS)}</div>',
         *(f"<h2>{escape(name)}</h2>{_table(rows)}" for name, rows in tables.items()),
     ]
     return (
@@ -52,8 +54,8 @@ def _chart(name: str, windows: Sequence[Row]) -> str:
     note = f"in windows of {step.total_seconds():,.0f} seconds, at most {shown(peak)}"
     ends = f"<span>{shown(times[0])}</span><span>{shown(last)}</span>"
     return (
-        f"<h2>{_words(name)} <small>{note}</small></h2>"
-        f'<figure><div class="chart">{columns}</div><figcaption>{ends}</figcaption></figure>'
+        f"<figure><h2>{_words(name)} <small>{note}</small></h2>"
+        f'<div class="chart">{columns}</div><figcaption>{ends}</figcaption></figure>'
     )
 
 
