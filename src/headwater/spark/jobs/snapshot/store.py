@@ -1,19 +1,18 @@
 """Reading and publishing the snapshots of streams, each for one incarnation of its stream."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import httpx2
 
-from headwater.client import Client, Conflict, Gone, NotFound, RetryPolicy, Stream
+from headwater.client import Client, Conflict, Gone, NotFound, Stream
 from headwater.protocol import incarnations
 from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code
 from headwater.spark.jobs.snapshot.folds import Reducer
 from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Unfoldable
-from headwater.spark.link import PAUSE_SECONDS_MAX, LinkSettings, tls_context
+from headwater.spark.link import LinkSettings, tls_context
 
 T = TypeVar("T")
 
@@ -34,12 +33,8 @@ class SnapshotStore:
         self._http = httpx2.Client(verify=tls_context(settings), timeout=settings.timeout_seconds)
         self._client = Client(
             f"{settings.url.rstrip('/')}/ds",
-            headers={**dict(settings.headers), **_authorization(settings)},
-            retry=RetryPolicy(
-                attempts_max=settings.retries + 1,
-                first_delay_seconds=settings.retry_interval_seconds,
-                delay_seconds_max=max(PAUSE_SECONDS_MAX, settings.retry_interval_seconds),
-            ),
+            headers=settings.client_headers(),
+            retry=settings.retry,
             timeout_seconds=settings.timeout_seconds,
             http=self._http,
         )
@@ -83,11 +78,3 @@ class SnapshotStore:
             raise Stale from refused
         except Gone as refused:
             raise StreamChanged from refused
-
-
-def _authorization(settings: LinkSettings) -> dict[str, Callable[[], str]]:
-    path, token = settings.token_file, settings.token
-    if path is not None:
-        # Read for each request: the file is rewritten when the token is renewed.
-        return {"Authorization": lambda: f"Bearer {Path(path).read_text().strip()}"}
-    return {} if token is None else {"Authorization": lambda: f"Bearer {token}"}
