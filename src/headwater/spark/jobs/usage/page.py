@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from headwater.spark.jobs.usage.measures import WINDOWS_MAX
+from headwater.units import render_duration
 
 Row = Mapping[str, Any]
 CHARTS = ("messages", "bytes", "streams", "delay_p95")
@@ -51,7 +52,7 @@ def _chart(name: str, windows: Sequence[Row]) -> str:
         f'<i style="height:{100 * value / (peak or 1):.1f}%" title="{shown(at)}: {shown(value)}"></i>'
         for at, value in zip(times, values, strict=True)
     )
-    note = f"in windows of {step.total_seconds():,.0f} seconds, at most {shown(peak)}"
+    note = f"in windows of {render_duration(step.total_seconds())}, at most {shown(peak)}"
     ends = f"<span>{shown(times[0])}</span><span>{shown(last)}</span>"
     return (
         f"<figure><h2>{_words(name)} <small>{note}</small></h2>"
