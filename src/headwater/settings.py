@@ -1,135 +1,296 @@
-"""The one Settings: defaults, then a TOML file, then the environment, then flags; frozen once read."""
+"""The server's settings: defaults, overridden by a TOML file, then by environment variables, then by flags.
+
+Each setting is described once, at its field: type, limits, unit, choices, default and help. The flags of
+`headwater serve`, the environment variables, the reference page and the limits of the lake all derive from it.
+"""
 
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
+
+from headwater.units import (
+    DURATION_EXAMPLES,
+    SIZE_EXAMPLES,
+    parse_duration,
+    parse_size,
+    render_duration,
+    render_size,
+)
 
 ENVIRONMENT_PREFIX = "HEADWATER_"
 
-Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+CLIENT_VARIABLES = frozenset({"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_CONFIG"})
+"""Variables of the command line that are not settings of the server."""
+TEST_VARIABLES = frozenset(
+    ENVIRONMENT_PREFIX + name
+    for name in (
+        "CLIENT_SEEDS",
+        "CRASH_CYCLES",
+        "CRASH_SEED",
+        "EXAMPLES",
+        "FUZZ_SECONDS",
+        "FUZZ_SEED",
+        "POWER_SEED",
+        "POWER_SEEDS",
+        "SCREENSHOTS",
+        "SPARK_KILLS",
+        "SPARK_SEED",
+        "TEST_POLLS",
+    )
+)
+"""Variables of the test suite, which the servers that it starts inherit."""
+_KUBERNETES = re.compile(r"HEADWATER_(SERVICE_.+|PORT_[0-9]+_.+)")
+"""What Kubernetes gives to every pod beside a service named `headwater`, `HEADWATER_PORT=tcp://...` included."""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def about(help: str, **limits: Any) -> Meta:
+    """Describe a setting, and add limits to those of its type."""
+    return Meta(description=help, **limits)
+
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=1)]
+Bytes = Annotated[int, Meta(extra={"unit": "bytes"})]
+Size = Annotated[Bytes, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
 
 
 class SettingsError(Exception):
-    """A setting has no sensible value; the message is one sentence for a person."""
+    """A setting has no usable value; the message is one sentence for a person."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything an operator may choose; each field is also a flag and an environment variable."""
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that an operator may choose."""
 
-    host: str = "127.0.0.1"
-    port: Port = 4437
-    data: str = "data"
-    memory: bool = False
-    lake: str = ""
-    retention: Literal["snapshot", "explicit"] = "snapshot"
-    private: bool = False
-    attachments: bool = False
-    cors_origins: str = "*"
-    cors_expose: str = ""
-    log_format: Literal["human", "json"] = "human"
-    access_log: bool = False
-    long_poll_seconds: Seconds = 20.0
-    sse_seconds: Seconds = 60.0
-    heartbeat_seconds: Seconds = 15.0
-    page_bytes: Count = 1024 * 1024
-    segment_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
-    image_log_bytes: Count = 64 * 1024 * 1024
-    hot_bytes_max: Count = 512 * 1024 * 1024
-    flush_seconds: Seconds = 300.0
-    flush_bytes_min: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024
-    flush_bytes_max: Count = 64 * 1024 * 1024
-    flush_journal_bytes: Count = 256 * 1024 * 1024
-    flush_segment_bytes: Count = 32 * 1024 * 1024
-    flush_concurrency: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
-    flush_at_stop: bool = False
-    lake_grace_seconds: Seconds = 900.0
-    connections_max: Count = 20_000
-    header_seconds: Seconds = 10.0
-    body_seconds: Seconds = 30.0
-    idle_seconds: Seconds = 75.0
-    slow_reader_seconds: Seconds = 30.0
-    drain_seconds: Seconds = 10.0
+    host: Annotated[str, about("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[Port, about("Port to listen on; 0 picks a free one.")] = 4437
+    data: Annotated[str, about("Directory of the journal and its images.")] = "data"
+    memory: Annotated[bool, about("Keep everything in memory and nothing on disk.")] = False
+    lake: Annotated[
+        str,
+        about("Where history is stored: a folder or s3://bucket/prefix. Empty: the folder lake in the data directory."),
+    ] = ""
+    retention: Annotated[
+        Literal["snapshot", "explicit"],
+        about("When history is trimmed: whenever a snapshot that covers it is published, or only on explicit request."),
+    ] = "snapshot"
+    private: Annotated[bool, about("Let only clients cache responses, not shared caches such as a CDN.")] = False
+    attachments: Annotated[bool, about("Make browsers download byte streams instead of showing them.")] = False
+    cors_origins: Annotated[
+        str, about("Origins whose pages may read responses: * for all, or a comma-separated list.")
+    ] = "*"
+    cors_expose: Annotated[
+        str, about("Comma-separated response headers that pages may read in addition to Headwater's own.")
+    ] = ""
+    log_format: Annotated[
+        Literal["human", "json"],
+        about(
+            "Format of the log on standard error. With json every line is a JSON object, the first and the last too."
+        ),
+    ] = "human"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], about("Least severe level that is logged.")] = (
+        "info"
+    )
+    access_log: Annotated[bool, about("Log every request.")] = False
+    long_poll_seconds: Annotated[Seconds, about("How long a long-poll waits for data.")] = 20.0
+    sse_seconds: Annotated[Seconds, about("How long an SSE connection lasts before the client has to reconnect.")] = (
+        60.0
+    )
+    heartbeat_seconds: Annotated[Seconds, about("How often an idle SSE connection gets a comment.")] = 15.0
+    page_bytes: Annotated[
+        Size, about("Maximum size of one catch-up response, which always holds at least one message.")
+    ] = MIB
+    segment_bytes: Annotated[Bytes, about("Size of a journal file.", ge=64 * KIB)] = 64 * MIB
+    image_log_bytes: Annotated[Size, about("How much is written to the journal between two images.")] = 64 * MIB
+    hot_bytes_max: Annotated[Size, about("How much data may be in memory before appends wait for the lake.")] = (
+        512 * MIB
+    )
+    flush_seconds: Annotated[Seconds, about("Age at which data in memory is flushed to the lake.")] = 300.0
+    flush_bytes_min: Annotated[Bytes, about("Minimum amount of data in memory for a flush because of age.", ge=0)] = (
+        64 * KIB
+    )
+    flush_bytes_max: Annotated[Size, about("Amount of data in memory that starts a flush at once.")] = 64 * MIB
+    flush_journal_bytes: Annotated[Size, about("Amount of journal since the last flush that starts the next one.")] = (
+        256 * MIB
+    )
+    flush_segment_bytes: Annotated[Size, about("Approximate payload of one object in the lake.")] = 32 * MIB
+    flush_concurrency: Annotated[Count, about("How many objects are built and uploaded at the same time.", le=16)] = 2
+    flush_at_stop: Annotated[bool, about("Flush everything to the lake before the server stops.")] = False
+    lake_grace_seconds: Annotated[
+        Seconds, about("How long a replaced object stays in the lake, for readers that still use it.")
+    ] = 900.0
+    connections_max: Annotated[Count, about("Maximum number of open connections.")] = 20_000
+    header_seconds: Annotated[Seconds, about("How long a client may take to send the headers of a request.")] = 10.0
+    body_seconds: Annotated[Seconds, about("How long a client may pause within the body of a request.")] = 30.0
+    idle_seconds: Annotated[Seconds, about("How long a connection may stay open without a request.")] = 75.0
+    slow_reader_seconds: Annotated[
+        Seconds, about("How long a reader may leave a full socket unread before it is disconnected.")
+    ] = 30.0
+    drain_seconds: Annotated[Seconds, about("How long running requests may take to finish at shutdown.")] = 10.0
 
     @property
     def data_directory(self) -> Path:
         return Path(self.data)
 
+    @property
+    def lake_url(self) -> str:
+        """Where the lake is; empty if nothing is kept."""
+        return "" if self.memory else self.lake or str(self.data_directory / "lake")
 
-HELP: dict[str, str] = {
-    "host": "Address to listen on.",
-    "port": "Port to listen on; 0 takes a free one.",
-    "data": "Directory for the journal and its images.",
-    "memory": "Keep nothing on disk.",
-    "lake": "Where history goes: a folder or s3://bucket/prefix; the folder lake in the data directory if empty.",
-    "retention": "When history goes: with each snapshot, or only on request (explicit).",
-    "private": "Let only the client's own cache keep responses, not shared ones.",
-    "attachments": "Have browsers save byte streams instead of showing them.",
-    "cors_origins": "Which sites' pages may read responses: * for all, or origins joined by commas.",
-    "cors_expose": "Headers that pages may see beside our own, joined by commas.",
-    "log_format": "How the log is written to standard error: human or json.",
-    "access_log": "Log every request.",
-    "long_poll_seconds": "How long a long-poll waits.",
-    "sse_seconds": "How long an SSE connection lasts before the client is asked to come again.",
-    "heartbeat_seconds": "How often an idle SSE connection gets a comment.",
-    "page_bytes": "How much one catch-up response holds, at least one message.",
-    "segment_bytes": "Size of a journal segment file.",
-    "image_log_bytes": "How much log is written before a new image is taken.",
-    "hot_bytes_max": "How many bytes of streams may be in memory before appends must wait for the lake.",
-    "flush_seconds": "How long an append stays in memory before age alone sends it to the lake.",
-    "flush_bytes_min": "How much must be in memory for age to count.",
-    "flush_bytes_max": "How much in memory is sent to the lake at once.",
-    "flush_journal_bytes": "How much journal since the last flush makes one due.",
-    "flush_segment_bytes": "How many bytes of messages go into one object of the lake, about.",
-    "flush_concurrency": "How many objects are made and uploaded at a time.",
-    "flush_at_stop": "Send everything to the lake before the server ends.",
-    "lake_grace_seconds": "How long an object of the lake is kept after it was replaced.",
-    "connections_max": "How many connections may be open.",
-    "header_seconds": "How long a client may take to send a request's headers.",
-    "body_seconds": "How long a client may pause within a request's body.",
-    "idle_seconds": "How long a connection may stay open without a request.",
-    "slow_reader_seconds": "How long a reader may leave a full socket unread before it is dropped.",
-    "drain_seconds": "How long running requests may take to finish at shutdown.",
+
+class Setting(NamedTuple):
+    """One field of `Settings`, as flags, errors and the reference page need it."""
+
+    name: str
+    help: str
+    kind: type
+    """`str`, `int`, `float` or `bool`."""
+    unit: str
+    """`bytes`, `seconds` or empty."""
+    choices: tuple[str, ...]
+    limits: dict[str, float]
+    default: Any
+    annotation: Any
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    @property
+    def meaning(self) -> str:
+        """The help, with the choices if there are any."""
+        return f"{self.help} Choices: {', '.join(self.choices)}." if self.choices else self.help
+
+    def render(self, value: Any) -> str:
+        """Write a value the way a person would."""
+        if self.unit == "bytes":
+            return render_size(value)
+        return render_duration(value) if self.unit == "seconds" else str(value)
+
+    @property
+    def expects(self) -> str:
+        """What the setting takes, as the end of a sentence.
+
+        >>> SETTINGS["port"].expects, SETTINGS["retention"].expects
+        ('a whole number from 0 to 65535', 'snapshot or explicit')
+        >>> SETTINGS["segment_bytes"].expects
+        'a size such as 512MiB, 64KB or 1048576, at least 64KiB'
+        """
+        if self.choices:
+            return " or ".join([", ".join(self.choices[:-1]), self.choices[-1]])
+        if self.kind is bool:
+            return "true or false"
+        if self.unit == "bytes":
+            return f"a size such as {SIZE_EXAMPLES}, at least {render_size(int(self.limits['ge']))}"
+        if self.unit == "seconds":
+            return f"a duration such as {DURATION_EXAMPLES}, above 0"
+        if self.kind is int:
+            least, most = self.limits["ge"], self.limits.get("le")
+            return f"a whole number, at least {least}" if most is None else f"a whole number from {least} to {most}"
+        return "text"
+
+    def parse(self, value: Any) -> Any:
+        """Return the value in its own type; `ValueError` if it is not one that the setting takes."""
+        if isinstance(value, str):
+            if self.unit == "bytes":
+                value = parse_size(value)
+            elif self.unit == "seconds":
+                value = parse_duration(value)
+            elif self.kind is not str:
+                return msgspec.convert(value, self.annotation, strict=False)
+        return msgspec.convert(value, self.annotation)
+
+
+def _describe(name: str, annotation: Any, default: Any) -> Setting:
+    kind, *metas = get_args(annotation)
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    limits: dict[str, float] = {}
+    help, unit = "", ""
+    for meta in metas:
+        limits |= {bound: found for bound in ("ge", "gt", "le") if (found := getattr(meta, bound)) is not None}
+        help = meta.description or help
+        unit = (meta.extra or {}).get("unit", unit)
+    return Setting(name, help, str if choices else kind, unit, choices, limits, default, annotation)
+
+
+SETTINGS: dict[str, Setting] = {
+    name: _describe(name, annotation, getattr(Settings(), name))
+    for name, annotation in get_type_hints(Settings, include_extras=True).items()
+    if name in Settings.__struct_fields__
 }
+"""Every setting by its name, in the order of the fields."""
 
 
 def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings in force; a flag that is None was not given."""
+    """Return the settings in force; a flag that is None was not given."""
     values: dict[str, Any] = {}
     if config is not None:
-        try:
-            values |= tomllib.loads(config.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SettingsError(f"The settings file {config} cannot be read: {error}.") from error
-    for name in Settings.__struct_fields__:
-        if (text := environment.get(ENVIRONMENT_PREFIX + name.upper())) is not None:
-            values[name] = text
-    values |= {name: value for name, value in flags.items() if value is not None}
+        values |= _from_file(config)
+    values |= _from_environment(environment)
+    for name, value in flags.items():
+        if value is not None:
+            values[name] = _parsed(SETTINGS[name], value, SETTINGS[name].flag)
+    if values.get("memory") and "data" in values:
+        raise SettingsError("--data and --memory exclude each other; choose one.")
+    if values.get("memory") and values.get("lake"):
+        raise SettingsError("--lake and --memory exclude each other: a server in memory keeps no history.")
+    return Settings(**values)
+
+
+def _from_file(config: Path) -> dict[str, Any]:
     try:
-        settings = msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"A setting is wrong: {_named(str(error))}.") from error
-    if settings.memory and "data" in values:
-        raise SettingsError("A data directory and --memory exclude each other; choose one.")
-    if settings.memory and settings.lake:
-        raise SettingsError("A lake and --memory exclude each other: a server that keeps nothing has no history.")
-    return settings
+        found = tomllib.loads(config.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"The settings file {config} cannot be read: {error}.") from error
+    for name in found:
+        if name not in SETTINGS:
+            raise SettingsError(f"{name} in {config} is not a setting; {_nearest(name)}.")
+    return {name: _parsed(SETTINGS[name], value, f"{name} in {config}") for name, value in found.items()}
 
 
-def _named(problem: str) -> str:
-    """Say where a setting may have come from.
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    known = {setting.variable: setting for setting in SETTINGS.values()}
+    values = {}
+    for variable, text in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in CLIENT_VARIABLES | TEST_VARIABLES:
+            continue
+        if _KUBERNETES.fullmatch(variable) or (variable == "HEADWATER_PORT" and text.startswith("tcp://")):
+            continue
+        if variable not in known:
+            near = _nearest(variable.removeprefix(ENVIRONMENT_PREFIX).lower(), variable=True)
+            raise SettingsError(f"{variable} is set, but there is no such setting; {near}.")
+        values[known[variable].name] = _parsed(known[variable], text, variable)
+    return values
 
-    >>> _named("Expected `int`, got `str` - at `$.port`")
-    'Expected `int`, got `str` - for port (--port, HEADWATER_PORT)'
+
+def _parsed(setting: Setting, value: Any, origin: str) -> Any:
+    try:
+        return setting.parse(value)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise SettingsError(f"{origin} is {value!r}, but it takes {setting.expects}.") from error
+
+
+def _nearest(name: str, *, variable: bool = False) -> str:
+    """Suggest the nearest setting, if one is near enough for a typing error.
+
+    >>> _nearest("prot"), _nearest("hot_bytes", variable=True), _nearest("xyz")
+    ('the nearest one is port', 'the nearest one is HEADWATER_HOT_BYTES_MAX', '`headwater serve --help` lists all')
     """
-    return re.sub(
-        r"at `\$\.(\w+)`",
-        lambda match: f"for {match[1]} (--{match[1].replace('_', '-')}, {ENVIRONMENT_PREFIX}{match[1].upper()})",
-        problem,
-    )
+    near = get_close_matches(name, SETTINGS, n=1)
+    if not near:
+        return "`headwater serve --help` lists all"
+    return f"the nearest one is {SETTINGS[near[0]].variable if variable else near[0]}"

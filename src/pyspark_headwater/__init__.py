@@ -1,4 +1,4 @@
-"""Found by Spark through its name: makes `format("headwater")` known in every session."""
+"""Registers `format("headwater")` in every session: Spark imports all packages named `pyspark_*`."""
 
 from headwater.spark.source.source import Headwater as DefaultSource
 

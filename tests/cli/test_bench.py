@@ -110,7 +110,7 @@ WRITTEN = [message(0, number, 64) for number in range(10)]
 )
 def test_what_is_lost_doubled_or_changed_is_counted(read: list[bytes], found: tuple[int, int, int]) -> None:
     check = Check()
-    check.look(b"".join(read), 10, WRITTEN.__getitem__)
+    check.explain(b"".join(read), 10, WRITTEN.__getitem__)
     assert (check.lost, check.doubled, check.changed) == found
     assert not check.ok
 

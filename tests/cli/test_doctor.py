@@ -103,7 +103,7 @@ def test_a_full_or_slow_or_volatile_disk_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checks, "SYNC_MS_ENOUGH", 0.0)
     assert verdicts()["disk sync"] == "warning"
     monkeypatch.setattr(checks, "_file_system", lambda place: "tmpfs")
-    assert "in memory" in list(checks.directory(tmp_path))[-1].told
+    assert "in memory" in list(checks.directory(tmp_path))[-1].detail
 
 
 def test_few_files_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from headwater.cli import main
 from headwater.lake.catalog import seal
-from headwater.lake.layout import SCHEMA, new_segment_id, segment_key
+from headwater.lake.format import SCHEMA, new_segment_id, segment_key
 from headwater.storage.opening import open_store
 from headwater.testing.s3_server import running_s3
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.settings import Settings
+from headwater.settings import SETTINGS
 from headwater.testing import ServerNotStarted, running_server
 
 from ..http.processes import eventually
@@ -322,11 +322,12 @@ def test_help_names_every_setting_with_its_default() -> None:
     finished = headwater("serve", "--help")
     assert (finished.returncode, finished.stderr) == (0, "")
     text = re.sub(r"\s+", " ", finished.stdout)
-    for name in Settings.__struct_fields__:
-        assert f"--{name.replace('_', '-')}" in text
-        default = getattr(Settings(), name)
-        if not isinstance(default, bool):
-            assert f"[default: {default}]" in text
+    for setting in SETTINGS.values():
+        assert setting.flag in text
+        if setting.kind is not bool and setting.default != "":
+            assert f"[default: {setting.render(setting.default)}]" in text
+        if setting.choices:
+            assert f"[{'|'.join(setting.choices)}]" in text
 
 
 def test_the_version_is_told() -> None:
@@ -382,7 +383,7 @@ def test_a_lake_has_one_owner(tmp_path: Path) -> None:
     with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:
         wire.ask("PUT", "/v1/stream/x", TEXT, b"abc")
         assert wire.ask("POST", "/__headwater/flush").status == 200
-    theirs = pytest.raises(ServerNotStarted, match=r"belongs to another server \(journal [0-9a-f]+\)")
+    theirs = pytest.raises(ServerNotStarted, match=r"belongs to another server \(log [0-9a-f]+\)")
     with theirs, running_server("--lake", lake, data=tmp_path / "second"):
         pass
     with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:
@@ -392,8 +393,8 @@ def test_a_lake_has_one_owner(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--memory", "--lake", "lake"], "A lake and --memory exclude each other"),
-        (["--flush-concurrency", "0"], "flush_concurrency"),
+        (["--memory", "--lake", "lake"], "--lake and --memory exclude each other"),
+        (["--flush-concurrency", "0"], "--flush-concurrency is '0', but it takes a whole number from 1 to 16"),
     ],
 )
 def test_a_lake_that_makes_no_sense_is_wrong_usage(flags: list[str], problem: str) -> None:
@@ -403,4 +404,4 @@ def test_a_lake_that_makes_no_sense_is_wrong_usage(flags: list[str], problem: st
 def test_a_lake_that_is_no_place_is_told_in_one_sentence(tmp_path: Path) -> None:
     finished = headwater("serve", "--port", "0", "--data", str(tmp_path / "data"), "--lake", "ftp://example.org/lake")
     assert finished.returncode == 1
-    assert "is no place for a lake" in sentence(finished)
+    assert "is not a valid lake URL" in sentence(finished)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headwater.client.batches import Batch, ProducerOptions
-from headwater.client.bodies import Piece
+from headwater.client.bodies import EncodedMessages
 from headwater.client.producing import Producing
 from headwater.client.retrying import RetryPolicy
 from headwater.client.wire import Response
@@ -17,7 +17,7 @@ GAP = Response(409, {"producer-expected-seq": "0"})
 
 def producing(policy: RetryPolicy = POLICY, **options: Any) -> Producing[int]:
     return Producing(
-        URL, "text/plain", ProducerOptions("p", **{"linger_ms": 0.0, "max_batch_bytes": 1, **options}), policy
+        URL, "text/plain", ProducerOptions("p", **{"linger_ms": 0.0, "batch_bytes_max": 1, **options}), policy
     )
 
 
@@ -27,7 +27,7 @@ def accepted(batch: Batch[int]) -> Response:
 
 def given_to(core: Producing[int], *texts: str) -> None:
     for at, text in enumerate(texts):
-        core.add(Piece(text.encode()), at, now=0.0)
+        core.add(EncodedMessages(text.encode()), at, now=0.0)
 
 
 def taken(core: Producing[int], now: float = 0.0) -> list[Batch[int]]:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import AsyncIterator
 from typing import Any
 
-MAKERS = ("stream", "bucket", "producer", "follow", "chunks", "records", "last_records", "streams", "bootstrap")
+MAKERS = ("stream", "bucket", "producer", "follow", "chunks", "records", "last_records", "streams", "bootstrap", "scan")
 
 
 class Lifted:

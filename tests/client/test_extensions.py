@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.client import BadRequest, Conflict, NotFound, OffsetTrimmed, RetryPolicy, TransportFailed, extensions
-from headwater.client.operations import Target
+from headwater.client.operations import RequestTarget
 from headwater.client.wire import Response
 from headwater.testing import RunningServer
 
@@ -129,7 +129,7 @@ def test_history_that_was_let_go_of_is_gone_and_a_reader_may_start_over(
             assert caught.value.earliest_offset == offset
             async with stream.chunks(on_trimmed="earliest") as chunks:
                 assert [chunk.json() async for chunk in chunks] == [[3]]
-            await stream.close()
+            await stream.close_stream()
             async with stream.follow(on_trimmed="bootstrap") as follower:
                 (chunk,) = [chunk async for chunk in follower]
             assert chunk.snapshot.data == b"one and two" and chunk.json() == [3] and chunk.closed
@@ -168,7 +168,7 @@ def test_a_batch_is_acknowledged_message_by_message(server: RunningServer, name:
 
 
 def test_a_bootstrap_is_opened_again_and_not_begun_again() -> None:
-    target = Target("http://h/s", RetryPolicy(attempts_max=4, first_delay_seconds=1.0, dice=lambda: 0.0))
+    target = RequestTarget("http://h/s", RetryPolicy(attempts_max=4, first_delay_seconds=1.0, dice=lambda: 0.0))
     head = Response(200, {"content-type": "multipart/mixed; boundary=b", "stream-next-offset": "7"})
     part = b"--b\r\nContent-Type: text/x\r\n\r\nso far\r\n--b"
     script = Script([LOST, (Response(503), [b"busy"]), (head, [part, b"\r\n\r\none\r\n--b--"])])

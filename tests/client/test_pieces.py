@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import headwater.client
 from headwater.client import Deframer, ProtocolViolation, errors, frame
-from headwater.client.bodies import Piece, encode, join, merge, raw_piece, values_piece
+from headwater.client.bodies import EncodedMessages, encode, join, merge, raw_piece, values_piece
 from headwater.client.gathering import Gathering, Waiting
 from headwater.client.multipart import PartParser
 from headwater.client.operations import Conditions
@@ -46,7 +46,9 @@ def test_pages_that_are_merged_hold_what_each_of_them_held(pages: list[list[obje
 
 
 def test_bytes_are_joined_end_to_end() -> None:
-    assert join([Piece(b"a"), Piece(b"b")], "text/plain") == merge([b"a", b"b"], "text/plain") == b"ab"
+    assert (
+        join([EncodedMessages(b"a"), EncodedMessages(b"b")], "text/plain") == merge([b"a", b"b"], "text/plain") == b"ab"
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -61,7 +63,7 @@ def test_what_is_no_json_is_refused(value: float) -> None:
 def waiting(
     text: str, content_type: str = "text/plain", *, seq: str | None = None, closed: bool = False
 ) -> Waiting[str]:
-    return Waiting(Piece(text.encode()), content_type, Conditions(seq), closed, text)
+    return Waiting(EncodedMessages(text.encode()), content_type, Conditions(seq), closed, text)
 
 
 def told(batch: list[Waiting[str]]) -> str:

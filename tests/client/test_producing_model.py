@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.client.batches import Batch
-from headwater.client.bodies import Piece
+from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import ClientError, OutcomeUnknown
 from headwater.client.values import Appended
 from headwater.client.wire import Request, Response
@@ -49,7 +49,7 @@ def test_whatever_the_network_does_everything_is_written_once_and_in_order(seed:
     """Requests and answers are lost, delayed and overtaken; others may claim the epoch in between."""
     dice = random.Random(seed)
     stream = Rules()
-    core = producing(FOREVER, max_in_flight=width, max_batch_bytes=4, auto_claim=fences > 0)
+    core = producing(FOREVER, in_flight_max=width, batch_bytes_max=4, auto_claim=fences > 0)
     flying: list[Batch[int]] = []
     late: list[Request] = []
     told: dict[int, Appended | ClientError] = {}
@@ -57,7 +57,7 @@ def test_whatever_the_network_does_everything_is_written_once_and_in_order(seed:
     for _ in range(5_000):
         now += 0.005
         if sent < 60 and dice.random() < 0.5 and core.failure is None:
-            core.add(Piece(b"%d." % sent), sent, now)
+            core.add(EncodedMessages(b"%d." % sent), sent, now)
             sent += 1
         flying += taken(core, now)
         if fences and dice.random() < 0.01:

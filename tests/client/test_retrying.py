@@ -3,14 +3,14 @@
 import pytest
 
 from headwater.client.errors import Conflict, OutcomeUnknown, ServerUnavailable, TransportFailed
-from headwater.client.operations import Conditions, Target, append, close, create, delete
+from headwater.client.operations import Conditions, RequestTarget, append, close, create, delete
 from headwater.client.retrying import RetryPolicy, attempt
 from headwater.client.wire import Request, Response
 
 from .script import LOST, UNREACHABLE, Line, Script
 
 POLICY = RetryPolicy(attempts_max=3, first_delay_seconds=1.0, dice=lambda: 0.0)
-TARGET = Target("http://h/s", POLICY)
+TARGET = RequestTarget("http://h/s", POLICY)
 DONE = Response(204, {"stream-next-offset": "1"})
 
 

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 
 from headwater.log import directory
 from headwater.log.journal.journal import Journal
-from headwater.log.seam import Deliver
+from headwater.log.seam import Deliver, Ticket
 from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
+from headwater.node.shard import ShardParts
 from headwater.storage.store import Store
 from headwater.streams.commands import Batch, Command
 from headwater.streams.replies import Reply
@@ -31,15 +32,15 @@ class WatchedJournal(Journal):
     history: History
 
     def start(self, deliver: Deliver) -> None:
-        def delivered(batch: Batch) -> None:
-            deliver(batch)
+        def delivered(batch: Batch, ticket: Ticket | None) -> None:
+            deliver(batch, ticket)
             self.history.acknowledge()
 
         super().start(delivered)
 
-    def append(self, at: int, commands: list[Command]) -> None:
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         self.history.send(at, commands)
-        super().append(at, commands)
+        super().append(at, commands, ticket)
 
 
 class RunningNode:
@@ -54,13 +55,17 @@ class RunningNode:
         journal.history = history
         self.journal = journal
         self.node = Node(
-            state, journal, images, blobs, image_log_bytes=IMAGE_LOG_BYTES, store=store, lake_limits=LAKE_LIMITS
+            [ShardParts(state, journal, images, blobs)],
+            image_log_bytes=IMAGE_LOG_BYTES,
+            store=store,
+            lake_limits=LAKE_LIMITS,
         )
 
     @property
     def is_at_rest(self) -> bool:
         """Whether no image is being written."""
-        return self.node._imager is not None and self.node._imager._task is None
+        imager = self.node.only.imager
+        return imager is not None and imager._task is None
 
     async def ask(self, command: Command) -> Reply:
         """Submit a command and wait for its reply."""
@@ -71,12 +76,10 @@ class RunningNode:
 
     async def crash(self) -> None:
         """End all threads; what was not decided stays unanswered."""
-        assert self.node._imager is not None
-        await self.node._imager.stop()
-        self.node._reaper.stop()
-        self.node._debts.stop()
-        if self.node.lake is not None:
-            await self.node.lake.stop()
+        shard = self.node.only
+        assert shard.imager is not None
+        await shard.imager.stop()
+        await shard.stop_chores()
         self.journal.close()
 
 

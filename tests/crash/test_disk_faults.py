@@ -33,11 +33,11 @@ def test_after_a_failed_commit_nothing_is_acknowledged(step: Step, monkeypatch: 
             await running.ask(Create("orders", "text/plain"))
             disk.fail_next(step, in_name=".journal")
             for _ in range(20):
-                running.node.submit(load.batch(running.node.state)[1][0], lambda _: None)
+                running.node.submit(load.batch(running.node.only.state)[1][0], lambda _: None)
             await until(lambda: bool(running.failures))
             acknowledged = history.acknowledged
             for _ in range(20):
-                running.node.submit(load.batch(running.node.state)[1][0], lambda _: None)
+                running.node.submit(load.batch(running.node.only.state)[1][0], lambda _: None)
             await asyncio.sleep(0.01)
             assert history.acknowledged == acknowledged
             assert "Input/output error" in str(running.failures[0])

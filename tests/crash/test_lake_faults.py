@@ -74,7 +74,7 @@ async def _work(disk: FaultyDisk, history: History, load: Load, store: FaultySto
     """Submit commands as fast as they go in, read a little, until the machine halts."""
     async with running_node(disk, history, store) as running:
         for _ in range(60):
-            for command in load.batch(running.node.state)[1]:
+            for command in load.batch(running.node.only.state)[1]:
                 running.node.submit(command, lambda _: None)
             await asyncio.sleep(0.002)
             if disk.halted:
@@ -84,7 +84,7 @@ async def _work(disk: FaultyDisk, history: History, load: Load, store: FaultySto
 async def _compare(disk: FaultyDisk, history: History, store: FaultyStore, seen: Counter[str]) -> None:
     """Read every stream, from memory and lake, and from a shadow that keeps everything in memory."""
     async with running_node(disk, history, store) as running:
-        state, shadow = running.node.state, history.shadow
+        state, shadow = running.node.only.state, history.shadow
         assert set(state.streams) == set(shadow.streams)
         seen["segments"] += len(state.cold.segments)
         for name, stream in list(state.streams.items()):

@@ -82,7 +82,7 @@ async def _work(disk: FaultyDisk, history: History, load: Load) -> None:
     """Submit commands as fast as they go in, until the machine halts."""
     async with running_node(disk, history) as running:
         for _ in range(60):
-            for command in load.batch(running.node.state)[1]:
+            for command in load.batch(running.node.only.state)[1]:
                 running.node.submit(command, lambda _: None)
             await asyncio.sleep(0.0005)
             if disk.halted:

@@ -114,7 +114,7 @@ def test_a_stream_that_was_made_anew_is_not_mixed_with_the_old_one(stream: Strea
 
 def test_the_end_of_the_stream_is_the_end_of_the_page(stream: Stream, page: Page) -> None:
     append(stream, "the last")
-    stream.close()
+    stream.close_stream()
     page.wait("document.getElementById('state').textContent === 'closed'")
     page.reload()
     page.wait("document.getElementById('state').textContent === 'closed'")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.layout import name_of
+from headwater.lake.format import name_of
 from headwater.lake.reader import read_all
 from headwater.lake.scanning import EVERYTHING, Plan, RowFilter, live_rows, read_catalog, read_forks, read_tombstones
 from headwater.storage.store import Store

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.catalog import Contents, ForkRow, TombstoneRow, write_catalog
-from headwater.lake.layout import (
+from headwater.lake.format import (
     GROUPS_KEY,
     SCHEMA,
     SEAL_KEY,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from headwater.lake import layout, writer
+from headwater.lake import format, writer
 from headwater.lake.reader import SERVED, Group, Read, read_footer, read_group
 from headwater.protocol.producers import Producer
 from headwater.streams.reading import Run
@@ -59,8 +59,8 @@ def plain(name: str, incarnation: int, *sizes: int) -> Life:
 class Limits(NamedTuple):
     """When a row group is full; small ones make many groups of few bytes."""
 
-    bytes: int = layout.GROUP_BYTES
-    rows: int = layout.GROUP_ROWS
+    bytes: int = format.GROUP_BYTES
+    rows: int = format.GROUP_ROWS
 
 
 USUAL = Limits()

@@ -24,7 +24,7 @@ from headwater.lake.catalog import (
     seal,
     write_catalog,
 )
-from headwater.lake.layout import segment_key
+from headwater.lake.format import segment_key
 from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks, read_tombstones
 from headwater.storage.store import Store, StoreFailed
 from headwater.streams.cold import ALL

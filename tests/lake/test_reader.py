@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.lake import writer
-from headwater.lake.layout import GROUP_BYTES, SCHEMA
+from headwater.lake.format import GROUP_BYTES, SCHEMA
 from headwater.lake.reader import (
     SERVED,
     Footer,
@@ -250,7 +250,7 @@ def test_every_flipped_bit_is_found() -> None:
         for at in range(start, start + size):
             for bit in range(8):
                 damaged[at] ^= 1 << bit
-                with pytest.raises(SegmentDamaged, match="checksum does not fit"):
+                with pytest.raises(SegmentDamaged, match="checksum does not match"):
                     look()
                 damaged[at] ^= 1 << bit
 
@@ -326,7 +326,7 @@ def test_a_footer_that_points_elsewhere_is_damage() -> None:
     written = write(MIXED, SMALL)
     footer = footer_of(written)
     footer.groups[0] = footer.groups[1]
-    with pytest.raises(SegmentDamaged, match="outside of the row group"):
+    with pytest.raises(SegmentDamaged, match="outside the row group"):
         read_group(reading(written.data), footer, 0)
 
 
@@ -348,8 +348,8 @@ def test_a_footer_of_another_segment_is_damage() -> None:
     ("constant", "value", "problem"),
     [
         ("VERSION", "2", "has schema '2'; this version reads schema 1"),
-        ("VERSION_KEY", "other", "cannot be understood"),
-        ("GROUPS_KEY", "other", "cannot be understood"),
+        ("VERSION_KEY", "other", "cannot be decoded"),
+        ("GROUPS_KEY", "other", "cannot be decoded"),
     ],
 )
 def test_a_footer_of_another_kind_is_refused(constant: str, value: str, problem: str) -> None:

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from headwater.lake.catalog import FORKS, TOMBSTONES, Catalog, ForkRow, ListedSegment
 from headwater.lake.datasets import dataset
-from headwater.lake.layout import SCHEMA, segment_key
+from headwater.lake.format import SCHEMA, segment_key
 from headwater.lake.object_files import read_columns
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import (
@@ -28,7 +28,7 @@ from headwater.lake.scanning import (
     read_forks,
     read_tombstones,
 )
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.verifier import Verifier
 from headwater.storage.memory import MemoryStore
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store

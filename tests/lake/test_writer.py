@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from headwater.lake.layout import GROUP_BYTES, GROUP_ROWS, SCHEMA
+from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, SCHEMA
 from headwater.lake.reader import read_all
 from headwater.lake.writer import SegmentWriter
 from headwater.protocol.producers import Producer
@@ -224,21 +224,21 @@ def hot(offset: int, payload: bytes, record: int, position: int = 1, ends: tuple
     ("lives", "problem"),
     [
         ([], "has no rows"),
-        ([SECOND, FIRST], "'b/1' may not follow those of 'b/2'"),
-        ([plain("b/1", 9, 1), plain("b/1", 8, 1)], "'b/1' may not follow"),
-        ([plain("b/1", 9, 1), plain("b/2", 9, 1)], "'b/2' may not follow"),
+        ([SECOND, FIRST], "'b/1' cannot follow rows of 'b/2'"),
+        ([plain("b/1", 9, 1), plain("b/1", 8, 1)], "'b/1' cannot follow"),
+        ([plain("b/1", 9, 1), plain("b/2", 9, 1)], "'b/2' cannot follow"),
         ([FIRST, FIRST], "'b/1' have a gap between 11 and 0"),
         ([Life("b", 1, "text/plain", FIRST.appends)], "'b' has no bucket"),
         ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(3, b"c", 1)])], "a gap in its offsets"),
         (
             [Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(2, b"c", 2)])],
-            "hold 2 messages, but their records say 3",
+            "hold 2 messages, but 3 by their records",
         ),
         ([Life("b/1", 1, "a", [hot(0, b"ab", 0), hot(2, b"c", 0), hot(3, b"d", 2)])], "a gap in its records"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(2, b"", 1)])], "payload does not fit"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, ends=(1, 1, 2))])], "payload does not fit"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, LAST_POSITION + 1)])], "outside of its range"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, -1)])], "outside of its range"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(2, b"", 1)])], "payload does not match"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, ends=(1, 1, 2))])], "payload does not match"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, LAST_POSITION + 1)])], "outside its range"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, -1)])], "outside its range"),
     ],
 )
 def test_rows_that_no_reader_could_rely_on_are_refused(lives: list[Life], problem: str) -> None:
@@ -253,7 +253,7 @@ def test_a_gap_between_two_groups_is_refused() -> None:
 
 
 def test_a_table_of_other_columns_is_refused() -> None:
-    with pytest.raises(ValueError, match="has not the columns of a segment"):
+    with pytest.raises(ValueError, match="does not have the columns of a segment"):
         SegmentWriter(ID, 0, 9).add_table(rows_in(write(THREE).data).drop_columns(["append"]))
 
 

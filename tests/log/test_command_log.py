@@ -10,28 +10,57 @@ import pytest
 
 from headwater.log.journal.journal import Journal
 from headwater.log.memory import MemoryLog
-from headwater.log.seam import CommandLog
+from headwater.log.seam import CommandLog, Ticket
 from headwater.streams.commands import Append, Batch, Command
 from headwater.testing import FaultyDisk
+from headwater.testing.shared_log import SharedLog
 
-SEGMENT_BYTES = 4096
+JOURNAL_FILE_BYTES = 4096
 
 
 class Home(NamedTuple):
-    """Where a log lives: `open` opens it again after the last one was closed; does it keep what it held?"""
+    """Where a log lives: `open` opens it again after the last one was closed; `keeps` says whether it is durable."""
 
     open: Callable[[], CommandLog]
     keeps: bool
 
 
-@pytest.fixture(params=["memory", "journal", "journal on a faulty disk"])
+@pytest.fixture(params=["memory", "journal", "journal on a faulty disk", "shared"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     if request.param == "memory":
         return Home(lambda: MemoryLog("9f2c"), keeps=False)
+    if request.param == "shared":
+        return Home(SharedLog("9f2c").proposer, keeps=True)
     if request.param == "journal":
-        return Home(lambda: Journal(tmp_path / "journal", segment_bytes=SEGMENT_BYTES), keeps=True)
+        return Home(lambda: Journal(tmp_path / "journal", segment_bytes=JOURNAL_FILE_BYTES), keeps=True)
     disk = FaultyDisk()
-    return Home(lambda: Journal(Path("/journal"), disk, SEGMENT_BYTES), keeps=True)
+    return Home(lambda: Journal(Path("/journal"), disk, JOURNAL_FILE_BYTES), keeps=True)
+
+
+@pytest.fixture(params=["shared"])
+def open_proposer(request: pytest.FixtureRequest) -> Callable[[], CommandLog]:
+    """Opens one more proposer of one log; the logs with a single proposer cannot."""
+    return SharedLog("9f2c").proposer
+
+
+class Delivered(NamedTuple):
+    batch: Batch
+    ticket: Ticket | None
+
+
+class Deliveries(list[Delivered]):
+    """Everything a log delivers to one proposer."""
+
+    def receive(self, batch: Batch, ticket: Ticket | None) -> None:
+        self.append(Delivered(batch, ticket))
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [delivered.batch for delivered in self]
+
+    @property
+    def tickets(self) -> list[Ticket | None]:
+        return [delivered.ticket for delivered in self]
 
 
 def appends(count: int, size: int = 10) -> list[Command]:
@@ -44,39 +73,57 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def run(log: CommandLog, use: Callable[[CommandLog, list[Batch]], Awaitable[None]]) -> list[Batch]:
-    """Start a log, use it, close it; return all that it delivered."""
-    delivered: list[Batch] = []
+def run(log: CommandLog, use: Callable[[CommandLog, Deliveries], Awaitable[None]]) -> Deliveries:
+    """Start a log, use it, close it; return everything it delivered."""
+    deliveries = Deliveries()
 
     async def main() -> None:
-        log.start(delivered.append)
-        await use(log, delivered)
+        log.start(deliveries.receive)
+        await use(log, deliveries)
         log.close()
         await asyncio.sleep(0)
 
     asyncio.run(main())
-    return delivered
+    return deliveries
 
 
-def write(log: CommandLog, batches: list[list[Command]]) -> list[Batch]:
-    async def use(log: CommandLog, delivered: list[Batch]) -> None:
+def write(log: CommandLog, batches: list[list[Command]]) -> Deliveries:
+    """Append batches to an empty log without waiting for any; their tickets count down from 1000."""
+
+    async def use(log: CommandLog, deliveries: Deliveries) -> None:
         for at, commands in enumerate(batches):
-            log.append(at, commands)
-        await until(lambda: len(delivered) == len(batches))
+            log.append(at, commands, 1000 - at)
+        await until(lambda: len(deliveries) == len(batches))
 
     assert list(log.replay(0)) == []
     return run(log, use)
 
 
+# -- One proposer ------------------------------------------------------------------------------------------------------
+
+
 def test_batches_are_delivered_in_the_order_in_which_they_were_appended(home: Home) -> None:
     batches = [appends(1 + number % 3) for number in range(50)]
-    delivered = write(home.open(), batches)
+    delivered = write(home.open(), batches).batches
     assert [batch.commands for batch in delivered] == batches
     assert [batch.at for batch in delivered] == list(range(50))
 
 
+def test_each_of_several_batches_in_flight_comes_back_with_its_own_ticket(home: Home) -> None:
+    batches = [appends(1 + number % 3) for number in range(50)]
+    deliveries = write(home.open(), batches)
+    assert deliveries.tickets == [1000 - at for at in range(50)]
+    assert [(1000 - at, commands) for at, commands in enumerate(batches)] == [
+        (ticket, batch.commands) for batch, ticket in deliveries
+    ]
+
+
+def test_a_log_wants_at_least_one_batch_in_flight(home: Home) -> None:
+    assert home.open().batches_in_flight_max >= 1
+
+
 def test_positions_count_commands_from_one_without_a_gap(home: Home) -> None:
-    delivered = write(home.open(), [appends(3), appends(1), appends(2)])
+    delivered = write(home.open(), [appends(3), appends(1), appends(2)]).batches
     assert [(batch.first_position, batch.last_position) for batch in delivered] == [(1, 3), (4, 4), (5, 6)]
 
 
@@ -86,8 +133,8 @@ def test_a_batch_is_delivered_on_the_loop_and_never_inside_append(home: Home) ->
     threads: list[int] = []
 
     async def main() -> None:
-        log.start(lambda _: threads.append(threading.get_ident()))
-        log.append(0, appends(1))
+        log.start(lambda *_: threads.append(threading.get_ident()))
+        log.append(0, appends(1), 1)
         assert threads == []
         await until(lambda: bool(threads))
         log.close()
@@ -97,13 +144,13 @@ def test_a_batch_is_delivered_on_the_loop_and_never_inside_append(home: Home) ->
 
 
 def test_closing_finishes_what_was_appended(home: Home) -> None:
-    async def append_only(log: CommandLog, _: list[Batch]) -> None:
+    async def append_only(log: CommandLog, _: Deliveries) -> None:
         for at in range(20):
-            log.append(at, appends(1))
+            log.append(at, appends(1), at)
 
     log = home.open()
     assert list(log.replay(0)) == []
-    assert len(run(log, append_only)) == 20
+    assert run(log, append_only).tickets == list(range(20))
 
 
 def test_a_log_has_room_and_an_id(home: Home) -> None:
@@ -121,35 +168,112 @@ def test_the_size_grows_with_what_is_appended_or_never(home: Home) -> None:
 
 def test_what_was_delivered_is_replayed_after_a_restart_if_the_log_keeps_anything(home: Home) -> None:
     first = home.open()
-    delivered = write(first, [appends(2, size=700) for _ in range(20)])
+    delivered = write(first, [appends(2, size=700) for _ in range(20)]).batches
     second = home.open()
     assert second.log_id == first.log_id
     assert list(second.replay(0)) == (delivered if home.keeps else [])
 
 
 def test_only_what_is_above_the_position_is_replayed(home: Home) -> None:
-    delivered = write(home.open(), [appends(2, size=700) for _ in range(20)])
+    delivered = write(home.open(), [appends(2, size=700) for _ in range(20)]).batches
     for after in (0, 2, 20, 38, 40) if home.keeps else (0,):
         above = [batch for batch in delivered if batch.first_position > after]
         assert list(home.open().replay(after)) == (above if home.keeps else [])
 
 
-def test_positions_go_on_after_a_restart_if_the_log_keeps_anything(home: Home) -> None:
+def test_positions_continue_after_a_restart_if_the_log_keeps_anything(home: Home) -> None:
     write(home.open(), [appends(2)])
     log = home.open()
     assert list(log.replay(2 if home.keeps else 0)) == []
 
-    async def use(log: CommandLog, delivered: list[Batch]) -> None:
-        log.append(0, appends(1))
-        await until(lambda: bool(delivered))
+    async def use(log: CommandLog, deliveries: Deliveries) -> None:
+        log.append(0, appends(1), 1)
+        await until(lambda: bool(deliveries))
 
-    assert run(log, use)[0].first_position == (3 if home.keeps else 1)
+    assert run(log, use).batches[0].first_position == (3 if home.keeps else 1)
 
 
 def test_what_is_above_a_forgotten_position_stays(home: Home) -> None:
     log = home.open()
-    delivered = write(log, [appends(2, size=700) for _ in range(20)])
+    delivered = write(log, [appends(2, size=700) for _ in range(20)]).batches
     log.forget(20)
     again = home.open()
     above = [batch for batch in delivered if batch.first_position > 20]
     assert list(again.replay(20)) == (above if home.keeps else [])
+
+
+# -- Several proposers -------------------------------------------------------------------------------------------------
+
+
+def test_every_proposer_receives_all_batches_in_one_order_and_its_own_with_their_tickets(
+    open_proposer: Callable[[], CommandLog],
+) -> None:
+    ours, theirs = open_proposer(), open_proposer()
+    assert list(ours.replay(0)) == list(theirs.replay(0)) == []
+    received, received_by_them = Deliveries(), Deliveries()
+
+    async def main() -> None:
+        ours.start(received.receive)
+        theirs.start(received_by_them.receive)
+        for at in range(30):
+            # The same tickets on both sides: a ticket means something to its own proposer only.
+            ours.append(at, [Append("ours", b"%d" % at)], at)
+            theirs.append(at, [Append("theirs", b"%d" % at)], at)
+            if at % 7 == 0:
+                await asyncio.sleep(0)
+        await until(lambda: len(received) == len(received_by_them) == 60)
+        ours.close()
+        theirs.close()
+
+    asyncio.run(main())
+    assert received.batches == received_by_them.batches
+    assert [batch.first_position for batch in received.batches] == list(range(1, 61))
+    for deliveries, name in ((received, "ours"), (received_by_them, "theirs")):
+        own = [(batch, ticket) for batch, ticket in deliveries if ticket is not None]
+        assert [ticket for _, ticket in own] == list(range(30))
+        assert [batch.commands for batch, _ in own] == [[Append(name, b"%d" % at)] for at in range(30)]
+        assert None in deliveries.tickets[: deliveries.tickets.index(29)], "foreign batches come between own ones"
+
+
+def test_a_proposer_that_starts_late_first_receives_what_was_decided_after_its_replay(
+    open_proposer: Callable[[], CommandLog],
+) -> None:
+    ours, theirs = open_proposer(), open_proposer()
+    received, received_by_them = Deliveries(), Deliveries()
+
+    async def main() -> None:
+        assert list(theirs.replay(0)) == []
+        theirs.start(received_by_them.receive)
+        for at in range(5):
+            theirs.append(at, appends(2), at)
+        await until(lambda: len(received_by_them) == 5)
+        assert list(ours.replay(4)) == received_by_them.batches[2:]
+        theirs.append(5, appends(2), 5)
+        await until(lambda: len(received_by_them) == 6)
+        ours.start(received.receive)
+        ours.append(6, appends(1), 77)
+        await until(lambda: len(received) == 2)
+        ours.close()
+        theirs.close()
+
+    asyncio.run(main())
+    assert received.batches == received_by_them.batches[5:]
+    assert received.tickets == [None, 77]
+
+
+def test_a_closed_proposer_does_not_keep_the_others_from_theirs(open_proposer: Callable[[], CommandLog]) -> None:
+    ours, theirs = open_proposer(), open_proposer()
+    received, received_by_them = Deliveries(), Deliveries()
+
+    async def main() -> None:
+        ours.start(received.receive)
+        theirs.start(received_by_them.receive)
+        theirs.append(0, appends(1), 1)
+        theirs.close()
+        ours.append(1, appends(1), 1)
+        await until(lambda: len(received) == 2)
+        ours.close()
+
+    asyncio.run(main())
+    assert received.tickets == [None, 1]
+    assert received_by_them.tickets == [1]

@@ -367,7 +367,7 @@ class Buckets(RuleBasedStateMachine):
 
     @invariant()
     def all_shards_together_know_what_each_knows(self) -> None:
-        answer = self.books.finish(Task(buckets.look(len(self.shards.all), BUCKET)))
+        answer = self.books.finish(Task(buckets.inspect(len(self.shards.all), BUCKET)))
         lives = len(self.shards.streams)
         assert isinstance(answer, BucketFacts) == (any(buckets_of(self.shards)) or lives > 0)
         assert not isinstance(answer, BucketFacts) or answer.lives == lives

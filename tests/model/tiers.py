@@ -150,7 +150,7 @@ class Tiers(RuleBasedStateMachine):
         """Segments without a live row go, as far as every reader has read them."""
         shard = self.shard(which)
         cold = shard.state.cold
-        lowest = cold.lowest_reader(self.time(shard))
+        lowest = cold.lowest_consumer(self.time(shard))
         dead = [
             (n, h.segment) for n, h in cold.segments.items() if not h.live_rows and h.segment.last_position <= lowest
         ]
@@ -162,7 +162,7 @@ class Tiers(RuleBasedStateMachine):
 
     def swaps_in(self, shard: Shard, command: SwapSegments) -> bool:
         cold = shard.state.cold
-        unread = command.dropped > cold.lowest_reader(self.time(shard))
+        unread = command.dropped > cold.lowest_consumer(self.time(shard))
         there = cold.segments.keys() >= set(command.replaced)
         return there and not unread and self.time(shard) <= command.deadline
 
@@ -183,7 +183,7 @@ class Tiers(RuleBasedStateMachine):
         shard = self.shard(which)
         position = max(shard.state.position - back, 0)
         assert shard.submit([RegisterConsumer(reader, position)], self.shards.now) == [Done()]
-        assert shard.state.cold.lowest_reader(shard.state.now) <= position
+        assert shard.state.cold.lowest_consumer(shard.state.now) <= position
 
     @rule(which=WHICH, reader=st.sampled_from("xy"))
     def leave(self, which: int, reader: str) -> None:

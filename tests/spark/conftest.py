@@ -1,4 +1,4 @@
-"""One Spark session and one server with a lake for all tests that need nothing special of them."""
+"""One Spark session, and one server with a lake, for all tests without special needs."""
 
 import os
 from collections.abc import Iterator
@@ -9,8 +9,11 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.session import DEFAULTS, session
 from headwater.testing import RunningServer, running_server
+
+from .streams import Streams, streams_in
 
 _numbers = count(1)
 
@@ -23,7 +26,7 @@ QUICK = {
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-"""What makes small jobs quick; the compiler that optimises more never pays off in a test."""
+"""Settings that make small jobs fast; the optimizing compiler never pays off in a test."""
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def home_without_python(home: Path) -> Path:
-    """Spark's own folder but for its copy of pyspark, a zip of sources that each Python process would compile anew."""
+    """Spark's own folder without its copy of pyspark, a zip of sources that each Python process would compile again."""
     home.mkdir()
     for part in ("bin", "jars"):
         (home / part).symlink_to(Path(pyspark.__file__).parent / part)
@@ -53,10 +56,10 @@ def home_without_python(home: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def lake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with a data directory and, in it, a lake; each test has a bucket of its own there."""
+    """A server with a data directory and a lake in it; each test uses its own bucket there."""
     with running_server(data=tmp_path_factory.mktemp("server") / "data") as server:
         yield server
-        # Whatever the tests did to it: a mistake of its own would stand in its log.
+        # Whatever the tests did to the server, an error of its own would be in its log.
         first = server.output().partition("Traceback")[1:]
         assert not first[0], "".join(first)[:3000]
 
@@ -68,6 +71,20 @@ def bucket() -> str:
 
 
 @pytest.fixture
+def streams(lake_server: RunningServer, bucket: str) -> Iterator[Streams]:
+    """The streams of the test's own bucket."""
+    with streams_in(lake_server, bucket) as streams:
+        yield streams
+
+
+@pytest.fixture
+def link(lake_server: RunningServer) -> Iterator[Link]:
+    """A link to the shared server."""
+    with Link(LinkSettings(lake_server.url)) as link:
+        yield link
+
+
+@pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
-    """Where a streaming query remembers how far it has come."""
+    """The checkpoint folder of a streaming query."""
     return str(tmp_path / "checkpoint")

@@ -1,4 +1,4 @@
-"""Processes that a test started, and those that these started: found by their parents, killed one by one."""
+"""Processes that a test started, and their descendants: found by their parents, killed one by one."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ POLL_SECONDS = 0.02
 
 
 class Process(NamedTuple):
-    """A process as it was seen; the number may be another's by now, so whoever kills looks again."""
+    """A process as observed. Its id may have been reused since, so check again before killing it."""
 
     pid: int
     parent: int
@@ -20,7 +20,7 @@ class Process(NamedTuple):
 
 
 def family(*pids: int) -> list[Process]:
-    """These processes and all that descend from them, parents first; those that have ended are left out."""
+    """These processes and all their descendants, parents first, without those that have ended."""
     children: dict[int, list[Process]] = {}
     found: list[Process] = []
     for process in _all():
@@ -36,7 +36,7 @@ def _all() -> Iterable[Process]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                # The name in parentheses may hold spaces; what comes behind it is the state and the parent.
+                # The name in parentheses may contain spaces; the state and the parent come after it.
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if state != "Z":
@@ -44,13 +44,14 @@ def _all() -> Iterable[Process]:
 
 
 def kill(victims: Iterable[Process], *roots: int) -> list[Process]:
-    """End processes at once (SIGKILL): those that are still there and descend from one of ours; which they were."""
+    """Kill processes (SIGKILL) that still exist and descend from one of `roots`; those that were killed."""
     handles: list[tuple[Process, int]] = []
     for victim in victims:
         with contextlib.suppress(ProcessLookupError):
             handles.append((victim, os.pidfd_open(victim.pid)))
     try:
-        # A handle is of whoever had the number when it was made; if that is one of ours now, it was ours then.
+        # A handle refers to the process that had the id when the handle was opened. If that process is one of ours now,
+        # it was ours then.
         ours = family(*roots)
         killed = [(victim, handle) for victim, handle in handles if victim in ours]
         for _, handle in killed:
@@ -63,12 +64,12 @@ def kill(victims: Iterable[Process], *roots: int) -> list[Process]:
 
 
 def kill_family(root: int) -> list[Process]:
-    """End a process and all that descends from it, at one instant."""
+    """Kill a process and all its descendants at once."""
     return kill(family(root), root)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, what: Callable[[], str]) -> None:
-    """Wait for something that must come to be; what it was is said if it does not."""
+    """Wait for a condition; fail with the message `what` if it does not come true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what()} ({seconds:.0f} s)"

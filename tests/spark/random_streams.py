@@ -1,4 +1,4 @@
-"""Streams to which everything happens by chance, and a ledger of what must be in them."""
+"""Random operations on streams, and a ledger of what the streams must contain."""
 
 import json
 from itertools import count
@@ -9,7 +9,7 @@ from .streams import JSON, TEXT, Streams
 
 
 class Message(NamedTuple):
-    """A message as a row shows it."""
+    """A message as it appears in a row."""
 
     stream: str
     record: int
@@ -19,7 +19,7 @@ class Message(NamedTuple):
 
 
 class Life:
-    """What one stream has."""
+    """The expected contents of one stream."""
 
     def __init__(self, content_type: str, messages: list[Message], fork_point: int = 0) -> None:
         self.content_type, self.messages = content_type, messages
@@ -33,7 +33,7 @@ class Life:
 
 
 class RandomStreams:
-    """Acts on streams of one bucket, and keeps the ledger."""
+    """Performs random operations on streams of one bucket, and keeps the ledger."""
 
     def __init__(self, streams: Streams, seed: int) -> None:
         self._streams, self._random = streams, Random(seed)
@@ -46,7 +46,7 @@ class RandomStreams:
             self._random.choice(kinds)()
 
     def expected(self, *, inherited: bool) -> list[Message]:
-        """All messages, by stream; those that forks share with their sources under the forks' names, or not."""
+        """All messages, sorted by stream, with or without those that forks inherit from their sources."""
         return sorted(
             message
             for life in self.lives.values()
@@ -93,7 +93,7 @@ class RandomStreams:
         if name is not None:
             self._streams.stream(name).delete()
             had_forks = self.lives.pop(name).has_forks
-            # What forks are made of is not quite gone, so its name is not free.
+            # A source of forks is kept for them, so its name cannot be used again.
             if not had_forks and self._random.random() < 0.5:
                 self._streams.make(name)
                 self.lives[name] = Life(TEXT, [])
@@ -104,7 +104,7 @@ class RandomStreams:
         if source is None or life is None or life.tail <= life.start:
             return
         name = f"s{next(self._numbers):03}"
-        # Only what is not JSON can be cut anywhere.
+        # Only streams that are not JSON can be forked within a message.
         points = [one.next_offset for one in life.messages if one.next_offset > life.start]
         point = self._random.choice(points) - (self._random.randint(0, 1) if life.content_type == TEXT else 0)
         if point <= life.start:

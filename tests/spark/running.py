@@ -1,15 +1,15 @@
-"""Queries run to their end, and what came in which batch."""
+"""Running queries to their end, and collecting the rows of each batch."""
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.testing import RunningServer
 
 QUERY_SECONDS_MAX = 120
-"""Far above what a query takes on a busy machine; one that hangs is told from one that is slow."""
+"""Far more than a query takes on a busy machine, so that a slow query does not look like one that hangs."""
 
 
 class Batches:
-    """Collects the rows of a query, batch by batch; fails in a batch if it is told to."""
+    """Collects the rows of a query, batch by batch; can fail in a chosen batch."""
 
     def __init__(self, fail_in: int | None = None) -> None:
         self.found: list[tuple[int, list[str]]] = []
@@ -30,7 +30,7 @@ class Batches:
 
 
 def run(spark: SparkSession, server: RunningServer, checkpoint: str, batches: Batches, **options: str) -> None:
-    """A query over all that is new, to its end."""
+    """Run a query over everything that is new, to its end."""
     frame = spark.readStream.format("headwater").options(url=server.url, **options).load()
     writer = frame.writeStream.foreachBatch(batches).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start()

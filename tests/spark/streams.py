@@ -1,4 +1,4 @@
-"""Streams of a test in a bucket of their own, and what a reader must find in them."""
+"""The streams of a test, in a bucket of their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class Streams:
         return self._client.bucket(self.bucket).stream(name)
 
     def make(self, name: str, *messages: bytes, content_type: str = TEXT) -> Stream:
-        """A new stream with some messages, each appended alone."""
+        """Create a stream and append some messages, one at a time."""
         stream = self._client.bucket(self.bucket).stream(name, content_type=content_type)
         stream.create()
         self.append(name, *messages, content_type=content_type)
@@ -40,7 +40,7 @@ class Streams:
         self._client.bucket(self.bucket).stream(name, content_type=JSON).append_json(*values)
 
     def trim(self, name: str, offset: int, snapshot: bytes = b"snapshot") -> None:
-        """Publish a snapshot, and with that let go of what is before it."""
+        """Publish a snapshot, which trims everything before it."""
         self.stream(name).publish_snapshot(snapshot, offset=render(offset, Form.PLAIN))
 
     def fork(self, name: str, source: str, offset: int) -> None:

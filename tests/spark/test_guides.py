@@ -1,8 +1,8 @@
-"""What the guides of the pipeline show works: every block of a page runs, in order, against a server of its own.
+"""The Spark guides work: every block of a page runs, in order, against a server of its own.
 
 Starting Spark takes longer than most of these commands, so `headwater spark` runs inside this process, in the session
-that all tests share; whatever else a shell block has runs in a shell. The slow suite runs the pages as a person would,
-and it alone those with many jobs.
+that all tests share; the rest of a shell block runs in a shell. The slow suite runs all pages as a person would,
+including those with many jobs.
 """
 
 import os
@@ -53,7 +53,7 @@ def run(command: list[str], folder: Path, url: str) -> None:
 
 
 def commands(text: str) -> list[str]:
-    """The lines of a shell block: each verb of `headwater spark` alone, what stands between them together."""
+    """The commands of a shell block: each `headwater spark` command alone, the lines between them together."""
     found: list[str] = []
     for line in text.replace("\\\n", " ").splitlines():
         alone = line.startswith("headwater spark ") and not set(line) & set("|<>")

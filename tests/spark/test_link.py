@@ -13,25 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.lake.layout import SCHEMA
+from headwater.client import Admin
+from headwater.lake.format import SCHEMA
 from headwater.spark import link as module
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, Range, ScanBroken
 from headwater.testing import RunningServer
 
-from .sink.cutting import cut_way
-from .streams import Streams, streams_in
-
-
-@pytest.fixture
-def streams(lake_server: RunningServer, bucket: str) -> Iterator[Streams]:
-    with streams_in(lake_server, bucket) as streams:
-        yield streams
-
-
-@pytest.fixture
-def link(lake_server: RunningServer) -> Iterator[Link]:
-    with Link(LinkSettings(lake_server.url)) as link:
-        yield link
+from .cut_proxy import cut_proxy
+from .streams import Streams
 
 
 class Answers(ThreadingHTTPServer):
@@ -106,8 +95,7 @@ def test_a_server_may_be_busy_more_often_than_it_may_fail() -> None:
 
 
 def test_patience_has_an_end() -> None:
-    with answering(BUSY, BUSY, BUSY) as server, Link(server.settings) as link:
-        link.settings = link.settings._replace(retries=2, timeout_seconds=0.0)
+    with answering(*[BUSY] * 1_000) as server, Link(server.settings._replace(retries=2, timeout_seconds=0.2)) as link:
         with pytest.raises(LinkRefused, match=r"was answered with 503: Later\.") as caught:
             link.status()
         assert (caught.value.status, caught.value.code) == (503, "overloaded")
@@ -269,16 +257,16 @@ def test_a_scan_gives_rows_as_they_come(link: Link, streams: Streams) -> None:
 def test_a_scan_that_breaks_off_is_noticed_wherever_it_is_cut(lake_server: RunningServer, streams: Streams) -> None:
     streams.make("s", *(b"%d" % number * 40 for number in range(20)))
     name = f"{streams.bucket}/s"
-    with cut_way(lake_server.url) as way, Link(LinkSettings(way.url)) as link:
+    with cut_proxy(lake_server.url) as proxy, Link(LinkSettings(proxy.url)) as link:
         incarnation = link.describe([name])["incarnation"][0].as_py()
-        ranges = [Range(name, incarnation, 0, 10_000)]
-        with link._open("POST", "/__headwater/scan", module._body({"ranges": ranges})) as response:
-            size = len(response.read())
+    ranges = [Range(name, incarnation, 0, 10_000)]
+    with Admin(lake_server.url) as admin, admin.scan(ranges) as pieces:
+        size = sum(map(len, pieces))
     for left in (size // 3, size - 1, size + 100):
-        with cut_way(lake_server.url) as way:
+        with cut_proxy(lake_server.url) as proxy:
             # The head of the answer takes some of it; so the end is cut off at several places.
-            way.plan = [left]
-            with Link(LinkSettings(way.url, retry_interval_seconds=0.0)) as link:
+            proxy.plan = [left]
+            with Link(LinkSettings(proxy.url, retry_interval_seconds=0.0)) as link:
                 with pytest.raises(ScanBroken, match="cut short"), link.scan(ranges) as batches:
                     list(batches)
-                assert way.cuts == 1
+                assert proxy.cuts == 1

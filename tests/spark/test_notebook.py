@@ -1,4 +1,4 @@
-"""The notebook of the examples runs from its first cell to its last."""
+"""The example notebook runs from its first cell to its last."""
 
 import runpy
 from pathlib import Path

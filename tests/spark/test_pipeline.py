@@ -1,4 +1,4 @@
-"""The pipeline that `headwater spark init` writes: whole, and it runs as its README says, again and again."""
+"""The pipeline that `headwater spark init` writes is complete, and runs repeatedly as its README says."""
 
 import json
 import os
@@ -28,14 +28,14 @@ PARTS = {
 }
 BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN_SECONDS_MAX = 900
-"""A run starts Spark anew; most of its time goes there, the more the busier the machine is."""
+"""Each run starts Spark, which takes most of the time, especially on a busy machine."""
 
 
 def written(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_project_is_written_whole(tmp_path: Path) -> None:
+def test_a_project_is_written_completely(tmp_path: Path) -> None:
     folder = tmp_path / "my orders"
     done = CliRunner().invoke(main, ["spark", "init", str(folder), "--url", "http://h:1", "--bucket", "sales"])
     assert done.exit_code == 0, done.output
@@ -53,13 +53,13 @@ def test_a_project_is_written_whole(tmp_path: Path) -> None:
         compile(path.read_text(), str(path), "exec")
 
 
-def test_values_are_quoted_wherever_they_stand(tmp_path: Path) -> None:
+def test_values_are_quoted_everywhere(tmp_path: Path) -> None:
     write_project(tmp_path / "a", 'http://h:1/"quoted"#', "orders", "results")
     spec = load_pipeline_spec(tmp_path / "a" / "spark-pipeline.yml")
     assert spec.configuration["spark.headwater.url"] == 'http://h:1/"quoted"#'
 
 
-def test_a_folder_that_is_not_empty_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     done = CliRunner().invoke(main, ["spark", "init", str(tmp_path)])
     assert done.exit_code == 1
@@ -71,14 +71,14 @@ def test_a_folder_that_is_not_empty_is_left_as_it_is(tmp_path: Path) -> None:
     ("bucket", "results", "problem"),
     [("UPPER", None, "is no bucket"), ("shop", "a/b", "is no bucket"), ("shop", "shop", "read as messages again")],
 )
-def test_buckets_that_cannot_be_are_refused(tmp_path: Path, bucket: str, results: str | None, problem: str) -> None:
+def test_invalid_buckets_are_refused(tmp_path: Path, bucket: str, results: str | None, problem: str) -> None:
     with pytest.raises(ProjectRefused, match=problem):
         write_project(tmp_path / "new", URL, bucket, results)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.spark_slow
-def test_the_project_runs_as_its_readme_says_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_the_project_runs_as_its_readme_says_and_resumes_where_it_stopped(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     with running_server(data=tmp_path / "data") as server, Client(f"{server.url}/ds") as client:
         write_project(folder, server.url, "shop")

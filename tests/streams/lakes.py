@@ -136,7 +136,7 @@ def rewrite(lake: Lake, state: State, numbers: Sequence[int], deadline: int = LA
     """
     segments = [state.cold.segments[number].segment for number in numbers]
     first, last = min(one.first_position for one in segments), max(one.last_position for one in segments)
-    lowest = state.cold.lowest_reader(state.now)
+    lowest = state.cold.lowest_consumer(state.now)
     rows = sorted(row for number in numbers for row in lake.of(state, number))
     gone = [row for row in rows if not is_needed(state, row) and row.position <= lowest]
     kept = sorted(set(rows) - set(gone))

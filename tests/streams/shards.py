@@ -152,7 +152,7 @@ class Shards:
         shard = self.owner(query.name)
         state, now = shard.state, max(shard.state.now, self.now + shard.ahead_us)
         if isinstance(query, ForkTarget):
-            return forking.look_at_target(state, query, now)
+            return forking.query_target(state, query, now)
         if isinstance(query, Anchor):
             source = forking.source_of_fork(state, query.name, now)
             return source if isinstance(source, Refusal) else self.anchor(source, query)

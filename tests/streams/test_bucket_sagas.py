@@ -6,7 +6,7 @@ import pytest
 
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import queries
-from headwater.streams.buckets import BucketSaga, To, drop_everywhere, look, open_everywhere, settle_everywhere
+from headwater.streams.buckets import BucketSaga, To, drop_everywhere, inspect, open_everywhere, settle_everywhere
 from headwater.streams.commands import DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
 from headwater.streams.replies import (
     BucketDropped,
@@ -69,11 +69,11 @@ def code_of(reply: Reply | None) -> Code | None:
     ],
 )
 def test_all_shards_together_know_a_bucket(facts: list[Reply], expected: BucketFacts) -> None:
-    assert run(look(3, NAME), facts) == (LOOKS, expected)
+    assert run(inspect(3, NAME), facts) == (LOOKS, expected)
 
 
 def test_a_bucket_that_no_shard_knows_is_not_there() -> None:
-    asked, answer = run(look(3, NAME), [NOTHING] * 3)
+    asked, answer = run(inspect(3, NAME), [NOTHING] * 3)
     assert (asked, code_of(answer)) == (LOOKS, Code.BUCKET_NOT_FOUND)
 
 

@@ -82,17 +82,17 @@ def test_a_segment_without_dead_rows_is_taken_out_too(cold: Cold) -> None:
     assert cold.tombstones == {7: Tombstone("b/s", 20, (1,))}
 
 
-def test_the_lowest_reader_is_the_one_that_is_furthest_behind() -> None:
+def test_the_lowest_consumer_is_the_one_that_is_furthest_behind() -> None:
     cold = Cold()
-    assert cold.lowest_reader(0) == ALL
+    assert cold.lowest_consumer(0) == ALL
     cold.consumers = {"a": Consumer(30, 5), "b": Consumer(10, 6), "c": Consumer(20, 7)}
-    assert cold.lowest_reader(7) == 10
+    assert cold.lowest_consumer(7) == 10
 
 
 def test_a_reader_counts_until_it_has_not_been_heard_of_for_a_week() -> None:
     cold = Cold()
     cold.consumers = {"a": Consumer(10, 5), "b": Consumer(20, 6)}
     assert CONSUMER_IDLE_US == 7 * 24 * 3600 * 1_000_000
-    assert cold.lowest_reader(5 + CONSUMER_IDLE_US - 1) == 10
-    assert cold.lowest_reader(5 + CONSUMER_IDLE_US) == 20
-    assert cold.lowest_reader(6 + CONSUMER_IDLE_US) == ALL
+    assert cold.lowest_consumer(5 + CONSUMER_IDLE_US - 1) == 10
+    assert cold.lowest_consumer(5 + CONSUMER_IDLE_US) == 20
+    assert cold.lowest_consumer(6 + CONSUMER_IDLE_US) == ALL

@@ -39,7 +39,7 @@ def test_a_reader_may_have_read_up_to_the_present_and_not_beyond(shards: Shards)
     refusal = register(shards, "r", 4)
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.BAD_REQUEST
-    assert refusal.detail == "Position 4 has not been reached; 3 has."
+    assert refusal.detail == "Position 4 is beyond the end of the log, 3."
     assert shards.all[0].state.cold.consumers["r"].position == 2
 
 
@@ -68,7 +68,7 @@ def test_one_more_reader_than_there_may_be_is_refused(shards: Shards) -> None:
     refusal = register(shards, "s")
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.OVERLOADED
-    assert refusal.detail == "2 readers are registered, the most there may be."
+    assert refusal.detail == "2 consumers are registered, the maximum; remove one that is no longer used."
     assert list(shards.all[0].state.cold.consumers) == ["q", "r"]
     assert register(shards, "q") == Done()
     assert list(shards.all[0].state.cold.consumers) == ["r", "q"]

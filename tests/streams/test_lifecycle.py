@@ -63,14 +63,22 @@ def test_creating_a_stream_again_with_the_same_configuration_changes_nothing(
 @pytest.mark.parametrize(
     ("first", "second", "difference"),
     [
-        (Create(NAME, "text/plain"), Create(NAME, "text/html"), "content type"),
-        (Create(NAME, "text/plain"), Create(NAME, "text/xml"), "content type"),
-        (Create(NAME, "text/plain"), Create(NAME, "text/plain", TTL), "lifetime"),
-        (Create(NAME, "text/plain", TTL), Create(NAME, "text/plain"), "lifetime"),
-        (Create(NAME, "text/plain", TTL), Create(NAME, "text/plain", Lifetime(ttl_seconds=11)), "lifetime"),
-        (Create(NAME, "text/plain", TTL), Create(NAME, "text/plain", Lifetime(expires_at=2 * START_US)), "lifetime"),
-        (Create(NAME, "text/plain", closed=True), Create(NAME, "text/plain"), "closure"),
-        (Create(NAME, "text/plain"), Create(NAME, "text/plain", closed=True), "closure"),
+        (Create(NAME, "text/plain"), Create(NAME, "text/html"), "exists with another content type"),
+        (Create(NAME, "text/plain"), Create(NAME, "text/xml"), "exists with another content type"),
+        (Create(NAME, "text/plain"), Create(NAME, "text/plain", TTL), "exists with another lifetime"),
+        (Create(NAME, "text/plain", TTL), Create(NAME, "text/plain"), "exists with another lifetime"),
+        (
+            Create(NAME, "text/plain", TTL),
+            Create(NAME, "text/plain", Lifetime(ttl_seconds=11)),
+            "exists with another lifetime",
+        ),
+        (
+            Create(NAME, "text/plain", TTL),
+            Create(NAME, "text/plain", Lifetime(expires_at=2 * START_US)),
+            "exists with another lifetime",
+        ),
+        (Create(NAME, "text/plain", closed=True), Create(NAME, "text/plain"), "is already closed"),
+        (Create(NAME, "text/plain"), Create(NAME, "text/plain", closed=True), "exists and is not closed"),
     ],
 )
 def test_creating_a_stream_again_with_another_configuration_is_refused(
@@ -81,7 +89,7 @@ def test_creating_a_stream_again_with_another_configuration_is_refused(
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.STREAM_EXISTS
     assert (refusal.incarnation, refusal.next_offset, refusal.closed) == (1, 0, first.closed)
-    assert refusal.detail.endswith(f"another {difference}.")
+    assert refusal.detail == f"Stream {NAME!r} {difference}; delete it or use another name."
 
 
 def test_a_plain_create_does_not_match_a_fork(shards: Shards) -> None:

@@ -227,7 +227,7 @@ def test_a_trimmed_ghost_lets_go_of_extents_and_its_segments_are_listed_anew(sha
 def test_a_swap_is_in_time_up_to_its_deadline(shards: Shards) -> None:
     swap = planned(shards, 1, 2)
     late = msgspec.structs.replace(swap, deadline=START_US - 1)
-    assert refused(shards, late) == "The rewrite was handed in too late."
+    assert refused(shards, late) == "The rewrite was submitted after its deadline."
     assert submit(shards, msgspec.structs.replace(swap, deadline=START_US)) == Placed()
 
 
@@ -238,7 +238,7 @@ def test_only_segments_that_are_there_can_be_replaced_and_only_once(
     replaced: tuple[int, ...], which: str, shards: Shards
 ) -> None:
     swap = msgspec.structs.replace(planned(shards, 1), replaced=replaced)
-    assert refused(shards, swap) == f"The segments {which} cannot be replaced: they are not there once."
+    assert refused(shards, swap) == f"Segments {which} cannot be replaced: each must be live and be named once."
 
 
 def test_a_swap_cannot_be_made_twice(shards: Shards) -> None:
@@ -252,9 +252,9 @@ def test_no_row_may_be_left_out_that_is_still_needed(shards: Shards) -> None:
     swap = planned(shards, 1, 2)
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     fewer = msgspec.structs.replace(swap, publications=(Publication(segment, rows[:1]),))
-    assert refused(shards, fewer) == "The rewrite leaves rows out that are still needed."
+    assert refused(shards, fewer) == "The rewrite omits rows that are still needed."
     nothing = msgspec.structs.replace(swap, publications=())
-    assert refused(shards, nothing) == "The rewrite leaves rows out that are still needed."
+    assert refused(shards, nothing) == "The rewrite omits rows that are still needed."
 
 
 @pytest.mark.parametrize("change", [{"end": 3}, {"end": 9}, {"start": 3}, {"start": 1}])
@@ -263,7 +263,7 @@ def test_rewritten_rows_must_take_over_the_same_bytes(change: dict[str, int], sh
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     wrong = Publication(segment, (msgspec.structs.replace(rows[0], **change), *rows[1:]))
     assert refused(shards, msgspec.structs.replace(swap, publications=(wrong,))) == (
-        "The rewritten rows of 'b/s' are not those that the lake has."
+        "The rewritten rows of 'b/s' differ from those in the lake."
     )
 
 
@@ -271,7 +271,7 @@ def test_rewritten_rows_may_not_take_bytes_from_a_segment_that_stays(shards: Sha
     swap = planned(shards, 2, 3)
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     wrong = Publication(segment, (msgspec.structs.replace(rows[0], start=0), *rows[1:]))
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
 
 
 def test_rewritten_rows_may_not_reach_over_a_segment_that_stays_to_what_was_trimmed(shards: Shards) -> None:
@@ -279,20 +279,20 @@ def test_rewritten_rows_may_not_reach_over_a_segment_that_stays_to_what_was_trim
     swap = planned(shards, 3)
     segment, rows = swap.publications[0].segment, swap.publications[0].rows
     wrong = Publication(segment, (msgspec.structs.replace(rows[0], start=0), *rows[1:]))
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, publications=(wrong,)))
 
 
 def test_rewritten_rows_must_be_one_stretch(shards: Shards) -> None:
     """Between the first and the third segment lies a second one that stays."""
     swap = planned(shards, 1, 2, 3)
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, replaced=(1, 3)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, replaced=(1, 3)))
 
 
 def test_rows_of_a_life_with_nothing_in_the_old_segments_have_no_place(shards: Shards) -> None:
     swap = planned(shards, 1, 2, 3)
     assert refused(shards, msgspec.structs.replace(swap, replaced=(1, 2))).startswith("The rewritten rows of 'b/s'")
     alone = msgspec.structs.replace(planned(shards, 3), replaced=())
-    assert "not those" in refused(shards, alone)
+    assert "differ from those" in refused(shards, alone)
 
 
 def test_a_life_may_be_moved_once_only(shards: Shards) -> None:
@@ -303,10 +303,10 @@ def test_a_life_may_be_moved_once_only(shards: Shards) -> None:
     swap = planned(shards, 4)
     publication = swap.publications[0]
     one = Publication(publication.segment, publication.rows[:1])
-    assert "not those" in refused(shards, msgspec.structs.replace(swap, publications=(one, one)))
+    assert "differ from those" in refused(shards, msgspec.structs.replace(swap, publications=(one, one)))
     twice = Publication(publication.segment, publication.rows[:1] * 2)
     assert refused(shards, msgspec.structs.replace(swap, publications=(twice,))) == (
-        "A segment of the rewrite names a life twice."
+        "A segment of the rewrite names an incarnation twice."
     )
 
 
@@ -318,7 +318,7 @@ def test_no_row_is_dropped_that_a_registered_reader_has_not_read(shards: Shards)
     dropped = planned(shards, 1, 2)
     assert dropped.dropped == 4
     shards.all[0].submit([RegisterConsumer("r", 3)], shards.now)
-    assert refused(shards, dropped) == "The rewrite drops rows that a registered reader has not read yet."
+    assert refused(shards, dropped) == "The rewrite drops rows that a consumer has not read yet."
     shards.all[0].submit([RegisterConsumer("r", 4)], shards.now)
     assert submit(shards, dropped) == Placed()
     assert shards.all[0].state.cold.dropped == 4
@@ -328,7 +328,7 @@ def test_a_reader_that_left_or_was_not_heard_of_for_long_keeps_nothing(shards: S
     shards.ask(Delete("b/s"))
     first, second = planned(shards, 1), planned(shards, 2)
     shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)
-    assert "registered reader" in refused(shards, first)
+    assert "a consumer" in refused(shards, first)
     shards.all[0].submit([DropConsumer("r")], shards.now)
     assert submit(shards, first) == Placed()
     shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)

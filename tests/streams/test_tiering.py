@@ -131,13 +131,13 @@ def test_an_image_sees_a_stream_as_it_was_before_its_publication(shards: Shards)
 def test_a_publication_is_in_time_up_to_its_deadline(shards: Shards) -> None:
     first, second = shards.all[0].collect(["b/s"]), shards.all[0].collect(["b/t"])
     assert publish(shards, first, deadline=START_US) == Placed()
-    assert refused(shards, second, deadline=START_US - 1) == "The segment segment-2 was published too late."
+    assert refused(shards, second, deadline=START_US - 1) == "Segment segment-2 was published after its deadline."
 
 
 def test_a_publication_cannot_be_made_twice(shards: Shards) -> None:
     publication = shards.all[0].collect()
     assert publish(shards, publication) == Placed()
-    assert refused(shards, publication) == "The segment segment-1 does not fit behind what the lake has of 'b/s'."
+    assert refused(shards, publication) == "Segment segment-1 does not continue what the lake has of 'b/s'."
 
 
 @pytest.mark.parametrize("end", [1, 2, 4, 8, 10])
@@ -145,7 +145,7 @@ def test_a_publication_must_end_where_an_append_ends(end: int, shards: Shards) -
     publication = shards.all[0].collect()
     rows = publication.rows
     wrong = Publication(publication.segment, (msgspec.structs.replace(rows[0], end=end), *rows[1:]))
-    assert "does not fit" in refused(shards, wrong)
+    assert "does not continue" in refused(shards, wrong)
 
 
 def test_one_stream_that_does_not_fit_keeps_the_whole_segment_out(shards: Shards) -> None:
@@ -159,14 +159,14 @@ def test_a_publication_must_begin_where_the_lake_ends(start: int, shards: Shards
     shards.flush("b/s", appends_max=1)
     publication = shards.all[0].collect(["b/s"])
     wrong = Publication(publication.segment, (msgspec.structs.replace(publication.rows[0], start=start),))
-    assert "does not fit" in refused(shards, wrong)
+    assert "does not continue" in refused(shards, wrong)
     assert publish(shards, publication) == Placed()
 
 
 def test_a_publication_may_not_leave_hot_bytes_behind_it(shards: Shards) -> None:
     second = Publication(shards.all[0].collect().segment, (shards.all[0].collect(["b/s"]).rows[0],))
     gap = Publication(second.segment, (msgspec.structs.replace(second.rows[0], start=3, row=1, rows=2, record=1),))
-    assert "does not fit" in refused(shards, gap)
+    assert "does not continue" in refused(shards, gap)
     assert publish(shards, second) == Placed()
 
 
@@ -174,9 +174,9 @@ def test_a_life_may_be_named_once_only(shards: Shards) -> None:
     publication = shards.all[0].collect(["b/t"])
     shards.ask(Append("b/t", b"45", content_type=TEXT))
     twice = Publication(publication.segment, publication.rows * 2)
-    assert refused(shards, twice) == "The segment segment-1 names a life twice."
+    assert refused(shards, twice) == "Segment segment-1 names an incarnation twice."
     shards.ask(Delete("b/t"))
-    assert refused(shards, twice) == "The segment segment-1 names a life twice."
+    assert refused(shards, twice) == "Segment segment-1 names an incarnation twice."
 
 
 # -- Lives that went on since the collection --------------------------------------------------------------------------

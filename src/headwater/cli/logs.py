@@ -1,15 +1,31 @@
-"""What the server logs, for people or for machines."""
+"""The server's log on standard error: lines for people, or one JSON object per line for machines.
+
+A record carries its facts in `extra`. An access record (logger `headwater.access`) has `method`, `path`, `status`,
+`milliseconds`, `bytes` and `request_id`: members of the object in JSON, one readable line otherwise.
+"""
 
 import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
 
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+ACCESS = "headwater.access"
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+log = logging.getLogger(__name__)
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what the record was given in `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and whatever else a record was given."""
+    """Time, level, logger and message, then the record's facts."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -19,24 +35,67 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        line |= facts_of(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
 
 
 class HumanFormatter(logging.Formatter):
-    """A line to read; what a record was given beside its message stands behind it."""
+    """A readable line; the facts follow the message as name=value."""
 
     def format(self, record: logging.LogRecord) -> str:
+        facts = facts_of(record)
+        if record.name == ACCESS and {"method", "path", "status"} <= facts.keys():
+            text = _access_line(facts)
+            return f"{self.formatTime(record)} {record.levelname} {text}"
         line = super().format(record)
-        more = " ".join(f"{name}={value}" for name, value in vars(record).items() if name not in _OWN)
-        return f"{line} {more}" if more else line
+        return f"{line} {_pairs(facts)}" if facts else line
 
 
-def set_up(form: str) -> None:
-    """Log to standard error."""
+def _access_line(facts: Mapping[str, Any]) -> str:
+    """Write an access record for a person.
+
+    >>> facts = {"method": "GET", "path": "/x", "status": 200, "milliseconds": 1.5, "bytes": 42}
+    >>> _access_line(facts | {"request_id": "a"})
+    'GET /x 200 1.5ms 42B request_id=a'
+    """
+    line = f"{facts['method']} {facts['path']} {facts['status']}"
+    for name, unit in (("milliseconds", "ms"), ("bytes", "B")):
+        if name in facts:
+            line += f" {facts[name]}{unit}"
+    rest = {
+        name: value
+        for name, value in facts.items()
+        if name not in ("method", "path", "status", "milliseconds", "bytes")
+    }
+    return f"{line} {_pairs(rest)}" if rest else line
+
+
+def _pairs(facts: Mapping[str, Any]) -> str:
+    """Write facts as name=value, without those that are None; a nested object as one pair per member.
+
+    >>> _pairs({"url": "http://h", "limits": {"hot": 1}, "why": "two words"})
+    'url=http://h limits.hot=1 why="two words"'
+    """
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{key}": item for key, item in value.items()}
+        elif value is not None:
+            flat[name] = value
+    return " ".join(f"{name}={json.dumps(str(value)) if ' ' in str(value) else value}" for name, value in flat.items())
+
+
+def set_up(form: str, level: str = "info") -> None:
+    """Log to standard error; warnings and uncaught exceptions go through the log as well."""
     handler = logging.StreamHandler(sys.stderr)
     human = HumanFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonFormatter() if form == "json" else human)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
+    sys.excepthook = _log_uncaught
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    log.critical("The server crashed.", exc_info=(kind, error, trace))

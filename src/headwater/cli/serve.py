@@ -1,41 +1,39 @@
-"""`headwater serve`: run the server until it is told to stop."""
+"""`headwater serve`: run the server until a signal stops it."""
 
 import asyncio
 import gc
+import logging
+import os
 import resource
-import secrets
 import signal
 import sys
+import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import uvloop
 
 from headwater import settings as settings_module
 from headwater.cli import logs
+from headwater.cli.composition import open_node
+from headwater.cli.examples import examples
 from headwater.http.server import Server
-from headwater.lake.ownership import LakeOwned, claim
-from headwater.log.directory import DirectoryInUse, lock, recover
-from headwater.log.images import ImageFiles
+from headwater.lake.ownership import LakeOwned
+from headwater.log.directory import DirectoryInUse
 from headwater.log.journal.files import JournalDamaged
-from headwater.log.memory import MemoryLog
-from headwater.log.seam import CommandLog
-from headwater.node.lake.flusher import FlushLimits
-from headwater.node.lake.lake import LakeLimits
-from headwater.node.node import Node
-from headwater.settings import HELP, Settings, SettingsError
-from headwater.storage.blobs import BlobStore, MemoryBlobs
-from headwater.storage.opening import open_store
-from headwater.storage.store import KeyMissing, Store, StoreFailed
-from headwater.streams.state import State
+from headwater.settings import SETTINGS, Setting, Settings, SettingsError
+from headwater.storage.store import KeyMissing, StoreFailed
 
 COLLECT_AFTER_OBJECTS = 2_000
-LOOK_AGAIN_AFTER = 5
-"""How many more containers make a young collection worth its while, and how many of these an older one. What replaces
-something else is not counted, so a collection also looks at all that caches have taken in since the last one: they are
-kept small."""
+OLDER_COLLECTION_AFTER = 5
+"""How many new containers trigger a young collection, and how many young collections an older one. An object that
+replaces another is not counted, so a collection also visits what caches took in since the last one: they are small."""
+
+LIMITS = ("hot_bytes_max", "flush_bytes_max", "connections_max", "page_bytes")
+"""The settings that the start line reports."""
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
@@ -44,115 +42,141 @@ Headwater is ready at {url} ({where}). Try it:
   curl -N      '{url}/v1/stream/hello?offset=-1&live=sse'
 """
 
+METAVARS = {"bytes": "SIZE", "seconds": "DURATION"}
+
+log = logging.getLogger(__name__)
+
 
 def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One flag per field of Settings."""
-    for name in reversed(Settings.__struct_fields__):
-        default = getattr(Settings(), name)
-        flag = "--" + name.replace("_", "-")
-        text = f"{HELP[name]}  [default: {default}]"
-        if isinstance(default, bool):
-            command = click.option(flag, name, is_flag=True, default=None, help=HELP[name])(command)
-        else:
-            command = click.option(flag, name, default=None, metavar=type(default).__name__.upper(), help=text)(command)
+    """Add one flag for each setting."""
+    for setting in reversed(SETTINGS.values()):
+        command = _flag(setting)(command)
     return command
 
 
-@click.command()
-@click.option("--config", type=click.Path(path_type=Path), default=None, help="TOML file with settings.")
+def _flag(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    # No default and no type: `settings.load` must know which flags were given, and parses all sources alike.
+    if setting.kind is bool:
+        return click.option(setting.flag, setting.name, is_flag=True, default=None, help=setting.help)
+    metavar = f"[{'|'.join(setting.choices)}]" if setting.choices else METAVARS.get(setting.unit)
+    default = f"  [default: {setting.render(setting.default)}]" if setting.default != "" else ""
+    return click.option(
+        setting.flag,
+        setting.name,
+        default=None,
+        metavar=metavar or {int: "INTEGER", str: "TEXT"}[setting.kind],
+        help=setting.help + default,
+    )
+
+
+@click.command(
+    epilog=examples(
+        "headwater serve --data /var/lib/headwater --log-format json",
+        "headwater serve --memory --port 0",
+        "headwater serve --lake s3://history/headwater --hot-bytes-max 2GiB",
+    )
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=None,
+    envvar="HEADWATER_CONFIG",
+    show_envvar=True,
+    help="TOML file with settings.",
+)
 @_flags
 def serve(config: Path | None, **flags: Any) -> None:
-    """Serve durable streams; SIGTERM drains."""
+    """Serve durable streams until SIGTERM or Ctrl-C, which let running requests finish.
+
+    Each option is also an environment variable (--port is HEADWATER_PORT) and a line of the file given by --config.
+    Sizes take units (512MiB, 64KB), and so do durations (500ms, 30s, 5min).
+    """
     try:
         settings = settings_module.load(flags, config)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
-    logs.set_up(settings.log_format)
+    logs.set_up(settings.log_format, settings.log_level)
     try:
         uvloop.run(run(settings))
     except (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError) as error:
-        click.echo(f"Error: {str(error).rstrip('.')}.", err=True)
-        sys.exit(1)
+        _fail(settings, _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"The server cannot use {error.filename} ({error.strerror}); check --data and --lake."
+    return f"{str(error).rstrip('.')}."
+
+
+def _fail(settings: Settings, reason: str) -> NoReturn:
+    if settings.log_format == "json":
+        log.critical(reason)
+    else:
+        click.echo(f"Error: {reason}", err=True)
+    sys.exit(1)
 
 
 async def run(settings: Settings) -> None:
-    """Recover, listen, say so, and serve until a signal comes."""
+    """Listen, recover, announce the URL, and serve until a signal arrives."""
     _tune_process()
-    stopping = asyncio.Event()
+    stopping: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, _stop, stopping, number)
     server = Server(settings)
+    began = time.monotonic()
     try:
         url = await server.listen()
     except OSError as error:
         raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {error}.") from error
-    # In a thread: however long it takes, whoever asks is told that the server lives and is not ready.
-    node = await asyncio.get_running_loop().run_in_executor(None, _open_node, settings)
+    # In a thread, so that /healthz and /readyz answer (alive, but not ready) for as long as the recovery takes.
+    node = await asyncio.get_running_loop().run_in_executor(None, open_node, settings)
     gc.freeze()
     node.start()
     server.serve(node)
-    where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
-    click.echo(READY.format(url=url, where=where), nl=False)
-    sys.stdout.flush()
-    await stopping.wait()
+    _announce(settings, url, time.monotonic() - began)
+    why = await stopping
+    log.info("draining", extra={"signal": why.name, "connections": len(server.connections)})
+    draining_since = time.monotonic()
     await server.drain()
+    drained_at = time.monotonic()
     await node.stop()
+    took = {"drain_seconds": drained_at - draining_since, "stop_seconds": time.monotonic() - drained_at}
+    log.info("stopped", extra={"signal": why.name} | {name: round(value, 3) for name, value in took.items()})
 
 
-def _open_node(settings: Settings) -> Node:
-    if settings.memory:
-        log_id = secrets.token_hex(8)
-        return _node(settings, State(log_id), MemoryLog(log_id), None, MemoryBlobs())
-    lock(settings.data_directory)
-    recovered = recover(settings.data_directory, settings.segment_bytes)
-    store = open_store(settings.lake or str(settings.data_directory / "lake"))
-    claim(store, recovered.state.log_id)
-    return _node(settings, recovered.state, recovered.journal, recovered.images, recovered.blobs, store=store)
+def _stop(stopping: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:
+    if not stopping.done():
+        stopping.set_result(number)
 
 
-def _node(
-    settings: Settings,
-    state: State,
-    command_log: CommandLog,
-    images: ImageFiles | None,
-    blobs: BlobStore,
-    *,
-    store: Store | None = None,
-) -> Node:
-    return Node(
-        state,
-        command_log,
-        images,
-        blobs,
-        image_log_bytes=settings.image_log_bytes,
-        page_bytes=settings.page_bytes,
-        store=store,
-        lake_limits=_lake_limits(settings),
-    )
-
-
-def _lake_limits(settings: Settings) -> LakeLimits:
-    flush = FlushLimits(
-        settings.flush_seconds,
-        settings.flush_bytes_min,
-        settings.flush_bytes_max,
-        settings.flush_journal_bytes,
-        settings.flush_segment_bytes,
-        settings.flush_concurrency,
-    )
-    return LakeLimits(settings.hot_bytes_max, flush, settings.lake_grace_seconds, settings.flush_at_stop)
+def _announce(settings: Settings, url: str, seconds: float) -> None:
+    """Print the URL for people, and log one structured line."""
+    where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
+    if settings.log_format == "human":
+        click.echo(READY.format(url=url, where=where), nl=False)
+        sys.stdout.flush()
+    facts = {
+        "version": version("headwater"),
+        "url": url,
+        "data": None if settings.memory else str(settings.data_directory.resolve()),
+        "lake": settings.lake_url or None,
+        "pid": os.getpid(),
+        "start_seconds": round(seconds, 3),
+        "limits": {name: getattr(settings, name) for name in LIMITS},
+    }
+    log.info("started", extra=facts)
 
 
 def _tune_process() -> None:
-    """Open as many sockets as allowed, and never let the collector walk all streams.
+    """Allow as many sockets as the system does, and keep the garbage collector from visiting every stream.
 
-    State has no cycles. What survives a second look is frozen and never looked at again, so a pause is bounded by what
-    was made since the last one, not by how many streams there are.
+    State has no cycles. Objects that survive a second collection are frozen and never visited again, so the length of a
+    pause depends on what was allocated since the last one, not on the number of streams.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    gc.set_threshold(COLLECT_AFTER_OBJECTS, LOOK_AGAIN_AFTER, 10)
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, OLDER_COLLECTION_AFTER, 10)
     gc.callbacks.append(_freeze_survivors)
 
 

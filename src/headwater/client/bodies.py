@@ -18,7 +18,7 @@ _ESCAPED = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EncodedMessages:
     """What one append wants to add."""
 
     data: bytes
@@ -38,34 +38,35 @@ def encode(value: Any) -> bytes:
         return _ESCAPED.encode(value).encode()
 
 
-def values_piece(values: Iterable[Any]) -> Piece:
+def values_piece(values: Iterable[Any]) -> EncodedMessages:
     """Several messages, whatever they are: an array is one message."""
     encoded = [encode(value) for value in values]
     if not encoded:
         raise ValueError("There is nothing to append; give at least one value.")
-    return Piece(b",".join(encoded), len(encoded))
+    return EncodedMessages(b",".join(encoded), len(encoded))
 
 
-def raw_piece(data: bytes | str, content_type: str) -> Piece:
+def raw_piece(data: bytes | str, content_type: str) -> EncodedMessages:
     """Bytes or text as they are; on a JSON stream they are JSON, and the elements of an array are its messages."""
     body = data.encode() if isinstance(data, str) else bytes(data)
     if not body:
         raise ValueError("There is nothing to append; an append has at least one byte.")
     if not content_types.is_json(content_type):
-        return Piece(body)
+        return EncodedMessages(body)
     messages = json_mode.split(body)
     if isinstance(messages, Refusal):
         raise ValueError(messages.detail)
     if not messages:
         raise ValueError("There is nothing to append; the array is empty.")
-    return Piece(b",".join(messages), len(messages))
+    return EncodedMessages(b",".join(messages), len(messages))
 
 
-def join(pieces: Sequence[Piece], content_type: str) -> bytes:
+def join(pieces: Sequence[EncodedMessages], content_type: str) -> bytes:
     """The body of a request that carries all of the pieces.
 
-    >>> join([Piece(b"1"), Piece(b"2,3", 2)], "application/json"), join([Piece(b"a"), Piece(b"b")], "text/plain")
-    (b'[1,2,3]', b'ab')
+    >>> pieces = [EncodedMessages(b"1"), EncodedMessages(b"2,3", 2)]
+    >>> join(pieces, "application/json"), join(pieces, "text/plain")
+    (b'[1,2,3]', b'12,3')
     """
     if content_types.is_json(content_type):
         return b"[%b]" % b",".join(piece.data for piece in pieces)

@@ -2,7 +2,8 @@
 
     ClientError                  everything below
     ├── TransportFailed          no usable answer came; the request did nothing, or was one that is safe to send again
-    │   └── OutcomeUnknown       a write was sent and no answer came: it may have happened, or not
+    │   ├── OutcomeUnknown       a write was sent and no answer came: it may or may not have happened
+    │   └── ResponseIncomplete   a response that is read as it arrives broke off
     ├── ProtocolViolation        an answer came that is not the protocol's: broken JSON, broken events, a missing header
     ├── ProducerEnded            something was given to a producer that has been closed
     └── RequestRefused           the server said no: `status`, `code`, `detail`, `headers`, `url`
@@ -47,13 +48,18 @@ class ClientError(Exception):
 class TransportFailed(ClientError):
     """No usable answer came."""
 
-    def __init__(self, message: str, *, sent: bool) -> None:
+    def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+        """Whether the request may have reached the server."""
 
 
 class OutcomeUnknown(TransportFailed):
     """A write was sent, and no answer came back to say whether it happened."""
+
+
+class ResponseIncomplete(TransportFailed):
+    """The connection broke before the response was complete; what had arrived is valid."""
 
 
 class ProtocolViolation(ClientError):
@@ -68,15 +74,25 @@ class RequestRefused(ClientError):
     """The server answered, and said no."""
 
     def __init__(self, request: Request, response: Response) -> None:
-        problem = _problem(response)
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self.url = request.url
-        self.code: str | None = problem.get("code")
-        self.title: str | None = problem.get("title")
-        self.detail: str | None = problem.get("detail")
-        said = self.detail or self.title or "no reason given"
-        super().__init__(f"{request.method} {request.url} was answered with {self.status}: {said}")
+        self.problem: Mapping[str, Any] = _problem(response)
+        """All members of the problem document, or the text of another body as its `detail`."""
+        self.code = self._text("code")
+        self.title = self._text("title")
+        self.detail = self._text("detail")
+        reason = self.detail or self.title or "no reason given"
+        super().__init__(f"{request.method} {request.url} was answered with {self.status}: {reason}")
+        self._made_from = (Request(request.method, request.url), response)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The arguments of an error are its message; another process makes the error again from the response.
+        return type(self), self._made_from
+
+    def _text(self, name: str) -> str | None:
+        value = self.problem.get(name)
+        return value if isinstance(value, str) else None
 
     @property
     def next_offset(self) -> str | None:
@@ -170,8 +186,7 @@ _BY_CODE: dict[str, type[RequestRefused]] = {
 
 def refusal(request: Request, response: Response) -> RequestRefused:
     """The error that a response is; servers without codes are understood by their headers."""
-    code = _problem(response).get("code")
-    kind = _BY_CODE.get(code or "")
+    kind = _BY_CODE.get(str(_problem(response).get("code")))
     if kind is None:
         kind = _by_headers(response) or _BY_STATUS.get(response.status, RequestRefused)
         if response.status >= 500:
@@ -199,8 +214,7 @@ def _problem(response: Response) -> dict[str, Any]:
     except ValueError:
         text = response.body.decode(errors="replace").strip()
         return {"detail": text[:DETAIL_CHARACTERS_MAX]} if text else {}
-    members = problem if isinstance(problem, dict) else {}
-    return {key: value for key, value in members.items() if isinstance(value, str)}
+    return problem if isinstance(problem, dict) else {}
 
 
 def number(text: str | None) -> int | None:

@@ -5,28 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.client import framing, pages
-from headwater.client.errors import ClientError, ProtocolViolation, TransportFailed, number, refusal, seconds
+from headwater.client import framing
+from headwater.client.errors import ProtocolViolation, ResponseIncomplete, number, refusal
 from headwater.client.multipart import PartParser, snapshot
-from headwater.client.operations import Conditions, Target, ask, given, members
-from headwater.client.retrying import RETRIED_STATUSES, Failures, RetryPolicy, attempt
+from headwater.client.operations import Conditions, RequestTarget, ask, given, members
+from headwater.client.retrying import attempt
 from headwater.client.values import BatchAck, BucketInfo, ListedStream, Record, Snapshot
 from headwater.client.wire import (
     CONTENT_TYPE,
     NEXT_OFFSET,
     RECORD_NEXT,
     RECORD_START,
-    RETRY_AFTER,
     SNAPSHOT_OFFSET,
     STREAM_CLOSED,
     UP_TO_DATE,
     Emit,
-    Pause,
     Program,
-    Request,
-    Response,
     more,
-    open_response,
 )
 from headwater.protocol import content_types
 
@@ -34,7 +29,7 @@ from headwater.protocol import content_types
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPosition:
     """Where in a stream: an offset, or the number of a record."""
 
     offset: str | None = None
@@ -49,7 +44,9 @@ class Place:
         return (sub, {"record": str(self.record)}) if self.offset is None else (f"{sub}/{self.offset}", {})
 
 
-def publish_snapshot(target: Target, data: bytes, place: Place, content_type: str) -> Program[str | None]:
+def publish_snapshot(
+    target: RequestTarget, data: bytes, place: StreamPosition, content_type: str
+) -> Program[str | None]:
     """Publish, and say at which offset the snapshot stands."""
     sub, params = place.under("/snapshot")
     request = target.request("PUT", sub, {"Content-Type": content_type}, params, data)
@@ -57,7 +54,7 @@ def publish_snapshot(target: Target, data: bytes, place: Place, content_type: st
     return answer.response.headers.get(SNAPSHOT_OFFSET, place.offset)
 
 
-def read_snapshot(target: Target, offset: str | None) -> Program[Snapshot]:
+def read_snapshot(target: RequestTarget, offset: str | None) -> Program[Snapshot]:
     """The snapshot at `offset`, or the latest one, to which the server leads on."""
     request = target.request("GET", "/snapshot" if offset is None else f"/snapshot/{offset}")
     answer = yield from ask(request, target.policy)
@@ -68,17 +65,17 @@ def read_snapshot(target: Target, offset: str | None) -> Program[Snapshot]:
     return Snapshot(answer.response.body, headers.get(CONTENT_TYPE, content_types.DEFAULT), found)
 
 
-def retain_from(target: Target, place: Place) -> Program[None]:
+def retain_from(target: RequestTarget, place: StreamPosition) -> Program[None]:
     sub, params = place.under("/retention")
     yield from ask(target.request("PUT", sub, params=params, body=b""), target.policy)
 
 
-def write_attrs(target: Target, attrs: Mapping[str, Any]) -> Program[None]:
+def write_attrs(target: RequestTarget, attrs: Mapping[str, Any]) -> Program[None]:
     body = json.dumps(attrs).encode()
     yield from ask(target.request("PUT", "/attrs", {"Content-Type": content_types.JSON}, body=body), target.policy)
 
 
-def read_attrs(target: Target) -> Program[dict[str, Any]]:
+def read_attrs(target: RequestTarget) -> Program[dict[str, Any]]:
     request = target.request("GET", "/attrs")
     answer = yield from ask(request, target.policy)
     attrs: dict[str, Any] = members(request, answer.response)
@@ -99,16 +96,16 @@ class BootstrapHead:
     closed: bool
 
 
-def bootstrap(target: Target) -> Program[None]:
+def bootstrap(target: RequestTarget) -> Program[None]:
     """Emit the head, then each message as bytes, while they arrive."""
-    response = yield from _opened(target.request("GET", "/bootstrap"), target.policy)
-    headers = response.headers
+    answer = yield from ask(target.request("GET", "/bootstrap"), target.policy, opened=True)
+    response, headers = answer.response, answer.response.headers
     parser = PartParser(headers.get(CONTENT_TYPE, ""))
     seen = 0
     while not parser.ended:
         data = yield from more()
         if not data:
-            raise TransportFailed(f"The bootstrap of {target.url} was cut short; start over.", sent=True)
+            raise ResponseIncomplete(f"The bootstrap of {target.url} was cut short; start over.")
         for part in parser.feed(data):
             if seen == 0:
                 closed = response.flag(STREAM_CLOSED)
@@ -120,33 +117,11 @@ def bootstrap(target: Target) -> Program[None]:
             seen += 1
 
 
-def _opened(request: Request, policy: RetryPolicy) -> Program[Response]:
-    """Open an answer, as often as it takes; once it is being read it is not begun anew."""
-    failures = Failures(policy)
-    while True:
-        try:
-            response = yield from open_response(request)
-            if response.ok:
-                return response
-            answer = yield from pages.whole(response)
-        except TransportFailed as failure:
-            error: ClientError = failure
-            delay = failures.next_delay()
-        else:
-            error = refusal(request, answer)
-            if answer.status not in RETRIED_STATUSES:
-                raise error
-            delay = failures.next_delay(seconds(answer.headers.get(RETRY_AFTER)))
-        if delay is None:
-            raise error
-        yield Pause(delay)
-
-
 # -- Batches -----------------------------------------------------------------------------------------------------------
 
 
 def append_batch(
-    target: Target, content_type: str, messages: Sequence[bytes], conditions: Conditions
+    target: RequestTarget, content_type: str, messages: Sequence[bytes], conditions: Conditions
 ) -> Program[list[BatchAck]]:
     body = b"".join(map(framing.frame, messages))
     headers = {"Content-Type": content_type, **conditions.headers()}
@@ -171,7 +146,9 @@ def append_batch(
 # -- Records -----------------------------------------------------------------------------------------------------------
 
 
-def read_records(target: Target, *, first: int | None, last: int | None, page_records_max: int | None) -> Program[None]:
+def read_records(
+    target: RequestTarget, *, first: int | None, last: int | None, page_records_max: int | None
+) -> Program[None]:
     """Emit each record from number `first`, or the `last` so many, up to what is the end for now."""
     place = {"record": str(first)} if first is not None else {"tail_records": str(last)}
     while True:
@@ -197,7 +174,7 @@ def read_records(target: Target, *, first: int | None, last: int | None, page_re
 # -- Buckets -----------------------------------------------------------------------------------------------------------
 
 
-def create_bucket(target: Target, *, exist_ok: bool) -> Program[bool]:
+def create_bucket(target: RequestTarget, *, exist_ok: bool) -> Program[bool]:
     """Make a bucket; whether it is new."""
     request = target.request("PUT", body=b"")
     answer = yield from attempt(request, target.policy, repeatable=True)
@@ -208,14 +185,14 @@ def create_bucket(target: Target, *, exist_ok: bool) -> Program[bool]:
     return True
 
 
-def look_at_bucket(target: Target) -> Program[BucketInfo]:
+def describe_bucket(target: RequestTarget) -> Program[BucketInfo]:
     request = target.request("GET")
     answer = yield from ask(request, target.policy)
     found = members(request, answer.response)
     return BucketInfo(found["bucket_id"], found["streams"])
 
 
-def list_streams(target: Target, prefix: str | None, page_streams_max: int | None) -> Program[None]:
+def list_streams(target: RequestTarget, prefix: str | None, page_streams_max: int | None) -> Program[None]:
     """Emit each stream of a bucket, page after page, sorted by name."""
     after: str | None = None
     while True:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headwater.client.bodies import Piece
+from headwater.client.bodies import EncodedMessages
 from headwater.client.operations import Conditions
 from headwater.client.values import Appended
 
@@ -23,7 +23,7 @@ GATHERED_BYTES_MAX = 1024 * 1024
 class Waiting(Generic[W]):
     """An append, and whoever waits for it."""
 
-    piece: Piece
+    piece: EncodedMessages
     content_type: str
     conditions: Conditions
     closed: bool
@@ -62,10 +62,11 @@ class Gathering(Generic[W]):
         return batch
 
 
-def shares(pieces: Sequence[Piece], appended: Appended) -> list[Appended]:
+def shares(pieces: Sequence[EncodedMessages], appended: Appended) -> list[Appended]:
     """What each append of a shared request is told.
 
-    >>> [share.record_start for share in shares([Piece(b"1,2", 2), Piece(b"3")], Appended("9", False, 5, 8))]
+    >>> pieces = [EncodedMessages(b"1,2", 2), EncodedMessages(b"3")]
+    >>> [share.record_start for share in shares(pieces, Appended("9", False, 5, 8))]
     [5, 7]
     """
     if appended.record_start is None:

@@ -96,7 +96,7 @@ def whole_bootstrap(response: Response, content_type: str) -> Chunk:
     content_type = messages[0].content_type if messages else content_type
     closed = response.flag(STREAM_CLOSED)
     return Chunk(
-        data=bodies.join([bodies.Piece(part.data) for part in messages], content_type) if messages else b"",
+        data=bodies.join([bodies.EncodedMessages(part.data) for part in messages], content_type) if messages else b"",
         next_offset=response.headers[NEXT_OFFSET],
         content_type=content_type,
         up_to_date=response.flag(UP_TO_DATE) or closed,

@@ -31,7 +31,7 @@ IfExists = Literal["accept", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """The stream that is meant: its URL, the life of it if that matters, and how often to try."""
 
     url: str
@@ -50,9 +50,9 @@ class Target:
         return Request(method, self.url + sub, {**life, **(headers or {})}, params or {}, body)
 
 
-def ask(request: Request, policy: RetryPolicy, *, repeatable: bool = True) -> Program[Answer]:
-    """Send it until it succeeds; everything but success is raised."""
-    answer = yield from attempt(request, policy, repeatable=repeatable)
+def ask(request: Request, policy: RetryPolicy, *, repeatable: bool = True, opened: bool = False) -> Program[Answer]:
+    """Send a request until it succeeds; everything but success is raised."""
+    answer = yield from attempt(request, policy, repeatable=repeatable, opened=opened)
     if not answer.response.ok:
         raise refusal(request, answer.response)
     return answer
@@ -74,7 +74,7 @@ class Fork:
 
 
 def create(
-    target: Target,
+    target: RequestTarget,
     content_type: str | None,
     *,
     body: bytes | None = None,
@@ -113,7 +113,7 @@ def create(
     return Created(new, headers_back.get(NEXT_OFFSET), headers_back.get("location"), headers_back.get(INCARNATION))
 
 
-def head(target: Target, etag: str | None = None) -> Program[StreamInfo | None]:
+def head(target: RequestTarget, etag: str | None = None) -> Program[StreamInfo | None]:
     """What a stream is; None if it is still as it was when it gave `etag`."""
     request = target.request("HEAD", headers=given({"If-None-Match": etag}))
     answer = yield from attempt(request, target.policy, repeatable=True)
@@ -138,7 +138,7 @@ def head(target: Target, etag: str | None = None) -> Program[StreamInfo | None]:
     )
 
 
-def delete(target: Target) -> Program[None]:
+def delete(target: RequestTarget) -> Program[None]:
     """Delete; if an earlier attempt got no answer, it was that attempt which deleted what is now missing."""
     request = target.request("DELETE")
     answer = yield from attempt(request, target.policy, repeatable=True)
@@ -168,7 +168,7 @@ class Conditions:
 
 
 def append(
-    target: Target, content_type: str, body: bytes, conditions: Conditions, *, closed: bool = False
+    target: RequestTarget, content_type: str, body: bytes, conditions: Conditions, *, closed: bool = False
 ) -> Program[Appended]:
     headers = {"Content-Type": content_type, **conditions.headers(), **({"Stream-Closed": "true"} if closed else {})}
     request = target.request("POST", headers=headers, body=body)
@@ -177,7 +177,7 @@ def append(
 
 
 def append_once(
-    target: Target, content_type: str, body: bytes, producer: Producer, *, closed: bool = False
+    target: RequestTarget, content_type: str, body: bytes, producer: Producer, *, closed: bool = False
 ) -> Program[Appended]:
     """Append as one request of a producer, which happens once however often it is sent."""
     numbers = {"Producer-Id": producer.id, "Producer-Epoch": str(producer.epoch), "Producer-Seq": str(producer.seq)}
@@ -193,7 +193,7 @@ def append_once(
     )
 
 
-def close(target: Target) -> Program[Appended]:
+def close(target: RequestTarget) -> Program[Appended]:
     """Close without a last message, which may be done any number of times."""
     request = target.request("POST", headers={"Stream-Closed": "true"}, body=b"")
     answer = yield from ask(request, target.policy)
@@ -211,9 +211,11 @@ def appended(request: Request, response: Response) -> Appended:
 # -- Reading one page --------------------------------------------------------------------------------------------------
 
 
-def read_page(target: Target, offset: str, max_bytes: int | None, etag: str | None) -> Program[Chunk | None]:
+def read_page(
+    target: RequestTarget, offset: str, page_bytes_max: int | None, etag: str | None
+) -> Program[Chunk | None]:
     """One plain read; None if the page is still the one that gave `etag`."""
-    params = given({"offset": offset, "max_bytes": None if max_bytes is None else str(max_bytes)})
+    params = given({"offset": offset, "max_bytes": None if page_bytes_max is None else str(page_bytes_max)})
     request = target.request("GET", headers=given({"If-None-Match": etag}), params=params)
     answer = yield from attempt(request, target.policy, repeatable=True)
     if answer.response.status == 304:

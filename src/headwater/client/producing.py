@@ -26,7 +26,7 @@ from typing import Generic, TypeVar
 
 from headwater.client import bodies
 from headwater.client.batches import Batch, ProducerOptions, Standing
-from headwater.client.bodies import Piece
+from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import (
     ClientError,
     Conflict,
@@ -71,10 +71,10 @@ class Producing(Generic[W]):
     failure: ClientError | None = None
     epoch: int = field(init=False)
     next_seq: int = 0
-    _pending: deque[tuple[Piece, W]] = field(default_factory=deque)
+    _pending: deque[tuple[EncodedMessages, W]] = field(default_factory=deque)
     _pending_bytes: int = 0
     _oldest_at: float = 0.0
-    _closing: tuple[Piece | None, W] | None = None
+    _closing: tuple[EncodedMessages | None, W] | None = None
     _ended: bool = False
     _flushing: bool = False
     _window: list[Batch[W]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Producing(Generic[W]):
 
     # -- What goes in --------------------------------------------------------------------------------------------------
 
-    def add(self, piece: Piece, waiter: W, now: float) -> bool:
+    def add(self, piece: EncodedMessages, waiter: W, now: float) -> bool:
         """Take it in; whether that is a reason to look whether something is to be sent."""
         self._check()
         first = not self._pending
@@ -95,9 +95,9 @@ class Producing(Generic[W]):
             self._oldest_at = now
         self._pending.append((piece, waiter))
         self._pending_bytes += len(piece.data) + 1
-        return first or self._flushing or self._pending_bytes >= self.options.max_batch_bytes
+        return first or self._flushing or self._pending_bytes >= self.options.batch_bytes_max
 
-    def close_stream(self, piece: Piece | None, waiter: W) -> None:
+    def close_stream(self, piece: EncodedMessages | None, waiter: W) -> None:
         """Close the stream behind everything that was added, with a last message or without."""
         self._check()
         self._closing = (piece, waiter)
@@ -128,7 +128,7 @@ class Producing(Generic[W]):
 
     @property
     def room(self) -> bool:
-        return self._pending_bytes < self.options.max_pending_bytes
+        return self._pending_bytes < self.options.pending_bytes_max
 
     @property
     def idle(self) -> bool:
@@ -189,12 +189,12 @@ class Producing(Generic[W]):
         return Request("POST", self.url, headers, body=body)
 
     def _width(self) -> int:
-        return self.options.max_in_flight if self._proven or not self.options.auto_claim else 1
+        return self.options.in_flight_max if self._proven or not self.options.auto_claim else 1
 
     def _due(self, now: float) -> bool:
         if not self._pending:
             return False
-        full = self._pending_bytes >= self.options.max_batch_bytes
+        full = self._pending_bytes >= self.options.batch_bytes_max
         return self._flushing or full or now >= self._oldest_at + self.options.linger_ms / 1000
 
     def _fly(self, batch: Batch[W]) -> Batch[W]:
@@ -203,14 +203,14 @@ class Producing(Generic[W]):
         return batch
 
     def _cut(self) -> Batch[W]:
-        pieces: list[Piece] = []
+        pieces: list[EncodedMessages] = []
         waiters: list[W] = []
         size = messages = 0
         while self._pending:
             piece, waiter = self._pending[0]
             size += len(piece.data) + 1
             messages += piece.messages
-            if pieces and (size > self.options.max_batch_bytes or messages > self.options.max_batch_messages):
+            if pieces and (size > self.options.batch_bytes_max or messages > self.options.batch_messages_max):
                 break
             self._pending.popleft()
             self._pending_bytes -= len(piece.data) + 1
@@ -219,11 +219,11 @@ class Producing(Generic[W]):
         self._flushing = self._flushing and bool(self._pending or self._closing)
         return self._number(pieces, waiters, closing=False)
 
-    def _cut_closing(self, piece: Piece | None, waiter: W) -> Batch[W]:
+    def _cut_closing(self, piece: EncodedMessages | None, waiter: W) -> Batch[W]:
         self._closing = None
         return self._number([] if piece is None else [piece], [waiter], closing=True)
 
-    def _number(self, pieces: list[Piece], waiters: list[W], *, closing: bool) -> Batch[W]:
+    def _number(self, pieces: list[EncodedMessages], waiters: list[W], *, closing: bool) -> Batch[W]:
         batch = Batch(self.epoch, self.next_seq, pieces, waiters, Failures(self.policy), closing)
         self.next_seq += 1
         self._window.append(batch)

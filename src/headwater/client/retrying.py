@@ -1,9 +1,8 @@
-"""Trying again: when, how often, and when not.
+"""Retrying: what is sent again, how often, and how long to wait in between.
 
-A request that failed is sent again only if that cannot do harm. A refusal with 429 or 503 is an answer: nothing
-happened. So is 500 on a server that commits before it answers. A connection that could not be made did nothing either.
-But a write that was sent and got no answer may have happened, and is sent again only if it is of a kind that happens
-once however often it is sent.
+A request that failed is sent again only if that is safe. A refusal with 429 or 503 is an answer: the server did
+nothing. So is 500 from a server that commits before it answers. A request without a connection did nothing either. But
+a write that was sent and got no answer may have happened; it is sent again only if it is idempotent.
 """
 
 from collections.abc import Callable
@@ -11,21 +10,27 @@ from dataclasses import dataclass, field
 from random import random
 
 from headwater.client.errors import OutcomeUnknown, TransportFailed, refusal, seconds
-from headwater.client.wire import RETRY_AFTER, Pause, Program, Request, Response, send
+from headwater.client.pages import whole
+from headwater.client.wire import RETRY_AFTER, Pause, Program, Request, Response, now, open_response, send
 
 Dice = Callable[[], float]
-"""A number in [0, 1), drawn anew at each call."""
+"""Returns a random number in [0, 1) at each call."""
 
 ANSWERED_STATUSES = frozenset({408, 429, 500, 503})
-"""The server took part and did nothing; also a write may be sent again."""
+"""The server answered and did nothing; even a write may be sent again."""
 UNKNOWN_STATUSES = frozenset({502, 504})
-"""Something in between lost the server's answer."""
+"""A proxy lost the server's answer."""
 RETRIED_STATUSES = ANSWERED_STATUSES | UNKNOWN_STATUSES
+BUSY_STATUS = 503
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often to try, and how long to wait in between: doubling, with full jitter, never above the maximum.
+    """How often to try, and how long to wait in between: the delay doubles up to a maximum, with jitter.
+
+    `attempts_max` counts attempts without progress in between. `connect_attempts_max` is the limit while no connection
+    has been made at all, so that a wrong URL or a dead server is reported in about a second; followers and producers do
+    not have it. For `busy_seconds` after the first attempt, a server may answer 503 without that being counted.
 
     >>> policy = RetryPolicy(first_delay_seconds=1, delay_seconds_max=5, dice=lambda: 0.5)
     >>> [policy.delay_seconds(failures) for failures in (1, 2, 3, 4)]
@@ -37,44 +42,53 @@ class RetryPolicy:
     delay_seconds_max: float = 10.0
     multiplier: float = 2.0
     retry_after_seconds_max: float = 60.0
+    connect_attempts_max: int = 5
+    busy_seconds: float = 0.0
     dice: Dice = field(default=random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.attempts_max < 1:
             raise ValueError(f"attempts_max is {self.attempts_max}; at least one attempt is made.")
+        if self.connect_attempts_max < 1:
+            raise ValueError(f"connect_attempts_max is {self.connect_attempts_max}; at least one attempt is made.")
         if self.first_delay_seconds <= 0:
             raise ValueError(f"first_delay_seconds is {self.first_delay_seconds}; it must be above 0.")
         if self.delay_seconds_max < self.first_delay_seconds:
             raise ValueError(f"delay_seconds_max is {self.delay_seconds_max}; it must not be below the first delay.")
         if self.multiplier < 1:
-            raise ValueError(f"multiplier is {self.multiplier}; a delay must not shrink.")
+            raise ValueError(f"multiplier is {self.multiplier}; delays must not shrink.")
 
     def delay_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
-        """How long to wait after so many failures in a row; what the server asks for is the least."""
+        """How long to wait after this many failures in a row; never less than the server asks for."""
         exponent = min(failures - 1, 64)
         longest = min(self.delay_seconds_max, self.first_delay_seconds * self.multiplier**exponent)
-        # Half of it at least: a delay of nothing is no delay.
+        # At least half of it: without a delay, retries would load the server that is failing.
         delay = longest * (0.5 + 0.5 * self.dice())
-        asked = min(retry_after_seconds or 0.0, self.retry_after_seconds_max)
-        return max(delay, asked)
+        # Clients that a server sent away together must not all come back at the same moment.
+        requested = min(retry_after_seconds or 0.0, self.retry_after_seconds_max) * (1.0 + 0.5 * self.dice())
+        return max(delay, requested)
 
 
 @dataclass(slots=True)
 class Failures:
-    """Failures in a row, against a policy; progress begins the count anew."""
+    """Failures in a row, against a policy; progress resets the count."""
 
     policy: RetryPolicy
     count: int = 0
+    connected: bool = False
+    """Whether the server has been reached: from then on `connect_attempts_max` no longer applies."""
 
     def reset(self) -> None:
-        self.count = 0
+        self.count, self.connected = 0, True
 
-    def next_delay(self, retry_after_seconds: float | None = None) -> float | None:
-        """Count one more; the time to wait before the next attempt, None if there is none left."""
+    def next_delay(self, retry_after_seconds: float | None = None, *, connected: bool = True) -> float | None:
+        """Count a failure, and return the delay before the next attempt; None if there is none left."""
         self.count += 1
-        if self.count >= self.policy.attempts_max:
-            return None
-        return self.policy.delay_seconds(self.count, retry_after_seconds)
+        self.connected = self.connected or connected
+        left = self.policy.attempts_max - self.count
+        if not self.connected:
+            left = min(left, self.policy.connect_attempts_max - self.count)
+        return self.policy.delay_seconds(self.count, retry_after_seconds) if left > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +99,24 @@ class Answer:
     in_doubt: bool
 
 
-def attempt(request: Request, policy: RetryPolicy, *, repeatable: bool) -> Program[Answer]:
-    """Send a request until it is answered for good; `repeatable` says that sending it twice does no harm."""
+def attempt(request: Request, policy: RetryPolicy, *, repeatable: bool, opened: bool = False) -> Program[Answer]:
+    """Send a request until it has a final answer; `repeatable` means that it is idempotent.
+
+    With `opened`, the body of a success is left to the caller, who reads it with `More`.
+    """
     failures = Failures(policy)
     in_doubt = False
+    busy_until = (yield from now()) + policy.busy_seconds if policy.busy_seconds else None
     while True:
-        retry_after: float | None = None
         try:
-            response = yield from send(request)
+            response = yield from (_opened(request) if opened else send(request))
         except TransportFailed as error:
             if error.sent and not repeatable:
                 raise OutcomeUnknown(
-                    f"{error} It is not known whether the write happened; look, or write through a producer.", sent=True
+                    f"{error} The write may or may not have happened; check, or write through a producer.", sent=True
                 ) from error
             in_doubt = in_doubt or error.sent
-            delay = failures.next_delay()
+            delay = failures.next_delay(connected=error.sent)
             if delay is None:
                 raise
         else:
@@ -108,7 +125,15 @@ def attempt(request: Request, policy: RetryPolicy, *, repeatable: bool) -> Progr
                 return Answer(response, in_doubt)
             in_doubt = in_doubt or response.status in UNKNOWN_STATUSES
             retry_after = seconds(response.headers.get(RETRY_AFTER))
-            delay = failures.next_delay(retry_after)
+            if response.status == BUSY_STATUS and busy_until is not None and (yield from now()) < busy_until:
+                delay = policy.delay_seconds(failures.count + 1, retry_after)
+            else:
+                delay = failures.next_delay(retry_after)
             if delay is None:
                 raise refusal(request, response)
         yield Pause(delay)
+
+
+def _opened(request: Request) -> Program[Response]:
+    response = yield from open_response(request)
+    return response if response.ok else (yield from whole(response))

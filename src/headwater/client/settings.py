@@ -6,13 +6,17 @@ from urllib.parse import quote
 
 from headwater.client.retrying import RetryPolicy
 
-Value = str | Callable[[], str]
+Text = Callable[[], str]
+AsyncText = Callable[[], Awaitable[str]]
+RequestValue = str | Text
 """A header or parameter; a function is called for each request, so that a token can be renewed."""
-AsyncValue = Value | Callable[[], Awaitable[str]]
+AsyncRequestValue = RequestValue | AsyncText
 
 CONNECTIONS_MAX = 1_000
 """Every live reader holds one."""
 KEPT_CONNECTIONS_MAX = 100
+FOLLOW_RETRY = RetryPolicy(attempts_max=30, connect_attempts_max=30)
+"""Followers and producers outlast a restart of the server: about four minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +24,10 @@ class ClientSettings:
     """How a client behaves; `wait_timeout_seconds` is for answers that a server takes its time with on purpose."""
 
     base_url: str
-    headers: Mapping[str, AsyncValue] = field(default_factory=dict)
-    params: Mapping[str, AsyncValue] = field(default_factory=dict)
+    headers: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
+    params: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    follow_retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(attempts_max=30))
+    follow_retry: RetryPolicy = FOLLOW_RETRY
     timeout_seconds: float = 30.0
     wait_timeout_seconds: float = 75.0
 

@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         if isinstance(found, Refusal):
             return APPEND_BYTES_MAX, None
         if found.route.uploads:
-            self._upload = Upload(self.context.node.blobs, self.context.node.threads, self._balance_reading)
+            self._upload = Upload(self.context.node.only.blobs, self.context.node.threads, self._balance_reading)
         return found.route.body_bytes_max, self._upload
 
     def expects_continue(self) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import socket
 import time
+from collections.abc import Collection
 
 from headwater.http.connection import Connection
-from headwater.http.context import Context
+from headwater.http.context import Context, Peer
 from headwater.http.endpoints import ROUTER
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.http.wire import rendering
@@ -26,6 +27,11 @@ class Server:
         rendering.set_browser_lines(to_all=self.context.origins is None, exposed_more=settings.cors_expose)
         self._listener: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> Collection[Peer]:
+        """All that are open."""
+        return self.context.connections
 
     async def listen(self) -> str:
         """Accept connections, answering 503 until the server is ready; returns the URL."""

@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import Iterator
 
-from headwater.log.seam import Deliver
+from headwater.log.seam import Deliver, Ticket
 from headwater.streams.commands import Batch, Command
 
 
 class MemoryLog:
-    """Delivers on the next turn of the loop; what it held is gone with the process."""
+    """Delivers on the next turn of the loop; everything it held ends with the process."""
 
     has_room = True
     size_bytes = 0
+    batches_in_flight_max = 1
 
-    def __init__(self, log_id: str) -> None:
+    def __init__(self, log_id: str, position: int = 0) -> None:
         self.log_id = log_id
-        self._position = 0
+        self._position = position
 
     def replay(self, after: int) -> Iterator[Batch]:
         return iter(())
@@ -23,10 +24,10 @@ class MemoryLog:
     def start(self, deliver: Deliver) -> None:
         self._loop, self._deliver = asyncio.get_running_loop(), deliver
 
-    def append(self, at: int, commands: list[Command]) -> None:
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         batch = Batch(self._position + 1, at, commands)
         self._position = batch.last_position
-        self._loop.call_soon(self._deliver, batch)
+        self._loop.call_soon(self._deliver, batch, ticket)
 
     def forget(self, upto: int) -> None:
         pass

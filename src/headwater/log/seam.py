@@ -5,35 +5,53 @@ from typing import Protocol
 
 from headwater.streams.commands import Batch, Command
 
-Deliver = Callable[[Batch], None]
+Ticket = int
+"""A proposer's own number for a batch. The log hands it back with the batch and reads nothing into it."""
+
+Deliver = Callable[[Batch, Ticket | None], None]
+"""Receives a decided batch, and its ticket if this proposer appended it; None if another one did."""
 
 
 class CommandLog(Protocol):
-    """An ordered, durable log of commands; positions count commands and never restart."""
+    """An ordered, durable log of commands, as one of its proposers sees it; positions count commands and never restart.
+
+    A log may have several proposers. Each receives every batch, in the same order.
+    """
 
     @property
     def log_id(self) -> str:
-        """The log's id, random at its first start and never another one after."""
+        """The log's id: random at its first start, the same ever after."""
 
     @property
     def has_room(self) -> bool:
-        """Whether commands that need space may be appended; those that free some always may."""
+        """Whether commands that need space may be appended; those that free space always may."""
 
     @property
     def size_bytes(self) -> int:
-        """How much has been replayed and appended since the start; only differences mean anything."""
+        """The bytes replayed and appended since the start; only differences are meaningful."""
+
+    @property
+    def batches_in_flight_max(self) -> int:
+        """How many of its batches a proposer should have in flight at a time.
+
+        One where deciding a batch keeps the log busy: the next batch gathers meanwhile. More where a batch mostly waits
+        for a round trip.
+        """
 
     def replay(self, after: int) -> Iterator[Batch]:
         """Every batch above a position, in order; once, before `start`."""
 
     def start(self, deliver: Deliver) -> None:
-        """From now on call `deliver` on the running event loop with every batch that has been decided, in order."""
+        """From now on call `deliver` on the running event loop with every decided batch, in order.
 
-    def append(self, at: int, commands: list[Command]) -> None:
-        """Order these commands, make them durable, then deliver them."""
+        The first one follows the last that was replayed. Batches of one proposer keep the order of its appends.
+        """
+
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
+        """Order these commands, make them durable, then deliver them together with the ticket."""
 
     def forget(self, upto: int) -> None:
         """Nothing up to this position will ever be replayed again."""
 
     def close(self) -> None:
-        """Finish what was appended and let go of every resource."""
+        """Finish what was appended and release every resource."""

@@ -1,12 +1,19 @@
-"""The committer: gathers commands while a batch is being decided, applies what comes back, and answers."""
+"""The committer: gathers commands into batches for the log, applies every batch that comes back, answers its own.
+
+A log may have several proposers, so a batch is not answered by its order but by its ticket: the committer numbers the
+batches that it appends and keeps their waiters under that number. A batch without a ticket comes from another proposer:
+it is applied and wakes live tails, and no client of this process waits for it.
+"""
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from time import monotonic
+from typing import NamedTuple
 
-from headwater.log.seam import CommandLog
+from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
 from headwater.streams.apply import apply
@@ -15,17 +22,35 @@ from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""What one commit may carry (or one command, if that alone is larger), so that small writes never wait for much."""
+"""The size of one commit (or of one command, if that alone is larger), so that small writes never wait for long."""
 QUEUE_BYTES_MAX = 256 * 1024 * 1024
-"""What may wait for a commit; beyond it writes are refused until it has drained."""
+"""The size of all commands that wait for a commit; beyond it writes are refused until the queue has drained."""
+OVERLAP_COMMANDS_MIN = 16
+"""How many commands must wait before they are sent while another batch is in flight, on a log that allows several."""
 
 Done = Callable[[Reply], None]
+"""Receives the reply to one command."""
+Submit = Callable[[Command, Done], None]
+"""Has a command decided."""
+Now = Callable[[], int]
+"""The time in microseconds since 1970."""
 
 log = logging.getLogger(__name__)
 
 
+class _Sent(NamedTuple):
+    """A batch in flight: when it was sent, and who waits for each of its commands."""
+
+    at_seconds: float
+    waiters: list[Done]
+
+
+def _ignore_foreign(commands: list[Command], replies: list[Reply]) -> None:
+    pass
+
+
 class Committer:
-    """One batch in flight, the next one gathering; no timer and no window."""
+    """Sends a batch as soon as nothing is in flight; while batches are, the next one gathers. No timer, no window."""
 
     def __init__(
         self,
@@ -34,17 +59,22 @@ class Committer:
         tails: Tails,
         metrics: Metrics,
         *,
-        now: Callable[[], int],
+        now: Now,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._state, self._log, self._tails, self._metrics = state, command_log, tails, metrics
         self._now, self._on_failure = now, on_failure
-        self._sent_at_seconds = 0.0
         self._queue: deque[tuple[Command, Done, int]] = deque()
-        self._in_flight: list[Done] = []
+        self._in_flight: dict[Ticket, _Sent] = {}
+        self._in_flight_max = command_log.batches_in_flight_max
+        self._may_send = True
+        """Whether the log takes another batch now."""
+        self._tickets = count(1)
         self._scheduled = False
         self.queued_bytes = 0
         self.after_batch: Callable[[], None] = lambda: None
+        self.on_foreign: Callable[[list[Command], list[Reply]], None] = _ignore_foreign
+        """Called with the commands of another proposer and their replies, once they are applied."""
 
     @property
     def idle(self) -> bool:
@@ -63,52 +93,79 @@ class Committer:
         cost = cost_bytes(command)
         self._queue.append((command, done, cost))
         self.queued_bytes += cost
-        if not self._in_flight and not self._scheduled:
-            # Not at once: whatever else this turn of the loop brings goes into the same batch.
+        if self._may_send and not self._scheduled:
+            # Not at once: everything else that this turn of the loop brings goes into the same batch.
             self._scheduled = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._send_scheduled)
 
-    def _flush(self) -> None:
+    def _send_scheduled(self) -> None:
         self._scheduled = False
-        if self._in_flight:
-            return
+        if self._may_send and (not self._in_flight or len(self._queue) >= OVERLAP_COMMANDS_MIN):
+            self._send()
+
+    def _send(self) -> None:
         queue, room = self._queue, BATCH_BYTES_MAX
         commands: list[Command] = []
+        waiters: list[Done] = []
         while queue:
             command, done, cost = queue[0]
             if cost > room and commands:
                 break
             queue.popleft()
             commands.append(command)
-            self._in_flight.append(done)
+            waiters.append(done)
             room -= cost
         if commands:
             self.queued_bytes -= BATCH_BYTES_MAX - room
-            self._sent_at_seconds = monotonic()
-            self._log.append(self._now(), commands)
+            ticket = next(self._tickets)
+            self._in_flight[ticket] = _Sent(monotonic(), waiters)
+            self._may_send = len(self._in_flight) < self._in_flight_max
+            self._log.append(self._now(), commands, ticket)
 
-    def deliver(self, batch: Batch) -> None:
-        """A batch was decided: apply it, answer, start the next one, and wake who waits."""
-        self._metrics.commit_seconds.observe(monotonic() - self._sent_at_seconds)
-        self._metrics.batch_commands.observe(len(batch.commands))
+    def deliver(self, batch: Batch, ticket: Ticket | None) -> None:
+        """Apply a decided batch, answer it if it is ours, send the next one, and wake live tails."""
         try:
+            waiters = None if ticket is None else self._settle(ticket, batch)
             replies = apply(self._state, batch)
         except Exception as error:
-            # The log says what the state must be, and the state is half way there: nothing after it could be trusted.
-            log.critical("a decided command cannot be applied, so the server ends", exc_info=True)
+            # The log says what the state must be and the state is not there yet: nothing after it could be trusted.
+            log.critical("a decided batch cannot be applied, so the server ends", exc_info=True)
             self._on_failure(error)
             return
-        dones, self._in_flight = self._in_flight, []
-        for done, reply in zip(dones, replies, strict=True):
-            try:
-                done(reply)
-            except Exception:
-                log.exception("an answer could not be given")
-        if self._queue:
-            self._flush()
+        if waiters is None:
+            self.on_foreign(batch.commands, replies)
+        else:
+            for done, reply in zip(waiters, replies, strict=True):
+                try:
+                    done(reply)
+                except Exception:
+                    log.exception("a reply could not be delivered")
+            if self._queue and self._may_send:
+                self._send()
         waited_on = self._tails.names
         if waited_on:
             for name in {getattr(command, "name", "") for command in batch.commands}:
                 if name in waited_on:
                     self._tails.wake(name)
         self.after_batch()
+
+    def _settle(self, ticket: Ticket, batch: Batch) -> list[Done]:
+        """Take a batch of ours out of flight; the waiters of its commands."""
+        sent = self._in_flight.pop(ticket)
+        assert len(sent.waiters) == len(batch.commands), "a batch came back with another number of commands"
+        self._may_send = True
+        self._metrics.commit_seconds.observe(monotonic() - sent.at_seconds)
+        self._metrics.batch_commands.observe(len(batch.commands))
+        return sent.waiters
+
+
+async def ask(submit: Submit, command: Command) -> Reply:
+    """Submit a command and wait for its reply."""
+    done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def answered(reply: Reply) -> None:
+        if not done.cancelled():
+            done.set_result(reply)
+
+    submit(command, answered)
+    return await done

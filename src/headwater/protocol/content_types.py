@@ -1,4 +1,4 @@
-"""Content types: kept exactly as sent, compared by media type, case-insensitively."""
+"""Content types: stored exactly as sent, compared by media type without regard to case."""
 
 import re
 from functools import lru_cache
@@ -16,7 +16,7 @@ _VALID = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
 
 @lru_cache(maxsize=1024)
 def is_valid(content_type: str) -> bool:
-    """Whether it has the shape `type/subtype`, perhaps with parameters."""
+    """Whether it has the form `type/subtype`, optionally with parameters."""
     return len(content_type) <= CONTENT_TYPE_BYTES_MAX and _VALID.fullmatch(content_type) is not None
 
 
@@ -37,6 +37,6 @@ def is_json(content_type: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_text(content_type: str) -> bool:
-    """Whether an SSE event carries it as it is; everything else travels as base64."""
+    """Whether SSE events carry it verbatim; everything else is sent as base64."""
     media = media_type(content_type)
     return media == JSON or media.startswith("text/")

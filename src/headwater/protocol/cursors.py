@@ -1,4 +1,4 @@
-"""Cursors: a number of 20-second intervals that live readers echo, so that shared caches never serve a loop."""
+"""Cursors: an interval number that live readers echo, so that a shared cache never answers one of them in a loop."""
 
 import re
 
@@ -18,13 +18,12 @@ def current(now_us: int) -> int:
 
 
 def parse(text: str | None) -> int:
-    """The cursor that a client echoes; -1 if it sent none that we could have given it."""
+    """The cursor that a client echoes; -1 if it sent none, or one that the server cannot have issued."""
     return int(text) if text is not None and _CURSOR.fullmatch(text) else -1
 
 
 def advance(now_us: int, client: int, jitter: float) -> int:
-    """The cursor to answer with: the current interval, or one above the client's; `jitter` in [0, 1) is the caller's
-    dice.
+    """The cursor for the response: the current interval, or one above the client's. `jitter` is random, in [0, 1).
 
     >>> advance(CURSOR_EPOCH_SECONDS * SECOND_US, -1, 0.5), advance(CURSOR_EPOCH_SECONDS * SECOND_US, 7, 0.0)
     (0, 8)

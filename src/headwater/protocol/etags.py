@@ -1,4 +1,4 @@
-"""Entity tags: one life of one stream, the range that was read, and whether it ended there."""
+"""Entity tags: the stream's incarnation, the range that was read, and whether the stream ended there."""
 
 import re
 
@@ -11,7 +11,7 @@ _ETAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
 class Version(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A stream as a client saw it: which life, how long, and whether it was closed."""
+    """A stream as a client saw it: its incarnation, its length, and whether it was closed."""
 
     incarnation: int
     tail: int
@@ -19,7 +19,7 @@ class Version(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def render(log_id: str, incarnation: int, start: int, end: int, closed: bool) -> str:
-    """The tag of a response; after a delete and a re-creation it is another one.
+    """The tag of a response; a stream that is deleted and created again gets different ones.
 
     >>> render("j", 7, 0, 42, True)
     '"j-7:0:42:c"'
@@ -28,7 +28,7 @@ def render(log_id: str, incarnation: int, start: int, end: int, closed: bool) ->
 
 
 def parse(log_id: str, if_match: str) -> tuple[Version, ...] | None:
-    """The states of a stream that `If-Match` accepts; None if any will do, nothing for tags that are not ours.
+    """The versions that `If-Match` accepts: None for any; tags that this server did not issue are left out.
 
     >>> parse("j", '"j-7:0:42:c", "other"')
     (Version(incarnation=7, tail=42, closed=True),)
@@ -44,7 +44,7 @@ def parse(log_id: str, if_match: str) -> tuple[Version, ...] | None:
 
 
 def matches(if_none_match: str, etag: str) -> bool:
-    """Whether `If-None-Match` names this tag: in a list, weakly, or by `*`.
+    """Whether `If-None-Match` names this tag: in a list, as a weak tag, or by `*`.
 
     >>> matches('W/"a", "b"', '"b"'), matches('*', '"b"'), matches('"c"', '"b"')
     (True, True, False)

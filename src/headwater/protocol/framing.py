@@ -1,4 +1,4 @@
-"""Frames of an append-batch: a length of four bytes, big-endian, then that many bytes."""
+"""Frames of an append-batch: a four-byte big-endian length, then that many bytes."""
 
 from headwater.protocol.limits import BATCH_FRAMES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -7,7 +7,7 @@ LENGTH_BYTES = 4
 
 
 def split(body: bytes) -> list[bytes] | Refusal:
-    r"""The frames of a batch, or why it is none.
+    r"""The frames of a batch, or why it is malformed.
 
     >>> split(b"\0\0\0\1a\0\0\0\2bc")
     [b'a', b'bc']

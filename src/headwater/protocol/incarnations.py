@@ -1,7 +1,7 @@
-"""Incarnations: a stream's life is named by the log position of its creation, printed with the journal's id."""
+"""Incarnations: the log position at which a stream was created, printed together with the log's id."""
 
 FOREIGN = -1
-"""What `parse` answers for a text that no life in this journal can have."""
+"""The result of `parse` for a text that no stream of this log can have had."""
 
 
 def render(log_id: str, incarnation: int) -> str:
@@ -14,7 +14,7 @@ def render(log_id: str, incarnation: int) -> str:
 
 
 def parse(log_id: str, text: str) -> int:
-    """The incarnation that a client sends back; `FOREIGN` if it is not of this journal.
+    """The incarnation that a client sent back; `FOREIGN` if it belongs to another log.
 
     >>> parse("9f2c", "9f2c-7"), parse("9f2c", "0000-7"), parse("9f2c", "9f2c-07")
     (7, -1, -1)

@@ -1,4 +1,4 @@
-"""JSON mode: a body is cut into the exact bytes of its messages, and never written anew."""
+"""JSON mode: a body is split into the exact bytes of its messages; nothing is ever re-encoded."""
 
 import re
 from itertools import accumulate
@@ -43,7 +43,7 @@ def _split(body: bytes) -> list[bytes]:
     try:
         return _decode(body)
     except msgspec.DecodeError:
-        # A lone surrogate escape is legal JSON, but the decoder refuses it: let it look at a copy of the same length.
+        # A lone surrogate escape is legal JSON, but the decoder rejects it: decode a copy of the same length instead.
         copy = _ESCAPE.sub(lambda match: match[0] if len(match[0]) == 2 else b"\\u0041", body)
         if copy == body:
             raise
@@ -64,7 +64,7 @@ def _decode(body: bytes) -> list[bytes]:
 
 
 def message_ends(messages: list[bytes]) -> tuple[int, ...] | None:
-    """Where each message ends within their concatenation; None stands for a single message.
+    """Where each message ends within their concatenation; None for a single message.
 
     >>> message_ends([b"ab", b"c"]), message_ends([b"ab"])
     ((2, 3), None)

@@ -1,7 +1,7 @@
 """Lifetimes: a sliding TTL that every read and write renews, or a fixed instant; never both.
 
-A renewal by a read is logged only when the last logged one is older than a tenth of the TTL (a minute at most), so the
-deadline allows for that tenth: a stream never dies earlier than its TTL after its last use, and at most a tenth later.
+A read logs a renewal only when the last logged one is older than a tenth of the TTL (at most a minute). The deadline
+allows for that tenth, so a stream expires no earlier than its TTL after its last use, and at most a tenth later.
 """
 
 import re
@@ -14,14 +14,14 @@ from headwater.protocol.refusals import Code, Refusal
 
 
 class Lifetime(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How long a stream lives: one of the two at most; `expires_at_text` is the instant as the client wrote it."""
+    """How long a stream lives: at most one of the two; `expires_at_text` is the instant as the client wrote it."""
 
     ttl_seconds: int | None = None
     expires_at: int | None = None
     expires_at_text: str | None = None
 
     def same_as(self, other: "Lifetime") -> bool:
-        """Whether two lifetimes are one configuration, however the instant was written."""
+        """Whether two lifetimes mean the same, however the instant was written."""
         return self.ttl_seconds == other.ttl_seconds and self.expires_at == other.expires_at
 
 
@@ -36,12 +36,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def touch_interval_us(ttl_seconds: int) -> int:
-    """How old the last logged renewal may become before a read logs another."""
+    """How old the last logged renewal may be before a read logs another."""
     return min(ttl_seconds * SECOND_US // 10, TOUCH_US_MAX)
 
 
 def deadline(lifetime: Lifetime, touched_at: int) -> int | None:
-    """The time in microseconds from which the stream is gone; None if it never is.
+    """When the stream expires, in microseconds since 1970; None if never.
 
     >>> deadline(Lifetime(ttl_seconds=10), touched_at=0), deadline(FOREVER, 0)
     (11000000, None)
@@ -52,9 +52,11 @@ def deadline(lifetime: Lifetime, touched_at: int) -> int | None:
 
 
 def parse(ttl: str | None, expires_at: str | None) -> Lifetime | Refusal:
-    """The lifetime that a create asks for."""
+    """The lifetime that a create requests."""
     if ttl is not None and expires_at is not None:
-        return Refusal(Code.INVALID_HEADER, "Stream-TTL and Stream-Expires-At exclude each other; send one of them.")
+        return Refusal(
+            Code.INVALID_HEADER, "Stream-TTL and Stream-Expires-At are mutually exclusive; send one of them."
+        )
     if ttl is not None:
         if _TTL.fullmatch(ttl) is None or int(ttl[:20]) > TTL_SECONDS_MAX:
             return Refusal(

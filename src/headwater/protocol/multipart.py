@@ -1,7 +1,6 @@
-"""The multipart body of a bootstrap: parts between boundaries that cannot occur in what they hold.
+"""The multipart body of a bootstrap: parts separated by a boundary that cannot occur in them.
 
-The boundary is drawn at random after the data was committed, 128 bits of it, so no data can have been made to contain
-it.
+The boundary is 128 random bits, drawn after the data was committed, so nobody can have written data that contains it.
 """
 
 
@@ -10,7 +9,7 @@ def content_type(boundary: str) -> str:
 
 
 def part_head(boundary: str, part_type: str, *, first: bool) -> bytes:
-    r"""What stands before the bytes of a part.
+    r"""The lines before the bytes of a part.
 
     >>> part_head("b", "text/plain", first=True)
     b'--b\r\nContent-Type: text/plain\r\n\r\n'
@@ -20,5 +19,5 @@ def part_head(boundary: str, part_type: str, *, first: bool) -> bytes:
 
 
 def end(boundary: str) -> bytes:
-    """What stands after the last part."""
+    """The line after the last part."""
     return f"\r\n--{boundary}--\r\n".encode("latin-1")

@@ -1,4 +1,4 @@
-"""Stream names: `bucket/stream`, one string, sorted by code point (which is the order of their UTF-8 bytes)."""
+"""Stream names: `bucket/stream` in one string, sorted by code point (the same order as by UTF-8 bytes)."""
 
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
@@ -8,7 +8,7 @@ from headwater.protocol.refusals import Code, Refusal
 
 DEFAULT_BUCKET = "_default"
 RESERVED_SEGMENT = "__ds"
-"""First path segment that the base protocol keeps for itself."""
+"""The first path segment that the base protocol reserves."""
 
 
 def bucket_of(name: str) -> str:
@@ -36,7 +36,7 @@ def parse_flat(raw_path: bytes) -> str | Refusal:
 
 @lru_cache(maxsize=16_384)
 def parse_whole(name: str) -> str | Refusal:
-    """A name that is given with its bucket and not in a URL, if the flat surface could have made it.
+    """A name given with its bucket outside of a URL, if it is one that the flat surface accepts.
 
     >>> parse_whole("team/notes/1"), parse_whole("notes").detail
     ('team/notes/1', "'notes' has no bucket; a whole name is bucket/stream, with the bucket _default if there is none.")
@@ -64,7 +64,7 @@ def _problem(bucket: str, stream: str, name: str) -> str | None:
 
 
 def is_reserved(raw_path: bytes) -> bool:
-    """Whether a flat path belongs to the reserved subscription APIs.
+    """Whether a flat path belongs to the reserved subscription API.
 
     >>> is_reserved(b"__ds"), is_reserved(b"__ds/jwks.json"), is_reserved(b"%5F_ds/x"), is_reserved(b"__dsx")
     (True, True, True, False)

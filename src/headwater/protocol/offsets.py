@@ -1,18 +1,18 @@
-"""Offsets: byte positions, printed zero padded so that they sort as strings.
+"""Offsets: byte positions, zero-padded so that they sort as strings.
 
-Two printed forms exist, one per family of URLs; both are understood everywhere. `-1` is the beginning, that is
-position 0; `now` is the tail, whatever it is when the request is answered.
+Each family of URLs prints its own form; both forms are accepted everywhere. `-1` is the beginning, position 0; `now` is
+the tail at the time the request is answered.
 """
 
 import re
 from enum import StrEnum
 
 NOW = -1
-"""What `parse` answers for `now`; never a position."""
+"""The result of `parse` for `now`; never a position."""
 
 
 class Form(StrEnum):
-    """How a surface prints a position; the member itself is the pattern, so that printing costs no look-up."""
+    """How a surface prints a position; each member is its own format string, so rendering needs no lookup."""
 
     FLAT = "0000000000000000_%016d"
     PLAIN = "%020d"
@@ -32,7 +32,7 @@ def render(position: int, form: Form) -> str:
 
 
 def parse(token: str) -> int | None:
-    """The position of a token, `NOW`, or None if it is no offset of ours.
+    """The position of a token, `NOW`, or None if it is not a valid offset.
 
     >>> parse("-1"), parse("now") == NOW, parse("00000000000000000042"), parse("42")
     (0, True, 42, None)

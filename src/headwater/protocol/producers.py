@@ -1,9 +1,9 @@
-"""Idempotent producers: an id, an epoch that fences, a sequence that counts requests.
+"""Idempotent producers: an id, an epoch that fences off older writers, and a sequence number per request.
 
 The rules, for a producer's (epoch, seq) against the last one accepted on the stream:
 
     unknown producer       seq 0 is accepted, anything else is a gap with expected 0
-    lower epoch            stale: somebody else has taken over
+    lower epoch            stale: a newer instance of the producer has taken over
     higher epoch           seq 0 is accepted, anything else is invalid
     same epoch             seq <= last: duplicate; seq == last + 1: accepted; above: a gap
 """
@@ -17,7 +17,7 @@ from headwater.protocol.refusals import Code, Refusal
 
 
 class Producer(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The triple that an append carries."""
+    """The producer headers of one append."""
 
     id: str
     epoch: int
@@ -25,7 +25,7 @@ class Producer(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LastAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a stream remembers of a producer: its last accepted request and what was answered to it."""
+    """What a stream remembers of a producer: its last accepted request and the response to it."""
 
     epoch: int
     seq: int
@@ -33,11 +33,11 @@ class LastAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     record: int
     record_next: int
     at: int
-    size: int = 0  # How many bytes it added; images of old do not say.
+    size: int = 0  # How many bytes it appended; 0 in images of older versions.
 
 
 class Standing(Enum):
-    """How a producer's request stands against what the stream remembers."""
+    """How a producer's request compares with the last one that the stream accepted."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -47,7 +47,7 @@ class Standing(Enum):
 
 
 def stand(last: LastAccepted | None, producer: Producer) -> Standing:
-    """Where a request of `producer` stands; see the table above."""
+    """Compare a request with the last accepted one; see the table above."""
     if last is None:
         return Standing.NEW if producer.seq == 0 else Standing.GAP
     if producer.epoch != last.epoch:
@@ -60,16 +60,16 @@ def stand(last: LastAccepted | None, producer: Producer) -> Standing:
 
 
 def parse(identity: str | None, epoch: str | None, seq: str | None) -> Producer | Refusal | None:
-    """The triple in a request's headers, None without any of them."""
+    """The producer headers of a request; None if it has none of them."""
     if identity is None and epoch is None and seq is None:
         return None
     if identity is None or epoch is None or seq is None:
         return Refusal(
             Code.PRODUCER_INCOMPLETE,
-            "Producer-Id, Producer-Epoch and Producer-Seq go together; send all three or none.",
+            "Producer-Id, Producer-Epoch and Producer-Seq belong together; send all three or none.",
         )
     if not identity:
-        return Refusal(Code.INVALID_HEADER, "Producer-Id is empty; give the producer a name.")
+        return Refusal(Code.INVALID_HEADER, "Producer-Id is empty; give the producer an id.")
     if len(identity) > PRODUCER_ID_BYTES_MAX:
         return Refusal(Code.INVALID_HEADER, f"Producer-Id is longer than {PRODUCER_ID_BYTES_MAX} bytes.")
     epoch_number, seq_number = _number(epoch), _number(seq)

@@ -1,4 +1,4 @@
-"""Everything the server may say no to: one stable code per reason, one value for all of them."""
+"""Refusals: one stable code per reason why a request fails, and one value type for all of them."""
 
 from enum import StrEnum
 
@@ -54,7 +54,7 @@ class Code(StrEnum):
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):
-    """Why one of many ranges cannot be read: which one, and where its stream begins if the range was trimmed."""
+    """Why one of many ranges cannot be read: its index, and where its stream begins if the range was trimmed."""
 
     index: int
     code: Code
@@ -62,7 +62,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """One sentence for a person, and the facts that a client finds in headers."""
+    """A failed request: one sentence for a person, and the facts that go into headers."""
 
     code: Code
     detail: str
@@ -80,20 +80,20 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 def stream_not_found(name: str) -> Refusal:
-    return Refusal(Code.STREAM_NOT_FOUND, f"There is no stream {name!r}; create it with PUT.")
+    return Refusal(Code.STREAM_NOT_FOUND, f"Stream {name!r} does not exist; create it with PUT.")
 
 
 def bucket_not_found(bucket: str) -> Refusal:
-    return Refusal(Code.BUCKET_NOT_FOUND, f"There is no bucket {bucket!r}; create it with PUT.")
+    return Refusal(Code.BUCKET_NOT_FOUND, f"Bucket {bucket!r} does not exist; create it with PUT.")
 
 
 def stream_gone(name: str) -> Refusal:
-    return Refusal(Code.STREAM_GONE, f"The stream {name!r} was deleted and lives on only in its forks.")
+    return Refusal(Code.STREAM_GONE, f"Stream {name!r} was deleted; its data is kept only for its forks.")
 
 
 def incarnation_changed(name: str, incarnation: int) -> Refusal:
     return Refusal(
         Code.INCARNATION_CHANGED,
-        f"The stream {name!r} was deleted and created again; start over from its beginning.",
+        f"Stream {name!r} was deleted and created again; read it again from the beginning.",
         incarnation=incarnation,
     )

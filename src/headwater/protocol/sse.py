@@ -1,4 +1,4 @@
-"""Server-sent events, exactly as the wire wants them: `event: x` with a space, `data:` without, LF line ends."""
+"""Server-sent events as the protocol defines them: `event: x` with a space, `data:` without one, LF line ends."""
 
 import re
 from base64 import b64encode
@@ -11,7 +11,7 @@ HEARTBEAT = b": alive\n\n"
 
 
 def data_event(payload: bytes, event_id: str, *, text: bool) -> bytes:
-    r"""One data event; text goes as it is, a line each, everything else as one base64 string.
+    r"""One data event: text verbatim, one `data:` line per line; everything else as one base64 string.
 
     >>> data_event(b"a\r b", "7", text=True)
     b'event: data\ndata:a\ndata:  b\nid: 7\n\n'
@@ -28,7 +28,7 @@ def data_event(payload: bytes, event_id: str, *, text: bool) -> bytes:
 
 
 def _data_line(line: bytes) -> bytes:
-    # Clients take away one leading space, so a line that begins with one is given another.
+    # Clients strip one leading space, so a line that begins with a space gets another one.
     return b"data: " + line if line[:1] == b" " else b"data:" + line
 
 
@@ -41,7 +41,7 @@ def control_event(
     closed: bool,
     records: tuple[int, int] | None = None,
 ) -> bytes:
-    """The control event that follows every data event; a closed stream needs no cursor, a JSON stream has records."""
+    """The control event after every data event; a closed stream has no cursor, a JSON stream has record numbers."""
     fields = f'"streamNextOffset":"{next_offset}"'
     if records is not None:
         fields += f',"streamFirstRecord":{records[0]},"streamNextRecord":{records[1]}'
@@ -55,7 +55,7 @@ def control_event(
 
 
 def event_id(next_offset: str, log_id: str, incarnation: int) -> str:
-    """What `Last-Event-ID` brings back: where to go on, and in which life of the stream.
+    """The id that `Last-Event-ID` returns: the offset to resume at, and the stream's incarnation.
 
     >>> event_id("00000000000000000042", "j", 7)
     '00000000000000000042/j-7'

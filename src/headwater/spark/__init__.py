@@ -1,1 +1,1 @@
-"""The data pipeline: streams as tables of Spark, in both directions."""
+"""Headwater streams as Spark tables: read them, write them, and run jobs on them."""

@@ -1,38 +1,41 @@
-"""The link to a server: what a driver and its executors ask of it, blocking, with bounded patience.
+"""Spark's link to a server: the client, with settings that travel to executors and tables of pyarrow.
 
-Settings travel to the executors as a value; each process makes its own link of them. A link is for one thread.
+Settings are a value that Spark sends to its executors; each process makes its own link of them. A link is for one
+thread. Its errors are picklable too, for Spark carries them from one process to another.
 """
 
-import json
 import ssl
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from random import uniform
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import httpx2
 import pyarrow as pa
 
-from headwater.protocol import offsets
+from headwater.client import (
+    Admin,
+    Client,
+    ClientError,
+    RequestRefused,
+    ResponseIncomplete,
+    RetryPolicy,
+    ScanRange,
+    Stream,
+)
+from headwater.client.retrying import RETRIED_STATUSES
+from headwater.protocol import headers, offsets
 
-ARROW = "application/vnd.apache.arrow.stream"
-OWN = "/__headwater"
-RETRIED = frozenset({408, 429, 500, 502, 503, 504})
-BUSY = 503
-"""Not counted among the tries while a request has time left: with many tasks at once each must wait for its turn."""
+Range = ScanRange
+RETRIED = RETRIED_STATUSES
 PAUSE_SECONDS_MAX = 10.0
-"""However long a server asks us to wait: the number of tries is what is agreed on."""
+"""However long a server asks us to wait: the settings limit the number of tries."""
+PAUSE_SECONDS_MIN = 0.001
 PAGE_STREAMS = 50_000
-"""Streams described at a time: a few megabytes of answer."""
-DETAIL_CHARACTERS_MAX = 500
-NEXT_OFFSET = "stream-next-offset"
-SNAPSHOT_OFFSET = "stream-snapshot-offset"
+"""Streams described per request: a few megabytes of answer."""
 SNAPSHOT_TRIES = 3
 NO_SNAPSHOT = frozenset({"snapshot_not_found", "stream_not_found", "stream_gone", "invalid_name"})
-"""Refusals that mean that a stream has no snapshot; to some names no URL leads, so none was ever published there."""
+"""Refusals that mean that a stream has no snapshot; some names have no URL, so none was ever published there."""
 
 
 class LinkSettings(NamedTuple):
@@ -50,13 +53,45 @@ class LinkSettings(NamedTuple):
     """Before the first retry; doubled for each further one."""
     timeout_seconds: float = 120.0
 
+    def __repr__(self) -> str:
+        return f"LinkSettings({self.url!r})"
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """The client's retry policy; each of many tasks waits for its turn, so 503 does not count at first."""
+        interval = max(self.retry_interval_seconds, PAUSE_SECONDS_MIN)
+        return RetryPolicy(
+            attempts_max=self.retries + 1,
+            connect_attempts_max=self.retries + 1,
+            first_delay_seconds=interval,
+            delay_seconds_max=max(interval, PAUSE_SECONDS_MAX),
+            retry_after_seconds_max=PAUSE_SECONDS_MAX,
+            busy_seconds=self.timeout_seconds,
+        )
+
+    def client_headers(self) -> dict[str, str | Callable[[], str]]:
+        """The headers of every request. A token's file is read for each of them, so that it can be renewed."""
+        found: dict[str, str | Callable[[], str]] = dict(self.headers)
+        if self.token_file is not None:
+            found[headers.AUTHORIZATION.name] = self._bearer_of_file
+        elif self.token is not None:
+            found[headers.AUTHORIZATION.name] = f"Bearer {self.token}"
+        return found
+
+    def _bearer_of_file(self) -> str:
+        assert self.token_file is not None
+        try:
+            return f"Bearer {Path(self.token_file).read_text().strip()}"
+        except OSError as error:
+            raise LinkFailed(f"The token cannot be read: {error}.") from error
+
 
 class LinkFailed(Exception):
     """The server gave no usable answer, however often it was asked."""
 
 
 class LinkRefused(Exception):
-    """The server said no: `status`, `code` and all that its answer says; where the stream ends, if it says that."""
+    """The server refused: `status`, `code`, the whole `problem`, and the stream's end if the response has it."""
 
     def __init__(self, what: str, status: int, problem: Mapping[str, Any], next_offset: int | None = None) -> None:
         self.status, self.problem, self.next_offset = status, problem, next_offset
@@ -65,7 +100,6 @@ class LinkRefused(Exception):
         super().__init__(f"{what} was answered with {status}: {self.detail}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark carries errors from one process to another.
         return _refused, (str(self), self.status, dict(self.problem), self.next_offset)
 
 
@@ -76,20 +110,11 @@ def _refused(message: str, status: int, problem: dict[str, Any], next_offset: in
 
 
 class ScanBroken(LinkFailed):
-    """An answer ended before it was whole; what has come of it is good."""
-
-
-class Range(NamedTuple):
-    """The messages of one life that begin in a range of bytes."""
-
-    stream: str
-    incarnation: int
-    start: int
-    end: int
+    """A response ended before it was complete; what had arrived of it is valid."""
 
 
 class Snapshot(NamedTuple):
-    """What a stream comes to up to an offset."""
+    """The state of a stream at an offset."""
 
     offset: int
     data: bytes
@@ -101,16 +126,14 @@ class Link:
 
     def __init__(self, settings: LinkSettings) -> None:
         self.settings = settings
-        self._client = httpx2.Client(
-            base_url=settings.url.rstrip("/"),
-            headers=dict(settings.headers),
-            timeout=settings.timeout_seconds,
-            verify=tls_context(settings),
-            follow_redirects=True,
-        )
+        self._http = httpx2.Client(timeout=settings.timeout_seconds, verify=tls_context(settings))
+        url, retry, sent = settings.url.rstrip("/"), settings.retry, settings.client_headers()
+        seconds = settings.timeout_seconds
+        self._admin = Admin(url, headers=sent, retry=retry, timeout_seconds=seconds, http=self._http)
+        self._client = Client(f"{url}/ds", headers=sent, retry=retry, timeout_seconds=seconds, http=self._http)
 
     def close(self) -> None:
-        self._client.close()
+        self._http.close()
 
     def __enter__(self) -> "Link":
         return self
@@ -118,62 +141,58 @@ class Link:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- About the server and its lake ------------------------------------------------------------------------------
+    # -- The server and its lake ---------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """What the server is and how it does."""
-        return self._json("GET", f"{OWN}/status")
+        """The server's version, health and usage."""
+        with _translated():
+            return self._admin.status()
 
     def flush(self) -> dict[str, int]:
-        """Have everything that was acknowledged put into the lake: up to which position that is, by shard."""
-        positions: dict[str, int] = self._json("POST", f"{OWN}/flush")["positions"]
-        return positions
+        """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""
+        with _translated():
+            return self._admin.flush()
 
-    def register(self, reader: str, positions: Mapping[str, int]) -> None:
-        """Say how far a reader of the lake has come."""
-        self._send("PUT", f"{OWN}/readers/{quote(reader, safe='')}", _body({"positions": dict(positions)}))
+    def register(self, consumer: str, positions: Mapping[str, int]) -> None:
+        """Record how far a consumer of the lake has read."""
+        with _translated():
+            self._admin.register_consumer(consumer, positions)
 
     def readers(self) -> dict[str, dict[str, int]]:
-        """How far each registered reader has come."""
-        return {one["reader"]: one["positions"] for one in self._json("GET", f"{OWN}/readers")["readers"]}
+        """How far each registered consumer has read."""
+        with _translated():
+            return {consumer.name: dict(consumer.positions) for consumer in self._admin.consumers()}
 
-    def heard_of(self, reader: str) -> int | None:
-        """When a reader last said how far it has come, in milliseconds since 1970; None if it is not registered."""
-        try:
-            at: int = self._json("GET", f"{OWN}/readers/{quote(reader, safe='')}")["committed_at_ms"]
-        except LinkRefused as refused:
-            if refused.code != "reader_not_found":
-                raise
-            return None
-        return at
+    def heard_of(self, consumer: str) -> int | None:
+        """When a consumer last recorded its positions, in milliseconds since 1970; None if it is not registered."""
+        with _translated():
+            found = self._admin.consumer(consumer)
+        return None if found is None else found.committed_at_ms
 
-    def forget(self, reader: str) -> None:
-        """Keep nothing for a reader any more."""
-        self._send("DELETE", f"{OWN}/readers/{quote(reader, safe='')}")
+    def forget(self, consumer: str) -> None:
+        """Remove a consumer; the lake no longer keeps anything for it."""
+        with _translated():
+            self._admin.forget_consumer(consumer)
 
     def swap(self, replaced: Sequence[int], keys: Sequence[str], dropped: int, deadline_us: int) -> None:
-        """Hand in a rewrite: new objects for old segments."""
-        asked = {
-            "shard": 0,
-            "replaced": list(replaced),
-            "keys": list(keys),
-            "dropped": dropped,
-            "deadline": deadline_us,
-        }
-        self._send("POST", f"{OWN}/swap", _body(asked))
+        """Replace segments of the lake with rewritten ones."""
+        with _translated():
+            self._admin.swap(replaced, keys, dropped, deadline_us)
 
-    # -- Many streams at once ---------------------------------------------------------------------------------------
+    # -- Many streams at once ------------------------------------------------------------------------------------------
 
     def describe(self, streams: Sequence[str]) -> pa.Table:
-        """What these streams are; those that are missing are left out."""
-        asked = (streams[at : at + PAGE_STREAMS] for at in range(0, max(len(streams), 1), PAGE_STREAMS))
-        return pa.concat_tables([self._table(f"{OWN}/describe", _body({"streams": list(some)})) for some in asked])
+        """One row for each of these streams; missing streams are left out."""
+        pages = (streams[at : at + PAGE_STREAMS] for at in range(0, max(len(streams), 1), PAGE_STREAMS))
+        with _translated():
+            return pa.concat_tables([_table(self._admin.describe(page)) for page in pages])
 
     def describe_all(self, prefix: str) -> Iterator[pa.Table]:
-        """What the streams with a prefix are, by name, a page at a time."""
+        """One row for each stream with a prefix, sorted by name, a page at a time."""
         after: str | None = None
         while True:
-            page = self._table(f"{OWN}/describe", _body({"prefix": prefix, "after": after, "limit": PAGE_STREAMS}))
+            with _translated():
+                page = _table(self._admin.describe_prefix(prefix, after=after, page_streams_max=PAGE_STREAMS))
             if len(page):
                 yield page
             if len(page) < PAGE_STREAMS:
@@ -181,9 +200,9 @@ class Link:
             after = page["stream"][-1].as_py()
 
     def locate(self, records: Sequence[tuple[str, int, int]]) -> list[int | None]:
-        """Where records begin, each named by stream, incarnation and ordinal."""
-        found: list[int | None] = self._json("POST", f"{OWN}/locate", _body({"records": records}))["offsets"]
-        return found
+        """The offset at which each record begins; a record is named by stream, incarnation and ordinal."""
+        with _translated():
+            return self._admin.locate(records)
 
     @contextmanager
     def scan(
@@ -193,113 +212,69 @@ class Link:
         since: int | None = None,
         until: int | None = None,
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """The rows of ranges, as they arrive; ScanBroken where the answer ends too early."""
-        asked = {"ranges": ranges, "columns": columns, "since": since, "until": until}
-        with self._open("POST", f"{OWN}/scan", _body(asked)) as response:
-            yield _batches(response)
+        """The rows of ranges, as they arrive; ScanBroken where the response ends too early."""
+        with self._admin.scan(ranges, columns=columns, since_us=since, until_us=until) as pieces:
+            # Refusals are raised here, before any row is asked for.
+            with _translated():
+                first = next(pieces, b"")
+            yield _batches(_Incoming(first, pieces))
 
     def append(self, rows: pa.Table) -> pa.Table:
-        """Append to many streams: the outcome of each row. It may be sent twice, so every row needs a producer."""
+        """Append to many streams, and return the outcome of each row; every row needs a producer."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        return self._table(f"{OWN}/append", sink.getvalue().to_pybytes(), ARROW)
+        with _translated():
+            return _table(self._admin.append(sink.getvalue().to_pybytes()))
+
+    # -- Snapshots -----------------------------------------------------------------------------------------------------
 
     def publish_snapshot(self, stream: str, offset: int, data: bytes, content_type: str) -> None:
-        """Publish what a stream comes to up to an offset."""
-        bucket, _, name = stream.partition("/")
-        path = (
-            f"/ds/{quote(bucket, safe='')}/{quote(name, safe='')}/snapshot/{offsets.render(offset, offsets.Form.PLAIN)}"
-        )
-        self._send("PUT", path, data, content_type)
+        """Publish the state of a stream at an offset."""
+        at = offsets.render(offset, offsets.Form.PLAIN)
+        with _translated():
+            self._stream(stream).publish_snapshot(data, offset=at, content_type=content_type)
 
     def snapshot(self, stream: str) -> Snapshot | None:
-        """The newest snapshot of a stream; None if it has none."""
-        bucket, _, name = stream.partition("/")
-        path = f"/ds/{quote(bucket, safe='')}/{quote(name, safe='')}/snapshot"
+        """The latest snapshot of a stream; None if it has none."""
         for _ in range(SNAPSHOT_TRIES):
             try:
-                with self._open("GET", path) as response:
-                    headers = response.headers
-                    return Snapshot(int(headers[SNAPSHOT_OFFSET]), response.content, headers["content-type"])
+                with _translated():
+                    found = self._stream(stream).snapshot()
+                return Snapshot(int(found.offset), found.data, found.content_type)
             except LinkRefused as refused:
-                # The one that the server leads to may be replaced on the way.
+                # The snapshot that the server redirects to may have been replaced in the meantime.
                 if refused.code not in NO_SNAPSHOT:
                     raise
         return None
 
-    # -- How it is asked --------------------------------------------------------------------------------------------
+    def _stream(self, path: str) -> Stream:
+        bucket, _, name = path.partition("/")
+        return self._client.bucket(bucket).stream(name)
 
-    def _json(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        told = json.loads(self._send(method, path, body))
-        if not isinstance(told, dict):
-            raise LinkFailed(f"{self.settings.url}{path} is not answered by a Headwater server; check the URL.")
-        return told
 
-    def _table(self, path: str, body: bytes, content_type: str = "application/json") -> pa.Table:
-        answer = self._send("POST", path, body, content_type)
-        return pa.ipc.open_stream(pa.BufferReader(answer)).read_all()
-
-    def _send(self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json") -> bytes:
-        with self._open(method, path, body, content_type) as response:
-            content: bytes = response.content
-            return content
-
-    @contextmanager
-    def _open(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
-    ) -> Iterator[httpx2.Response]:
-        """An answer that is a success; refusals are raised. Nothing is asked again once an answer is being read."""
-        what = f"{method} {self.settings.url}{path}"
-        whole = path != f"{OWN}/scan"
-        deadline, failures = time.monotonic() + self.settings.timeout_seconds, 0
-        while True:
-            pause = min(self.settings.retry_interval_seconds * 2**failures, PAUSE_SECONDS_MAX)
-            request = self._client.build_request(method, path, content=body, headers=self._headers(content_type))
-            try:
-                response = self._client.send(request, stream=True)
-                if whole or not response.is_success:
-                    response.read()
-            except httpx2.HTTPError as error:
-                if failures == self.settings.retries:
-                    raise LinkFailed(f"{what} got no answer: {str(error) or type(error).__name__}.") from error
-                failures += 1
-                time.sleep(pause)
-                continue
-            if response.is_success:
-                try:
-                    yield response
-                finally:
-                    response.close()
-                return
-            next_offset = offsets.parse(response.headers.get(NEXT_OFFSET, ""))
-            refused = LinkRefused(what, response.status_code, _problem(response), next_offset)
-            waits = response.status_code == BUSY and time.monotonic() < deadline
-            if response.status_code not in RETRIED or (failures == self.settings.retries and not waits):
-                raise refused
-            failures += not waits
-            time.sleep(_asked_pause(response, pause))
-
-    def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Content-Type": content_type}
-        token = self.settings.token
-        if self.settings.token_file is not None:
-            # Read each time: whoever renews a token writes the file anew.
-            try:
-                token = Path(self.settings.token_file).read_text().strip()
-            except OSError as error:
-                raise LinkFailed(f"The token cannot be read: {error}.") from error
-        return headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the client's errors as the link's."""
+    try:
+        yield
+    except RequestRefused as error:
+        next_offset = offsets.parse(error.next_offset or "")
+        raise _refused(str(error), error.status, dict(error.problem), next_offset) from error
+    except ResponseIncomplete as error:
+        raise ScanBroken(str(error)) from error
+    except ClientError as error:
+        raise LinkFailed(str(error)) from error
 
 
 class _Incoming:
-    """The body of an answer as a file that Arrow reads from."""
+    """A response as a file that Arrow reads from."""
 
     closed = False
 
-    def __init__(self, response: httpx2.Response) -> None:
-        self._pieces = response.iter_raw()
-        self._rest = memoryview(b"")
+    def __init__(self, first: bytes, pieces: Iterator[bytes]) -> None:
+        self._rest = memoryview(first)
+        self._pieces = pieces
 
     def read(self, size: int = -1) -> bytes:
         found: list[memoryview] = []
@@ -322,39 +297,22 @@ class _Incoming:
         self.closed = True
 
 
-def _batches(response: httpx2.Response) -> Iterator[pa.RecordBatch]:
-    incoming = _Incoming(response)
+def _batches(incoming: _Incoming) -> Iterator[pa.RecordBatch]:
     try:
-        yield from pa.ipc.open_stream(pa.PythonFile(incoming, mode="r"))
-        # To Arrow a stream may end anywhere between two batches; to HTTP it ends with its last chunk.
-        incoming.read()
-    except (httpx2.HTTPError, pa.ArrowException, OSError) as error:
-        raise ScanBroken(f"The answer of {response.request.url} was cut short: {error}.") from error
+        with _translated():
+            yield from pa.ipc.open_stream(pa.PythonFile(incoming, mode="r"))
+            # To Arrow a stream may end between any two batches; to HTTP it ends with its last chunk.
+            incoming.read()
+    except (pa.ArrowException, OSError) as error:
+        raise ScanBroken(f"The rows of the response were cut short: {error}.") from error
 
 
-def _body(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _problem(response: httpx2.Response) -> dict[str, Any]:
-    try:
-        told = response.json()
-    except ValueError:
-        told = None
-    return told if isinstance(told, dict) else {"detail": response.text[:DETAIL_CHARACTERS_MAX]}
-
-
-def _asked_pause(response: httpx2.Response, pause_seconds: float) -> float:
-    try:
-        asked = float(response.headers.get("retry-after", "0"))
-    except ValueError:
-        asked = 0.0
-    # Those who were told the same do not all come back at the same instant.
-    return min(max(asked, pause_seconds), PAUSE_SECONDS_MAX) * uniform(1.0, 1.5)
+def _table(answer: bytes) -> pa.Table:
+    return pa.ipc.open_stream(pa.BufferReader(answer)).read_all()
 
 
 def tls_context(settings: LinkSettings) -> ssl.SSLContext | bool:
-    """Whom to believe, and who we are, on a connection with TLS."""
+    """The certificates to trust and to present on a connection with TLS."""
     if settings.url.startswith("http://"):
         # Reading the certificates of this machine takes a tenth of a second, and every task makes a link.
         return False

@@ -1,8 +1,7 @@
-"""Rows as Spark wants them: the columns that a reader has, and Arrow batches that fit them exactly."""
+"""The columns that the source returns, and Arrow batches that match them exactly, as Spark requires."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,16 +19,16 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.protocol.content_types import is_json
-from headwater.spark.options.reading import SourceOptions
+from headwater.spark.options.source import SourceOptions
 from headwater.spark.options.values import OptionRefused
 
 MESSAGE = "message"
 SNAPSHOT = "snapshot"
 BATCH_ROWS = 32_768
 BATCH_BYTES = 8 * 1024 * 1024
-"""When rows are handed over to Spark: it makes no difference for 8 to 128 thousand rows, and memory stays small."""
+"""When rows are handed to Spark. Anywhere from 8 to 128 thousand rows performs alike, so memory use decides."""
 
 _TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
@@ -39,29 +38,29 @@ _TYPES: dict[pa.DataType, DataType] = {
 }
 
 
-class Shape:
-    """The columns of a reader: what it needs to make them, and how."""
+class SourceSchema:
+    """The columns that a read returns, and how they are made from those of the lake."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._value = options.value
+    def __init__(self, options: SourceOptions, *, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES) -> None:
+        self._value, self._batch_rows, self._batch_bytes = options.value, batch_rows, batch_bytes
         extra = [*(["value"] if options.value else []), *(["kind"] if options.bootstraps else [])]
         chosen = options.columns or SCHEMA.names
         self.columns = (*chosen, *(name for name in extra if name not in chosen))
 
     @property
     def sources(self) -> frozenset[str]:
-        """The columns of the lake that the columns are made of."""
-        made = {"payload", "content_type"} if self._value else set()
-        return frozenset(name for name in (*self.columns, *made) if name in SCHEMA.names)
+        """The columns of the lake that must be read to make the columns."""
+        for_value = {"payload", "content_type"} if self._value else set()
+        return frozenset(name for name in (*self.columns, *for_value) if name in SCHEMA.names)
 
     @cached_property
     def spark(self) -> StructType:
-        """The columns as Spark knows them; it takes nothing for granted, so all of them may be null."""
+        """The columns for Spark; all are nullable, because Spark requires it of Python data sources."""
         return StructType([StructField(name, self._type(name)) for name in self.columns])
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The columns as Spark checks them."""
+        """The schema that Spark checks each batch against."""
         return to_arrow_schema(self.spark, timezone="UTC")
 
     def _type(self, name: str) -> DataType:
@@ -72,12 +71,14 @@ class Shape:
         return _TYPES[SCHEMA.field(name).type]
 
     def check(self, schema: StructType) -> None:
-        """Raise OptionRefused if somebody wants other columns than these."""
+        """Raise OptionRefused if a user declares other columns than these."""
         if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in self.spark]:
-            raise OptionRefused("This source knows its columns: leave schema() out, and choose some by option columns.")
+            raise OptionRefused(
+                "The source defines its own columns; leave schema() out, and choose columns with the option columns."
+            )
 
     def batches(self, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Tables that have the sources, as batches of a good size."""
+        """Batches of moderate size from tables that have the sources."""
         waiting: list[pa.Table] = []
         rows = size = 0
         for table in tables:
@@ -86,7 +87,7 @@ class Shape:
             made = self.table(table)
             waiting.append(made)
             rows, size = rows + len(made), size + made.nbytes
-            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            if rows >= self._batch_rows or size >= self._batch_bytes:
                 yield from _joined(waiting)
                 waiting, rows, size = [], 0, 0
         yield from _joined(waiting)
@@ -103,8 +104,8 @@ class Shape:
             return pa.repeat(MESSAGE, len(table))
         assert name == "value", f"the table lacks {name}"
         if self._value == "string":
-            return texts(table["payload"])
-        return variants(table["payload"], table["content_type"], arrow_type)
+            return as_strings(table["payload"])
+        return as_variants(table["payload"], table["content_type"], arrow_type)
 
 
 def _joined(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
@@ -112,26 +113,26 @@ def _joined(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
     return batches
 
 
-def texts(payload: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Payloads as text; null where they are not UTF-8."""
+def as_strings(payload: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Payloads as strings; null where they are not UTF-8."""
     try:
         return payload.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([_text(data) for data in payload.to_pylist()], pa.string())
+        return pa.array([_string(data) for data in payload.to_pylist()], pa.string())
 
 
-def _text(data: bytes) -> str | None:
+def _string(data: bytes) -> str | None:
     try:
         return data.decode()
     except UnicodeDecodeError:
         return None
 
 
-def variants(payload: pa.ChunkedArray, content_type: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.Array:
-    """Payloads of JSON streams as variants; null for other streams, and where a value is none that a variant holds."""
-    types = [word for word in pc.unique(content_type).to_pylist() if is_json(word)]
-    marked = pc.is_in(content_type, value_set=pa.array(types, pa.string())).to_pylist()
-    parsed = [_variant(data) if is_value else None for data, is_value in zip(payload.to_pylist(), marked, strict=True)]
+def as_variants(payload: pa.ChunkedArray, content_type: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.Array:
+    """Payloads of JSON streams as variants; null for other streams, and for values that a variant cannot hold."""
+    json_types = [name for name in pc.unique(content_type).to_pylist() if is_json(name)]
+    is_value = pc.is_in(content_type, value_set=pa.array(json_types, pa.string())).to_pylist()
+    parsed = [_variant(data) if one else None for data, one in zip(payload.to_pylist(), is_value, strict=True)]
     parts = [
         pa.array([b"" if variant is None else getattr(variant, part) for variant in parsed], pa.binary())
         for part in ("value", "metadata")
@@ -140,7 +141,7 @@ def variants(payload: pa.ChunkedArray, content_type: pa.ChunkedArray, arrow_type
     return pa.StructArray.from_arrays(parts, fields=list(arrow_type), mask=missing)
 
 
-def _variant(data: bytes) -> Any:
+def _variant(data: bytes) -> VariantVal | None:
     try:
         return VariantVal.parseJson(data.decode())
     except (ValueError, ArithmeticError, RecursionError, PySparkException):

@@ -1,4 +1,4 @@
-"""Sessions: Spark as the jobs want it, on this machine or on a cluster that is there already."""
+"""Spark sessions with the settings that the jobs need, on this machine or on an existing cluster."""
 
 import os
 import re
@@ -27,15 +27,15 @@ LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
 }
-"""On one machine nobody else need reach the driver, and more partitions than that only cost."""
+"""On one machine no other host needs to reach the driver, and more partitions than this only add overhead."""
 
 
 class JavaMissing(Exception):
-    """There is no Java that Spark runs on; what to do about it."""
+    """Spark finds no Java that it can run on; the message says what to do."""
 
 
 def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session on `master`, or on all cores of this machine; the one that is there already, if there is one."""
+    """A session on `master`, by default on all cores of this machine; an existing session is reused."""
     where = master or "local[*]"
     local = where.startswith("local")
     check_java()
@@ -48,27 +48,27 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
 
 
 def check_java() -> None:
-    """Raise JavaMissing unless Spark will find a Java that it runs on."""
+    """Raise JavaMissing unless Spark will find a Java that it can run on."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    wanted = f"Spark needs Java {JAVA_VERSION_MIN} or later"
-    remedy = "install one (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it"
+    needed = f"Spark needs Java {JAVA_VERSION_MIN} or later"
+    remedy = "install it (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
     if java is None:
-        raise JavaMissing(f"{wanted}, and there is none on the PATH: {remedy}.")
+        raise JavaMissing(f"{needed}, but no java is on the PATH: {remedy}.")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=True)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise JavaMissing(f"{wanted}, and {java} does not run ({error}): {remedy}.") from error
-    version = java_version(told.stderr)
+        raise JavaMissing(f"{needed}, but {java} does not run ({error}): {remedy}.") from error
+    version = java_version(done.stderr)
     if version is None or version < JAVA_VERSION_MIN:
-        raise JavaMissing(f"{wanted}, and {java} is {version or 'something else'}: {remedy}.")
+        raise JavaMissing(f"{needed}, but {java} is version {version or 'unknown'}: {remedy}.")
 
 
-def java_version(told: str) -> int | None:
-    """The major version in what `java -version` prints.
+def java_version(output: str) -> int | None:
+    """The major version in the output of `java -version`.
 
     >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_392"')
     (17, 8)
     """
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found[1]) if found else None

@@ -1,9 +1,12 @@
-"""What to do with a table before it is written into streams."""
+"""Preparing a table to be written into streams."""
 
 from pyspark.sql import DataFrame
 
 
 def by_stream(rows: DataFrame, partitions: int | None = None) -> DataFrame:
-    """The rows with all those of a stream in one task, as the sink needs them; in Spark's default number of tasks."""
-    # By the stream alone, not by its bucket: whatever the option `bucket` does to names, equal ones stay together.
+    """The same rows, repartitioned so that one task has all rows of a stream, as the sink requires.
+
+    Without `partitions` Spark chooses the number of tasks.
+    """
+    # By stream alone, not by bucket: rows that the option `bucket` moves into one stream must stay together.
     return rows.repartition("stream") if partitions is None else rows.repartition(partitions, "stream")

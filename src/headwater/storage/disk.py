@@ -1,4 +1,4 @@
-"""The disk under the journal and the images: a seam so small that a faulty one can stand in for it."""
+"""The disk under the journal and the images: a seam small enough that tests can replace it with a faulty disk."""
 
 import os
 from collections.abc import Sequence
@@ -8,30 +8,30 @@ from typing import Protocol
 
 ZEROS = bytes(1 << 20)
 READ_BYTES_MAX = 16 * 1024 * 1024
-"""What one system call is asked for: room for all of it is allocated before a byte is read."""
+"""The most that one system call reads: Python allocates a buffer of the requested size before it reads a byte."""
 
 
 class File(Protocol):
     """An open file, written and read at positions."""
 
     def write(self, parts: Sequence[bytes], at: int) -> None:
-        """Write all parts, one behind the other, or raise."""
+        """Write all parts in order, or raise."""
 
     def sync(self) -> None:
-        """Return when everything written so far survives a loss of power."""
+        """Return once everything written so far survives a loss of power."""
 
     def read(self, at: int, size: int) -> bytes:
         """At most `size` bytes; fewer only at the end of the file."""
 
     def close(self) -> None:
-        """Let go of the file; closing it twice is no harm."""
+        """Close the file. Idempotent."""
 
 
 class Disk(Protocol):
-    """A directory tree; names are durable when a call returns."""
+    """A directory tree. When a call returns, its changes to names are durable."""
 
     def create(self, path: Path, size: int = 0) -> File:
-        """A new file with `size` zero bytes, synced."""
+        """Create a file of `size` zero bytes, synced."""
 
     def open(self, path: Path) -> File: ...
 
@@ -40,7 +40,7 @@ class Disk(Protocol):
     def remove(self, path: Path) -> None: ...
 
     def names(self, directory: Path) -> list[str]:
-        """The names in a directory, sorted; a directory that is missing is made."""
+        """The names in a directory, sorted. Creates the directory if it is missing."""
 
 
 class RealFile:
@@ -60,32 +60,27 @@ class RealFile:
         os.fdatasync(self._fd)
 
     def read(self, at: int, size: int) -> bytes:
-        parts = []
-        while size > 0 and (part := os.pread(self._fd, min(size, READ_BYTES_MAX), at)):
-            parts.append(part)
-            at += len(part)
-            size -= len(part)
-        return b"".join(parts)
+        return read_at(self._fd, at, size)
 
     def close(self) -> None:
-        # Once only: by the second time the number may belong to somebody else's file.
+        # Once only: the descriptor's number may belong to another file by the second call.
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class RealDisk:
-    """The operating system's file system; directories are synced whenever their names change."""
+    """The operating system's file system. Directories are synced whenever their names change."""
 
     def create(self, path: Path, size: int = 0) -> File:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         file = RealFile(fd)
         try:
-            # Zeros, not holes: a sync of blocks that exist changes no metadata, which makes it several times faster.
+            # Zeros, not holes: syncing blocks that exist changes no metadata, which makes it several times faster.
             for at in range(0, size, len(ZEROS)):
                 file.write([ZEROS[: size - at]], at)
             os.fsync(fd)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except OSError:
             file.close()
             path.unlink(missing_ok=True)
@@ -97,32 +92,43 @@ class RealDisk:
 
     def rename(self, old: Path, new: Path) -> None:
         old.rename(new)
-        _sync_directory(new.parent)
+        sync_directory(new.parent)
 
     def remove(self, path: Path) -> None:
         path.unlink()
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def names(self, directory: Path) -> list[str]:
         make_directory(directory)
-        # A process that was killed may have changed names and not lived to sync them.
-        _sync_directory(directory)
+        # A process that was killed may have changed names without syncing them.
+        sync_directory(directory)
         return sorted(os.listdir(directory))
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory, and those above it, where they are missing; durable when it returns, whoever made it."""
+    """Create a directory and its missing parents. All are durable on return, including those that already existed."""
     if not directory.is_dir():
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)
-    # What lies in a directory that we may not open was not made by us.
+    # We did not create anything inside a directory that we may not open.
     with suppress(PermissionError):
-        _sync_directory(directory.parent)
+        sync_directory(directory.parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def read_at(fd: int, at: int, size: int) -> bytes:
+    """Read at most `size` bytes from a position; fewer only at the end of the file."""
+    parts = []
+    while size > 0 and (part := os.pread(fd, min(size, READ_BYTES_MAX), at)):
+        parts.append(part)
+        at += len(part)
+        size -= len(part)
+    return b"".join(parts)

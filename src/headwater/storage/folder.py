@@ -1,4 +1,4 @@
-"""Objects as files in a folder, under names that are their keys."""
+"""Objects as files in a folder, named by their keys."""
 
 import fcntl
 import os
@@ -7,33 +7,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headwater.storage.store import Item, KeyMissing, StoreFailed, check_key, check_same, walk, whole
+from headwater.storage.disk import make_directory, read_at, sync_directory
+from headwater.storage.store import Item, KeyMissing, KeyRule, StoreFailed, check_key, check_same, walk, whole
 
 UPLOADS = ".uploads"
-"""Where files are written before they get the name of an object; no key begins with a dot."""
-READ_BYTES_MAX = 16 * 1024 * 1024
-"""What one system call is asked for: room for all of it is allocated before a byte is read."""
+"""Where files are written before they are linked under their keys. No key begins with a dot."""
 
 
 class FolderStore:
-    """A store in a folder, which any number of processes may share; it is made when the first object is."""
+    """A `Store` and a `TableStore` in a folder that any number of processes may share.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.absolute()
-        self._uploads = self._folder / UPLOADS
+    The folder is created with the first object. Its file system must support hard links and `flock`.
+    """
+
+    def __init__(self, folder: Path, check: KeyRule = check_key) -> None:
+        self.folder = folder.absolute()
+        self._check = check
+        self._uploads = self.folder / UPLOADS
         self._remove_leftovers()
 
     @property
     def url(self) -> str:
-        return self._folder.as_uri()
+        return self.folder.as_uri()
+
+    @property
+    def location(self) -> str:
+        return str(self.folder)
 
     def create(self, key: str, data: bytes) -> None:
         path = self._path(key)
         with self._failing("create", key), self._upload(data) as upload:
-            _make_directory(path.parent)
+            make_directory(path.parent)
             created = _link(upload, path)
-            # Also if it was there: who made it may not have lived to do this.
-            _sync_directory(path.parent)
+            # Even if it existed: the process that created it may have died before this sync.
+            sync_directory(path.parent)
         if not created:
             check_same(self, key, data)
 
@@ -45,8 +52,8 @@ class FolderStore:
             except (FileNotFoundError, NotADirectoryError):
                 raise KeyMissing(f"There is no object {key} in {self.url}.") from None
             try:
-                wanted = max(os.fstat(fd).st_size - start, 0) if size is None else size
-                return whole(key, _read(fd, start, wanted), wanted)
+                expected = max(os.fstat(fd).st_size - start, 0) if size is None else size
+                return whole(key, read_at(fd, start, expected), expected)
             finally:
                 os.close(fd)
 
@@ -54,26 +61,40 @@ class FolderStore:
         path = self._path(key)
         with self._failing("delete", key), suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
+
+    def move(self, key: str, to: str) -> None:
+        source, target = self._path(key), self._path(to)
+        with self._failing("move", key):
+            make_directory(target.parent)
+            try:
+                source.rename(target)
+            except FileNotFoundError:
+                if not target.exists():
+                    raise KeyMissing(f"Neither {key} nor {to} exists in {self.url}.") from None
+            sync_directory(target.parent)
 
     def items(self, prefix: str) -> Iterator[Item]:
         return walk(self._list, prefix)
 
+    def keys(self, folder: str) -> Iterator[str]:
+        return (item.key for item in self.items(folder))
+
     def _list(self, folder: str) -> tuple[list[Item], list[str]]:
         items, folders = [], []
         with self._failing("list", folder):
-            for entry in _entries(self._folder / folder):
+            for entry in _entries(self.folder / folder):
                 if entry.is_dir():
                     folders.append(f"{folder}{entry.name}/")
                     continue
-                # It may be deleted while we look.
+                # It may be deleted while the folder is listed.
                 with suppress(FileNotFoundError):
                     items.append(Item(folder + entry.name, entry.stat().st_size))
         return items, folders
 
     def _path(self, key: str) -> Path:
-        check_key(key)
-        return self._folder / key
+        self._check(key)
+        return self.folder / key
 
     @contextmanager
     def _failing(self, verb: str, key: str) -> Iterator[None]:
@@ -84,14 +105,11 @@ class FolderStore:
 
     @contextmanager
     def _upload(self, data: bytes) -> Iterator[Path]:
-        """A durable file with these bytes and a name for now."""
+        """A durable file with these bytes and a temporary name."""
         if not self._uploads.is_dir():
-            _make_directory(self._uploads)
-        path = self._uploads / secrets.token_hex(16)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            make_directory(self._uploads)
+        path, fd = self._locked_file()
         try:
-            # Says that somebody is at work on it; a lock goes with its process.
-            fcntl.flock(fd, fcntl.LOCK_EX)
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
@@ -101,18 +119,28 @@ class FolderStore:
             path.unlink(missing_ok=True)
             os.close(fd)
 
+    def _locked_file(self) -> tuple[Path, int]:
+        """A new file whose lock shows that its writer is alive: the lock ends with the process."""
+        while True:
+            path = self._uploads / secrets.token_hex(16)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if path.exists():
+                return path, fd
+            # Another process opened the folder before we had the lock and took the file for a leftover.
+            os.close(fd)
+
     def _remove_leftovers(self) -> None:
-        """Remove what processes that were killed have left; somebody who may not is welcome to read."""
+        """Remove the uploads of processes that were killed; a process without that permission can still read."""
         with suppress(OSError):
             for path in self._uploads.iterdir():
                 with suppress(OSError), path.open("rb") as file:
-                    # If its writer lives and has not locked it yet, that one create fails, to be tried again.
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     path.unlink()
 
 
 def _link(old: Path, new: Path) -> bool:
-    """Give a file a second name, unless that is taken: a rename would replace what another process put there."""
+    """Give a file a second name unless that name is taken. A rename would replace another process's object."""
     try:
         os.link(old, new)
     except FileExistsError:
@@ -121,36 +149,9 @@ def _link(old: Path, new: Path) -> bool:
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    """What is in a directory, save what is hidden; nothing if there is no such directory."""
+    """The entries of a directory except hidden ones; none if the directory does not exist."""
     try:
         with os.scandir(directory) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _read(fd: int, start: int, size: int) -> bytes:
-    parts = []
-    while size > 0 and (part := os.pread(fd, min(size, READ_BYTES_MAX), start)):
-        parts.append(part)
-        start += len(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _make_directory(directory: Path) -> None:
-    """Make a directory, and those above it, where they are missing; durable when it returns, whoever made it."""
-    if not directory.is_dir():
-        _make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
-    # What lies in a directory that we may not open was not made by us.
-    with suppress(PermissionError):
-        _sync_directory(directory.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -1,4 +1,4 @@
-"""Objects that go with the process."""
+"""Objects in memory, which end with the process."""
 
 from collections.abc import Iterator
 from threading import Lock
@@ -25,7 +25,7 @@ class MemoryStore:
         check_key(key)
         with self._lock:
             if self._objects.setdefault(key, data) != data:
-                raise KeyExists(f"There is another object {key} in the store in memory.")
+                raise KeyExists(f"A different object {key} exists in the store in memory.")
 
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         check_key(key)

@@ -1,7 +1,7 @@
-"""The seam between the lake and what holds its objects.
+"""The seams to object stores: `Store` for the lake and backups, `TableStore` for tables that other engines read.
 
-An object is written once, whole, and never changed. A key is made of parts joined by `/`; no key is the folder of
-another key, since a folder store has no room for both. Every call may block, and may be made from any thread.
+An object is written once, whole, and never changed. A key consists of parts joined by `/`. No key is the folder of
+another key: a folder on disk could not hold both. Every call may block and may be made from any thread.
 """
 
 import re
@@ -9,23 +9,28 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 KEY_CHARACTERS_MAX = 512
-"""S3 takes 1,024 bytes of prefix and key together; a part of a key is a file name, of which systems take 255."""
+"""S3 allows 1,024 bytes for prefix and key together; file systems allow 255 for each part, a file name."""
 
-# A part that begins with a dot is hidden from other engines, and we keep what is not yet an object under such names.
+# Other engines ignore parts that begin with a dot, and unfinished uploads have such names.
 _PART = r"(?!\.)[A-Za-z0-9_.=-]{1,255}"
 _KEY = re.compile(rf"{_PART}(?:/{_PART})*")
+_TABLE_PART = r"(?!\.)[^/\x00-\x1f\x7f\\]+"
+_TABLE_KEY = re.compile(rf"{_TABLE_PART}(?:/{_TABLE_PART})*")
+
+KeyRule = Callable[[str], None]
+"""Raises ValueError for a key that a store does not accept."""
 
 
 class StoreFailed(Exception):
-    """The store did not do as asked; perhaps it will, later. What was asked for may have happened all the same."""
+    """The store did not carry out a call, or may have done so without confirming it. A retry may succeed."""
 
 
 class KeyExists(Exception):
-    """There is another object under this key."""
+    """A different object already exists under this key."""
 
 
 class KeyMissing(Exception):
-    """There is no object under this key."""
+    """No object exists under this key."""
 
 
 class Item(NamedTuple):
@@ -36,27 +41,54 @@ class Item(NamedTuple):
 
 
 class Store(Protocol):
-    """A place for objects."""
+    """Objects that are created, read and deleted, but never replaced or renamed."""
 
     @property
     def url(self) -> str:
-        """Where it is, for messages and for other engines."""
+        """Where the store is, for messages and for other engines."""
 
     def create(self, key: str, data: bytes) -> None:
-        """Store a new object, durable when it returns; KeyExists if there is one already, which is never changed.
+        """Store a new object, durable on return. KeyExists if a different object has the key; it is left unchanged.
 
-        One that is there with the very same bytes is what was asked for: so a retry that meets its own first attempt
-        succeeds, whether the library made it or the caller.
+        An existing object with the same bytes counts as success. So a retry that meets its own first attempt succeeds,
+        whether the library or the caller made it.
         """
 
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
-        """Exactly `size` bytes, StoreFailed if there are fewer; or all there are from `start` on. Or KeyMissing."""
+        """Exactly `size` bytes, or everything from `start`. StoreFailed if there are fewer, KeyMissing if none."""
 
     def delete(self, key: str) -> None:
-        """Delete an object; one that is gone is no harm."""
+        """Delete an object. Idempotent."""
 
     def items(self, prefix: str) -> Iterator[Item]:
-        """The objects whose keys begin with `prefix`, sorted by key, asked for folder by folder as they are taken."""
+        """The objects whose keys begin with `prefix`, sorted by key, listed folder by folder on demand."""
+
+
+class TableStore(Protocol):
+    """Where a job keeps the files of a table: a folder that all executors share, or a prefix of a bucket.
+
+    Each process opens its own from the location. Keys follow `check_table_key`, so that they can hold Hive-style
+    partition folders. Unlike the objects of a `Store`, files are moved into the table once they are part of it.
+    """
+
+    @property
+    def location(self) -> str:
+        """A plain path or an s3:// URL, as table formats record it."""
+
+    def create(self, key: str, data: bytes) -> None:
+        """As in `Store`."""
+
+    def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        """As in `Store`."""
+
+    def delete(self, key: str) -> None:
+        """As in `Store`."""
+
+    def move(self, key: str, to: str) -> None:
+        """Give an object another key, replacing any object there. Idempotent; KeyMissing if neither key exists."""
+
+    def keys(self, folder: str) -> Iterator[str]:
+        """The keys in a folder and below it, in no order. A folder is empty (for all keys) or ends with a slash."""
 
 
 def check_key(key: str) -> None:
@@ -65,36 +97,48 @@ def check_key(key: str) -> None:
     >>> check_key("segments/shard=0/x.parquet")
     >>> check_key("../x")
     Traceback (most recent call last):
-    ValueError: '../x' cannot be a key, which is letters, digits and _.=- in parts joined by '/', none begun by a dot.
+    ValueError: '../x' is not a valid key: use letters, digits and _.=- in parts joined by '/', none beginning with '.'.
     """
     if len(key) > KEY_CHARACTERS_MAX:
         raise ValueError(f"A key of {len(key)} characters is too long, the limit is {KEY_CHARACTERS_MAX}.")
     if not _KEY.fullmatch(key):
-        rule = "letters, digits and _.=- in parts joined by '/', none begun by a dot"
-        raise ValueError(f"{key!r} cannot be a key, which is {rule}.")
+        rule = "use letters, digits and _.=- in parts joined by '/', none beginning with '.'"
+        raise ValueError(f"{key!r} is not a valid key: {rule}.")
+
+
+def check_table_key(key: str) -> None:
+    """Raise ValueError unless a table can hold a file under this key.
+
+    >>> check_table_key("day=2025-11-16/bucket=50%25½/1.parquet")
+    >>> check_table_key("day=1//1.parquet")
+    Traceback (most recent call last):
+    ValueError: 'day=1//1.parquet' is not a valid key: use parts joined by '/', none empty or beginning with '.'.
+    """
+    if not _TABLE_KEY.fullmatch(key):
+        raise ValueError(f"{key!r} is not a valid key: use parts joined by '/', none empty or beginning with '.'.")
 
 
 def whole(key: str, data: bytes, size: int) -> bytes:
-    """The bytes that were read, if that is how many were asked for."""
+    """The bytes that were read, or StoreFailed if they are not as many as requested."""
     if len(data) != size:
-        raise StoreFailed(f"Of {size} bytes of the object {key} the store returned {len(data)}; it may be damaged.")
+        raise StoreFailed(f"The store returned {len(data)} of {size} bytes of the object {key}; it may be damaged.")
     return data
 
 
 def check_same(store: Store, key: str, data: bytes) -> None:
-    """Raise KeyExists unless the object that was found under a key is the one that was to be created."""
+    """Raise KeyExists unless the object found under a key is the one that was to be created."""
     try:
         found = store.read(key)
     except KeyMissing as error:
-        raise StoreFailed(f"The object {key} in {store.url} was there and then was not; try again.") from error
+        raise StoreFailed(f"The object {key} in {store.url} existed and then did not; try again.") from error
     if found != data:
-        raise KeyExists(f"There is another object {key} in {store.url}.")
+        raise KeyExists(f"A different object {key} exists in {store.url}.")
 
 
 def walk(list_folder: Callable[[str], tuple[list[Item], list[str]]], prefix: str) -> Iterator[Item]:
-    """The objects under a prefix in the order of their keys, by a call that lists the objects and folders in a folder.
+    """The objects under a prefix in key order, given a call that lists the objects and folders of one folder.
 
-    Folders are named with the `/` at their end, which sorts them where their objects belong: `a-b`, `a/x`, `a0`.
+    Folder names end with `/`, which sorts them where their objects belong: `a-b`, `a/x`, `a0`.
     """
     return _walk(list_folder, prefix[: prefix.rfind("/") + 1], prefix)
 

@@ -1,4 +1,4 @@
-"""Appends and closes: the order of the checks is the protocol's, and one function holds it.
+"""Appends and closes. The protocol defines the order of the checks, and one function implements it.
 
 presence (404, 410)  ->  incarnation (410)  ->  closed (duplicate 204, close-only 204, 409)
 ->  content type (409)  ->  producer (403, 400, 409, 429, duplicate 204)
@@ -11,31 +11,29 @@ from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.etags import Version
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
 from headwater.protocol.producers import LastAccepted, Producer, Standing, stand
-from headwater.protocol.refusals import Code, Refusal, incarnation_changed
+from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Append
 from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams.state import Hot, State, Stream
 
 
 class BadBody(NamedTuple):
-    """An append whose body is refused, unless the stream's state has something to say before that."""
+    """An append with an invalid body; refused for that, unless the stream's state is a reason that comes first."""
 
     append: Append
     refusal: Refusal
 
 
 def judge_standing(state: State, command: Append, now: int) -> Stream | Reply:
-    """The stream, or an outcome that no later append can undo: the node may answer it without logging the command."""
-    stream = state.present(command.name, now)
-    if isinstance(stream, Refusal):
+    """The stream, or an outcome that no later append can change, which may be returned without logging the command."""
+    stream = state.find(command.name, command.incarnation, now)
+    if isinstance(stream, Refusal) or not stream.closed:
         return stream
-    if command.incarnation is not None and command.incarnation != stream.incarnation:
-        return incarnation_changed(stream.name, stream.incarnation)
-    return _judge_closed(stream, command) if stream.closed else stream
+    return _judge_closed(stream, command)
 
 
 def judge(state: State, command: Append, now: int) -> Stream | Reply:
-    """The stream if the append may go in, else the outcome."""
+    """The stream if the append is accepted, else the outcome."""
     stream = judge_standing(state, command, now)
     if not isinstance(stream, Stream):
         return stream
@@ -52,7 +50,7 @@ def judge(state: State, command: Append, now: int) -> Stream | Reply:
     if command.seq is not None and stream.seq is not None and command.seq <= stream.seq:
         return Refusal(
             Code.STREAM_SEQ_CONFLICT,
-            f"Stream-Seq {command.seq!r} does not sort above the last one, {stream.seq!r}.",
+            f"Stream-Seq {command.seq!r} does not sort after the last one, {stream.seq!r}.",
             incarnation=stream.incarnation,
             next_offset=stream.tail,
         )
@@ -64,20 +62,20 @@ def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
     if command.if_match is not None and current not in command.if_match:
         return Refusal(
             Code.PRECONDITION_FAILED,
-            f"The stream {stream.name!r} has changed since the ETag in If-Match.",
+            f"Stream {stream.name!r} has changed since the ETag in If-Match.",
             incarnation=stream.incarnation,
             next_offset=stream.tail,
         )
     if command.record_match is None:
         return None
     if not is_json(stream.content_type):
-        detail = f"The stream {stream.name!r} has no records: it does not hold JSON."
+        detail = f"Stream {stream.name!r} has no record numbers, because it is not a JSON stream."
         return Refusal(Code.BAD_REQUEST, detail, incarnation=stream.incarnation)
     if command.record_match == stream.record_next:
         return None
     return Refusal(
         Code.RECORD_PRECONDITION_FAILED,
-        f"The next record of {stream.name!r} is {stream.record_next}, not {command.record_match}.",
+        f"The next record number of {stream.name!r} is {stream.record_next}, not {command.record_match}.",
         incarnation=stream.incarnation,
         next_offset=stream.tail,
         record_next=stream.record_next,
@@ -85,7 +83,7 @@ def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
 
 
 def apply(state: State, command: Append) -> Reply:
-    """Judge, then add the messages, close, and remember the producer."""
+    """Judge, then append the messages, close the stream, and remember the producer."""
     stream = judge(state, command, state.now)
     if not isinstance(stream, Stream):
         _renew(state, command)
@@ -110,7 +108,7 @@ def apply(state: State, command: Append) -> Reply:
 
 
 def _renew(state: State, command: Append) -> None:
-    """A write that changes nothing is still a use of the life that it is meant for."""
+    """A write that changes nothing still counts as a use of the stream."""
     stream = state.present(command.name, state.now)
     slides = isinstance(stream, Stream) and stream.lifetime.ttl_seconds is not None
     if isinstance(stream, Stream) and slides and command.incarnation in (None, stream.incarnation):
@@ -121,7 +119,7 @@ def _renew(state: State, command: Append) -> None:
 def extend(
     state: State, stream: Stream, payload: bytes, ends: tuple[int, ...] | None, producer: Producer | None
 ) -> None:
-    """Put one append's messages at the end of a stream."""
+    """Add one append's messages to the end of a stream."""
     hot = Hot(stream.tail, payload, ends, stream.record_next, state.position, state.now, producer)
     if stream.hot is None:
         stream.hot = [hot]
@@ -136,7 +134,7 @@ def extend(
 def content_type_mismatch(stream: Stream, content_type: str) -> Refusal:
     return Refusal(
         Code.CONTENT_TYPE_MISMATCH,
-        f"The stream {stream.name!r} holds {stream.content_type}, not {content_type or 'an unnamed type'}.",
+        f"Stream {stream.name!r} has content type {stream.content_type}, not {content_type or 'none'}.",
         incarnation=stream.incarnation,
         next_offset=stream.tail,
     )
@@ -152,7 +150,7 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
         return ClosedOnly(stream.incarnation, stream.tail)
     return Refusal(
         Code.STREAM_CLOSED,
-        f"The stream {stream.name!r} is closed; nothing can be added to it.",
+        f"Stream {stream.name!r} is closed; nothing can be appended to it.",
         incarnation=stream.incarnation,
         next_offset=stream.tail,
         closed=True,
@@ -169,7 +167,7 @@ def _judge_producer(stream: Stream, producer: Producer, now: int) -> Reply | Non
         expected = 0 if last is None else last.seq + 1
         return Refusal(
             Code.PRODUCER_SEQ_CONFLICT,
-            f"Producer {producer.id!r} sent sequence {producer.seq}, but {expected} is next.",
+            f"Producer {producer.id!r} sent sequence number {producer.seq}, but {expected} is expected.",
             incarnation=stream.incarnation,
             expected_seq=expected,
             received_seq=producer.seq,
@@ -179,13 +177,13 @@ def _judge_producer(stream: Stream, producer: Producer, now: int) -> Reply | Non
     if standing is Standing.STALE:
         return Refusal(
             Code.PRODUCER_EPOCH_STALE,
-            f"Producer {producer.id!r} is at epoch {last.epoch}; epoch {producer.epoch} was taken over.",
+            f"Producer {producer.id!r} is at epoch {last.epoch}; epoch {producer.epoch} is fenced off.",
             incarnation=stream.incarnation,
             producer_epoch=last.epoch,
         )
     return Refusal(
         Code.PRODUCER_EPOCH_INVALID,
-        f"Producer {producer.id!r} begins epoch {producer.epoch} with sequence {producer.seq}; it must begin with 0.",
+        f"Producer {producer.id!r} begins epoch {producer.epoch} with sequence number {producer.seq} instead of 0.",
         incarnation=stream.incarnation,
         producer_epoch=last.epoch,
     )
@@ -197,18 +195,18 @@ def _judge_room(stream: Stream, now: int) -> Refusal | None:
         return None
     return Refusal(
         Code.PRODUCERS_TOO_MANY,
-        f"The stream {stream.name!r} has {len(known)} active producers, the most it may have; use fewer producer ids.",
+        f"Stream {stream.name!r} has {len(known)} active producers, the maximum; use fewer producer ids.",
         incarnation=stream.incarnation,
     )
 
 
 def _longest_idle(known: dict[str, LastAccepted]) -> LastAccepted:
-    # `remember` moves a producer to the end whenever it is heard of, so the first is the longest silent.
+    # `remember` moves a producer to the end with each request, so the first one has been idle the longest.
     return known[next(iter(known))]
 
 
 def remember(stream: Stream, producer: Producer, record: int, size: int, now: int) -> None:
-    """Keep a producer's last accepted request, and what was answered to it."""
+    """Keep a producer's last accepted request and the response to it."""
     if stream.producers is None:
         stream.producers = {}
     known = stream.producers
@@ -218,7 +216,7 @@ def remember(stream: Stream, producer: Producer, record: int, size: int, now: in
 
 
 def _duplicate(stream: Stream, last: LastAccepted, producer: Producer) -> Duplicate:
-    # The last request's answer is remembered; for an older one the tail is the best that is known.
+    # The response to the last request is remembered; for an older one the tail is the best answer.
     if producer.seq != last.seq:
         return Duplicate(stream.incarnation, stream.tail, stream.closed, last.epoch, last.seq)
     record, record_next = (last.record, last.record_next) if is_json(stream.content_type) else (None, None)

@@ -1,4 +1,4 @@
-"""The one place where commands become state: each command of a batch in order, each giving a reply."""
+"""The one place where commands change state: each command of a batch in order, each with a reply."""
 
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +65,7 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
 
 
 def apply(state: State, batch: Batch) -> list[Reply]:
-    """Apply a decided batch; a shard's time never goes back."""
+    """Apply a decided batch; a shard's time never runs backwards."""
     assert batch.first_position == state.position + 1, "the log has a hole or was applied twice"
     state.now = max(state.now, batch.at)
     replies = []

@@ -1,15 +1,15 @@
-"""Buckets: the commands on a shard, what is asked of one, and the sagas that open and drop them on all shards.
+"""Buckets: the commands and queries on one shard, and the sagas that open and drop them on all shards.
 
-A bucket is there when it was opened, or while it holds a stream (the flat surface needs no opening). Opening and
-dropping are decided on the first shard; the others follow. A drop seals the bucket everywhere first, so that no stream
-is made in it while its streams are counted:
+A bucket exists once it was opened, or while it contains a stream (the flat surface does not require opening). The first
+shard decides on opening and dropping; the others follow. A drop first seals the bucket everywhere, so that no stream is
+created in it while its streams are counted:
 
-    Seal on every shard        any stream left: Unseal everywhere, 409
+    Seal on every shard        if any stream is left: Unseal everywhere, 409
     Drop on the first shard    decides, before the seal's deadline
-    Drop on the others         decided already
+    Drop on the others         already decided
 
-Whoever dies in between leaves seals: past the deadline `SettleBucket` asks the first shard whether it still has the
-bucket, after which it cannot be dropped by that seal, and the others are rolled forward or back.
+A process that dies in between leaves seals behind. After the deadline, `SettleBucket` asks the first shard whether it
+still has the bucket; from then on that seal cannot drop it, and the other shards are rolled forward or back.
 """
 
 from collections.abc import Generator
@@ -34,11 +34,11 @@ from headwater.streams.replies import (
 from headwater.streams.state import Bucket, State
 
 EXPIRED_PER_SEAL_MAX = 1_000
-"""How many expired streams a seal buries; the reaper takes care of more."""
+"""How many expired streams a seal removes; the reaper removes the rest."""
 
 
 def judge_bucket(state: State, name: str, *, needed: bool) -> Refusal | None:
-    """Why no stream may be made under this name because of its bucket, or None."""
+    """Why the bucket does not allow a stream of this name to be created, or None."""
     bucket = bucket_of(name)
     entry = state.buckets.get(bucket)
     if entry is not None and entry.seal is not None:
@@ -47,7 +47,7 @@ def judge_bucket(state: State, name: str, *, needed: bool) -> Refusal | None:
 
 
 def open_bucket(state: State, command: OpenBucket) -> Reply:
-    """Make the bucket."""
+    """Create the bucket."""
     entry = state.buckets.get(command.bucket)
     if entry is None:
         state.buckets[command.bucket] = Bucket(state.now)
@@ -56,12 +56,12 @@ def open_bucket(state: State, command: OpenBucket) -> Reply:
 
 
 def seal_bucket(state: State, command: SealBucket) -> Reply:
-    """Keep streams out, bury those whose time is over, and count the rest."""
+    """Block new streams, remove expired ones, and count the rest."""
     entry = state.buckets.get(command.bucket)
     if entry is None:
         if command.decides:
             return bucket_not_found(command.bucket)
-        entry = Bucket(state.now)  # The first shard has it: its opening has not come here yet.
+        entry = Bucket(state.now)  # The first shard has it; its opening has not arrived here yet.
     if entry.seal not in (None, command.seal):
         return _being_dropped(command.bucket)
     state.buckets[command.bucket] = Bucket(entry.created_at, command.seal, command.deadline)
@@ -76,7 +76,7 @@ def seal_bucket(state: State, command: SealBucket) -> Reply:
 
 
 def unseal_bucket(state: State, command: UnsealBucket) -> Reply:
-    """Take the seal off, if it is this one."""
+    """Remove the seal, if it is this one."""
     entry = state.buckets.get(command.bucket)
     if entry is not None and entry.seal == command.seal:
         state.buckets[command.bucket] = Bucket(entry.created_at)
@@ -84,38 +84,38 @@ def unseal_bucket(state: State, command: UnsealBucket) -> Reply:
 
 
 def drop_bucket(state: State, command: DropBucket) -> Reply:
-    """Take the bucket away, if it bears this seal."""
+    """Remove the bucket, if it carries this seal."""
     entry = state.buckets.get(command.bucket)
     if entry is None or entry.seal != command.seal:
         return BucketDropped() if command.decided else bucket_not_found(command.bucket)
     if not command.decided and state.now > entry.seal_deadline:
-        return Refusal(Code.OVERLOADED, f"The bucket {command.bucket!r} took too long to drop; try again.")
+        return Refusal(Code.OVERLOADED, f"Bucket {command.bucket!r} took too long to drop; try again.")
     del state.buckets[command.bucket]
     return BucketDropped()
 
 
 def settle_bucket(state: State, command: SettleBucket) -> Reply:
-    """Whether the first shard has the bucket, still or again; asked too early, no answer is final."""
+    """Whether the first shard has the bucket; no answer is final before the deadline."""
     if state.now <= command.deadline:
         return Refusal(Code.OVERLOADED, "The seal's deadline has not passed yet.")
     return Settled(held=command.bucket in state.buckets)
 
 
 def _being_dropped(bucket: str) -> Refusal:
-    return Refusal(Code.OVERLOADED, f"The bucket {bucket!r} is being deleted; try again in a moment.")
+    return Refusal(Code.OVERLOADED, f"Bucket {bucket!r} is being deleted; try again in a moment.")
 
 
-# -- Looking -----------------------------------------------------------------------------------------------------------
+# -- Queries -----------------------------------------------------------------------------------------------------------
 
 
 def facts(state: State, query: queries.Bucket) -> BucketFacts:
-    """What this shard knows of a bucket."""
+    """What this shard knows about a bucket."""
     lives = state.lives[query.bucket]
     return BucketFacts(query.bucket in state.buckets, lives - state.ghosts[query.bucket], lives)
 
 
 def listing(state: State, query: queries.Listing, now: int) -> Listed:
-    """A page of this shard's streams in a bucket; costs the page, and what has just expired or only forks keep."""
+    """A page of this shard's streams in a bucket; the cost grows with the page and the dead streams skipped."""
     lead = f"{query.bucket}/"
     wanted, cursor = lead + query.prefix, lead + max(query.after, query.prefix)
     inclusive = query.prefix > query.after
@@ -154,14 +154,14 @@ def _entry(state: State, name: str, lead: int, now: int) -> list[Entry]:
 
 
 class To(NamedTuple):
-    """Something to ask of one shard."""
+    """A command or query for one shard."""
 
     shard: int
     asked: Command | queries.Bucket
 
 
 BucketSaga = Generator[To | Reply, Reply | None, None]
-"""Yields what to ask of which shard, and is sent the reply; a reply that it yields is the client's answer."""
+"""Yields commands and queries, each with its shard, and is sent the replies; a reply it yields is the client's."""
 
 
 def _known(shards: int, bucket: str) -> Generator[To, Reply | None, BucketFacts]:
@@ -173,14 +173,14 @@ def _known(shards: int, bucket: str) -> Generator[To, Reply | None, BucketFacts]
     return BucketFacts(opened, streams, lives)
 
 
-def look(shards: int, bucket: str) -> BucketSaga:
-    """What all shards together know of a bucket."""
+def inspect(shards: int, bucket: str) -> BucketSaga:
+    """What all shards together know about a bucket."""
     known = yield from _known(shards, bucket)
     yield known if known.opened or known.lives else bucket_not_found(bucket)
 
 
 def open_everywhere(shards: int, bucket: str) -> BucketSaga:
-    """Open a bucket; a second opening finishes the first, then says that it was there."""
+    """Open a bucket; a second opening completes the first, then reports that the bucket exists."""
     known = yield from _known(shards, bucket)
     decided = yield To(0, OpenBucket(bucket))
     if isinstance(decided, Refusal):
@@ -192,11 +192,11 @@ def open_everywhere(shards: int, bucket: str) -> BucketSaga:
             yield opened
             return
     existed = isinstance(decided, BucketExisted) or (known.lives > 0 and not known.opened)
-    yield Refusal(Code.BUCKET_EXISTS, f"The bucket {bucket!r} exists.") if existed else BucketOpened()
+    yield Refusal(Code.BUCKET_EXISTS, f"Bucket {bucket!r} already exists.") if existed else BucketOpened()
 
 
 def drop_everywhere(shards: int, bucket: str, seal: str, deadline: int) -> BucketSaga:
-    """Drop a bucket that holds nothing; `seal` is unique to this attempt."""
+    """Drop an empty bucket; `seal` is unique to this attempt."""
     known = yield from _known(shards, bucket)
     if not known.opened and not known.lives:
         yield bucket_not_found(bucket)
@@ -226,7 +226,7 @@ def drop_everywhere(shards: int, bucket: str, seal: str, deadline: int) -> Bucke
 
 
 def settle_everywhere(shards: int, bucket: str, seal: str, deadline: int) -> BucketSaga:
-    """Roll an abandoned drop forward or back, as the first shard has it."""
+    """Roll an abandoned drop forward or back, as the first shard decided."""
     settled = yield To(0, SettleBucket(bucket, seal, deadline))
     if isinstance(settled, Settled):
         for shard in range(shards - 1, -1, -1):
@@ -235,4 +235,4 @@ def settle_everywhere(shards: int, bucket: str, seal: str, deadline: int) -> Buc
 
 
 def _not_empty(bucket: str, lives: int) -> Refusal:
-    return Refusal(Code.BUCKET_NOT_EMPTY, f"The bucket {bucket!r} holds {lives} streams; delete them first.")
+    return Refusal(Code.BUCKET_NOT_EMPTY, f"Bucket {bucket!r} is not empty: it has {lives} streams; delete them first.")

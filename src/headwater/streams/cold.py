@@ -1,8 +1,8 @@
-"""What a shard knows of its lake: live segments, what is dead in them, who reads them, and what may be deleted.
+"""What a shard knows about its lake: live segments, dead rows in them, consumers, and what may be deleted.
 
-A row is *live* while an extent of a life (also of a ghost, for its forks) covers it. A *tombstone* says which rows of a
-life must not be read under its own name any more: all of a life that ended, those before its start of one that was
-trimmed. A tombstone stays as long as a segment holds such rows, so that a reader of the files alone can leave them out.
+A row is *live* while an extent of a life (or of a ghost, for its forks) covers it. A *tombstone* says which rows of a
+life must no longer be read under its own name: all rows of a life that ended, the rows before the start of one that was
+trimmed. A tombstone stays as long as a segment contains such rows, so that engines that read only files can skip them.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Rows of a life that are dead, and in which segments there are any."""
+    """The dead rows of a life, and which segments contain any."""
 
     name: str
     below: int
@@ -32,21 +32,21 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Retired(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A segment that was replaced: its object goes when nobody can be reading it any more."""
+    """A segment that was replaced; its object is deleted once no reader can need it."""
 
     segment: Segment
     at: int
 
 
 class Consumer(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How far somebody has read the lake, and when they said so."""
+    """How far a consumer has read the lake, and when it last reported."""
 
     position: int
     at: int
 
 
 class Cold:
-    """The part of a shard's state that is about the lake."""
+    """The part of a shard's state that concerns the lake."""
 
     __slots__ = (
         "changed_at",
@@ -73,23 +73,23 @@ class Cold:
         self.retired: dict[str, Retired] = {}
         self.consumers: dict[str, Consumer] = {}
         self.dead_in: dict[int, set[int]] = {}
-        """The incarnations with a tombstone in each segment; follows from the tombstones."""
+        """The incarnations with a tombstone in each segment; derived from the tombstones."""
 
     def hold(self, segment: Segment, live_rows: int) -> int:
-        """Enter a segment under a number of its own."""
+        """Add a segment under a new number."""
         number = self.next_number
         self.next_number += 1
         self.segments[number] = Held(segment, live_rows)
         return number
 
     def release(self, extents: Iterable[Extent]) -> None:
-        """These rows are no longer needed by anybody here."""
+        """Count these rows as no longer live."""
         for extent in extents:
             held = self.segments[extent.segment]
             self.segments[extent.segment] = Held(held.segment, held.live_rows - extent.rows)
 
     def hide(self, name: str, incarnation: int, below: int, segments: Iterable[int]) -> None:
-        """Rows of this life below an offset are dead, in these segments and where they were dead before."""
+        """Mark the rows of a life below an offset as dead, in these segments and those marked before."""
         tombstone = self.tombstones.get(incarnation)
         numbers = dict.fromkeys((*(() if tombstone is None else tombstone.segments), *segments))
         if numbers:
@@ -98,7 +98,7 @@ class Cold:
                 self.dead_in.setdefault(number, set()).add(incarnation)
 
     def take_out(self, number: int, now: int) -> None:
-        """Retire a segment, and every tombstone that only it needed."""
+        """Retire a segment, and drop every tombstone that only it needed."""
         held = self.segments.pop(number)
         self.retired[held.segment.id] = Retired(held.segment, now)
         for incarnation in sorted(self.dead_in.pop(number, ())):
@@ -109,7 +109,7 @@ class Cold:
             else:
                 del self.tombstones[incarnation]
 
-    def lowest_reader(self, now: int) -> int:
-        """The position that every registered reader has reached."""
+    def lowest_consumer(self, now: int) -> int:
+        """The position that every active consumer has reached."""
         positions = (consumer.position for consumer in self.consumers.values() if now - consumer.at < CONSUMER_IDLE_US)
         return min(positions, default=ALL)

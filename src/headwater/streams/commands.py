@@ -1,8 +1,8 @@
-"""Commands: everything that may change a shard's state, as frozen values that go into the log.
+"""Commands: everything that can change a shard's state, as frozen values that are written to the log.
 
-A command carries all that its outcome depends on beside the state: its time is the batch's, its limits are constants
-of its version. The tag ends in that version; a command whose meaning changes gets a new one, so an old log keeps its
-meaning.
+The outcome of a command depends on the state and the command alone: its time is that of its batch, its limits are
+constants of its version. The tag ends with that version. A command whose meaning changes gets a new version, so that
+an old log keeps its meaning.
 """
 
 import msgspec
@@ -14,11 +14,11 @@ from headwater.streams.segments import Rows, Segment
 
 
 class _Logged(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What all commands share: encoded as an array that begins with the tag."""
+    """Common to all commands: encoded as an array that begins with the tag."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A materialised view of a stream up to an offset; its bytes are in a blob of their own."""
+    """A materialised view of a stream up to an offset; its bytes are stored in a blob."""
 
     offset: int
     record: int
@@ -29,7 +29,7 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Create(_Logged, frozen=True, tag="create.1"):
-    """Make a stream, perhaps with its first bytes, perhaps closed at once."""
+    """Create a stream, optionally with its first bytes, optionally closed."""
 
     name: str
     content_type: str
@@ -42,11 +42,11 @@ class Create(_Logged, frozen=True, tag="create.1"):
     incarnation: int | None = None
     attrs: bytes | None = None
     needs_bucket: bool = False
-    """Whether the bucket must have been made before; on the flat surface any bucket is there as soon as it is used."""
+    """Whether the bucket must exist already; on the flat surface buckets come into being with their first stream."""
 
 
 class Append(_Logged, frozen=True, tag="append.1"):
-    """Add messages to the end, or close, or both; `ends` says where each of several messages ends in the payload."""
+    """Append messages, close the stream, or both; `ends` says where each of several messages ends in the payload."""
 
     name: str
     payload: bytes
@@ -61,7 +61,7 @@ class Append(_Logged, frozen=True, tag="append.1"):
 
 
 class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
-    """Replace a stream's attributes, an object as JSON text."""
+    """Replace a stream's attributes, a JSON object as text."""
 
     name: str
     attrs: bytes
@@ -69,7 +69,7 @@ class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
 
 
 class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
-    """Show a snapshot whose blob is durable already; `trims` says whether history before it goes."""
+    """Make a snapshot visible whose blob is already durable; `trims` says whether history before it is dropped."""
 
     name: str
     incarnation: int
@@ -78,7 +78,7 @@ class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
 
 
 class Retain(_Logged, frozen=True, tag="retain.1"):
-    """Let history before an offset go; a snapshot must cover it."""
+    """Drop history before an offset; a snapshot must cover it."""
 
     name: str
     incarnation: int
@@ -87,27 +87,27 @@ class Retain(_Logged, frozen=True, tag="retain.1"):
 
 
 class Discarded(_Logged, frozen=True, tag="discarded.1"):
-    """A blob that nothing needs any more has been deleted: forget it."""
+    """An unused blob has been deleted from disk: forget it."""
 
     blob: str
 
 
 class Delete(_Logged, frozen=True, tag="delete.1"):
-    """End a stream's life; its bytes stay while forks need them."""
+    """Delete a stream; its bytes stay while forks need them."""
 
     name: str
     incarnation: int | None = None
 
 
 class Touch(_Logged, frozen=True, tag="touch.1"):
-    """Renew a sliding lifetime because somebody reads."""
+    """Renew a sliding lifetime because the stream is being read."""
 
     name: str
     incarnation: int
 
 
 class Expire(_Logged, frozen=True, tag="expire.1"):
-    """Make permanent that a stream's time is over; judged again when applied."""
+    """Make the expiry of a stream permanent; judged again when applied."""
 
     name: str
     incarnation: int
@@ -117,7 +117,7 @@ class Expire(_Logged, frozen=True, tag="expire.1"):
 
 
 class Pin(_Logged, frozen=True, tag="pin.1"):
-    """Hold a range of a source for a fork that is about to be made; without `to` up to the tail."""
+    """Pin a range of a source for a fork that is about to be created; without `to`, up to the tail."""
 
     name: str
     pin: str
@@ -126,11 +126,11 @@ class Pin(_Logged, frozen=True, tag="pin.1"):
     incarnation: int | None = None
     to: int | None = None
     record_to: int | None = None
-    """The fork point and the messages before it, resolved in that incarnation."""
+    """The fork point and the number of messages before it, resolved in that incarnation."""
 
 
 class Confirm(_Logged, frozen=True, tag="confirm.1"):
-    """The fork exists: its pin stays until the fork ends."""
+    """The fork exists: its pin stays until the fork is removed."""
 
     name: str
     incarnation: int
@@ -138,7 +138,7 @@ class Confirm(_Logged, frozen=True, tag="confirm.1"):
 
 
 class Unpin(_Logged, frozen=True, tag="unpin.1"):
-    """The fork does not exist (any more): let go of its source; idempotent."""
+    """The fork does not exist (any more): release its source. Idempotent."""
 
     name: str
     incarnation: int
@@ -146,7 +146,7 @@ class Unpin(_Logged, frozen=True, tag="unpin.1"):
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where a fork's inherited bytes are: a range of one life of its source, held by a pin."""
+    """Where a fork's inherited bytes are: a range of one incarnation of its source, held by a pin."""
 
     name: str
     incarnation: int
@@ -157,11 +157,11 @@ class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     pin: str
     depth: int
     blob: str | None = None
-    """The source's snapshot at the time of the pin, which the fork begins with."""
+    """The source's snapshot when it was pinned; the fork begins with it."""
 
 
 class Ancestry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What the client said of the fork, kept to compare a second PUT with: what it left out was inherited."""
+    """The fork as the client requested it, kept to compare a second PUT with; None means inherited."""
 
     source: str
     offset: int | None
@@ -171,7 +171,7 @@ class Ancestry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
-    """Make a stream that begins with the bytes of another; refused after the deadline of its pin."""
+    """Create a stream that begins with the bytes of another; refused after the deadline of its pin."""
 
     name: str
     content_type: str
@@ -190,7 +190,7 @@ class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
 
 
 class Settle(_Logged, frozen=True, tag="settle.1"):
-    """Ask the fork's shard, past the pin's deadline, whether anybody holds the pin; afterwards nobody can take it."""
+    """Ask the fork's shard, after the pin's deadline, whether a fork holds the pin; afterwards none can take it."""
 
     name: str
     pin: str
@@ -198,7 +198,7 @@ class Settle(_Logged, frozen=True, tag="settle.1"):
 
 
 class Paid(_Logged, frozen=True, tag="paid.1"):
-    """The source has let go of this pin: forget that we owe it."""
+    """The source has released this pin: the debt is settled."""
 
     pin: str
 
@@ -207,13 +207,13 @@ class Paid(_Logged, frozen=True, tag="paid.1"):
 
 
 class OpenBucket(_Logged, frozen=True, tag="open-bucket.1"):
-    """Make a bucket; idempotent."""
+    """Create a bucket. Idempotent."""
 
     bucket: str
 
 
 class SealBucket(_Logged, frozen=True, tag="seal-bucket.1"):
-    """Keep streams from being made in a bucket that is about to be dropped, and count those that are there."""
+    """Block the creation of streams in a bucket that is about to be dropped, and count those in it."""
 
     bucket: str
     seal: str
@@ -222,14 +222,14 @@ class SealBucket(_Logged, frozen=True, tag="seal-bucket.1"):
 
 
 class UnsealBucket(_Logged, frozen=True, tag="unseal-bucket.1"):
-    """The bucket stays; only its own seal is taken off."""
+    """The bucket stays: remove this seal, and no other."""
 
     bucket: str
     seal: str
 
 
 class DropBucket(_Logged, frozen=True, tag="drop-bucket.1"):
-    """Take a sealed bucket away; where this is still to be decided, only before the seal's deadline."""
+    """Remove a sealed bucket; on the shard that decides, only before the seal's deadline."""
 
     bucket: str
     seal: str
@@ -237,57 +237,57 @@ class DropBucket(_Logged, frozen=True, tag="drop-bucket.1"):
 
 
 class SettleBucket(_Logged, frozen=True, tag="settle-bucket.1"):
-    """Ask the first shard, past a seal's deadline, whether it dropped the bucket; afterwards that seal cannot."""
+    """Ask the first shard, after a seal's deadline, whether it dropped the bucket; afterwards that seal cannot."""
 
     bucket: str
     seal: str
     deadline: int
 
 
-# -- The lake: rows go there by a publication, and move within it by a swap -------------------------------------------
+# -- The lake: a publication moves rows into it, a swap moves them within it -------------------------------------------
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A segment whose object is in the store, and which rows of which lives it holds."""
+    """A segment whose object is in the store, and which rows of which streams it contains."""
 
     segment: Segment
     rows: tuple[Rows, ...]
 
 
 class PublishSegment(_Logged, frozen=True, tag="publish-segment.1"):
-    """Let hot bytes go that are in the lake now; refused as a whole past its deadline, or where it does not fit."""
+    """Release hot bytes that are now in the lake; refused as a whole after its deadline or if any part does not fit."""
 
     publication: Publication
     deadline: int
     flushed: int
-    """Every row up to this position is in the lake with this segment; 0 while others of the same flush are to come."""
+    """With this segment, every row up to this position is in the lake; 0 while the flush has more segments to come."""
 
 
 class SwapSegments(_Logged, frozen=True, tag="swap-segments.1"):
-    """Put rewritten segments in the place of others, all or nothing."""
+    """Replace segments by rewritten ones, all or nothing."""
 
     replaced: tuple[int, ...]
     publications: tuple[Publication, ...]
     deadline: int
     dropped: int
-    """The highest position of a row that is in the old ones and in none of the new."""
+    """The highest position of a row that is in the old segments and in none of the new ones."""
 
 
 class ForgetSegments(_Logged, frozen=True, tag="forget-segments.1"):
-    """Objects that nothing needs any more have been deleted: forget them."""
+    """Unused objects have been deleted from the store: forget them."""
 
     ids: tuple[str, ...]
 
 
 class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
-    """Somebody reads the lake and has everything up to a position; what lies above stays until they have it too."""
+    """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
 
     reader: str
     position: int
 
 
 class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
-    """Nobody reads under this name any more."""
+    """Remove a consumer: nothing is kept for it any more."""
 
     reader: str
 
@@ -322,7 +322,7 @@ Command = (
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """Commands decided together: the position of the first, their one time, and the commands in order."""
+    """Commands decided together: the position of the first, their common time, and the commands in order."""
 
     first_position: int
     at: int
@@ -334,7 +334,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 COMMAND_BYTES = 128
-"""About what a command takes beside its payload."""
+"""Roughly what a command takes in the log besides its payload."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])
@@ -346,13 +346,13 @@ def encode(at: int, commands: list[Command]) -> bytes:
 
 
 def decode(record: bytes | memoryview, first_position: int) -> Batch:
-    """The batch in a log record that was checked already."""
+    """The batch in a log record whose checksum has been verified."""
     at, commands = _decoder.decode(record)
     return Batch(first_position, at, commands)
 
 
 def cost_bytes(command: Command) -> int:
-    """About what a command takes in the log, to bound a batch."""
+    """Roughly what a command takes in the log; used to bound a batch."""
     kind = type(command)
     if kind is Append or kind is Create or kind is CreateFork:
         return COMMAND_BYTES + len(command.payload)  # type: ignore[union-attr]

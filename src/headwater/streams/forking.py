@@ -1,16 +1,17 @@
-"""Forks: the commands on either shard, and the saga that strings them together.
+"""Forks: the commands on each shard, and the saga that connects them.
 
-A fork holds a range of its source by a pin and copies nothing. The source may be in another shard, so no command
-touches both; the saga does, in steps that can each be the last one:
+A fork pins a range of its source and copies nothing. The source may be in another shard, so no command touches both;
+the saga does, and it may be interrupted after any step:
 
-    look at the target        it exists: it alone answers
-    resolve the fork point    to a byte position of one life of the source
+    query the target          if it exists, it alone determines the answer
+    resolve the fork point    to a byte position in one life of the source
     Pin                       on the source, with a deadline
-    CreateFork                on the target, refused past the deadline
-    Confirm                   on the source after 201, not waited for; every other outcome waits for Unpin instead
+    CreateFork                on the target, refused after the deadline
+    Confirm                   on the source after 201, without waiting; any other outcome waits for Unpin instead
 
-Whoever dies in between leaves a pin without a fork: past the deadline `Settle` asks the target's shard who holds it,
-and from then on nobody can take it. A fork that ends leaves a debt in its shard's state until its source has let go.
+A process that dies in between leaves a pin without a fork. After the deadline, `Settle` asks the target's shard whether
+a fork holds the pin; from then on none can take it. A fork that is removed leaves a debt in its shard's state until its
+source has released the pin.
 """
 
 from collections.abc import Generator
@@ -23,32 +24,34 @@ from headwater.protocol.limits import FORK_DEPTH_MAX
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
 from headwater.streams.commands import Ancestry, Command, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
-from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name
+from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name, new_life
 from headwater.streams.queries import Anchor, ForkTarget, Query
 from headwater.streams.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin, State, Stream
 
 
-def look_at_target(state: State, query: ForkTarget, now: int) -> Reply:
-    """What stands under the name of a fork that is about to be made."""
-    outcome = judge_name(state, query.name, _wanted(query.ancestry, query.closed, query.attrs, query.incarnation), now)
+def query_target(state: State, query: ForkTarget, now: int) -> Reply:
+    """What exists under the name of a fork that is about to be created."""
+    outcome = judge_name(
+        state, query.name, _configuration(query.ancestry, query.closed, query.attrs, query.incarnation), now
+    )
     return Absent() if outcome is None else outcome
 
 
-def _wanted(asked: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Configuration:
+def _configuration(asked: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Configuration:
     return Configuration(asked.content_type, asked.lifetime, closed, attrs, asked, incarnation)
 
 
 def source_of_fork(state: State, name: str, now: int) -> Stream | Refusal:
-    """The stream to fork from; one that only its forks keep alive cannot be forked again."""
+    """The stream to fork; a deleted one that is kept for its forks cannot be forked again."""
     stream = state.present(name, now)
     if isinstance(stream, Refusal) and stream.code is Code.STREAM_GONE:
-        return Refusal(Code.FORK_CONFLICT, f"The source {name!r} was deleted; it cannot be forked any more.")
+        return Refusal(Code.FORK_CONFLICT, f"Source {name!r} was deleted and can no longer be forked.")
     return stream
 
 
 def pin(state: State, command: Pin) -> Reply:
-    """Hold the source's bytes up to the fork point."""
+    """Pin the source's bytes up to the fork point."""
     stream = source_of_fork(state, command.name, state.now)
     if isinstance(stream, Refusal):
         return stream
@@ -56,16 +59,19 @@ def pin(state: State, command: Pin) -> Reply:
         return stream_not_found(command.name)
     depth = stream.origin.depth + 1 if stream.origin else 1
     if depth > FORK_DEPTH_MAX:
-        return Refusal(Code.FORK_CONFLICT, f"The source {command.name!r} is a fork of {FORK_DEPTH_MAX} others already.")
+        return Refusal(
+            Code.FORK_CONFLICT,
+            f"Source {command.name!r} is already the end of a chain of {FORK_DEPTH_MAX} forks, the maximum.",
+        )
     to, record_to = command.to, command.record_to
     if to is None or record_to is None:
         to, record_to = stream.tail, stream.record_next
     visible = stream.snapshot
     if stream.start and visible is not None and to < visible.offset:
-        # History has been trimmed, perhaps since the point was resolved: without that snapshot a fork is not whole.
+        # History was trimmed, perhaps after the point was resolved: without that snapshot a fork would be incomplete.
         return Refusal(
             Code.OFFSET_TRIMMED,
-            f"The source {command.name!r} no longer holds what a fork there would begin with.",
+            f"Source {command.name!r} no longer has the data that a fork at this offset would begin with.",
             incarnation=stream.incarnation,
             earliest_offset=visible.offset,
         )
@@ -89,13 +95,13 @@ def pin(state: State, command: Pin) -> Reply:
 
 
 def confirm(state: State, command: Confirm) -> Reply:
-    """The fork reported: its pin has no deadline any more."""
+    """The fork exists: its pin no longer has a deadline."""
     state.unconfirmed.pop(command.pin, None)
     return Done()
 
 
 def unpin(state: State, command: Unpin) -> Reply:
-    """Let go of the source; a deleted one goes with its last pin."""
+    """Release the source; a deleted one is removed with its last pin."""
     state.unconfirmed.pop(command.pin, None)
     stream = state.streams.get(command.name)
     if stream is None or stream.incarnation != command.incarnation or not stream.pins or command.pin not in stream.pins:
@@ -113,35 +119,23 @@ def unpin(state: State, command: Unpin) -> Reply:
 
 
 def create_fork(state: State, command: CreateFork) -> Reply:
-    """Make the fork, or say what stands in its place; its pin holds only until the deadline."""
-    wanted = _wanted(command.ancestry, command.closed, command.attrs, None)
+    """Create the fork, or report what exists in its place; its pin is valid only until the deadline."""
+    wanted = _configuration(command.ancestry, command.closed, command.attrs, None)
     outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
     if outcome is not None:
         return outcome
     if state.now > command.deadline:
-        return Refusal(Code.OVERLOADED, "The fork took too long to make; try again.")
+        return Refusal(Code.OVERLOADED, "The fork took too long to create; try again.")
     origin = command.origin
-    stream = Stream(
-        name=command.name,
-        incarnation=state.position,
-        content_type=command.content_type,
-        lifetime=command.lifetime,
-        created_at=state.now,
-        written_at=state.now,
-        touched_at=state.now,
-        tail=origin.to,
-        record_next=origin.record_to,
-        start=origin.start,
-        record_start=origin.record_start,
-        origin=origin,
-        ancestry=command.ancestry,
-        snapshot=command.snapshot,
-    )
+    stream = new_life(state, command)
+    stream.origin, stream.ancestry, stream.snapshot = origin, command.ancestry, command.snapshot
+    stream.start, stream.record_start = origin.start, origin.record_start
+    stream.tail, stream.record_next = origin.to, origin.record_to
     return enter(state, stream, command)
 
 
 def settle(state: State, command: Settle) -> Reply:
-    """Whether a fork holds the pin, or held it and owes its release; asked too early, no answer is final."""
+    """Whether a fork holds the pin, or held it and owes its release; no answer is final before the deadline."""
     if state.now <= command.deadline:
         return Refusal(Code.OVERLOADED, "The pin's deadline has not passed yet.")
     stream = state.streams.get(command.name)
@@ -150,7 +144,7 @@ def settle(state: State, command: Settle) -> Reply:
 
 
 def paid(state: State, command: Paid) -> Reply:
-    """The source has let go."""
+    """The source has released the pin."""
     state.owed.pop(command.pin, None)
     return Done()
 
@@ -159,7 +153,7 @@ def paid(state: State, command: Paid) -> Reply:
 
 
 class ForkRequest(msgspec.Struct, frozen=True, gc=False):
-    """What a client asks for: a name, its fork point, and what else a create may carry."""
+    """A client's request for a fork: its name, its fork point, and what else a create may carry."""
 
     name: str
     ancestry: Ancestry
@@ -173,12 +167,12 @@ class ForkRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 Saga = Generator[Command | Query | Reply, Reply | None, None]
-"""Yields what to ask, each of the shard that owns its name, and is sent the reply. A reply that it yields is the
-client's answer; whatever it asks after that, nobody waits for."""
+"""Yields commands and queries, each for the shard that owns its name, and is sent the replies. A reply that it yields
+is the client's answer; the client does not wait for what follows."""
 
 
 def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
-    """Make a fork; `pin_id` is unique to this attempt."""
+    """Create a fork; `pin_id` is unique to this attempt."""
     asked = request.ancestry
     target = yield ForkTarget(request.name, request.closed, asked, request.incarnation, request.attrs)
     if not isinstance(target, Absent):
@@ -206,7 +200,7 @@ def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
 
 
 def _reply(sent: Reply | None) -> Reply:
-    assert sent is not None, "a saga is sent a reply to everything it asks"
+    assert sent is not None, "a saga is sent a reply to every command and query"
     return sent
 
 
@@ -215,7 +209,7 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
     if asked.content_type is not None and media_type(asked.content_type) != media_type(pinned.content_type):
         return Refusal(
             Code.CONTENT_TYPE_MISMATCH,
-            f"The source {asked.source!r} holds {pinned.content_type}; a fork cannot be {asked.content_type}.",
+            f"Source {asked.source!r} has content type {pinned.content_type}; a fork cannot be {asked.content_type}.",
         )
     payload, ends = request.body, None
     if payload and is_json(pinned.content_type):

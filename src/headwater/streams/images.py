@@ -1,12 +1,12 @@
-"""Images: the whole state of a shard as of one log position, in canonical pieces, taken without stopping the shard.
+"""Images: the whole state of a shard at one log position, in canonical pieces, taken without stopping the shard.
 
-The first piece is the `Header`; then come the lake's segments and tombstones, then the streams by name,
-each list in as many pieces as it takes; where one stream holds more than a piece may, pieces with further appends of it
-follow. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
+The first piece is the `Header`, followed by the lake's segments and tombstones and by the streams in order of their
+names, each list in as many pieces as it needs. A stream too large for one piece continues in pieces with its further
+appends. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
 
-While a walk is under way commands go on. A stream that is about to change and whose turn has not come is set aside
-first: its metadata copied, its appends by reference and length, for the list of appends only grows. A life that began
-after the walk did is not part of the image.
+Commands are applied while a walk is in progress. A stream that is about to change before the walk reaches it is set
+aside first: its metadata is copied, its appends are kept by reference and length, because that list only grows. A life
+that began after the walk is not part of the image.
 """
 
 import heapq
@@ -24,12 +24,12 @@ T = TypeVar("T")
 VERSION = 2
 PIECE_BYTES = 256 * 1024
 PIECE_ROWS = 2_000
-"""What one piece may hold, so that encoding one never holds the loop up."""
+"""What one piece may contain, so that encoding it never blocks the event loop for long."""
 NAMES_PER_STEP = 256
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header"):
-    """What is not per stream."""
+    """Everything that is not per stream."""
 
     version: int
     log_id: str
@@ -60,13 +60,13 @@ class Tombstones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="to
 
 
 class Streams(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="streams"):
-    """The next streams by name; the last one may go on in `Appends`."""
+    """The next streams by name; the last one may continue in `Appends`."""
 
     streams: list[Stream]
 
 
 class Appends(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="appends"):
-    """More appends of the stream before."""
+    """More appends of the preceding stream."""
 
     appends: list[Hot]
 
@@ -83,7 +83,7 @@ class _View(NamedTuple):
 
 
 class Walk:
-    """An image in the making; the state tells it of every change until it ends."""
+    """An image being taken; the state reports every change to it until it ends."""
 
     def __init__(self, state: State) -> None:
         assert not any(isinstance(other, Walk) for other in state.observers), "one image at a time"
@@ -113,7 +113,7 @@ class Walk:
         state.observers.append(self)
 
     def before_change(self, stream: Stream) -> None:
-        """Set a stream aside that is about to change before its turn."""
+        """Set aside a stream that is about to change before the walk reaches it."""
         if stream.name <= self._cursor or stream.incarnation > self.position or stream.name in self._aside:
             return
         copy = msgspec.structs.replace(
@@ -139,7 +139,7 @@ class Walk:
         group: list[msgspec.Raw] = []
         size = 0
         for view in self._views():
-            # Encoded at once: whatever lingers in the group is bytes already, and no later command can change it.
+            # Encoded at once: the group contains bytes only, which no later command can change.
             appends = view.stream.hot
             first, rest = _part(appends, 0, view.length)
             encoded = _encoder.encode(msgspec.structs.replace(view.stream, hot=first or None))
@@ -173,10 +173,10 @@ class Walk:
                 return
 
     def _aside_up_to(self, last: str | None) -> Iterator[str]:
-        # Streams that were deleted meanwhile are no longer among the names, but still part of the image.
+        # Streams deleted in the meantime are no longer among the names, but still part of the image.
         while self._aside_names and (last is None or self._aside_names[0] <= last):
             name = heapq.heappop(self._aside_names)
-            if name in self._aside:  # else it was still among the names when its turn came
+            if name in self._aside:  # Otherwise it was still among the names when the walk reached it.
                 yield name
 
 
@@ -192,7 +192,7 @@ def _encode_streams(group: list[msgspec.Raw]) -> bytes:
 
 
 def _part(appends: list[Hot] | None, start: int, count: int) -> tuple[list[Hot], int]:
-    """The appends from `start` that fit into one piece, and where the next piece goes on."""
+    """The appends from `start` that fit into one piece, and where the next piece begins."""
     stop, size = start, 0
     while stop < count and stop - start < PIECE_ROWS and size < PIECE_BYTES:
         assert appends is not None
@@ -202,7 +202,7 @@ def _part(appends: list[Hot] | None, start: int, count: int) -> tuple[list[Hot],
 
 
 def restore(pieces: Iterable[bytes | memoryview]) -> State:
-    """The state that an image holds."""
+    """The state in an image."""
     decoded = map(_decoder.decode, pieces)
     header = next(decoded)
     assert isinstance(header, Header), "an image begins with its header"
@@ -235,7 +235,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
 
 
 def image_of(state: State) -> list[bytes]:
-    """The image of a state that stands still."""
+    """The image of a state that does not change meanwhile."""
     walk = Walk(state)
     pieces = list(walk.pieces())
     walk.end()

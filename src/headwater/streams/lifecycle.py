@@ -1,7 +1,7 @@
-"""Births and ends: create, delete, touch, expire.
+"""The lifecycle of a stream: create, delete, touch, expire.
 
-A name is free when nothing stands under it, or only an expired life that no fork holds. A life that forks hold is never
-buried; it becomes a ghost and goes with the last pin.
+A name is free when nothing exists under it, or only an expired life that no fork pins. A life that forks pin is never
+removed: it becomes a ghost, and is removed with the last pin.
 """
 
 import msgspec
@@ -17,7 +17,7 @@ from headwater.streams.state import State, Stream
 
 
 class Configuration(msgspec.Struct, frozen=True, gc=False):
-    """The configuration that a PUT asks for; a fork that leaves content type or lifetime out inherits them."""
+    """The configuration that a PUT requests; a fork inherits the content type and lifetime that it leaves out."""
 
     content_type: str | None
     lifetime: Lifetime | None
@@ -28,13 +28,15 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
 
 
 def judge_name(state: State, name: str, wanted: Configuration, now: int) -> Reply | None:
-    """None if a stream may be made under this name, else the outcome."""
+    """None if a stream may be created under this name, else the outcome."""
     stream = state.streams.get(name)
     if stream is None:
         return None
     if stream.deleted or stream.expired(now):
         if stream.deleted or stream.pins:
-            return Refusal(Code.FORK_CONFLICT, f"The stream {name!r} was deleted, but forks of it still need the name.")
+            return Refusal(
+                Code.FORK_CONFLICT, f"Stream {name!r} was deleted, but its forks still need it; use another name."
+            )
         return None
     if wanted.incarnation is not None and wanted.incarnation != stream.incarnation:
         return incarnation_changed(name, stream.incarnation)
@@ -43,7 +45,7 @@ def judge_name(state: State, name: str, wanted: Configuration, now: int) -> Repl
         return Existed(stream.incarnation, stream.content_type, stream.tail, stream.closed)
     return Refusal(
         Code.STREAM_EXISTS,
-        f"The stream {name!r} exists with another {difference}.",
+        f"Stream {name!r} {difference}; delete it or use another name.",
         incarnation=stream.incarnation,
         next_offset=stream.tail,
         closed=stream.closed,
@@ -52,15 +54,17 @@ def judge_name(state: State, name: str, wanted: Configuration, now: int) -> Repl
 
 def _difference(stream: Stream, wanted: Configuration) -> str | None:
     if not _same_ancestry(stream.ancestry, wanted.ancestry):
-        return "origin"
+        return "exists with another origin"
     if wanted.content_type is not None and media_type(wanted.content_type) != media_type(stream.content_type):
-        return "content type"
+        return "exists with another content type"
     first, lifetime = stream.ancestry.lifetime if stream.ancestry else stream.lifetime, wanted.lifetime
     if (lifetime is None) != (first is None) or (lifetime and first and not lifetime.same_as(first)):
-        return "lifetime"
+        return "exists with another lifetime"
     if wanted.attrs is not None and wanted.attrs != (stream.attrs or b"{}"):
-        return "set of attributes"
-    return "closure" if wanted.closed != stream.closed else None
+        return "exists with other attributes"
+    if wanted.closed == stream.closed:
+        return None
+    return "is already closed" if stream.closed else "exists and is not closed"
 
 
 def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
@@ -71,14 +75,19 @@ def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
 
 
 def create(state: State, command: Create) -> Reply:
-    """Make a stream, or say what stands in its place."""
+    """Create a stream, or report what exists in its place."""
     wanted = Configuration(
         command.content_type, command.lifetime, command.closed, command.attrs, incarnation=command.incarnation
     )
     outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
     if outcome is not None:
         return outcome
-    stream = Stream(
+    return enter(state, new_life(state, command), command)
+
+
+def new_life(state: State, command: Create | CreateFork) -> Stream:
+    """An empty life that begins with this command."""
+    return Stream(
         name=command.name,
         incarnation=state.position,
         content_type=command.content_type,
@@ -87,25 +96,24 @@ def create(state: State, command: Create) -> Reply:
         written_at=state.now,
         touched_at=state.now,
     )
-    return enter(state, stream, command)
 
 
 def judge_founding(state: State, command: Create | CreateFork) -> Refusal | None:
-    """Why a free name may not be taken: its bucket, or a producer whose first request to the stream this is not."""
+    """Why a free name may not be taken: its bucket, or a producer whose sequence does not begin with this request."""
     refusal = judge_bucket(state, command.name, needed=command.needs_bucket)
     producer = command.producer
     if refusal is not None or producer is None or producer.seq == 0:
         return refusal
     return Refusal(
         Code.PRODUCER_SEQ_CONFLICT,
-        f"Producer {producer.id!r} creates {command.name!r} with sequence {producer.seq}; it must begin with 0.",
+        f"Producer {producer.id!r} creates {command.name!r} with sequence number {producer.seq} instead of 0.",
         expected_seq=0,
         received_seq=producer.seq,
     )
 
 
 def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created:
-    """Put a new life under its name, where at most an expired one stands, with its first bytes."""
+    """Add a new life with its first bytes under its name, replacing an expired one."""
     expired = state.streams.get(stream.name)
     if expired is not None:
         state.remove(expired)
@@ -121,17 +129,12 @@ def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created
 
 
 def judge_delete(state: State, command: Delete, now: int) -> Stream | Refusal:
-    """The stream, or why there is nothing to delete."""
-    stream = state.present(command.name, now)
-    if isinstance(stream, Refusal):
-        return stream
-    if command.incarnation is not None and command.incarnation != stream.incarnation:
-        return incarnation_changed(stream.name, stream.incarnation)
-    return stream
+    """The stream to delete, or why there is none."""
+    return state.find(command.name, command.incarnation, now)
 
 
 def delete(state: State, command: Delete) -> Reply:
-    """End a stream."""
+    """Delete a stream."""
     stream = judge_delete(state, command, state.now)
     if isinstance(stream, Refusal):
         return stream
@@ -140,7 +143,7 @@ def delete(state: State, command: Delete) -> Reply:
 
 
 def touch(state: State, command: Touch) -> Reply:
-    """Renew a sliding lifetime, if that life still lives."""
+    """Renew a sliding lifetime, if that life is still alive."""
     stream = state.present(command.name, state.now)
     if isinstance(stream, Stream) and stream.incarnation == command.incarnation:
         state.before_change(stream)
@@ -149,7 +152,7 @@ def touch(state: State, command: Touch) -> Reply:
 
 
 def expire(state: State, command: Expire) -> Reply:
-    """End a life whose time is over; one that was renewed meanwhile, or replaced, stays."""
+    """End an expired life; one that was renewed or replaced in the meantime stays."""
     stream = state.streams.get(command.name)
     if stream is None or stream.incarnation != command.incarnation or stream.deleted or not stream.expired(state.now):
         return Done()

@@ -1,4 +1,4 @@
-"""Queries: everything that looks at a stream and changes nothing (but for renewing a sliding lifetime)."""
+"""Queries: they read the state and change nothing, except that a read renews a sliding lifetime."""
 
 from typing import Annotated
 
@@ -9,46 +9,48 @@ from headwater.streams.commands import Ancestry
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """What a stream is; does not renew its lifetime."""
+    """The metadata of a stream; does not renew its lifetime."""
 
     name: str
     incarnation: int | None = None
 
 
 class Records(msgspec.Struct, frozen=True, gc=False):
-    """A read of a JSON stream by ordinals: from one on (`NOW`: the next) or the last few; how many, and how wrapped."""
+    """A read of a JSON stream by record number: from `start` (`NOW`: the next record), or the last `tail` records."""
 
     start: int | None = None
     tail: int | None = None
     most: int | None = None
+    """The most records in one page."""
     envelope: bool = False
+    """Whether each message is returned with its record number."""
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
-    """The bytes from `offset` on, a page of them; `NOW` is the tail."""
+    """A page of bytes from `offset`; `NOW` is the tail."""
 
     name: str
     offset: int = 0
     incarnation: int | None = None
     bytes_max: int | None = None
-    """What the client wants at the most; the server's own limit holds too."""
+    """The client's own limit; the server's limit applies too."""
     records: Records | None = None
 
     @property
     def from_now(self) -> bool:
-        """Whether where the read begins depends on the tail, so that its answer must not be cached."""
+        """Whether the start depends on the tail, so that the response must not be cached."""
         if self.records is None:
             return self.offset == NOW
         return self.records.start == NOW or self.records.tail is not None
 
     def following(self, next_offset: int, incarnation: int) -> "Read":
-        """The read that goes on behind a page of this one."""
+        """The read that continues after a page of this one."""
         records = None if self.records is None else Records(None, None, self.records.most, self.records.envelope)
         return Read(self.name, next_offset, incarnation, self.bytes_max, records)
 
 
 class ForkTarget(msgspec.Struct, frozen=True, gc=False):
-    """Whether a fork may be made under this name, or what stands there already."""
+    """Whether a fork may be created under this name, or what exists there already."""
 
     name: str
     closed: bool
@@ -58,7 +60,7 @@ class ForkTarget(msgspec.Struct, frozen=True, gc=False):
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):
-    """The byte position of a fork point: `sub_offset` messages (JSON) or bytes past an offset."""
+    """The byte position of a fork point: `sub_offset` messages (JSON) or bytes after an offset."""
 
     name: str
     offset: int
@@ -66,7 +68,7 @@ class Anchor(msgspec.Struct, frozen=True, gc=False):
 
 
 class Border(msgspec.Struct, frozen=True, gc=False):
-    """Whether an offset, or a record, is a border between messages: where a snapshot may stand."""
+    """Whether an offset, or a record number, is a message boundary, where a snapshot may be placed."""
 
     name: str
     offset: int | None = None
@@ -75,13 +77,13 @@ class Border(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bucket(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a bucket."""
+    """What a shard knows about a bucket."""
 
     bucket: str
 
 
 class Listing(msgspec.Struct, frozen=True, gc=False):
-    """The streams of a bucket, by name."""
+    """A page of a bucket's streams, by name."""
 
     bucket: str
     prefix: str
@@ -95,7 +97,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Range(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """The messages of one life of a stream that begin at or behind one offset and before another."""
+    """The messages of one incarnation of a stream that begin at or after `start` and before `until`."""
 
     name: str
     incarnation: Natural
@@ -104,7 +106,7 @@ class Range(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkno
 
 
 class Ordinal(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """A message of one life of a stream, by how many were before it."""
+    """A message of one incarnation of a stream, by its record number."""
 
     name: str
     incarnation: Natural

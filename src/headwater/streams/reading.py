@@ -1,10 +1,11 @@
 """Reads: which slices of which appends make up a page; never the bytes themselves.
 
-A fork's bytes below its fork point are its source's, and so on up the chain; `source_of` finds the life that an origin
-names, in whatever shard it is. In JSON streams only borders between messages are offsets; elsewhere any byte is.
+A fork's bytes below its fork point belong to its source, and so on up the chain; `source_of` finds the life that an
+origin names, whichever shard it is in. In JSON streams only message boundaries are valid offsets; elsewhere every byte
+is one.
 
-What is no longer hot comes as runs, which the caller fetches from the lake: a look that needs one that is not among the
-`Fetched` raises `NotFetched`, and is made again, from the start, when the run is there. State may have changed by then.
+Cold bytes come as runs, which the caller fetches from the lake: a query that needs a run that has not been fetched
+raises `NotFetched` and is repeated from the start once the run is there. The state may have changed in the meantime.
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,14 +30,14 @@ _END = attrgetter("end")
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """Neighbouring messages of one stream that came from the lake; whole appends only."""
+    """Consecutive messages of one stream, fetched from the lake; whole appends only."""
 
     offset: int
     payload: bytes
     ends: tuple[int, ...]
     record: int
     appends: tuple[int, ...]
-    """For each message the offset at which the append that brought it began."""
+    """For each message, the offset at which its append began."""
 
     @property
     def end(self) -> int:
@@ -47,7 +48,7 @@ Piece = Hot | Run
 
 
 class NotFetched(Exception):
-    """A look needs bytes of a life that are in the lake: a range, or the message with a certain ordinal."""
+    """A query needs bytes of a life that are in the lake: a range, or the message with a record number."""
 
     def __init__(self, stream: Stream, start: int, end: int, record: int | None = None) -> None:
         super().__init__(stream.name, start, end, record)
@@ -55,17 +56,17 @@ class NotFetched(Exception):
 
 
 class Fetched:
-    """The runs that one look has at hand, by life."""
+    """The runs fetched for one query, by life."""
 
     def __init__(self) -> None:
-        # A fork and its source may be in two shards, which count incarnations each for itself.
+        # A fork and its source may be in two shards, and each shard has its own incarnation numbers.
         self._runs: dict[tuple[str, int], list[Run]] = {}
 
     def _known(self, stream: Stream) -> list[Run]:
         return self._runs.get((stream.name, stream.incarnation), [])
 
     def add(self, stream: Stream, runs: Sequence[Run]) -> None:
-        """Neighbouring runs, in order; those known before that lie across them were cut by an older segment, and go."""
+        """Add consecutive runs; known runs that overlap them came from an older segment and are dropped."""
         if runs:
             start, end = runs[0].offset, runs[-1].end
             known = self._known(stream)
@@ -74,7 +75,7 @@ class Fetched:
             self._runs[stream.name, stream.incarnation] = [*before, *runs, *after]
 
     def covering(self, stream: Stream, start: int, end: int) -> list[Run]:
-        """Runs without a gap that hold all bytes of a range."""
+        """Consecutive runs that cover a whole range."""
         known = self._known(stream)
         first = stop = max(bisect_right(known, start, key=_OFFSET) - 1, 0)
         reached = start
@@ -86,7 +87,7 @@ class Fetched:
         return known[first:stop]
 
     def around(self, stream: Stream, offset: int) -> Run:
-        """A run that holds the byte at an offset, or ends there."""
+        """A run that contains the byte at an offset, or ends there."""
         known = self._known(stream)
         at = bisect_left(known, offset, key=_END)
         if at == len(known) or known[at].offset > offset:
@@ -94,7 +95,7 @@ class Fetched:
         return known[at]
 
     def with_record(self, stream: Stream, record: int) -> Run:
-        """The run that holds the message with this ordinal."""
+        """The run that contains the message with this record number."""
         known = self._known(stream)
         at = bisect_right(known, record, key=_RECORD) - 1
         if at < 0 or record >= known[at].record + len(known[at].ends):
@@ -106,7 +107,7 @@ NOTHING_FETCHED = Fetched()
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """The bytes from position `start` to `end`, within the appends or runs `first` to `stop` of one stream's own."""
+    """The bytes from offset `start` to `end`, within the pieces `first` to `stop` of one stream."""
 
     pieces: Sequence[Piece]
     first: int
@@ -115,13 +116,13 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     end: int
 
     def parts(self) -> Iterator[tuple[Piece, int, int]]:
-        """Each piece, and which bytes of its payload are meant."""
+        """Each piece, and which bytes of its payload belong to the slice."""
         for piece in self.pieces[self.first : self.stop]:
             yield piece, max(self.start - piece.offset, 0), min(self.end - piece.offset, len(piece.payload))
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """The slices of a page, and where the next one begins."""
+    """The slices of a page, and where the next page begins."""
 
     slices: list[Slice]
     next_offset: int
@@ -132,14 +133,14 @@ def judge(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = N
     if offset > stream.tail:
         return Refusal(
             Code.OFFSET_BEYOND_TAIL,
-            f"The offset lies beyond the tail of {stream.name!r}; read from an offset that the server gave you.",
+            f"The offset is beyond the tail of {stream.name!r}; use an offset that the server returned.",
             incarnation=stream.incarnation,
             next_offset=stream.tail,
         )
     if offset < stream.start:
         return Refusal(
             Code.OFFSET_TRIMMED,
-            f"The stream {stream.name!r} no longer holds bytes that early.",
+            f"Stream {stream.name!r} no longer has data that old; it was trimmed.",
             incarnation=stream.incarnation,
             earliest_offset=stream.start,
         )
@@ -147,16 +148,16 @@ def judge(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = N
         return None
     return Refusal(
         Code.OFFSET_UNALIGNED,
-        f"The offset lies inside a message of {stream.name!r}; read from an offset that the server gave you.",
+        f"The offset is inside a message of {stream.name!r}; use an offset that the server returned.",
         incarnation=stream.incarnation,
         next_offset=stream.tail,
     )
 
 
 def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> Plan:
-    """A page from `offset` on, which has been judged: whole messages up to `bytes_max`, and at least one.
+    """A page from `offset`, which has been judged: whole messages up to `bytes_max`, and at least one.
 
-    Costs a search or two in the list of appends, however many of them the page spans.
+    Costs a binary search or two in the list of appends, however many of them the page spans.
     """
     slices: list[Slice] = []
     position, until = offset, offset + bytes_max
@@ -176,7 +177,7 @@ def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf, fetch
 
 
 def slice_of(stream: Stream, start: int, end: int) -> Slice:
-    """A range of a stream's own bytes that is in memory, whole."""
+    """A range of a stream's own bytes that is entirely in memory."""
     appends: list[Hot] = stream.hot or []
     first = bisect_right(appends, start, key=_OFFSET) - 1
     return Slice(appends, first, bisect_left(appends, end, key=_OFFSET), start, end)
@@ -188,7 +189,7 @@ PiecesOf = Callable[[int, int], Sequence[Piece]]
 def _stretches(
     stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED
 ) -> Iterator[tuple[PiecesOf, int]]:
-    """Whence the bytes from `offset` on come, each up to where: the oldest source first, its lake before its memory."""
+    """Where the bytes from `offset` come from, and up to which offset: oldest source first, lake before memory."""
     for owner, limit in owners(stream, offset, source_of):
         if owner.extents:
             yield partial(fetched.covering, owner), min(owner.hot_start, limit)
@@ -200,7 +201,7 @@ def _in_memory(appends: list[Hot], _start: int, _end: int) -> list[Hot]:
 
 
 def owners(stream: Stream, offset: int, source_of: SourceOf) -> list[tuple[Stream, int]]:
-    """Whose own bytes those from `offset` on are, each up to which position; the oldest source first."""
+    """The streams that own the bytes from `offset`, and up to which offset; oldest source first."""
     found = [(stream, stream.tail)]
     while stream.origin is not None and offset < stream.origin.to:
         limit = min(stream.origin.to, found[-1][1])
@@ -211,7 +212,7 @@ def owners(stream: Stream, offset: int, source_of: SourceOf) -> list[tuple[Strea
 
 
 def _border_before(pieces: Sequence[Piece], position: int) -> int:
-    """The last border between messages at or before a position."""
+    """The last message boundary at or before a position."""
     piece = pieces[bisect_right(pieces, position, key=_OFFSET) - 1]
     ends = piece.ends or (len(piece.payload),)
     index = bisect_right(ends, position - piece.offset)
@@ -219,13 +220,13 @@ def _border_before(pieces: Sequence[Piece], position: int) -> int:
 
 
 def _border_after(piece: Piece, position: int) -> int:
-    """The next border between messages behind a position in a piece."""
+    """The next message boundary after a position in a piece."""
     ends = piece.ends or (len(piece.payload),)
     return piece.offset + ends[bisect_right(ends, position - piece.offset)]
 
 
 def record_at(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> int | None:
-    """How many messages end at or before an offset, if a border between messages is there; None within a message."""
+    """The number of messages before an offset; None if it is not a message boundary."""
     if offset == stream.tail:
         return stream.record_next
     if offset == stream.start:
@@ -246,7 +247,7 @@ def record_at(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched
 
 
 def offset_of(stream: Stream, record: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> int:
-    """The offset at which a retained record begins; the tail for the next one."""
+    """The offset at which a retained record begins; the tail for the next record number."""
     if record == stream.record_next:
         return stream.tail
     while stream.origin is not None and record < stream.origin.record_to:
@@ -263,7 +264,7 @@ def offset_of(stream: Stream, record: int, source_of: SourceOf, fetched: Fetched
 def anchor(
     stream: Stream, query: Anchor, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED
 ) -> Anchored | Refusal:
-    """The byte position of a fork point: at most to the end of the append that the anchor lies in."""
+    """The byte position of a fork point: at most the end of the append that contains the anchor."""
     offset, steps = query.offset, query.sub_offset
     refusal = judge(stream, offset, source_of, fetched)
     if refusal is not None:
@@ -292,7 +293,7 @@ def anchor(
 
 
 def _append_end(piece: Piece, ends: tuple[int, ...], message: int) -> int:
-    """Where the append ends that brought this message of a piece."""
+    """Where the append ends that contains this message of a piece."""
     if isinstance(piece, Hot):
         return piece.end
     return piece.offset + ends[bisect_right(piece.appends, piece.appends[message]) - 1]
@@ -301,7 +302,7 @@ def _append_end(piece: Piece, ends: tuple[int, ...], message: int) -> int:
 def _overshoot(stream: Stream, steps: int) -> Refusal:
     return Refusal(
         Code.INVALID_OFFSET,
-        f"Stream-Fork-Sub-Offset {steps} goes past the append of {stream.name!r} that the fork offset lies in.",
+        f"Stream-Fork-Sub-Offset {steps} is beyond the append of {stream.name!r} that contains the fork offset.",
         incarnation=stream.incarnation,
         next_offset=stream.tail,
     )

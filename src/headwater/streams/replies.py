@@ -1,4 +1,4 @@
-"""Replies: every outcome that is not a refusal, as frozen values; `statuses` turns each into HTTP."""
+"""Replies: every outcome that is not a refusal, as a frozen value; `http.wire.statuses` turns each into HTTP."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ class Entry(_Reply, frozen=True):
 
 
 class Created(_Reply, frozen=True):
-    """The stream did not exist and now does."""
+    """The stream was created."""
 
     incarnation: int
     content_type: str
@@ -34,7 +34,7 @@ class Created(_Reply, frozen=True):
 
 
 class Existed(_Reply, frozen=True):
-    """The stream was there already, with the same configuration."""
+    """The stream existed already with the same configuration."""
 
     incarnation: int
     content_type: str
@@ -43,20 +43,20 @@ class Existed(_Reply, frozen=True):
 
 
 class Appended(_Reply, frozen=True):
-    """The messages are in the stream, and it may be closed now."""
+    """The messages were appended; the stream may have been closed with them."""
 
     incarnation: int
     next_offset: int
     closed: bool
     record: int | None = None
     record_next: int | None = None
-    """The ordinals of the messages that were added; JSON streams only."""
+    """The record numbers of the new messages; JSON streams only."""
     producer_epoch: int | None = None
     producer_seq: int | None = None
 
 
 class ClosedOnly(_Reply, frozen=True):
-    """The stream is closed, by this request or an earlier one; nothing was added."""
+    """The stream is closed, by this request or an earlier one; nothing was appended."""
 
     incarnation: int
     next_offset: int
@@ -65,7 +65,7 @@ class ClosedOnly(_Reply, frozen=True):
 
 
 class Duplicate(_Reply, frozen=True):
-    """This producer's request was accepted before; nothing was added now."""
+    """This producer's request was accepted before; nothing was appended now."""
 
     incarnation: int
     next_offset: int
@@ -74,27 +74,27 @@ class Duplicate(_Reply, frozen=True):
     producer_seq: int
     record: int | None = None
     record_next: int | None = None
-    size: int | None = None  # The bytes that were accepted, where this is the producer's last request.
+    size: int | None = None  # The bytes accepted then, if this is the producer's last request.
 
 
 class Deleted(_Reply, frozen=True):
-    """The stream is gone, for good or but for its forks."""
+    """The stream was deleted; its data may be kept for its forks."""
 
     incarnation: int
 
 
 class Done(_Reply, frozen=True):
-    """A command of our own did its work, or found it done."""
+    """An internal command was carried out, or had nothing to do."""
 
 
 class Acknowledged(_Reply, frozen=True):
-    """A request about a stream did what it asked for."""
+    """A request about a stream succeeded."""
 
     incarnation: int
 
 
 class Published(_Reply, frozen=True):
-    """A snapshot is visible, by this request or an earlier one of the same bytes."""
+    """A snapshot is visible, published by this request or an earlier one with the same bytes."""
 
     incarnation: int
     snapshot_offset: int
@@ -103,25 +103,25 @@ class Published(_Reply, frozen=True):
 
 
 class BucketOpened(_Reply, frozen=True):
-    """The bucket did not exist and now does."""
+    """The bucket was created."""
 
 
 class BucketExisted(_Reply, frozen=True):
-    """The bucket was there already."""
+    """The bucket existed already."""
 
 
 class BucketSealed(_Reply, frozen=True):
-    """No stream can be made in the bucket now; how many there are."""
+    """No stream can be created in the bucket now; `streams` are in it."""
 
     streams: int
 
 
 class BucketDropped(_Reply, frozen=True):
-    """The bucket is gone."""
+    """The bucket was dropped."""
 
 
 class BucketFacts(_Reply, frozen=True):
-    """What one shard knows of a bucket: whether it was opened, its streams, and those that count against its end."""
+    """What one shard knows about a bucket: whether it was opened, its streams, and how many prevent its deletion."""
 
     opened: bool
     streams: int
@@ -129,14 +129,14 @@ class BucketFacts(_Reply, frozen=True):
 
 
 class Listed(_Reply, frozen=True):
-    """A page of a bucket's streams; whether more follow."""
+    """A page of a bucket's streams, and whether more follow."""
 
     streams: list[Entry]
     has_more: bool
 
 
 class Pinned(_Reply, frozen=True):
-    """What the source of a fork is, as of the pin."""
+    """The source of a fork at the time it was pinned."""
 
     incarnation: int
     content_type: str
@@ -150,7 +150,7 @@ class Pinned(_Reply, frozen=True):
 
 
 class Absent(_Reply, frozen=True):
-    """Nothing stands under this name."""
+    """Nothing exists under this name."""
 
 
 class Anchored(_Reply, frozen=True):
@@ -168,17 +168,17 @@ class Settled(_Reply, frozen=True):
 
 
 class Placed(_Reply, frozen=True):
-    """A publication or a swap took its place."""
+    """A publication or a swap took effect."""
 
 
 class Misplaced(_Reply, frozen=True):
-    """A publication or a swap does not fit what is there, or came too late; nothing happened."""
+    """A publication or a swap does not fit the state, or came too late; nothing changed."""
 
     detail: str
 
 
 class Described(_Reply, frozen=True):
-    """What HEAD tells of a stream."""
+    """The metadata of a stream, as HEAD returns it."""
 
     incarnation: int
     content_type: str
@@ -192,7 +192,7 @@ class Described(_Reply, frozen=True):
 
 
 class Page(_Reply, frozen=True):
-    """A stretch of a stream with its bytes, ready to be sent; `start` is where it begins."""
+    """A range of a stream with its bytes, ready to send; it begins at `start`."""
 
     incarnation: int
     content_type: str
@@ -203,9 +203,9 @@ class Page(_Reply, frozen=True):
     body: bytes
     record_first: int | None = None
     record_next: int | None = None
-    """The oldest ordinal that is retained, and the one after the last in this page; JSON streams only."""
+    """The oldest retained record number, and the one after this page; JSON streams only."""
     record: int | None = None
-    """The ordinal that this page begins with, if it was asked for by ordinals."""
+    """The record number of the first message, if the page was requested by record number."""
 
 
 Reply = (

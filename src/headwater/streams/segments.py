@@ -1,13 +1,13 @@
-"""Segments and extents: where the cold bytes of streams are, as the log and the state speak of it."""
+"""Segments and extents: where the cold bytes of streams are, as the log and the state record it."""
 
 import msgspec
 
 
 class Segment(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One object of the lake: the rows of many streams, and what a reader must know to trust its bytes."""
+    """One object of the lake: the rows of many streams, and what is needed to verify its bytes."""
 
     id: str
-    """Unique; begins with the deadline of its publication, so that an orphan tells its age."""
+    """Unique; begins with the deadline of its publication, so that the age of an orphan is known."""
     first_position: int
     last_position: int
     first_at: int
@@ -22,7 +22,7 @@ class Segment(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Rows(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One life's rows in a segment, as its publication names them: one behind the other, without a gap."""
+    """One incarnation's rows in a segment, as its publication names them: consecutive, without a gap."""
 
     name: str
     incarnation: int
@@ -34,7 +34,7 @@ class Rows(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Extent(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A range of a stream's bytes that is in the lake; the segment goes by its number in the state."""
+    """A range of a stream's bytes in the lake; `segment` is the segment's number in the state."""
 
     segment: int
     row: int

@@ -1,4 +1,4 @@
-"""A sorted set of names in blocks: adding and removing cost a block, walking costs what is walked."""
+"""A sorted set of names in blocks: adding or removing costs one block, walking costs what is walked."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ class SortedNames:
         self._firsts = [block[0] for block in self._blocks]
 
     def add(self, name: str) -> None:
-        """Add a name that is not there yet."""
+        """Add a new name."""
         if not self._blocks:
             self._blocks, self._firsts = [[name]], [name]
             return
@@ -36,7 +36,7 @@ class SortedNames:
             del block[half:]
 
     def remove(self, name: str) -> None:
-        """Remove a name that is there."""
+        """Remove an existing name."""
         index = bisect_right(self._firsts, name) - 1
         block = self._blocks[index]
         at = bisect_left(block, name)
@@ -48,7 +48,7 @@ class SortedNames:
             del self._blocks[index], self._firsts[index]
 
     def after(self, name: str, limit: int) -> Iterator[str]:
-        """At most `limit` names that sort above `name`, in order."""
+        """At most `limit` names that sort after `name`, in order."""
         index = max(bisect_right(self._firsts, name) - 1, 0)
         for block in self._blocks[index:]:
             at = bisect_right(block, name)

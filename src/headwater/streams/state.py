@@ -1,11 +1,15 @@
-"""The state of a shard, whole: everything that the log has decided so far, and nothing else.
+"""The whole state of a shard: everything that the log has decided so far, and nothing else.
 
-`State.streams` maps a name to the one life that holds it. A life is alive, expired (its deadline has passed, nobody
-has made it permanent yet), or a ghost: deleted, but kept because forks hold pins on it. `State.owed` lists pins on
-other streams whose forks have ended here; `State.unconfirmed` lists pins on streams here whose forks have not reported
-yet; `State.discarded` lists snapshot blobs that nothing needs any more and that may still be on disk; `State.cold` is
-what is known of the lake. `State.lives` and `State.ghosts` count lives per bucket, `State.warm` names the streams with
-hot appends, `State.forks` those that are forks; all of these follow from the streams and are in no image.
+A *life* is one incarnation of a stream, from its creation to its removal. `State.streams` maps a name to the life that
+holds it, which is alive, expired (its deadline has passed, but no command has made that permanent yet), or a *ghost*:
+deleted, but kept because forks hold pins on it.
+
+- `owed`: pins on other streams that forks removed here still have to release.
+- `unconfirmed`: pins on streams here whose forks have not been confirmed yet.
+- `discarded`: snapshot blobs that are no longer used and may still be on disk.
+- `cold`: what the shard knows about the lake.
+- `lives` and `ghosts` count lives per bucket, `warm` names the streams with hot appends, `forks` those that are forks.
+  These are derived from the streams and not part of an image.
 """
 
 from bisect import bisect_right
@@ -19,7 +23,7 @@ import msgspec
 from headwater.protocol.lifetimes import FOREVER, Lifetime, deadline
 from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted, Producer
-from headwater.protocol.refusals import Refusal, stream_gone, stream_not_found
+from headwater.protocol.refusals import Refusal, incarnation_changed, stream_gone, stream_not_found
 from headwater.streams.cold import ALL, Cold
 from headwater.streams.commands import Ancestry, Origin, Snapshot
 from headwater.streams.segments import Extent
@@ -27,7 +31,7 @@ from headwater.streams.sorted_names import SortedNames
 
 
 class Hot(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One append that is in memory; `ends` says where each of several messages ends in the payload."""
+    """One append in memory; `ends` says where each of several messages ends in the payload."""
 
     offset: int
     payload: bytes
@@ -47,7 +51,7 @@ class Hot(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a fork needs of its source: a range, and the snapshot that stood before it."""
+    """What a fork needs of its source: a range, and the snapshot before it."""
 
     start: int
     to: int
@@ -55,7 +59,7 @@ class Hold(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Stream(msgspec.Struct, gc=False, array_like=True):
-    """One life of one stream. No cycles ever: the collector need not know of it."""
+    """One life of one stream. It never takes part in a reference cycle, so the garbage collector ignores it."""
 
     name: str
     incarnation: int
@@ -77,15 +81,15 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     pins: dict[str, Hold] | None = None
     """What forks need of this stream, by pin id."""
     hot: list[Hot] | None = None
-    """Appends in memory, in order; only ever grows, a trim or a flush replaces it."""
+    """Appends in memory, in order. The list only grows; a trim or a flush replaces it."""
     snapshot: Snapshot | None = None
     attrs: bytes | None = None
     extents: tuple[Extent, ...] = ()
-    """Where its older bytes are in the lake, in order and without a gap, up to the first hot append."""
+    """Where the older bytes are in the lake: in order, without a gap, up to the first hot append."""
 
     @property
     def hot_start(self) -> int:
-        """Where the bytes in memory begin; those before are in the lake."""
+        """Where the bytes in memory begin; earlier ones are in the lake."""
         return self.hot[0].offset if self.hot else self.tail
 
     @property
@@ -94,7 +98,7 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def floor(self) -> int:
-        """Below this neither the stream nor a fork needs anything."""
+        """Neither the stream nor a fork needs anything below this offset."""
         if not self.pins:
             return self.start
         return min(self.start, *(hold.start for hold in self.pins.values()))
@@ -108,14 +112,14 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
 
 
 class Debt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A pin that a fork of ours held and its source must let go of."""
+    """A pin that a fork of this shard held and its source has yet to release."""
 
     source: str
     incarnation: int
 
 
 class OpenPin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A pin on a stream of ours whose fork has not reported yet."""
+    """A pin on a stream of this shard whose fork has not been confirmed yet."""
 
     source: str
     incarnation: int
@@ -124,7 +128,7 @@ class OpenPin(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Bucket(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A bucket that was made by name; a seal keeps streams from being made in it while it is dropped."""
+    """A bucket that was created explicitly; a seal blocks the creation of streams while it is being dropped."""
 
     created_at: int
     seal: str | None = None
@@ -132,13 +136,13 @@ class Bucket(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Observer(Protocol):
-    """Whoever must see a stream as it is before a command changes it."""
+    """Receives every stream just before a command changes it."""
 
     def before_change(self, stream: Stream) -> None: ...
 
 
 class State:
-    """A shard as of one log position."""
+    """A shard at one log position."""
 
     __slots__ = (
         "buckets",
@@ -178,21 +182,28 @@ class State:
         self.observers: list[Observer] = []
 
     def present(self, name: str, now: int) -> Stream | Refusal:
-        """The living stream of that name, or why there is none: never there, expired, or kept only for its forks."""
+        """The stream of that name if it is alive; else why not: unknown, expired, or kept only for its forks."""
         return living(self.streams.get(name), name, now)
 
+    def find(self, name: str, incarnation: int | None, now: int) -> Stream | Refusal:
+        """The living stream of that name, provided it is the incarnation that the client names, if it names one."""
+        stream = living(self.streams.get(name), name, now)
+        if incarnation is not None and isinstance(stream, Stream) and incarnation != stream.incarnation:
+            return incarnation_changed(name, stream.incarnation)
+        return stream
+
     def before_change(self, stream: Stream) -> None:
-        """Every command calls this before it changes a stream, so that whoever looks at many sees it as it was."""
+        """Every command calls this before it changes a stream, so that observers still see it unchanged."""
         for observer in self.observers:
             observer.before_change(stream)
 
     def add(self, stream: Stream) -> None:
-        """Enter a new life under its name."""
+        """Add a new life under its name."""
         self.restore(stream)
         self.names.add(stream.name)
 
     def restore(self, stream: Stream) -> None:
-        """Enter a life without its sorted name; what many streams share is kept once."""
+        """Add a life, but not to the sorted names; values that many streams share are interned."""
         stream.content_type = intern(stream.content_type)
         if stream.lifetime == FOREVER:
             stream.lifetime = FOREVER
@@ -207,7 +218,7 @@ class State:
             self.cold.changed_at = self.position
 
     def end(self, stream: Stream) -> None:
-        """End a life: it goes at once, or becomes a ghost until the last fork has let go of it."""
+        """End a life: it is removed at once, or becomes a ghost until the last fork has released it."""
         if not stream.pins:
             self.remove(stream)
             return
@@ -216,10 +227,10 @@ class State:
         self.ghosts[bucket_of(stream.name)] += 1
         self._hide(stream, ALL)
         if stream.origin is not None:
-            self.cold.changed_at = self.position  # A catalog lists it among the forks, and says that it is deleted.
+            self.cold.changed_at = self.position  # A catalog lists it among the forks, as deleted.
 
     def remove(self, stream: Stream) -> None:
-        """Take a life out, with its bytes; if it was a fork, its source is owed a release."""
+        """Remove a life and its bytes; if it was a fork, a debt to its source remains."""
         self.before_change(stream)
         bucket = bucket_of(stream.name)
         del self.streams[stream.name]
@@ -239,17 +250,17 @@ class State:
             self.cold.changed_at = self.position
 
     def discard(self, stream: Stream, blob: str) -> None:
-        """Let go of a snapshot's blob, unless a fork still needs it, or it belongs to the source of this fork."""
+        """Release a snapshot's blob, unless a fork still needs it or it belongs to the source of this fork."""
         inherited = stream.origin is not None and stream.origin.blob == blob
         held = stream.pins is not None and any(hold.blob == blob for hold in stream.pins.values())
         if not inherited and not held:
             self.discarded[blob] = None
 
     def trim(self, stream: Stream) -> None:
-        """Drop what neither the stream's retained range nor a fork needs; lists are replaced, never shortened."""
+        """Drop what neither the retained range nor a fork needs; lists are replaced, never shortened in place."""
         floor = stream.floor
         if stream.origin is not None:
-            self.cold.changed_at = self.position  # A catalog says from where on the fork has its source's bytes.
+            self.cold.changed_at = self.position  # A catalog says where the fork's inherited bytes begin.
         if stream.extents:
             if not stream.deleted:
                 self._hide(stream, stream.start)
@@ -264,7 +275,7 @@ class State:
             self.cool(stream, bisect_right(appends, floor, key=attrgetter("end")))
 
     def _shorten(self, stream: Stream) -> None:
-        """Let go of the rows at the beginning of the first extent that were trimmed; with forks it stays as it is."""
+        """Release the trimmed rows at the beginning of the first extent; with forks it stays whole."""
         first = stream.extents[0] if stream.extents and not stream.pins else None
         if first is None or stream.record_start <= first.record:
             return
@@ -275,7 +286,7 @@ class State:
         self.cold.changed_at = self.position
 
     def cool(self, stream: Stream, appends: int) -> None:
-        """Let the oldest hot appends of a stream go."""
+        """Release the oldest hot appends of a stream."""
         assert stream.hot is not None
         self.hot_bytes -= stream.hot_bytes
         stream.hot = stream.hot[appends:] or None
@@ -291,7 +302,7 @@ class State:
 
 
 def living(stream: Stream | None, name: str, now: int) -> Stream | Refusal:
-    """A stream that was found under a name, or why there is none."""
+    """A stream found under a name if it is alive; else the refusal."""
     if stream is None:
         return stream_not_found(name)
     if stream.deleted:

@@ -1,8 +1,8 @@
-"""Tiering: what publishing a segment, swapping segments and registering a reader do to the state.
+"""Tiering: how publishing a segment, swapping segments and registering a consumer change the state.
 
-A publication names lives, each with its rows. Rows of a life that is gone are dead; every other must be the next
-whole appends behind what the lake has of that life, or nothing of the publication happens. A swap puts new segments in
-the place of old ones: for every life with rows in them, the new rows must take over the same bytes.
+A publication names lives, each with its rows. Rows of a life that has ended are dead. All other rows must be the next
+whole appends after what the lake has of that life, or the publication has no effect at all. A swap replaces segments:
+for every life with rows in the old ones, the new rows must cover the same bytes.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ _END = attrgetter("end")
 
 
 class _Move(msgspec.Struct, frozen=True, gc=False):
-    """What one life's rows replace: the extents `first` to `stop`, and the appends before `appends`."""
+    """What the rows of one life replace: the extents `first` to `stop`, and the first `appends` hot appends."""
 
     stream: Stream
     rows: Rows
@@ -39,7 +39,7 @@ class _Move(msgspec.Struct, frozen=True, gc=False):
 
 
 def _life(state: State, rows: Rows) -> Stream | None:
-    """The life that rows belong to, if anybody can still read them."""
+    """The life that rows belong to, if they can still be read."""
     stream = state.streams.get(rows.name)
     if stream is None or stream.incarnation != rows.incarnation or rows.end <= stream.floor:
         return None
@@ -54,19 +54,19 @@ def _names_a_life_twice(publication: Publication) -> bool:
 
 
 def publish(state: State, command: PublishSegment) -> Reply:
-    """Take the rows of a segment over from the hot appends."""
+    """Move rows from the hot appends to a segment."""
     segment = command.publication.segment
     if state.now > command.deadline:
-        return Misplaced(f"The segment {segment.id} was published too late.")
+        return Misplaced(f"Segment {segment.id} was published after its deadline.")
     if _names_a_life_twice(command.publication):
-        return Misplaced(f"The segment {segment.id} names a life twice.")
+        return Misplaced(f"Segment {segment.id} names an incarnation twice.")
     moves = []
     for rows in command.publication.rows:
         stream = _life(state, rows)
         if stream is not None:
             move = _flushed(stream, rows)
             if move is None:
-                return Misplaced(f"The segment {segment.id} does not fit behind what the lake has of {rows.name!r}.")
+                return Misplaced(f"Segment {segment.id} does not continue what the lake has of {rows.name!r}.")
             moves.append(move)
     _place(state, command.publication, moves)
     state.cold.flushed = max(state.cold.flushed, command.flushed)
@@ -85,7 +85,7 @@ def _flushed(stream: Stream, rows: Rows) -> _Move | None:
 
 
 def _place(state: State, publication: Publication, moves: list[_Move]) -> None:
-    """Enter a segment, and let every life that it has live rows of go by it."""
+    """Add a segment, and let every life with live rows in it refer to it."""
     cold = state.cold
     number = cold.hold(publication.segment, sum(move.rows.rows for move in moves))
     living = set()
@@ -107,7 +107,7 @@ def _place(state: State, publication: Publication, moves: list[_Move]) -> None:
 
 
 def _dead_below(state: State, rows: Rows) -> int:
-    """Up to which offset rows that nobody needs any more are dead: of a life that goes on, up to its start."""
+    """The offset below which unneeded rows are dead: the start of a life that is alive, otherwise all of them."""
     stream = state.streams.get(rows.name)
     gone = stream is None or stream.incarnation != rows.incarnation or stream.deleted
     return ALL if stream is None or gone else stream.start
@@ -117,7 +117,7 @@ def _dead_below(state: State, rows: Rows) -> int:
 
 
 def swap(state: State, command: SwapSegments) -> Reply:
-    """Put new segments in the place of old ones."""
+    """Replace segments by new ones."""
     refusal = _judge_swap(state, command)
     if refusal is not None:
         return refusal
@@ -133,14 +133,14 @@ def swap(state: State, command: SwapSegments) -> Reply:
                 continue
             move = _rewritten(stream, rows, replaced)
             if move is None or rows.incarnation in moved:
-                return Misplaced(f"The rewritten rows of {rows.name!r} are not those that the lake has.")
+                return Misplaced(f"The rewritten rows of {rows.name!r} differ from those in the lake.")
             moved.add(rows.incarnation)
             for extent in stream.extents[move.first : move.stop]:
                 rows_left[extent.segment] -= extent.rows
             moves.append(move)
         placed.append((publication, moves))
     if any(rows_left.values()):
-        return Misplaced("The rewrite leaves rows out that are still needed.")
+        return Misplaced("The rewrite omits rows that are still needed.")
     for publication, moves in placed:
         _place(state, publication, moves)
     for number in command.replaced:
@@ -152,14 +152,16 @@ def swap(state: State, command: SwapSegments) -> Reply:
 
 def _judge_swap(state: State, command: SwapSegments) -> Misplaced | None:
     if state.now > command.deadline:
-        return Misplaced("The rewrite was handed in too late.")
+        return Misplaced("The rewrite was submitted after its deadline.")
     missing = [number for number in command.replaced if number not in state.cold.segments]
     if missing or len(set(command.replaced)) != len(command.replaced):
-        return Misplaced(f"The segments {missing or command.replaced} cannot be replaced: they are not there once.")
+        return Misplaced(
+            f"Segments {missing or command.replaced} cannot be replaced: each must be live and be named once."
+        )
     if any(_names_a_life_twice(publication) for publication in command.publications):
-        return Misplaced("A segment of the rewrite names a life twice.")
-    if command.dropped > state.cold.lowest_reader(state.now):
-        return Misplaced("The rewrite drops rows that a registered reader has not read yet.")
+        return Misplaced("A segment of the rewrite names an incarnation twice.")
+    if command.dropped > state.cold.lowest_consumer(state.now):
+        return Misplaced("The rewrite drops rows that a consumer has not read yet.")
     return None
 
 
@@ -171,39 +173,42 @@ def _rewritten(stream: Stream, rows: Rows, replaced: frozenset[int]) -> _Move | 
         stop += 1
     if first == stop or any(extent.segment in replaced for extent in extents[stop:]):
         return None
-    # Before the first extent there are only dead rows, which may be kept; before another one there are its neighbour's.
+    # Only dead rows precede the first extent, and those may be kept; any other extent follows its neighbour's rows.
     begins = rows.start == extents[first].start or (first == 0 and rows.start < extents[0].start)
     fits = begins and rows.end == extents[stop - 1].end
     return _Move(stream, rows, first, stop, 0) if fits else None
 
 
 def forget(state: State, command: ForgetSegments) -> Reply:
-    """The objects are gone from the store."""
+    """The objects were deleted from the store."""
     for segment_id in command.ids:
         state.cold.retired.pop(segment_id, None)
     return Done()
 
 
-# -- Readers ----------------------------------------------------------------------------------------------------------
+# -- Consumers---------------------------------------------------------------------------------------------------------
 
 
 def register_consumer(state: State, command: RegisterConsumer) -> Reply:
-    """Remember how far a reader has come; one that has not been heard of for long makes room."""
-    readers = state.cold.consumers
+    """Record how far a consumer has read; one that has been silent for long is evicted for a new one."""
+    consumers = state.cold.consumers
     if command.position > state.position:
-        return Refusal(Code.BAD_REQUEST, f"Position {command.position} has not been reached; {state.position} has.")
-    known = readers.pop(command.reader, None)
-    if known is None and len(readers) >= CONSUMERS_MAX:
-        # They stand in the order in which they were last heard of.
-        idle = next(iter(readers))
-        if state.now - readers[idle].at < CONSUMER_IDLE_US:
-            return Refusal(Code.OVERLOADED, f"{CONSUMERS_MAX} readers are registered, the most there may be.")
-        del readers[idle]
-    readers[command.reader] = Consumer(command.position, state.now)
+        return Refusal(Code.BAD_REQUEST, f"Position {command.position} is beyond the end of the log, {state.position}.")
+    known = consumers.pop(command.reader, None)
+    if known is None and len(consumers) >= CONSUMERS_MAX:
+        # They are in the order of their last reports.
+        idle = next(iter(consumers))
+        if state.now - consumers[idle].at < CONSUMER_IDLE_US:
+            return Refusal(
+                Code.OVERLOADED,
+                f"{CONSUMERS_MAX} consumers are registered, the maximum; remove one that is no longer used.",
+            )
+        del consumers[idle]
+    consumers[command.reader] = Consumer(command.position, state.now)
     return Done()
 
 
 def drop_consumer(state: State, command: DropConsumer) -> Reply:
-    """Keep nothing for this reader any more."""
+    """Keep nothing for this consumer any more."""
     state.cold.consumers.pop(command.reader, None)
     return Done()

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from headwater.lake.catalog import Catalog, newest_catalog
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.rewriting import Cuts, Keep, rewrite
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
-from headwater.lake.rewriting import Cuts, Keep, rewrite
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.verifier import Verifier
 from headwater.lake.writer import Written
 from headwater.protocol.limits import MINUTE_US
 from headwater.storage.folder import FolderStore
@@ -142,7 +142,7 @@ def test_a_rewrite_that_is_wrong_is_refused_and_changes_nothing(lake: Lake) -> N
         (handed | {"replaced": [1, 2]}, "not within"),
         (handed | {"deadline": 1}, "is past"),
         (handed | {"keys": []}, "dropped must be"),
-        (needed, "rows out that are still needed"),
+        (needed, "omits rows that are still needed"),
     ):
         assert reason in refused(ask(lake, body), 409, "swap_refused")["detail"]
     path = Path(lake.store.url.removeprefix("file://")) / handed["keys"][0]

@@ -34,7 +34,7 @@ def against(work: Callable[[str, Bench, Server], None]) -> None:
             in_thread = asyncio.get_running_loop().run_in_executor
             try:
                 await in_thread(None, work, url, node, server)
-                assert await in_thread(None, eventually, lambda: not node.node.scans.in_progress)
+                assert await in_thread(None, eventually, lambda: not node.node.only.scans.in_progress)
                 assert await in_thread(None, eventually, lambda: not server.context.bulk_appends)
                 assert not +node.lake.reads.in_use
                 assert not node.state.observers
@@ -97,9 +97,9 @@ def test_a_client_that_goes_away_gives_its_places_back(monkeypatch: pytest.Monke
         ranges = much(url)
         with wire_to(url) as wire:
             with begun(url, ranges, times=3):
-                assert eventually(lambda: len(node.node.scans.in_progress) == 3)
+                assert eventually(lambda: len(node.node.only.scans.in_progress) == 3)
                 overloaded(ask(wire, "scan", ranges=ranges[:1]))
-            assert eventually(lambda: not node.node.scans.in_progress)
+            assert eventually(lambda: not node.node.only.scans.in_progress)
             assert ask(wire, "scan", ranges=ranges[:1]).status == 200
 
     against(work)
@@ -118,7 +118,7 @@ def test_a_scan_that_is_refused_or_breaks_off_gives_its_place_back(monkeypatch: 
                 with pytest.raises((Ended, ConnectionResetError)):
                     ask(wire, "scan", ranges=ranges)
                 node.store.heal()
-            assert eventually(lambda: not node.node.scans.in_progress)
+            assert eventually(lambda: not node.node.only.scans.in_progress)
         with wire_to(url) as wire:
             assert ask(wire, "scan", ranges=ranges[:1]).status == 200
 
@@ -138,7 +138,7 @@ def test_a_scan_behind_live_events_gives_its_place_back_when_they_end(monkeypatc
             wire.send(live + request("POST", "/__headwater/scan", JSON, body))
             wire.receive_sse().rest()
         with wire_to(url) as wire:
-            assert eventually(lambda: not node.node.scans.in_progress)
+            assert eventually(lambda: not node.node.only.scans.in_progress)
             assert ask(wire, "scan", ranges=ranges[:1]).status == 200
 
     against(work)

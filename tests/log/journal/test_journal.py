@@ -92,9 +92,9 @@ def deliver_until(journal: Journal, batches: list[list[Command]], wanted: int, f
     delivered: list[Batch] = []
 
     async def main() -> None:
-        journal.start(delivered.append)
+        journal.start(lambda batch, _: delivered.append(batch))
         for at, batch in enumerate(batches):
-            journal.append(at, batch)
+            journal.append(at, batch, at)
         async with asyncio.timeout(10):
             while len(delivered) < wanted and not failures:
                 await asyncio.sleep(0.001)

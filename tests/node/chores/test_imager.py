@@ -9,8 +9,10 @@ import pytest
 
 from headwater.log import directory
 from headwater.log.images import ImageFiles
+from headwater.log.seam import Ticket
 from headwater.node.chores import imager
 from headwater.node.node import Node
+from headwater.node.shard import ShardParts
 from headwater.streams import images as stream_images
 from headwater.streams.apply import apply
 from headwater.streams.commands import Append, Batch, Command, Create, Delete
@@ -64,17 +66,17 @@ class Run:
     async def work(self, turns: int, commands: Callable[[State], list[Command]]) -> Node:
         """Submit what comes, for so many turns of the loop, and stop as a server does."""
         recovered = directory.recover(DATA, SEGMENT_BYTES, self.disk, fail)
-        node = Node(*recovered, image_log_bytes=IMAGE_LOG_BYTES)
-        deliver = node._committer.deliver
+        node = Node([ShardParts(*recovered)], image_log_bytes=IMAGE_LOG_BYTES)
+        deliver = node.only.committer.deliver
 
-        def note(batch: Batch) -> None:
+        def note(batch: Batch, ticket: Ticket | None) -> None:
             self.batches.append(batch)
-            deliver(batch)
+            deliver(batch, ticket)
 
-        node._committer.deliver = note  # type: ignore[method-assign]
+        node.only.committer.deliver = note  # type: ignore[method-assign]
         node.start()
         for _ in range(turns):
-            for command in commands(node.state):
+            for command in commands(node.only.state):
                 node.submit(command, lambda _: None)
             await asyncio.sleep(0.0005)
         await node.stop()
@@ -101,7 +103,7 @@ def test_a_restart_from_such_an_image_is_the_state_that_was_left(monkeypatch: py
     node = asyncio.run(run.work(200, anything(4)))
     again = directory.recover(DATA, SEGMENT_BYTES, run.disk, fail)
     assert again.images.positions()
-    assert image_of(again.state) == image_of(node.state)
+    assert image_of(again.state) == image_of(node.only.state)
 
 
 def new_life(_: State) -> list[Command]:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
 
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
-from headwater.lake.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.writer import Written
 from headwater.node.lake.swaps import Handed
 from headwater.protocol.limits import MINUTE_US

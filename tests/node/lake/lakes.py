@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 
 from headwater.lake.catalog import Catalog, newest_catalog
 from headwater.log.memory import MemoryLog
-from headwater.node.lake.flusher import FlushLimits, ask
+from headwater.node.committer import ask
+from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.lake import Lake, LakeLimits
 from headwater.node.node import Node
 from headwater.node.reads.pages import PageCache
+from headwater.node.shard import ShardParts
 from headwater.storage.blobs import MemoryBlobs
 from headwater.streams.commands import Append, Command, Create
 from headwater.streams.queries import Query, Read
@@ -27,12 +29,12 @@ class Bench:
     """A running node, and short ways to ask it."""
 
     def __init__(self, node: Node, store: FaultyStore) -> None:
-        self.node, self.store, self.state = node, store, node.state
+        self.node, self.store, self.shard, self.state = node, store, node.only, node.only.state
 
     @property
     def lake(self) -> Lake:
-        assert self.node.lake is not None
-        return self.node.lake
+        assert self.shard.lake is not None
+        return self.shard.lake
 
     async def ask(self, command: Command) -> Reply:
         return await asyncio.wait_for(ask(self.node.submit, command), 10)
@@ -52,7 +54,7 @@ class Bench:
 
     async def whole(self, name: str) -> bytes:
         """All bytes of a stream, page by page, from where they are now and not from pages that were made before."""
-        self.node._looks._pages = PageCache()
+        self.shard.queries._pages = PageCache()
         found, offset = b"", self.state.streams[name].start
         while True:
             page = await self.read(Read(name, offset))
@@ -83,14 +85,10 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """A node at work while the block lasts."""
     store, state = store or FaultyStore(), state or State("journal")
-    log = MemoryLog(state.log_id)
-    log._position = state.position
+    log = MemoryLog(state.log_id, state.position)
     limits = LakeLimits(hot_bytes_max, flush, grace_seconds, flush_at_stop)
     node = Node(
-        state,
-        log,
-        None,
-        MemoryBlobs(),
+        [ShardParts(state, log, None, MemoryBlobs())],
         image_log_bytes=1 << 40,
         page_bytes=page_bytes,
         store=store,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.compaction import RewriteLimits
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.planning import RewriteLimits
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import read_all, read_footer, read_group
 from headwater.lake.writer import SegmentWriter
 from headwater.node.committer import Done
@@ -40,6 +40,8 @@ from ...streams.shards import Shard
 
 REWRITE = RewriteLimits(bytes_max=100_000, small_bytes=1)
 LIMITS = CompactLimits(REWRITE, segment_bytes=60, streams_max=3, time_share=1.0)
+SHARD = 0
+"""The number of the shard that this lake belongs to."""
 START_US = 1_700_000_000 * SECOND_US
 
 
@@ -88,7 +90,9 @@ class Lake:
         self.in_use: Counter[str] = Counter()
         self.before_swap: Callable[[SwapSegments], None] = lambda swap: None
         self.replies: list[Reply] = []
-        self.compactor = Compactor(self.state, self.store, self.submit, lambda: self.now, self.in_use, limits=limits)
+        self.compactor = Compactor(
+            SHARD, self.state, self.store, self.submit, now=lambda: self.now, in_use=self.in_use, limits=limits
+        )
         self._ids = count()
 
     def submit(self, command: Command, done: Done) -> None:
@@ -195,7 +199,7 @@ class Lake:
 
 
 def key_of(segment: Segment) -> str:
-    return segment_key(0, segment.first_position, segment.last_position, segment.id)
+    return segment_key(SHARD, segment.first_position, segment.last_position, segment.id)
 
 
 def _rows(table: pa.Table) -> list[tuple[int, Row]]:

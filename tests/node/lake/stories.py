@@ -172,7 +172,7 @@ class Story:
 
 async def plan(bench: Bench, ranges: list[Range], columns: list[str] | None = None, times: Times = EVER) -> Scan:
     """A scan that nothing speaks against."""
-    scan = await bench.node.scans.plan(ranges, columns, times)
+    scan = await bench.shard.scans.plan(ranges, columns, times)
     assert isinstance(scan, Scan), scan
     return scan
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake.compaction import Rewrite
+from headwater.lake.compaction.planning import Rewrite
 from headwater.node.lake import compactor as chore
 from headwater.node.lake.compactor import Compactor
 from headwater.protocol.limits import MINUTE_US
@@ -65,7 +65,7 @@ def test_nobody_notices_a_rewrite(seed: int, extents_max: int, meanwhile: bool) 
         for _ in range(6):
             for _ in range(chance.random.randint(0, 40)):
                 chance.act()
-            lowest, before = lake.state.cold.lowest_reader(lake.now), lake.in_files()
+            lowest, before = lake.state.cold.lowest_consumer(lake.now), lake.in_files()
             after = lake.seen()
             swaps = lake.compact(1 if meanwhile else 100)
             assert lake.seen() == after

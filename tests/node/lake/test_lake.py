@@ -205,7 +205,7 @@ def test_many_readers_of_one_stream_decode_it_once() -> None:
         async with bench() as node:
             await node.create("b/s", *[b"message %d" % number for number in range(50)])
             await node.lake.flush()
-            node.node._looks._pages._bytes_max = 0  # Pages themselves are not kept.
+            node.shard.queries._pages._bytes_max = 0  # Pages themselves are not kept.
             before = node.lake.reads.reads
             assert len(set(await asyncio.gather(*[node.whole("b/s") for _ in range(1000)]))) == 1
             assert node.lake.reads.reads - before == 2  # A footer and a row group.
@@ -284,7 +284,7 @@ def test_a_bootstrap_reads_lake_and_memory_as_of_one_instant() -> None:
             assert not isinstance(found, Refusal)
             await node.append("b/s", b"later")
             await node.ask(Delete("b/s"))
-            slices: list[Slice] = [slice_ async for slice_ in node.node.slices(found)]
+            slices: list[Slice] = [slice_ async for slice_ in found.slices()]
             body = b"".join(piece.payload[lo:hi] for slice_ in slices for piece, lo, hi in slice_.parts())
             assert body == b"onetwothree"
             assert not +node.lake.reads.in_use
@@ -307,7 +307,7 @@ def test_appends_wait_while_the_lake_does_not_keep_up_and_go_on_when_it_does(mon
             while not any(isinstance(reply, Refusal) for reply in replies):
                 replies.append(await node.append("b/s", b"x" * 50))
             assert replies[-1] == Refusal(
-                Code.OVERLOADED, "The lake does not keep up with what is written; try again in a second."
+                Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second."
             )
             assert len(await node.whole("b/s")) == 50 * (len(replies) - 1)
             node.store.heal()

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake import writer
-from headwater.lake.layout import SCHEMA, new_segment_id, segment_key
+from headwater.lake.compaction.rewriting import Keep
+from headwater.lake.format import SCHEMA, new_segment_id, segment_key
 from headwater.lake.reader import read_all
-from headwater.lake.rewriting import Keep
 from headwater.lake.writer import SegmentWriter
 from headwater.node.lake import compactor, swaps
 from headwater.node.lake.swaps import Handed, Swaps
@@ -306,7 +306,7 @@ def test_a_rewrite_of_segments_with_another_between_them_is_refused() -> None:
         deadline = node.node.now() + MINUTE_US
         parts = [rewritten(node.store, node.state.cold, [number], deadline).written for number in (1, 3)]
         handed = Handed(0, [1, 3], [key for part in parts for key in put(node.store, part)], 0, deadline)
-        await refused(node, handed, "are not those that the lake has")
+        await refused(node, handed, "differ from those in the lake")
 
     on_a_node(work)
 
@@ -315,14 +315,14 @@ def test_a_rewrite_without_rows_that_are_needed_is_refused() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         keep = Keep(lambda name, incarnation: ALL if name == "a/y" else 0, ALL)
-        await refused(node, hand_in(node.state, node.store, node.node.now(), keep), "rows out that are still needed")
+        await refused(node, hand_in(node.state, node.store, node.node.now(), keep), "omits rows that are still needed")
         keep = Keep(lambda name, incarnation: 5 if name == "a/y" else 0, ALL)
         partly = hand_in(node.state, node.store, node.node.now(), keep)
         assert partly.dropped == 0
         keep = Keep(lambda name, incarnation: 9 if name == "a/y" else 0, ALL)
         partly = hand_in(node.state, node.store, node.node.now(), keep)
         assert partly.dropped > 0
-        await refused(node, partly, "are not those that the lake has")
+        await refused(node, partly, "differ from those in the lake")
 
     on_a_node(work)
 
@@ -333,7 +333,7 @@ def test_a_rewrite_that_drops_what_a_reader_has_not_read_is_refused() -> None:
         await node.ask(RegisterConsumer("spark", node.state.cold.segments[1].segment.last_position))
         await node.ask(Delete("a/y"))
         handed = hand_in(node.state, node.store, node.node.now(), dead_by(node.state))
-        await refused(node, handed, "a registered reader has not read yet")
+        await refused(node, handed, "a consumer has not read yet")
         await node.ask(RegisterConsumer("spark", node.state.position))
         assert isinstance(await swap(node, handed), int)
 
@@ -436,15 +436,15 @@ def test_while_the_store_is_away_a_swap_can_be_tried_again() -> None:
 def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(lake.state, lake.store, lake.submit, lambda: lake.now, lake.in_use)
+    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
     random = chance.random
     for _ in range(6):
         for _ in range(random.randint(0, 30)):
             chance.act()
         numbers = sorted(random.sample(list(lake.state.cold.segments), min(len(lake.state.cold.segments), 4)))
         if numbers:
-            lowest = lake.state.cold.lowest_reader(lake.now)
-            keep = random.choice([KEEP_ALL, dead_by(lake.state)._replace(lowest_reader=lowest), dead_by(lake.state)])
+            lowest = lake.state.cold.lowest_consumer(lake.now)
+            keep = random.choice([KEEP_ALL, dead_by(lake.state)._replace(lowest_consumer=lowest), dead_by(lake.state)])
             handed = hand_in(lake.state, lake.store, lake.now, keep, numbers)
             before = lake.seen()
             asyncio.run(handed_in.swap(handed))
@@ -458,10 +458,10 @@ def placed(seed: int) -> bool:
     """Whether a rewrite of everything that chance has made of a lake is swapped."""
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(lake.state, lake.store, lake.submit, lambda: lake.now, lake.in_use)
+    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
     while not lake.state.cold.segments or chance.random.random() < 0.98:
         chance.act()
-    keep = dead_by(lake.state)._replace(lowest_reader=lake.state.cold.lowest_reader(lake.now))
+    keep = dead_by(lake.state)._replace(lowest_consumer=lake.state.cold.lowest_consumer(lake.now))
     outcome = asyncio.run(handed_in.swap(hand_in(lake.state, lake.store, lake.now, keep)))
     asyncio.run(handed_in.stop())
     asyncio.run(lake.compactor.stop())

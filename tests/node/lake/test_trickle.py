@@ -6,10 +6,12 @@ import pytest
 
 from headwater.log import directory
 from headwater.node.clock import Clock
+from headwater.node.committer import ask
 from headwater.node.lake import flusher
-from headwater.node.lake.flusher import FlushLimits, ask
+from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
+from headwater.node.shard import ShardParts
 from headwater.storage.memory import MemoryStore
 from headwater.streams.commands import Append, Create
 from headwater.streams.queries import Read
@@ -54,18 +56,16 @@ def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minute
         disk.names(DATA)
         recovered = directory.recover(DATA, SEGMENT_BYTES, disk, fail)
         node = Node(
-            recovered.state,
-            recovered.journal,
-            recovered.images,
-            recovered.blobs,
+            [ShardParts(*recovered)],
             image_log_bytes=IMAGE_LOG_BYTES,
             clock=clock,
             store=store,
             lake_limits=LakeLimits(flush=FlushLimits(interval_seconds=FLUSH_SECONDS, bytes_min=1)),
         )
         node.start()
-        assert node.lake is not None
-        assert node._imager is not None
+        shard = node.only
+        assert shard.lake is not None
+        assert shard.imager is not None
         names = [f"b/{number}" for number in range(STREAMS)]
         for name in names:
             await ask(node.submit, Create(name, "text/plain"))
@@ -73,15 +73,15 @@ def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minute
             clock.seconds += 1
             command = Append(names[second % STREAMS], PAYLOAD, content_type="text/plain")
             assert isinstance(await ask(node.submit, command), Appended)
-            node.lake.flusher._look()
+            shard.lake.flusher._look()
             # On this clock neither a flush nor an image takes any time.
-            if node.lake.flusher._running is not None:
-                await asyncio.wait([node.lake.flusher._running])
-            if node._imager._task is not None:
-                await asyncio.wait([node._imager._task])
+            if shard.lake.flusher._running is not None:
+                await asyncio.wait([shard.lake.flusher._running])
+            if shard.imager._task is not None:
+                await asyncio.wait([shard.imager._task])
             if second % 60 == 59:
                 used_bytes.append(disk.used_bytes)
-                hot_bytes.append(node.state.hot_bytes)
+                hot_bytes.append(shard.state.hot_bytes)
         for name in names:
             reply = node.read(Read(name))
             page = await reply if isinstance(reply, asyncio.Task) else reply

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.lake import writer
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.node.lake import compactor
 from headwater.node.lake import sweeper as lake_sweeper
 from headwater.node.reads import cold as cold_reads
@@ -63,7 +63,7 @@ def test_a_scan_of_everything_finds_every_row_once_wherever_ranges_are_cut(seed:
                 if number % 15 == 14:
                     assert await found(await plan(node, story.everything())) == story.told()
                     ordinals = story.ordinals()
-                    offsets = await node.node.scans.locate([ordinal for ordinal, _ in ordinals])
+                    offsets = await node.node.only.scans.locate([ordinal for ordinal, _ in ordinals])
                     assert offsets == [offset for _, offset in ordinals]
             for name, rows in story.rows.items():
                 assert await node.whole(name) == b"".join(row["payload"] for row in rows)
@@ -293,7 +293,7 @@ def test_every_range_that_cannot_be_read_is_named() -> None:
                 Range("a/good", good + 1, 3, 6),
                 Range("a/trimmed", trimmed, 0, 0),
             ]
-            refusal = await node.node.scans.plan(ranges, None, Times())
+            refusal = await node.node.only.scans.plan(ranges, None, Times())
             assert isinstance(refusal, Refusal)
             assert refusal.code is Code.RANGES_UNAVAILABLE
             assert refusal.detail == "5 of 8 ranges cannot be read; `problems` says which and why."
@@ -340,7 +340,7 @@ def test_a_store_that_fails_or_lies_breaks_the_scan_off(fault: Fault, columns: l
                 await everything(scan.parts())
             scan.close()
             with pytest.raises(LakeUnreadable):
-                await node.node.scans.locate([ordinal for ordinal, _ in story.ordinals()])
+                await node.node.only.scans.locate([ordinal for ordinal, _ in story.ordinals()])
             assert not +node.lake.reads.in_use
             assert node.lake.reads.failures == 2
             node.store.heal()

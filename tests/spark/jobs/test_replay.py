@@ -14,7 +14,7 @@ from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.replay import Copy, ReplayConfig, check_apart, copies, leave_open, note_closed, run
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkSettings, Range
-from headwater.spark.options.reading import Selection
+from headwater.spark.options.source import Selection
 from headwater.testing import RunningServer, running_server
 
 from ..streams import streams_in
@@ -48,7 +48,7 @@ def test_what_is_new_is_copied_once_with_types_borders_and_ends(
         frames = streams.stream("frames", content_type="application/x-thing")
         frames.create()
         frames.append_batch([b"\x00", b"ab", b"c" * 1000])
-        frames.close()
+        frames.close_stream()
         streams.stream("silent", content_type="text/plain").create(closed=True)
         monkeypatch.setattr(link_module, "PAGE_STREAMS", 2)
 
@@ -65,7 +65,7 @@ def test_what_is_new_is_copied_once_with_types_borders_and_ends(
         }
 
         open_one.append_json(4)
-        open_one.close()
+        open_one.close_stream()
         result = CliRunner().invoke(main, command.split())
         assert result.exit_code == 0, result.output
         told = json.loads(result.stdout.splitlines()[-1])
@@ -133,7 +133,10 @@ def test_what_is_copied_is_looked_at_a_page_at_a_time(
     [
         (ReplayConfig(Origin("http://h:1"), "http://h:2", "job", "c"), r"Say which streams: "),
         (ReplayConfig(Origin("http://h:1", bucket="b"), "h:2", "job", "c"), r"Give the option url as http://host"),
-        (ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", "a/b"), r"'a/b' is no bucket, "),
+        (
+            ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", "a/b"),
+            r"'a/b' is not a valid bucket name, ",
+        ),
         (
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", options={"close": "true"}),
             r"The option close of the sink is the job's own to set; ",

@@ -1,4 +1,4 @@
-"""Chunks depend on the messages alone, not on the blocks that they come in."""
+"""Chunks depend on the messages alone, not on the blocks that they arrive in."""
 
 from itertools import groupby, pairwise
 from typing import Any
@@ -16,13 +16,13 @@ MESSAGES_MAX = 3
 Row = tuple[str, bytes | None, bool | None, str | None]
 
 VALUES = st.binary(min_size=1, max_size=14)
-SPOKEN = st.tuples(st.sampled_from("abcd"), VALUES, st.sampled_from([None, False, False, True]), st.none())
-SILENT = st.tuples(st.sampled_from("abcd"), st.none(), st.just(True), st.none())
-SORTED_ROWS = st.lists(SPOKEN | SILENT, max_size=60).map(lambda rows: sorted(rows, key=lambda row: row[0]))
+WITH_VALUE = st.tuples(st.sampled_from("abcd"), VALUES, st.sampled_from([None, False, False, True]), st.none())
+WITHOUT_VALUE = st.tuples(st.sampled_from("abcd"), st.none(), st.just(True), st.none())
+SORTED_ROWS = st.lists(WITH_VALUE | WITHOUT_VALUE, max_size=60).map(lambda rows: sorted(rows, key=lambda row: row[0]))
 
 
 def cut(rows: list[Row], borders: list[int]) -> list[dict[str, Any]]:
-    """The chunks of rows that come in blocks with these borders."""
+    """The chunks of rows that arrive in blocks with these borders."""
     chunker, found = Chunker(BYTES_MAX, MESSAGES_MAX), []
     edges = sorted({0, len(rows), *(border % (len(rows) + 1) for border in borders)})
     for start, stop in pairwise(edges):
@@ -34,7 +34,7 @@ def cut(rows: list[Row], borders: list[int]) -> list[dict[str, Any]]:
 
 
 def expected(rows: list[Row]) -> list[dict[str, Any]]:
-    """The same, a message at a time."""
+    """The same chunks, cut one message at a time."""
     found = []
     for name, some in groupby(rows, key=lambda row: row[0]):
         grouped = list(some)
@@ -97,5 +97,5 @@ def test_each_stream_keeps_its_content_type() -> None:
 @pytest.mark.parametrize("borders", [[], [1]], ids=["in one block", "in two"])
 def test_a_stream_with_two_content_types_is_refused(borders: list[int]) -> None:
     rows: list[Row] = [("a", b"1", None, "text/plain"), ("a", b"2", None, None)]
-    with pytest.raises(MixedTypes, match=r"^Rows for the stream 'a' name different content types, text/plain and none"):
+    with pytest.raises(MixedTypes, match=r"^Rows for the stream 'a' have different content types, text/plain and none"):
         cut(rows, borders)

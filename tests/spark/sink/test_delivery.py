@@ -1,4 +1,4 @@
-"""What becomes of chunks, by what the server says to them."""
+"""How a delivery handles each of the server's answers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.spark.link import Link, LinkSettings
-from headwater.spark.sink import delivery
 from headwater.spark.sink.chunks import CHUNKS
-from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
+from headwater.spark.sink.delivery import DONE, REQUEST_BYTES, Delivery, Producer, WriteFailed, packed
 from headwater.testing import RunningServer, running_server
 
 SETTINGS = LinkSettings("http://127.0.0.1:1", retries=3, retry_interval_seconds=0.0)
@@ -20,8 +19,8 @@ ANSWER = {"code": None, "detail": None, "producer_epoch": None, "expected_seq": 
 
 def chunk(stream: str, seq: int = 0, *, last: bool = True, content_type: str | None = None) -> dict[str, Any]:
     message = f"{stream} {seq}".encode()
-    told = {"stream": stream, "messages": [message], "content_type": content_type}
-    return {**told, "close": False, "seq": seq, "last": last}
+    row = {"stream": stream, "messages": [message], "content_type": content_type}
+    return {**row, "close": False, "seq": seq, "last": last}
 
 
 def table(*chunks: dict[str, Any]) -> pa.Table:
@@ -29,22 +28,22 @@ def table(*chunks: dict[str, Any]) -> pa.Table:
 
 
 class Scripted:
-    """A server that says what a test wants, append by append, and remembers what it was sent."""
+    """A server that gives scripted answers, append by append, and records what it was sent."""
 
     settings = SETTINGS
 
-    def __init__(self, say: Callable[[int, dict[str, Any]], tuple[int, str | None]]) -> None:
-        self._say = say
+    def __init__(self, script: Callable[[int, dict[str, Any]], tuple[int, str | None]]) -> None:
+        self._script = script
         self.requests: list[list[dict[str, Any]]] = []
 
     def append(self, rows: pa.Table) -> pa.Table:
         self.requests.append(rows.to_pylist())
         answers: list[dict[str, Any]] = []
-        behind: dict[str, tuple[int, str | None]] = {}
+        refused: dict[str, tuple[int, str | None]] = {}
         for row in self.requests[-1]:
-            status, code = behind.get(row["stream"]) or self._say(len(self.requests), row)
-            if status not in delivery.DONE:
-                behind[row["stream"]] = status, code
+            status, code = refused.get(row["stream"]) or self._script(len(self.requests), row)
+            if status not in DONE:
+                refused[row["stream"]] = status, code
             answers.append({**ANSWER, "status": status, "code": code, "detail": f"{status} {code}."})
         return pa.Table.from_pylist(answers)
 
@@ -65,7 +64,7 @@ def test_appends_and_duplicates_are_counted() -> None:
     assert server.sent() == [[("b/x", 0), ("b/y", 0), ("b/z", 0)], [("c/x", 0)]]
 
 
-def test_an_append_says_who_sends_it_and_what_is_made_if_it_is_missing() -> None:
+def test_an_append_names_its_producer_and_the_type_of_a_new_stream() -> None:
     server = Scripted(lambda _, row: (200, None))
     deliver(server, table(chunk("b/x", 4), chunk("b/y", content_type="text/plain")))
     (first, second) = server.requests[0]
@@ -82,7 +81,7 @@ def test_an_append_says_who_sends_it_and_what_is_made_if_it_is_missing() -> None
     assert second["content_type"] == "text/plain"
 
 
-def test_without_creation_a_type_is_only_given_where_a_row_names_it() -> None:
+def test_without_creation_a_type_is_sent_only_where_a_row_names_it() -> None:
     server = Scripted(lambda _, row: (200, None))
     deliver(server, table(chunk("b/x"), chunk("b/y", content_type="text/plain")), create=False)
     assert [(row["content_type"], row["create"]) for row in server.requests[0]] == [
@@ -91,35 +90,35 @@ def test_without_creation_a_type_is_only_given_where_a_row_names_it() -> None:
     ]
 
 
-def test_what_is_put_off_is_sent_again_in_order_and_nothing_else_is() -> None:
-    def say(request: int, row: dict[str, Any]) -> tuple[int, str | None]:
+def test_only_appends_refused_by_a_busy_server_are_sent_again_in_order() -> None:
+    def script(request: int, row: dict[str, Any]) -> tuple[int, str | None]:
         return (503, "overloaded") if request < 3 and row["stream"] == "b/y" else (200, None)
 
-    server = Scripted(say)
+    server = Scripted(script)
     deliver(server, table(chunk("b/x"), chunk("b/y", 0, last=False), chunk("b/y", 1), chunk("b/z")))
     assert server.sent()[1:] == [[("b/y", 0), ("b/y", 1)]] * 2
 
 
-def test_patience_ends() -> None:
+def test_retries_are_limited() -> None:
     server = Scripted(lambda _, row: (503, "overloaded"))
     with pytest.raises(
-        WriteFailed, match=r"^2 appends were put off 4 times, the first of them to the stream 'b/x': 503"
+        WriteFailed, match=r"^The server refused 2 appends 4 times in a row, the first to the stream 'b/x'; .*: 503"
     ):
         deliver(server, table(chunk("b/x"), chunk("b/y")))
     assert len(server.requests) == SETTINGS.retries + 1
 
 
-def test_patience_begins_anew_whenever_something_was_appended() -> None:
+def test_retries_are_counted_again_whenever_something_was_appended() -> None:
     server = Scripted(lambda request, row: (200, None) if row["producer_seq"] * 3 < request else (503, "overloaded"))
     deliver(server, table(*(chunk(f"b/{number}", number) for number in range(6))))
     assert len(server.requests) > 2 * SETTINGS.retries
 
 
-def test_a_stream_of_another_type_keeps_its_own_unless_a_row_names_one() -> None:
-    def say(_: int, row: dict[str, Any]) -> tuple[int, str | None]:
+def test_a_stream_keeps_its_own_type_unless_a_row_names_one() -> None:
+    def script(_: int, row: dict[str, Any]) -> tuple[int, str | None]:
         return (200, None) if row["content_type"] is None else (409, "content_type_mismatch")
 
-    server = Scripted(say)
+    server = Scripted(script)
     deliver(server, table(chunk("b/x", 0, last=False), chunk("b/x", 1)))
     assert [(row["producer_seq"], row["content_type"], row["create"]) for row in server.requests[1]] == [
         (0, None, False),
@@ -128,21 +127,21 @@ def test_a_stream_of_another_type_keeps_its_own_unless_a_row_names_one() -> None
     with pytest.raises(
         WriteFailed, match=r"^The stream 'b/x' refused an append with 409: 409 content_type_mismatch\.$"
     ):
-        deliver(Scripted(say), table(chunk("b/x", content_type="text/plain")))
+        deliver(Scripted(script), table(chunk("b/x", content_type="text/plain")))
 
 
 # -- A stream that is found closed -----------------------------------------------------------------------------------
 
 
 def closed_after(applied: bool) -> Callable[[int, dict[str, Any]], tuple[int, str | None]]:
-    """A server that looks whether a stream is closed before it looks for duplicates, except for the closing append."""
+    """A server that checks for closed streams before it checks for duplicates, except for the closing append."""
 
-    def say(_: int, row: dict[str, Any]) -> tuple[int, str | None]:
+    def script(_: int, row: dict[str, Any]) -> tuple[int, str | None]:
         if row["stream"] != "b/x":
             return 200, None
         return (204, None) if applied and row["producer_seq"] == 3 else (409, "stream_closed")
 
-    return say
+    return script
 
 
 CLOSED_IN_ONE = (table(chunk("a/a"), *(chunk("b/x", seq, last=seq == 3) for seq in range(4)), chunk("b/y")),)
@@ -165,8 +164,8 @@ def test_the_closing_append_proves_that_the_batch_was_applied(requests: tuple[pa
 
 
 @pytest.mark.parametrize("requests", [CLOSED_IN_ONE, CLOSED_IN_TWO, CLOSED_IN_THREE], ids=["1", "2", "3"])
-def test_a_stream_that_was_closed_by_somebody_else_fails_the_task(requests: tuple[pa.Table, ...]) -> None:
-    with pytest.raises(WriteFailed, match=r"^The stream 'b/x' was closed before all of this batch was in it"):
+def test_a_stream_that_another_producer_closed_fails_the_task(requests: tuple[pa.Table, ...]) -> None:
+    with pytest.raises(WriteFailed, match=r"^The stream 'b/x' was closed before the whole batch was written to it"):
         deliver(Scripted(closed_after(applied=False)), *requests)
 
 
@@ -186,31 +185,31 @@ def send(server: RunningServer, epoch: int, *chunks: dict[str, Any], create: boo
         return found
 
 
-def test_an_older_epoch_is_told_who_is_ahead(server: RunningServer) -> None:
+def test_the_error_for_an_older_epoch_names_the_newer_one(server: RunningServer) -> None:
     send(server, 5, chunk("fenced/x"))
     with pytest.raises(
-        WriteFailed, match=r"^The stream 'fenced/x' is at epoch 5 of the producer 'job' and takes nothing of epoch 4: "
+        WriteFailed, match=r"^The stream 'fenced/x' is at epoch 5 of the producer 'job' and refuses epoch 4: "
     ):
         send(server, 4, chunk("fenced/x"))
 
 
-def test_a_gap_says_that_the_stream_has_forgotten(server: RunningServer) -> None:
+def test_the_error_for_a_gap_says_that_the_stream_lost_data(server: RunningServer) -> None:
     send(server, 1, chunk("gap/x"))
-    with pytest.raises(WriteFailed, match=r"^The stream 'gap/x' has forgotten what the producer 'job' wrote to it"):
+    with pytest.raises(WriteFailed, match=r"^The stream 'gap/x' has lost what the producer 'job' wrote to it"):
         send(server, 1, chunk("gap/x", 2))
-    with pytest.raises(WriteFailed, match=r"^The stream 'gap/x' has forgotten what the producer 'job' wrote to it"):
+    with pytest.raises(WriteFailed, match=r"^The stream 'gap/x' has lost what the producer 'job' wrote to it"):
         send(server, 2, chunk("gap/x", 1))
 
 
-def test_a_missing_stream_is_named_where_none_is_made(server: RunningServer) -> None:
+def test_a_missing_stream_is_named_without_creation(server: RunningServer) -> None:
     with pytest.raises(
-        WriteFailed, match=r"^There is no stream 'missing/x'; create it, or let the option createStreams"
+        WriteFailed, match=r"^There is no stream 'missing/x'; create it, or set the option createStreams"
     ):
         send(server, 1, chunk("missing/x"), create=False)
 
 
-def test_what_is_no_json_is_told_how_to_be_something_else(server: RunningServer) -> None:
-    with pytest.raises(WriteFailed, match=r"^The stream 'json/x' holds JSON and was given something else; give the op"):
+def test_the_error_for_invalid_json_names_the_option_for_other_types(server: RunningServer) -> None:
+    with pytest.raises(WriteFailed, match=r"^The stream 'json/x' holds JSON, but a value is not valid JSON; "):
         send(server, 1, chunk("json/x", content_type="application/json"))
 
 
@@ -233,13 +232,9 @@ BATCHES = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=12), max_si
 @settings(deadline=None)
 @given(BATCHES)
 def test_requests_hold_all_chunks_in_order_and_are_of_a_good_size(sizes: list[list[int]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delivery, "REQUEST_BYTES", 60)
-        patch.setattr(delivery, "REQUEST_APPENDS", 5)
-        patch.setattr(delivery, "APPEND_BYTES", 1)
-        chunks = [[{**chunk("b/x", at), "messages": [b"x" * size]} for at, size in enumerate(some)] for some in sizes]
-        batches = [pa.RecordBatch.from_pylist(some, CHUNKS) for some in chunks]
-        requests = list(packed(batches))
+    chunks = [[{**chunk("b/x", at), "messages": [b"x" * size]} for at, size in enumerate(some)] for some in sizes]
+    batches = [pa.RecordBatch.from_pylist(some, CHUNKS) for some in chunks]
+    requests = list(packed(batches, request_bytes=60, request_appends=5, append_bytes=1))
     assert [row for request in requests for row in request.to_pylist()] == [row for some in chunks for row in some]
     for request in requests:
         weights = [1 + len(messages[0]) for messages in request["messages"].to_pylist()]
@@ -247,7 +242,7 @@ def test_requests_hold_all_chunks_in_order_and_are_of_a_good_size(sizes: list[li
         assert sum(weights) <= 60
 
 
-def test_a_chunk_larger_than_a_request_is_one_of_its_own() -> None:
-    large = {**chunk("b/x"), "messages": [b"x" * delivery.REQUEST_BYTES]}
+def test_a_chunk_larger_than_a_request_is_sent_alone() -> None:
+    large = {**chunk("b/x"), "messages": [b"x" * REQUEST_BYTES]}
     batch = pa.RecordBatch.from_pylist([chunk("a/a"), large, chunk("b/y")], CHUNKS)
     assert [request["stream"].to_pylist() for request in packed([batch])] == [["a/a"], ["b/x"], ["b/y"]]

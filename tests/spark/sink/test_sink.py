@@ -1,8 +1,7 @@
-"""Tables become streams, each row exactly once."""
+"""The sink writes each row of a table to its stream exactly once."""
 
 import json
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -14,11 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from headwater.spark.link import Link, LinkSettings, Range
-from headwater.spark.sink import sink
+from headwater.spark.options.sink import parse_sink
 from headwater.spark.sink.delivery import Producer, WriteFailed
-from headwater.spark.sink.options import parse_sink
-from headwater.spark.sink.runs import Sorter
-from headwater.spark.sink.sink import TaskWriter, Written, check_apart
+from headwater.spark.sink.sink import TaskWriter, Written, check_one_task_per_stream
+from headwater.spark.sink.sorting import RUN_BYTES
 from headwater.spark.writing import by_stream
 from headwater.testing import RunningServer
 
@@ -58,20 +56,23 @@ def appends(server: RunningServer, name: str) -> list[tuple[int, int, int]]:
 TASK_SCHEMA = StructType().add("stream", StringType()).add("value", BinaryType()).add("at", IntegerType())
 
 
-def task(server: RunningServer, producer: Producer, batches: Iterable[pa.RecordBatch]) -> Written:
+def task(
+    server: RunningServer, producer: Producer, batches: Iterable[pa.RecordBatch], run_bytes: int = RUN_BYTES
+) -> Written:
     options = {"url": server.url, "orderColumn": "at", "maxAppendBytes": "4000", "maxAppendMessages": "100"}
-    return TaskWriter(parse_sink(options, streaming=False), TASK_SCHEMA).write(batches, producer)
+    writer = TaskWriter(parse_sink(options, streaming=False), TASK_SCHEMA, run_bytes=run_bytes)
+    return writer.write(batches, producer)
 
 
-def test_a_retry_sends_the_same_appends_whatever_batches_and_spills_there_are(
-    lake_server: RunningServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+def test_a_retry_sends_the_same_appends_regardless_of_batches_and_spills(
+    lake_server: RunningServer, bucket: str
 ) -> None:
     names = [f"{bucket}/{number % 7}" for number in range(3000)]
     values = [b"%d " % number * (number % 13 + 1) for number in range(3000)]
     rows = pa.record_batch({"stream": names, "value": values, "at": range(3000, 0, -1)})
     first = task(lake_server, Producer("task", 3), [rows])
-    monkeypatch.setattr(sink, "Sorter", partial(Sorter, run_bytes=20_000))
-    again = task(lake_server, Producer("task", 3), [rows.slice(at, 77) for at in range(0, 3000, 77)])
+    small = [rows.slice(at, 77) for at in range(0, 3000, 77)]
+    again = task(lake_server, Producer("task", 3), small, run_bytes=20_000)
     assert first.appends >= 7 * 5
     assert (again.appends, again.duplicates) == (0, first.appends)
     for number in range(7):
@@ -79,19 +80,19 @@ def test_a_retry_sends_the_same_appends_whatever_batches_and_spills_there_are(
 
 
 def test_an_empty_task_sends_nothing_and_still_reports() -> None:
-    nobody = {"url": "http://127.0.0.1:1"}
-    assert TaskWriter(parse_sink(nobody, streaming=False), TASK_SCHEMA).write([], Producer("task", 0)) == Written()
+    unreachable = {"url": "http://127.0.0.1:1"}
+    assert TaskWriter(parse_sink(unreachable, streaming=False), TASK_SCHEMA).write([], Producer("task", 0)) == Written()
 
 
-def test_streams_of_one_task_each_are_fine() -> None:
-    check_apart([Written(b"11111111" + b"22222222"), None, Written(), Written(b"33333333")])
+def test_streams_that_each_belong_to_one_task_are_accepted() -> None:
+    check_one_task_per_stream([Written(b"11111111" + b"22222222"), None, Written(), Written(b"33333333")])
 
 
-def test_a_stream_of_two_tasks_is_found_even_without_its_name() -> None:
-    with pytest.raises(
-        WriteFailed, match=r"^Two tasks have written to a stream and 1 more, so rows of one of them are "
-    ):
-        check_apart([Written(b"11111111" + b"22222222"), Written(b"22222222" + b"11111111" + b"33333333")])
+def test_a_stream_of_two_tasks_is_detected_even_without_its_name() -> None:
+    with pytest.raises(WriteFailed, match=r"^Two tasks wrote to a stream and 1 more, so rows of one of them are "):
+        check_one_task_per_stream(
+            [Written(b"11111111" + b"22222222"), Written(b"22222222" + b"11111111" + b"33333333")]
+        )
 
 
 # -- Batches ---------------------------------------------------------------------------------------------------------
@@ -127,7 +128,9 @@ def test_bytes_types_and_closes_are_kept(spark: SparkSession, lake_server: Runni
     assert content(lake_server, f"{bucket}/text") == b"one\ntwo\n"
     write(table.limit(1).select("value"), lake_server, stream=f"{bucket}/bytes", close="true")
     assert described(lake_server, f"{bucket}/bytes")[f"{bucket}/bytes"]["closed"]
-    with pytest.raises(PySparkException, match=f"WriteFailed: The stream '{bucket}/bytes' was closed before all of "):
+    with pytest.raises(
+        PySparkException, match=f"WriteFailed: The stream '{bucket}/bytes' was closed before the whole "
+    ):
         write(table.limit(1), lake_server, bucket=bucket)
 
 
@@ -152,9 +155,7 @@ def test_a_job_that_is_run_again_adds_nothing_and_an_older_one_is_fenced(
 
 def test_two_tasks_on_one_stream_fail_the_commit(spark: SparkSession, lake_server: RunningServer, bucket: str) -> None:
     table = spark.range(100, numPartitions=2).selectExpr(f"'{bucket}/x' AS stream", "string(id) AS value")
-    with pytest.raises(
-        PySparkException, match=f"WriteFailed: Two tasks have written to the stream '{bucket}/x', so rows"
-    ):
+    with pytest.raises(PySparkException, match=f"WriteFailed: Two tasks wrote to the stream '{bucket}/x', so rows"):
         write(table, lake_server)
 
 
@@ -164,7 +165,7 @@ def test_an_option_that_does_not_exist_is_refused_by_name(spark: SparkSession, l
         write(table, lake_server, bukket="b")
 
 
-def test_many_tiny_streams_are_written_in_one_go(spark: SparkSession, lake_server: RunningServer, bucket: str) -> None:
+def test_many_tiny_streams_are_written_at_once(spark: SparkSession, lake_server: RunningServer, bucket: str) -> None:
     table = spark.range(5000, numPartitions=2).selectExpr("string(id) AS stream", "string(id * 2) AS value")
     write(table, lake_server, bucket=bucket)
     found = described(lake_server, f"{bucket}/")
@@ -177,9 +178,9 @@ def test_many_tiny_streams_are_written_in_one_go(spark: SparkSession, lake_serve
 
 
 def copy(spark: SparkSession, server: RunningServer, bucket: str, checkpoint: str) -> int:
-    """Copy what is new in a bucket into another one; how many batches that took."""
-    asked = {"url": server.url, "bucket": bucket, "via": "live", "startingOffsets": "earliest"}
-    source = spark.readStream.format("headwater").options(**asked).load()
+    """Copy what is new in a bucket to another one; how many batches it took."""
+    options = {"url": server.url, "bucket": bucket, "via": "live", "startingOffsets": "earliest"}
+    source = spark.readStream.format("headwater").options(**options).load()
     rows = by_stream(source.selectExpr("stream", "payload AS value", "content_type", "offset"))
     query = (
         rows.writeStream.format("headwater")
@@ -192,13 +193,13 @@ def copy(spark: SparkSession, server: RunningServer, bucket: str, checkpoint: st
     return sum(progress["numInputRows"] > 0 for progress in query.recentProgress)
 
 
-def test_a_batch_that_is_tried_again_is_not_written_again(
+def test_a_retried_batch_is_not_written_twice(
     spark: SparkSession, lake_server: RunningServer, bucket: str, checkpoint: str
 ) -> None:
     table = spark.range(200, numPartitions=1).selectExpr("string(id % 5) AS stream", "string(id) AS value")
     write(table, lake_server, bucket=bucket)
     assert copy(spark, lake_server, bucket, checkpoint) == 1
-    # As if the driver had died before it could note that the batch was done.
+    # As if the driver had died before it recorded the batch as committed.
     for noted in Path(checkpoint, "commits").glob("*0*"):
         noted.unlink()
     write(table.limit(5), lake_server, bucket=bucket)

@@ -1,4 +1,4 @@
-"""Filters pushed down: met exactly, or left to Spark."""
+"""Filters that Spark pushes down are applied exactly, or left to Spark."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,14 +23,15 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from headwater.lake.layout import SCHEMA
-from headwater.spark.source.filters import ANY, EPOCH, Bounds, Conditions, conditions
+from headwater.lake.format import SCHEMA
+from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions, accept
 
 COLUMNS = SCHEMA.names
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def met(*filters: Filter) -> Conditions:
-    found, left = conditions(filters, COLUMNS)
+def accepted(*filters: Filter) -> Conditions:
+    found, left = accept(filters, COLUMNS)
     assert left == []
     return found
 
@@ -57,42 +58,42 @@ def met(*filters: Filter) -> Conditions:
         In(("stream",), ("x", None)),
     ],
 )
-def test_what_is_not_for_us_is_left_to_spark(one: Filter) -> None:
-    assert conditions([one], COLUMNS) == (ANY, [one])
+def test_filters_that_the_source_cannot_apply_are_left_to_spark(one: Filter) -> None:
+    assert accept([one], COLUMNS) == (NO_CONDITIONS, [one])
 
 
 def test_a_column_that_is_not_read_is_left_to_spark() -> None:
     one = EqualTo(("stream",), "x")
-    assert conditions([one], ["offset"]) == (ANY, [one])
+    assert accept([one], ["offset"]) == (NO_CONDITIONS, [one])
 
 
-def test_a_column_that_is_never_null_meets_that_without_a_look() -> None:
-    assert met(IsNotNull(("stream",)), IsNotNull(("position",))) == ANY
+def test_a_column_that_is_never_null_needs_no_condition() -> None:
+    assert accepted(IsNotNull(("stream",)), IsNotNull(("position",))) == NO_CONDITIONS
     one = IsNotNull(("position",))
-    assert conditions([one], COLUMNS, never_null=False) == (ANY, [one])
+    assert accept([one], COLUMNS, never_null=False) == (NO_CONDITIONS, [one])
 
 
-def test_bounds_come_together() -> None:
-    found = met(GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9), In(("offset",), (1, 6, 8)))
+def test_bounds_are_combined() -> None:
+    found = accepted(GreaterThan(("offset",), 4), LessThanOrEqual(("offset",), 9), In(("offset",), (1, 6, 8)))
     assert found.bounds_of("offset") == Bounds(5, 8)
     assert found.bounds_of("position") == Bounds()
     assert found.columns == {"offset"}
 
 
-def test_times_are_microseconds_whatever_zone_they_are_told_in() -> None:
+def test_times_are_microseconds_in_any_time_zone() -> None:
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    for told in (at, at.astimezone(tz=None), at.replace(tzinfo=None)):
-        low, _ = met(GreaterThanOrEqual(("committed_at",), told)).bounds_of("committed_at")
-        assert EPOCH + timedelta(microseconds=low) == at or told.tzinfo is None
+    for given_time in (at, at.astimezone(tz=None), at.replace(tzinfo=None)):
+        low, _ = accepted(GreaterThanOrEqual(("committed_at",), given_time)).bounds_of("committed_at")
+        assert EPOCH + timedelta(microseconds=low) == at or given_time.tzinfo is None
 
 
-def test_names_that_cannot_be_asked_for_are_known() -> None:
-    found = met(In(("bucket",), ("a", "b")), StringStartsWith(("stream",), "run-"))
-    assert found.may_have("bucket", "a") and not found.may_have("bucket", "c")
-    assert found.may_have("stream", "run-1") and not found.may_have("stream", "ru")
-    assert found.may_have_between("stream", "a", "z") and found.may_have_between("stream", "run-5", "run-6")
-    assert not found.may_have_between("stream", "a", "b") and not found.may_have_between("stream", "s", "t")
-    assert found.may_have_between("bucket", "b", "c") and not found.may_have_between("bucket", "c", "d")
+def test_names_that_cannot_match_are_known() -> None:
+    found = accepted(In(("bucket",), ("a", "b")), StringStartsWith(("stream",), "run-"))
+    assert found.may_match("bucket", "a") and not found.may_match("bucket", "c")
+    assert found.may_match("stream", "run-1") and not found.may_match("stream", "ru")
+    assert found.may_match_between("stream", "a", "z") and found.may_match_between("stream", "run-5", "run-6")
+    assert not found.may_match_between("stream", "a", "b") and not found.may_match_between("stream", "s", "t")
+    assert found.may_match_between("bucket", "b", "c") and not found.may_match_between("bucket", "c", "d")
 
 
 NAMES = st.sampled_from(["a", "ab", "b", "run-1", "run-2"])
@@ -112,35 +113,35 @@ FILTERS: st.SearchStrategy[Filter] = st.one_of(
 
 
 def holds(one: Any, row: dict[str, Any]) -> bool:
-    """What SQL says of a filter on a row."""
-    value, asked = row[one.attribute[0]], one.value
+    """Whether a row passes a filter, according to SQL."""
+    value, limit = row[one.attribute[0]], one.value
     match one:
         case EqualTo() | EqualNullSafe():
-            return bool(value == asked)
+            return bool(value == limit)
         case In():
-            return value in asked
+            return value in limit
         case StringStartsWith():
-            return bool(value.startswith(asked))
+            return bool(value.startswith(limit))
         case GreaterThan():
-            return bool(value > asked)
+            return bool(value > limit)
         case GreaterThanOrEqual():
-            return bool(value >= asked)
+            return bool(value >= limit)
         case LessThan():
-            return bool(value < asked)
-    return bool(value <= asked)
+            return bool(value < limit)
+    return bool(value <= limit)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES, NUMBERS, NUMBERS, TIMES), max_size=8), st.lists(FILTERS, max_size=3))
-def test_filters_that_are_taken_are_met_exactly(rows: list[tuple[Any, ...]], filters: list[Filter]) -> None:
+def test_accepted_filters_are_applied_exactly(rows: list[tuple[Any, ...]], filters: list[Filter]) -> None:
     columns = ("bucket", "stream", "offset", "record", "committed_at")
     schema = pa.schema([SCHEMA.field(name) for name in columns])
     plain = [dict(zip(columns, row, strict=True)) for row in rows]
-    found = met(*filters)
+    found = accepted(*filters)
     expected = [row for row in plain if all(holds(one, row) for one in filters)]
-    assert found.met_by(pa.Table.from_pylist(plain, schema)).to_pylist() == expected
+    assert found.matching(pa.Table.from_pylist(plain, schema)).to_pylist() == expected
     for row in expected:
-        assert found.may_have("bucket", row["bucket"]) and found.may_have("stream", row["stream"])
-        assert found.may_have_between("stream", row["stream"], row["stream"])
+        assert found.may_match("bucket", row["bucket"]) and found.may_match("stream", row["stream"])
+        assert found.may_match_between("stream", row["stream"], row["stream"])
         low, high = found.bounds_of("offset")
         assert low <= row["offset"] <= high

@@ -1,4 +1,4 @@
-"""The source without a session: which path is taken, what readers say of themselves, and what travels."""
+"""The source without a session: which path is chosen, what readers report, and what is sent to executors."""
 
 import pickle
 from pathlib import Path
@@ -8,10 +8,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from headwater.spark.link import Link, LinkSettings
-from headwater.spark.options.reading import parse_source
+from headwater.spark.options.source import parse_source
 from headwater.spark.options.values import OptionRefused
-from headwater.spark.source.lake.plan import LakeUnusable
-from headwater.spark.source.source import BatchReader, Headwater, PushdownReader, StreamReader, lake_of
+from headwater.spark.source.lake.catalogs import LakeUnusable
+from headwater.spark.source.source import BatchReader, Headwater, PushdownReader, StreamReader, choose_lake
 from headwater.testing import RunningServer, running_server
 from pyspark_headwater import DefaultSource
 
@@ -40,41 +40,41 @@ def test_spark_finds_the_source_by_its_package() -> None:
         ({"bucket": "team", "startingOffsets": '{"a": 1}'}, False),
     ],
 )
-def test_the_path_follows_from_what_is_asked_for(
+def test_the_path_follows_from_the_options(
     lake_server: RunningServer, options: dict[str, str], from_lake: bool
 ) -> None:
     with Link(LinkSettings(lake_server.url)) as link:
-        assert (lake_of(parse_source({"url": URL, **options}), link) is not None) == from_lake
+        assert (choose_lake(parse_source({"url": URL, **options}), link) is not None) == from_lake
 
 
-def test_without_a_lake_that_can_be_reached_the_server_is_read(
+def test_without_a_reachable_lake_the_server_is_read(
     lake_server: RunningServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = {"url": URL, "bucket": "team", "lake": str(tmp_path / "elsewhere")}
+    given = {"url": URL, "bucket": "team", "lake": str(tmp_path / "elsewhere")}
     with Link(LinkSettings(lake_server.url)) as link:
-        assert lake_of(parse_source(asked), link) is None
+        assert choose_lake(parse_source(given), link) is None
         assert "cannot be reached from this machine. The streams are read from the server instead." in caplog.text
         with pytest.raises(LakeUnusable, match="cannot be reached"):
-            lake_of(parse_source({**asked, "via": "lake"}), link)
+            choose_lake(parse_source({**given, "via": "lake"}), link)
         with pytest.raises(LakeUnusable, match="cannot be reached"):
-            lake_of(parse_source({**asked, "startingOffsets": '{"shards": {"0": 1}}'}), link)
+            choose_lake(parse_source({**given, "startingOffsets": '{"shards": {"0": 1}}'}), link)
 
 
-def test_a_server_that_keeps_nothing_has_no_lake() -> None:
+def test_a_server_in_memory_has_no_lake() -> None:
     with running_server() as server, Link(LinkSettings(server.url)) as link:
-        assert lake_of(parse_source({"url": URL, "bucket": "team"}), link) is None
-        with pytest.raises(LakeUnusable, match="keeps nothing, so it has no lake; use via=live"):
-            lake_of(parse_source({"url": URL, "bucket": "team", "via": "lake"}), link)
+        assert choose_lake(parse_source({"url": URL, "bucket": "team"}), link) is None
+        with pytest.raises(LakeUnusable, match="has no lake, because it runs in memory only; use via=live"):
+            choose_lake(parse_source({"url": URL, "bucket": "team", "via": "lake"}), link)
 
 
-def test_only_a_reader_that_was_told_so_takes_filters() -> None:
+def test_only_a_reader_with_pushdown_accepts_filters() -> None:
     plain, pushing = source(), source(pushdown="true")
     reader = plain.reader(plain.schema())
     assert isinstance(reader, BatchReader) and type(reader).pushFilters is DataSourceReader.pushFilters
     assert isinstance(pushing.reader(pushing.schema()), PushdownReader)
 
 
-def test_what_does_not_go_together_is_refused_when_a_reader_is_made() -> None:
+def test_options_that_do_not_fit_are_refused_when_a_reader_is_made() -> None:
     one = source(maxBytesPerTrigger="5", endingOffsets="latest")
     with pytest.raises(OptionRefused, match="maxBytesPerTrigger"):
         one.reader(one.schema())
@@ -84,7 +84,7 @@ def test_what_does_not_go_together_is_refused_when_a_reader_is_made() -> None:
         source().reader(source(columns="stream").schema())
 
 
-def test_limits_are_told_to_spark() -> None:
+def test_limits_are_reported_to_spark() -> None:
     def limit(**options: str) -> object:
         one = source(**options)
         return one.streamReader(one.schema()).getDefaultReadLimit()
@@ -94,10 +94,10 @@ def test_limits_are_told_to_spark() -> None:
     assert limit(maxRecordsPerTrigger="5", maxBytesPerTrigger="1k") == ReadMaxBytes(1024)
 
 
-def test_readers_travel_to_executors_and_ask_nobody_before_they_must() -> None:
+def test_readers_can_be_pickled_and_contact_no_server_before_they_must() -> None:
     one = source()
     for reader in (one.reader(one.schema()), one.streamReader(one.schema())):
         copy = pickle.loads(pickle.dumps(reader))
         assert isinstance(copy, BatchReader | StreamReader)
-        assert list(copy.read(InputPartition(None))) == [], "Spark makes one of these where there is none"
+        assert list(copy.read(InputPartition(None))) == [], "Spark makes such a partition where there is none"
     StreamReader(parse_source({"url": URL, "bucket": "team"})).stop()

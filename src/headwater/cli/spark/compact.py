@@ -46,15 +46,15 @@ def compact(
     The server goes on serving, and does the same by itself, a little at a time; this is for a lake that has fallen
     behind, or that others should do the work for.
     """
-    from headwater.lake.compaction import REWRITE_LIMITS  # noqa: PLC0415
+    from headwater.lake.compaction.planning import REWRITE_LIMITS  # noqa: PLC0415
     from headwater.spark.jobs.compact.job import CompactConfig, run  # noqa: PLC0415
-    from headwater.spark.options.reading import parse_link  # noqa: PLC0415
-    from headwater.spark.options.values import Given, OptionRefused  # noqa: PLC0415
+    from headwater.spark.options.link import parse_link  # noqa: PLC0415
+    from headwater.spark.options.values import OptionRefused, OptionValues  # noqa: PLC0415
 
     try:
-        given = Given({"url": url, **options})
+        given = OptionValues({"url": url, **options})
         link = parse_link(given)
-        given.refuse_others()
+        given.refuse_unknown()
     except OptionRefused as refused:
         fail(str(refused))
     limits = REWRITE_LIMITS._replace(bytes_max=rewrite_mib * MIB)

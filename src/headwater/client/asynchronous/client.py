@@ -1,62 +1,63 @@
-"""The asynchronous client: where streams and buckets are found."""
+"""The asynchronous client: the way to streams and buckets."""
 
 from collections.abc import Mapping
 
 import httpx2
 
 from headwater.client import extensions, operations
-from headwater.client.asynchronous.io import AsyncCarrier, AsyncFlow
+from headwater.client.asynchronous.carrier import AsyncCarrier
+from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
-from headwater.client.operations import Target
+from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import AsyncValue, ClientSettings, segment
+from headwater.client.settings import FOLLOW_RETRY, AsyncRequestValue, ClientSettings, segment
 from headwater.client.values import BucketInfo, ListedStream
 
 
 class AsyncClient:
-    """Streams below one URL. Use it as a asynchronous context manager, or close it; tasks may share it.
+    """The streams below one URL. Use it as an asynchronous context manager, or close it; tasks may share it.
 
-    `headers` and `params` go with every request; a value may be a function, which is called, and
-    awaited if need be, for each one.
+    `headers` and `params` are sent with every request. A value may be a function, which is called for each request;
+    its result may be awaitable if the client is asynchronous.
     """
 
     def __init__(
         self,
         base_url: str,
         *,
-        headers: Mapping[str, AsyncValue] | None = None,
-        params: Mapping[str, AsyncValue] | None = None,
+        headers: Mapping[str, AsyncRequestValue] | None = None,
+        params: Mapping[str, AsyncRequestValue] | None = None,
         retry: RetryPolicy | None = None,
         follow_retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         wait_timeout_seconds: float = 75.0,
         http: httpx2.AsyncClient | None = None,
     ) -> None:
-        self.settings = ClientSettings(
+        self._settings = ClientSettings(
             base_url,
             headers or {},
             params or {},
             retry or RetryPolicy(),
-            follow_retry or RetryPolicy(attempts_max=30),
+            follow_retry or FOLLOW_RETRY,
             timeout_seconds,
             wait_timeout_seconds,
         )
-        self._carrier = AsyncCarrier(self.settings, http)
+        self._carrier = AsyncCarrier(self._settings, http)
 
     def stream(self, path: str, *, content_type: str | None = None, incarnation: str | None = None) -> AsyncStream:
-        """The stream at a path below the base URL, or at a whole URL; nothing is sent.
+        """The stream at a path below the base URL, or at a complete URL; this sends nothing.
 
-        The content type is asked for when it is first needed, unless it is given. An incarnation ties the handle to
-        one life of the stream.
+        If no content type is given, the client asks the server for it when it is first needed. An incarnation ties the
+        handle to one life of the stream.
         """
-        return AsyncStream(self._carrier, self.settings.url_of(path), content_type, incarnation)
+        return AsyncStream(self._carrier, self._settings.url_of(path), content_type, incarnation)
 
     def bucket(self, name: str) -> "AsyncBucket":
-        """The bucket of a server with buckets; the base URL is then one below which they are."""
-        return AsyncBucket(self._carrier, self.settings.url_of(segment(name)))
+        """A bucket of a server that has them; the base URL is the one below which the buckets are."""
+        return AsyncBucket(self._carrier, self._settings.url_of(segment(name)))
 
     async def aclose(self) -> None:
-        await self._carrier.close()
+        await self._carrier.aclose()
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -66,26 +67,26 @@ class AsyncClient:
 
 
 class AsyncBucket:
-    """A bucket: it holds streams, and is made before them."""
+    """A bucket, which holds streams and is created before them."""
 
     def __init__(self, carrier: AsyncCarrier, url: str) -> None:
         self.url = url
         self._carrier = carrier
-        self._target = Target(url, carrier.settings.retry)
+        self._target = RequestTarget(url, carrier.settings.retry)
 
     async def create(self, *, exist_ok: bool = False) -> bool:
-        """Make it; whether it is new. One that was there is a `Conflict`, unless that is fine."""
+        """Create the bucket, and return whether it is new; an existing one is a `Conflict` unless `exist_ok`."""
         return await self._carrier.run(extensions.create_bucket(self._target, exist_ok=exist_ok))
 
     async def info(self) -> BucketInfo:
-        return await self._carrier.run(extensions.look_at_bucket(self._target))
+        return await self._carrier.run(extensions.describe_bucket(self._target))
 
     async def delete(self) -> None:
-        """Drop it; it must be empty."""
+        """Delete the bucket, which must be empty."""
         await self._carrier.run(operations.delete(self._target))
 
     def streams(self, *, prefix: str | None = None, page_streams_max: int | None = None) -> AsyncFlow[ListedStream]:
-        """All streams of the bucket, sorted by name, asked for page by page."""
+        """All streams of the bucket, sorted by name, fetched page by page."""
         return AsyncFlow(self._carrier, extensions.list_streams(self._target, prefix, page_streams_max))
 
     def stream(self, name: str, *, content_type: str | None = None, incarnation: str | None = None) -> AsyncStream:

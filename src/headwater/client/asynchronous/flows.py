@@ -1,10 +1,11 @@
-"""What is read piece by piece, for the asynchronous client."""
+"""What the asynchronous client reads as it arrives: followers and bootstraps."""
 
 import codecs
 from collections.abc import AsyncIterator
 from typing import Any
 
-from headwater.client.asynchronous.io import AsyncCarrier, AsyncFlow
+from headwater.client.asynchronous.carrier import AsyncCarrier
+from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.errors import ProtocolViolation
 from headwater.client.extensions import BootstrapHead
 from headwater.client.reading import Reader
@@ -13,29 +14,31 @@ from headwater.client.wire import Program
 
 
 class AsyncFollower(AsyncFlow[Chunk]):
-    """The chunks of a stream as they come. Iterate it in an `async with` block.
+    """The chunks of a stream as they arrive. Iterate it in an `async with` block.
 
-    `offset` is where to go on after the last chunk that was given, and is good for another follower.
+    `offset` is the position after the last chunk returned; another follower can resume there.
     """
 
     def __init__(self, carrier: AsyncCarrier, reader: Reader, timeout_seconds: float | None = None) -> None:
         super().__init__(carrier, reader.run(), timeout_seconds)
         self._reader = reader
 
-    async def __aenter__(self) -> "AsyncFollower":
-        return self
-
     @property
     def offset(self) -> str:
         return self._reader.offset
 
     @property
+    def content_type(self) -> str:
+        """The stream's content type, once a chunk has arrived."""
+        return self._reader.content_type
+
+    @property
     def up_to_date(self) -> bool:
-        return self._reader.told_up_to_date
+        return self._reader.reported_up_to_date
 
     @property
     def closed(self) -> bool:
-        """Whether the stream is closed, and all of it was given."""
+        """Whether the stream is closed and all of it has been returned."""
         return self._reader.closed
 
     async def messages(self) -> AsyncIterator[Any]:
@@ -45,7 +48,7 @@ class AsyncFollower(AsyncFlow[Chunk]):
                 yield message
 
     async def text(self) -> AsyncIterator[str]:
-        """The text of a stream, in pieces; a character that was cut in two comes whole."""
+        """The text of a stream as it arrives; characters are never split."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         async for chunk in self:
             if piece := decoder.decode(chunk.data):
@@ -53,9 +56,9 @@ class AsyncFollower(AsyncFlow[Chunk]):
 
 
 class AsyncBootstrap(AsyncFlow[bytes]):
-    """Within an `async with` block: a snapshot, and an iterator of the messages behind it.
+    """In an `async with` block: a snapshot, and an iterator over the messages after it.
 
-    The stream goes on at `next_offset`.
+    `next_offset` is where the stream continues.
     """
 
     def __init__(self, carrier: AsyncCarrier, program: Program[None]) -> None:
@@ -70,22 +73,22 @@ class AsyncBootstrap(AsyncFlow[bytes]):
         return self
 
     @property
-    def head(self) -> BootstrapHead:
-        assert self._head is not None, "a bootstrap is used in a `with` block"
-        return self._head
-
-    @property
     def snapshot(self) -> Snapshot | None:
-        return self.head.snapshot
+        return self._opened_head().snapshot
 
     @property
     def next_offset(self) -> str:
-        return self.head.next_offset
+        return self._opened_head().next_offset
 
     @property
     def up_to_date(self) -> bool:
-        return self.head.up_to_date
+        return self._opened_head().up_to_date
 
     @property
     def closed(self) -> bool:
-        return self.head.closed
+        return self._opened_head().closed
+
+    def _opened_head(self) -> BootstrapHead:
+        if self._head is None:
+            raise RuntimeError("A bootstrap is read in an `async with` block.")
+        return self._head

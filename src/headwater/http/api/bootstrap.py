@@ -9,7 +9,8 @@ from headwater.http.exchange import READ, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
-from headwater.node.node import Bootstrap, Node
+from headwater.node.node import Node
+from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.fetcher import fetch_messages
 from headwater.protocol import content_types, headers, multipart
 from headwater.protocol.offsets import render
@@ -44,7 +45,7 @@ def _read(name: str, incarnation: int | None, exchange: Exchange) -> None:
         f"{headers.CONTENT_TYPE.line}{multipart.content_type(boundary)}\r\n"
         f"{headers.STREAM_SNAPSHOT_OFFSET.line}{offset}\r\n{headers.STREAM_UP_TO_DATE.line}true\r\n{NO_STORE_LINE}"
     ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.voice)
-    blob = None if stream.snapshot is None else exchange.node.blobs.open(stream.snapshot.blob)
+    blob = None if stream.snapshot is None else exchange.node.shard_of(name).blobs.open(stream.snapshot.blob)
     parts = _parts(exchange.node, found, boundary, blob)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, None, blob))
 
@@ -58,7 +59,7 @@ async def _parts(node: Node, found: Bootstrap, boundary: str, blob: BlobReader |
         async for data in blob_parts(node, blob, snapshot.size, snapshot.digest):
             yield data
     head = multipart.part_head(boundary, stream.content_type, first=False)
-    async for slice_ in node.slices(found):
+    async for slice_ in found.slices():
         parts: list[bytes] = []
         size = 0
         for message in fetch_messages(slice_):

@@ -19,9 +19,6 @@ from headwater.streams.cold import Consumer
 from headwater.streams.commands import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done, Reply
 
-SHARD = "0"
-"""The only shard. Positions are given per shard, so that the format stays the same when there are more."""
-
 
 class Positions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A position on each shard."""
@@ -45,7 +42,7 @@ def _flushed(exchange: Exchange, task: "asyncio.Task[int]") -> None:
     if exchange.connection.lost or task.cancelled():
         return
     try:
-        _answer(exchange, Positions({SHARD: task.result()}))
+        _answer(exchange, Positions({_shard(exchange): task.result()}))
     except FlushFailed:
         exchange.refuse(
             Code.OVERLOADED, "The lake cannot be written at the moment; nothing is lost, try again in a second."
@@ -63,39 +60,42 @@ def consumers(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _consumers(address: Address, exchange: Exchange) -> None:
-    known = exchange.node.state.cold.consumers
+    known = exchange.node.only.state.cold.consumers
     if address.argument is None:
-        _answer(exchange, {"readers": [_described(name, consumer) for name, consumer in sorted(known.items())]})
+        _answer(
+            exchange, {"readers": [_described(exchange, name, consumer) for name, consumer in sorted(known.items())]}
+        )
     elif address.argument in known:
-        _answer(exchange, _described(address.argument, known[address.argument]))
+        _answer(exchange, _described(exchange, address.argument, known[address.argument]))
     else:
         exchange.refuse(Code.READER_NOT_FOUND, f"No consumer {address.argument!r} is registered.")
 
 
-def _described(name: str, consumer: Consumer) -> dict[str, object]:
-    return {"reader": name, "positions": {SHARD: consumer.position}, "committed_at_ms": consumer.at // 1000}
+def _described(exchange: Exchange, name: str, consumer: Consumer) -> dict[str, object]:
+    return {"reader": name, "positions": {_shard(exchange): consumer.position}, "committed_at_ms": consumer.at // 1000}
 
 
 def register(request: Request, address: Address, exchange: Exchange) -> None:
     """Record a consumer's position; the lake keeps everything above it for the consumer."""
     if _lake(exchange) is None:
         return
+    shard = _shard(exchange)
     try:
         given = msgspec.json.decode(request.body, type=Positions).positions
     except msgspec.DecodeError as error:
-        exchange.refuse(Code.BAD_REQUEST, f'Send the body as {{"positions": {{"{SHARD}": 123}}}}: {error}.')
+        exchange.refuse(Code.BAD_REQUEST, f'Send the body as {{"positions": {{"{shard}": 123}}}}: {error}.')
         return
-    if set(given) != {SHARD}:
-        exchange.refuse(Code.BAD_REQUEST, f"Send a position for shard {SHARD}, which is the only one.")
+    if set(given) != {shard}:
+        exchange.refuse(Code.BAD_REQUEST, f"Send a position for shard {shard}, which is the only one.")
         return
-    command = RegisterConsumer(address.argument or "", given[SHARD])
-    exchange.run(WRITE, exchange.node.submit, command, partial(_done, exchange))
+    command = RegisterConsumer(address.argument or "", given[shard])
+    exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
 def forget(request: Request, address: Address, exchange: Exchange) -> None:
     """Remove a consumer, so that the lake keeps nothing for it."""
     command = DropConsumer(address.argument or "")
-    exchange.run(WRITE, exchange.node.submit, command, partial(_done, exchange))
+    exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
 def _done(exchange: Exchange, reply: Reply) -> None:
@@ -106,12 +106,17 @@ def _done(exchange: Exchange, reply: Reply) -> None:
         exchange.reply(reply)
 
 
+def _shard(exchange: Exchange) -> str:
+    """The number of the only shard. Positions are given per shard, so that the format can hold more of them."""
+    return str(exchange.node.only.number)
+
+
 def _lake(exchange: Exchange) -> Lake | None:
-    if exchange.node.lake is None:
+    if exchange.node.only.lake is None:
         exchange.refuse(
             Code.NOT_IMPLEMENTED, "This server keeps nothing on disk, so it has no lake; start it with --data."
         )
-    return exchange.node.lake
+    return exchange.node.only.lake
 
 
 def _answer(exchange: Exchange, body: object) -> None:

@@ -42,7 +42,7 @@ def _requests(exchange: Exchange) -> Iterator[Metric]:
 
 
 def _storage(exchange: Exchange) -> Iterator[Metric]:
-    node, state, counted = exchange.node, exchange.node.state, exchange.node.metrics
+    node, state, counted = exchange.node, exchange.node.only.state, exchange.node.metrics
     yield histogram("headwater_commit_commands", "Commands in one commit.", [((), counted.batch_commands)])
     yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
     yield gauge("headwater_streams", "Streams, including deleted ones that forks keep.", len(state.streams))
@@ -69,7 +69,7 @@ def _limits(exchange: Exchange) -> Iterator[Metric]:
 
 
 def _lake(exchange: Exchange) -> Iterator[Metric]:
-    lake, cold = exchange.node.lake, exchange.node.state.cold
+    lake, cold = exchange.node.only.lake, exchange.node.only.state.cold
     if lake is None:
         return
     flusher, reads, compactor, sweeper = lake.flusher, lake.reads, lake.compactor, lake.sweeper

@@ -36,11 +36,12 @@ def status(request: Request, address: Address, exchange: Exchange) -> None:
 
 def _status(exchange: Exchange) -> dict[str, Any]:
     node, context = exchange.node, exchange.context
-    state, cold = node.state, node.state.cold
+    shard = node.only
+    state, cold = shard.state, shard.state.cold
     lake = None
-    if node.lake is not None:
+    if shard.lake is not None:
         lake = {
-            "url": node.lake.store.url,
+            "url": shard.lake.store.url,
             "flushed_position": cold.flushed,
             "segments": len(cold.segments),
             "rows": sum(held.segment.rows for held in cold.segments.values()),
@@ -48,8 +49,8 @@ def _status(exchange: Exchange) -> dict[str, Any]:
             "bytes": sum(held.segment.size for held in cold.segments.values()),
             "retired_segments": len(cold.retired),
             "readers": {name: consumer.position for name, consumer in cold.consumers.items()},
-            "flush_failures": node.lake.flusher.failures,
-            "read_failures": node.lake.reads.failures,
+            "flush_failures": shard.lake.flusher.failures,
+            "read_failures": shard.lake.reads.failures,
         }
     return {
         "version": version("headwater"),
@@ -58,7 +59,7 @@ def _status(exchange: Exchange) -> dict[str, Any]:
         "uptime_seconds": round(time.monotonic() - context.started_at, 3),
         "log_id": node.log_id,
         "memory": context.settings.memory,
-        "positions": {"0": state.position},
+        "positions": {str(one.number): one.state.position for one in node.shards},
         "streams": len(state.streams),
         "hot_bytes": state.hot_bytes,
         "journal_bytes": node.journal_bytes,

@@ -17,7 +17,7 @@ from headwater.http.exchange import READ, Exchange
 from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.node.bulk.arrow import MEDIA_TYPE
 from headwater.node.node import Node
 from headwater.node.reads.cold import LakeUnreadable
@@ -193,8 +193,8 @@ async def _described(wanted: DescribeBody, node: Node) -> Answer:
     if wanted.streams is not None:
         names = in_order(wanted.streams)
     else:
-        names = with_prefix(node.state, wanted.prefix or "", wanted.after or "")
-    return Answer(200, ARROW_LINES, await node.scans.describe(names, wanted.limit or DESCRIBE_STREAMS_MAX))
+        names = with_prefix(node.only.state, wanted.prefix or "", wanted.after or "")
+    return Answer(200, ARROW_LINES, await node.only.scans.describe(names, wanted.limit or DESCRIBE_STREAMS_MAX))
 
 
 def locate(request: Request, address: Address, exchange: Exchange) -> None:
@@ -207,7 +207,7 @@ async def _located(body: bytes, node: Node) -> Answer | Refusal:
     if isinstance(ordinals, Refusal):
         return ordinals
     try:
-        offsets = await node.scans.locate(ordinals)
+        offsets = await node.only.scans.locate(ordinals)
     except LakeUnreadable as error:
         log.error("cannot locate records: %s", error)
         return Refusal(Code.OVERLOADED, "The lake cannot be read at the moment; try again in a second.")
@@ -221,7 +221,11 @@ def scan(request: Request, address: Address, exchange: Exchange) -> None:
 
 async def _planned(body: bytes, node: Node) -> Scan | Refusal:
     wanted = await parse_scan(body)
-    return wanted if isinstance(wanted, Refusal) else await node.scans.plan(wanted.ranges, wanted.columns, wanted.times)
+    return (
+        wanted
+        if isinstance(wanted, Refusal)
+        else await node.only.scans.plan(wanted.ranges, wanted.columns, wanted.times)
+    )
 
 
 # -- Answers that take more than one turn of the loop ------------------------------------------------------------------

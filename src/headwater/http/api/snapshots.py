@@ -142,7 +142,7 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
     if exchange.request.method == b"HEAD":
         exchange.answer(Answer(200, f"{lines}{headers.CONTENT_LENGTH.line}{snapshot.size}\r\n"))
         return
-    blob = exchange.node.blobs.open(snapshot.blob)
+    blob = exchange.node.shard_of(address.name).blobs.open(snapshot.blob)
     parts = blob_parts(exchange.node, blob, snapshot.size, snapshot.digest)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
 

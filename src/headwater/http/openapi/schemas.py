@@ -1,7 +1,7 @@
 """The shapes of request and response bodies, as JSON Schema."""
 
 from headwater.http.wire.statuses import REFUSALS
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.node.lake.swaps import SEGMENTS_MAX
 from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, LISTING_MAX, SCAN_RANGES_MAX
 from headwater.protocol.refusals import Code

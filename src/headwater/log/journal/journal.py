@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from headwater.log import frames
 from headwater.log.journal import files as segments
 from headwater.log.journal import identity
-from headwater.log.seam import Deliver
+from headwater.log.seam import Deliver, Ticket
 from headwater.storage.disk import Disk, File, RealDisk
 from headwater.streams import commands
 from headwater.streams.commands import Batch, Command
@@ -40,7 +40,10 @@ def end_process(error: BaseException) -> None:
 
 
 class Journal:
-    """A `CommandLog` in a directory."""
+    """A `CommandLog` in a directory, with one proposer: the process that holds the directory."""
+
+    batches_in_flight_max = 1
+    """The disk syncs one batch after another, so a larger next batch is worth more than an earlier one."""
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class Journal:
         self._spare: File | None = None
         self._spare_ready = threading.Event()
         self._spare_wanted: SimpleQueue[bool] = SimpleQueue()
-        self._queue: SimpleQueue[tuple[int, list[Command]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, list[Command], Ticket] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._closing = False
 
@@ -133,8 +136,8 @@ class Journal:
         elif error is not None:
             self._spare_wanted.put(True)
 
-    def append(self, at: int, commands: list[Command]) -> None:
-        self._queue.put((at, commands))
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
+        self._queue.put((at, commands, ticket))
 
     def close(self) -> None:
         self._closing = True
@@ -159,8 +162,8 @@ class Journal:
     def _commit_forever(self) -> None:
         try:
             while (item := self._queue.get()) is not None:
-                batch = self.commit(*item)
-                self._loop.call_soon_threadsafe(self._deliver, batch)
+                at, batch, ticket = item
+                self._loop.call_soon_threadsafe(self._deliver, self.commit(at, batch), ticket)
         finally:
             # Not before: what was appended last may need a spare.
             self._spare_wanted.put(False)

@@ -20,15 +20,15 @@ from typing import Protocol
 import msgspec
 
 from headwater.node.bulk.rows import BulkRows
-from headwater.node.committer import Done
+from headwater.node.committer import Submit
 from headwater.protocol.content_types import DEFAULT
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import MIB
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Append, Command, Create
+from headwater.streams.commands import Append, Create
 from headwater.streams.replies import Appended, ClosedOnly, Created, Duplicate, Existed, Reply
-from headwater.streams.state import State, Stream
+from headwater.streams.state import Stream
 
 SLICE_ROWS = 250
 SLICE_BYTES = MIB // 2
@@ -44,18 +44,17 @@ _MISSING = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE})
 
 
 class Submitter(Protocol):
-    """What appends are submitted to: a node, as far as it concerns us."""
+    """Where appends are submitted: the part of a node that a bulk append needs."""
 
-    state: State
+    @property
+    def submit(self) -> Submit:
+        """Has a command decided."""
 
-    def submit(self, command: Command, done: Done) -> None:
-        """Have a command decided."""
-
-    def now(self) -> int:
-        """The time that streams are judged by."""
+    def present(self, name: str) -> Stream | Refusal:
+        """The living stream of that name, or why there is none."""
 
     def judge_standing(self, command: Append) -> Reply | None:
-        """What is to be said of an append whose messages are refused, before that."""
+        """The answer to an append with bad messages that takes precedence over theirs."""
 
 
 class _Line:
@@ -147,7 +146,7 @@ class BulkAppend:
         founding = bool(rows.creates[row]) and line.incarnation is None
         unnamed: str | Refusal = DEFAULT
         if founding or rows.content_types[row] is None:
-            stream = target.state.present(rows.names[row], target.now())
+            stream = target.present(rows.names[row])
             if isinstance(stream, Stream):
                 unnamed, founding = stream.content_type, False
             elif not founding:

@@ -2,25 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from headwater.node.committer import Done
+from headwater.node.committer import Submit
 from headwater.storage.blobs import BlobStore
-from headwater.streams.commands import Command, Discarded
+from headwater.streams.commands import Discarded
 from headwater.streams.state import State
 
 log = logging.getLogger(__name__)
 
 
-class Sweeper:
+class BlobSweeper:
     """Deletes the file first, then forgets it by a command, so that a crash in between only means to try again."""
 
     def __init__(
         self,
         state: State,
         blobs: BlobStore,
-        submit: Callable[[Command, Done], None],
+        submit: Submit,
         threads: ThreadPoolExecutor,
     ) -> None:
         self._state, self._blobs, self._submit, self._threads = state, blobs, submit, threads

@@ -1,59 +1,60 @@
-"""Debts: what ended forks owe their sources, pins whose forks never reported, seals whose drops never ended."""
+"""Debts: pins that ended forks owe their sources, pins whose forks never reported, seals whose drops never ended."""
 
 import asyncio
 from collections.abc import Callable
 
-from headwater.node.committer import Done
-from headwater.streams.commands import Command, Confirm, Paid, Settle, Unpin
+from headwater.node.committer import Done, Now, Submit
+from headwater.streams.commands import Confirm, Paid, Settle, Unpin
 from headwater.streams.replies import Reply, Settled
 from headwater.streams.state import State
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
+"""How often pins and seals are checked for a deadline that has passed."""
+
+SettleBucket = Callable[[str, str, int], None]
+"""Rolls a drop forward or back that ended half way: of which bucket, by which seal, with which deadline."""
 
 
 class Debts:
-    """Pays at once, looks for lost pins every second; every command is idempotent, so paying twice is no harm."""
+    """Pays debts at once and checks for lost pins and seals every second. Every command is idempotent."""
 
-    def __init__(
-        self,
-        state: State,
-        now: Callable[[], int],
-        submit: Callable[[Command, Done], None],
-        settle_bucket: Callable[[str, str, int], None],
-    ) -> None:
-        self._state, self._now, self._submit, self._settle_bucket = state, now, submit, settle_bucket
+    def __init__(self, state: State, now: Now, submit: Submit, check_seconds: float = CHECK_SECONDS) -> None:
+        self._state, self._now, self._submit = state, now, submit
+        self._check_seconds = check_seconds
         self._paying: set[str] = set()
         self._settling: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
+    def start(self, route: Submit, settle_bucket: SettleBucket) -> None:
+        """Begin; `route` submits to the shard of the command's stream, which may be another one."""
+        self._route, self._settle_bucket = route, settle_bucket
         self.pay()
-        self._look()
+        self._check()
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def pay(self) -> None:
-        """Ask every source that is owed a release to let go, then forget the debt."""
+        """Have every source release the pin of an ended fork, then forget the debt."""
         for pin, debt in self._state.owed.items():
             if pin not in self._paying:
                 self._paying.add(pin)
-                self._submit(Unpin(debt.source, debt.incarnation, pin), self._paid(pin))
+                self._route(Unpin(debt.source, debt.incarnation, pin), self._paid(pin))
 
     def _paid(self, pin: str) -> Done:
         return lambda _: self._submit(Paid(pin), lambda _: self._paying.discard(pin))
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._now()
         for pin, held in self._state.unconfirmed.items():
             if now > held.deadline and pin not in self._settling:
                 self._settling.add(pin)
-                self._submit(Settle(held.fork, pin, held.deadline), self._settled(pin))
+                self._route(Settle(held.fork, pin, held.deadline), self._settled(pin))
         for bucket, entry in list(self._state.buckets.items()):
             if entry.seal is not None and now > entry.seal_deadline:
                 self._settle_bucket(bucket, entry.seal, entry.seal_deadline)
-        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._check_seconds, self._check)
 
     def _settled(self, pin: str) -> Done:
         def settled(reply: Reply) -> None:

@@ -7,11 +7,11 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-from headwater.node.committer import Done
+from headwater.node.committer import Done, Now, Submit
 from headwater.node.reads.tails import Tails
 from headwater.protocol.lifetimes import deadline, touch_interval_us
 from headwater.protocol.limits import SECOND_US
-from headwater.streams.commands import Command, Expire
+from headwater.streams.commands import Expire
 from headwater.streams.replies import Reply
 from headwater.streams.state import State, Stream
 
@@ -26,8 +26,8 @@ class Reaper:
     def __init__(
         self,
         state: State,
-        now: Callable[[], int],
-        submit: Callable[[Command, Done], None],
+        now: Now,
+        submit: Submit,
         touch: Callable[[Stream], None],
         tails: Tails,
     ) -> None:

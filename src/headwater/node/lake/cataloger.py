@@ -33,11 +33,11 @@ class Cataloger:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         grace_seconds: float,
         publishing: Callable[[], bool] = lambda: False,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._publishing = state, store, publishing
         self._grace_seconds, self._shard = grace_seconds, shard

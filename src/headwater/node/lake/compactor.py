@@ -20,17 +20,17 @@ from itertools import islice
 from threading import Event
 from typing import NamedTuple, TypeVar
 
-from headwater.lake.compaction import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.planning import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
+from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
-from headwater.lake.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.writer import Written
-from headwater.node.committer import Done
-from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, ask, store_checked
+from headwater.node.committer import Now, Submit, ask
+from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
 from headwater.protocol.limits import MIB, MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Held
-from headwater.streams.commands import Command, Publication, SwapSegments
+from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.replies import Placed
 from headwater.streams.segments import Segment
 from headwater.streams.state import State, Stream
@@ -71,14 +71,14 @@ class Compactor:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
-        now: Callable[[], int],
-        in_use: Counter[str],
+        submit: Submit,
         *,
+        now: Now,
+        in_use: Counter[str],
         limits: CompactLimits = COMPACT_LIMITS,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._in_use, self._limits, self._shard = in_use, limits, shard
@@ -134,7 +134,7 @@ class Compactor:
     async def _plan(self) -> Rewrite | None:
         cold, now = self._state.cold, self._now()
         self._avoid = {number: until for number, until in self._avoid.items() if until > now}
-        lowest, avoid = cold.lowest_reader(now), frozenset(self._avoid)
+        lowest, avoid = cold.lowest_consumer(now), frozenset(self._avoid)
         seen = cold.changed_at, lowest, avoid
         if self._well == seen:
             return None
@@ -169,7 +169,7 @@ class Compactor:
             self._in_use.update(ids)
             try:
                 # A reader that registers later, and lower, is met by the swap: it is refused.
-                keep = Keep(self._dead_below, self._state.cold.lowest_reader(self._now()))
+                keep = Keep(self._dead_below, self._state.cold.lowest_consumer(self._now()))
                 rewritten = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
             finally:
                 self._in_use.subtract(ids)

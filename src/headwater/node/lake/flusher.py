@@ -22,13 +22,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.writer import SegmentWriter
-from headwater.node.committer import Done
-from headwater.protocol.limits import KIB, MIB, MINUTE_US, STREAMS_PER_SEGMENT_MAX
+from headwater.node.committer import Now, Submit, ask
+from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX
+from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
-from headwater.streams.commands import Command, Publication, PublishSegment
-from headwater.streams.replies import Placed, Reply
+from headwater.streams.commands import Publication, PublishSegment
+from headwater.streams.replies import Placed
 from headwater.streams.state import Hot, State
 
 PUBLISH_DEADLINE_US = 10 * MINUTE_US
@@ -46,23 +47,35 @@ RETRY_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 _POSITION = attrgetter("position")
+_DEFAULTS = Settings()
 
 
 class FlushLimits(NamedTuple):
     """When a flush begins, and how large its objects are."""
 
-    interval_seconds: float = 300.0
+    interval_seconds: float = _DEFAULTS.flush_seconds
     """How long an append stays hot before age alone makes a flush due."""
-    bytes_min: int = 64 * KIB
+    bytes_min: int = _DEFAULTS.flush_bytes_min
     """What must be hot for age to count: less is not worth an object."""
-    bytes_max: int = 64 * MIB
+    bytes_max: int = _DEFAULTS.flush_bytes_max
     """Hot bytes that make a flush due at once."""
-    journal_bytes: int = 256 * MIB
+    journal_bytes: int = _DEFAULTS.flush_journal_bytes
     """So much journal since the last flush makes one due, whatever is hot."""
-    segment_bytes: int = 32 * MIB
+    segment_bytes: int = _DEFAULTS.flush_segment_bytes
     """Payload of one object, about."""
-    concurrency: int = 2
+    concurrency: int = _DEFAULTS.flush_concurrency
     """How many objects are built and uploaded at a time."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> "FlushLimits":
+        return cls(
+            settings.flush_seconds,
+            settings.flush_bytes_min,
+            settings.flush_bytes_max,
+            settings.flush_journal_bytes,
+            settings.flush_segment_bytes,
+            settings.flush_concurrency,
+        )
 
 
 FLUSH_LIMITS = FlushLimits()
@@ -86,14 +99,14 @@ class Flusher:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
+        submit: Submit,
         *,
-        now: Callable[[], int],
+        now: Now,
         journal_bytes: Callable[[], int],
         limits: FlushLimits,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._journal_bytes, self._limits, self._shard = journal_bytes, limits, shard
@@ -269,18 +282,6 @@ def store_checked(store: Store, key: str, data: bytes) -> None:
             raise FlushFailed(f"the store does not return what was stored under {key}")
     except (StoreFailed, KeyExists, KeyMissing) as error:
         raise FlushFailed(str(error)) from error
-
-
-async def ask(submit: Callable[[Command, Done], None], command: Command) -> Reply:
-    """Submit a command and wait for its reply."""
-    done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-    def answered(reply: Reply) -> None:
-        if not done.cancelled():
-            done.set_result(reply)
-
-    submit(command, answered)
-    return await done
 
 
 async def _let_go(parts: list[HotRun]) -> None:

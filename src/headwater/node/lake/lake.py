@@ -5,29 +5,35 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.log.seam import CommandLog
-from headwater.node.committer import Done
+from headwater.node.committer import Now, Submit
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.flusher import FLUSH_LIMITS, Flusher, FlushFailed, FlushLimits
 from headwater.node.lake.swaps import Swaps
 from headwater.node.lake.sweeper import LakeSweeper
 from headwater.node.reads.cold import ColdReads
-from headwater.protocol.limits import MIB
+from headwater.settings import Settings
 from headwater.storage.store import KeyMissing, Store, StoreFailed
-from headwater.streams.commands import Command
 from headwater.streams.queries import Query
 from headwater.streams.reading import Fetched
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
+_DEFAULTS = Settings()
+
 
 class LakeLimits(NamedTuple):
     """How much may be hot, when it is flushed, and how long what was replaced is kept."""
 
-    hot_bytes_max: int = 512 * MIB
+    hot_bytes_max: int = _DEFAULTS.hot_bytes_max
     flush: FlushLimits = FLUSH_LIMITS
-    grace_seconds: float = 900.0
-    flush_at_stop: bool = False
+    grace_seconds: float = _DEFAULTS.lake_grace_seconds
+    flush_at_stop: bool = _DEFAULTS.flush_at_stop
+
+    @classmethod
+    def of(cls, settings: Settings) -> "LakeLimits":
+        flush = FlushLimits.of(settings)
+        return cls(settings.hot_bytes_max, flush, settings.lake_grace_seconds, settings.flush_at_stop)
 
 
 LAKE_LIMITS = LakeLimits()
@@ -38,32 +44,35 @@ class Lake:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
         *,
-        look: Callable[[Query, Fetched], Reply],
-        submit: Callable[[Command, Done], None],
-        now: Callable[[], int],
+        answer: Callable[[Query, Fetched], Reply],
+        submit: Submit,
+        now: Now,
         command_log: CommandLog,
         limits: LakeLimits,
     ) -> None:
         self._limits = limits
         self.store = store
-        self.reads = ColdReads(state, store, look)
+        self.reads = ColdReads(shard, state, store, answer)
         self.flusher = Flusher(
-            state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
+            shard, state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
         )
-        self.cataloger = Cataloger(state, store, limits.grace_seconds, lambda: self.flusher.publishing)
+        self.cataloger = Cataloger(shard, state, store, limits.grace_seconds, lambda: self.flusher.publishing)
         self.compactor = Compactor(
+            shard,
             state,
             store,
             submit,
-            now,
-            self.reads.in_use,
+            now=now,
+            in_use=self.reads.in_use,
             limits=COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes),
         )
-        self.swaps = Swaps(state, store, submit, now, self.reads.in_use)
+        self.swaps = Swaps(shard, state, store, submit, now=now, in_use=self.reads.in_use)
         self.sweeper = LakeSweeper(
+            shard,
             state,
             store,
             submit,

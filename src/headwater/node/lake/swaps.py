@@ -12,7 +12,6 @@ One at a time. Whatever is refused changes nothing, and its objects are swept wh
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
@@ -20,19 +19,18 @@ from threading import Event
 import msgspec
 
 from headwater.lake.catalog import ListedSegment
-from headwater.lake.compaction import LIVES_MAX
-from headwater.lake.comparing import Comparison
-from headwater.lake.fingerprints import COLUMNS
-from headwater.lake.inspecting import Inspected, inspect
-from headwater.lake.layout import SegmentKey, deadline_us_of, parse_segment_key, segment_key
+from headwater.lake.compaction.planning import LIVES_MAX
+from headwater.lake.format import SegmentKey, deadline_us_of, parse_segment_key, segment_key
 from headwater.lake.object_files import read_columns
 from headwater.lake.reader import SegmentDamaged
-from headwater.node.committer import Done
-from headwater.node.lake.flusher import ask
+from headwater.lake.verify.comparing import Comparison
+from headwater.lake.verify.fingerprints import COLUMNS
+from headwater.lake.verify.inspecting import Inspected, inspect
+from headwater.node.committer import Now, Submit, ask
 from headwater.protocol.limits import DAY_US, STREAMS_PER_SEGMENT_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
-from headwater.streams.commands import Command, Publication, SwapSegments
+from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.replies import Misplaced, Placed
 from headwater.streams.segments import Segment
 from headwater.streams.state import State
@@ -65,13 +63,13 @@ class Swaps:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
-        now: Callable[[], int],
-        in_use: Counter[str],
+        submit: Submit,
         *,
-        shard: int = 0,
+        now: Now,
+        in_use: Counter[str],
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._in_use, self._shard = in_use, shard
@@ -173,7 +171,7 @@ class Swaps:
             for listed in old:
                 for table in read_columns(self._store, listed, COLUMNS):
                     self._go_on()
-                    comparison.look(table)
+                    comparison.compare(table)
         except SegmentDamaged as damage:
             raise _Refused(str(damage)) from damage
         except KeyMissing as missing:

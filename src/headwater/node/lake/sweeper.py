@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from headwater.lake.layout import deadline_us_of, parse_segment_key, segment_key
-from headwater.node.committer import Done
-from headwater.node.lake.flusher import ask
+from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
+from headwater.node.committer import Now, Submit, ask
 from headwater.protocol.limits import SECOND_US
 from headwater.storage.store import Store, StoreFailed
-from headwater.streams.commands import Command, ForgetSegments
+from headwater.streams.commands import ForgetSegments
 from headwater.streams.state import State
 
 LOOK_SECONDS = 5.0
@@ -31,15 +30,15 @@ class LakeSweeper:
 
     def __init__(
         self,
+        shard: int,
         state: State,
         store: Store,
-        submit: Callable[[Command, Done], None],
+        submit: Submit,
         *,
-        now: Callable[[], int],
+        now: Now,
         in_use: Counter[str],
         left_out: Callable[[str], bool],
         grace_seconds: float,
-        shard: int = 0,
     ) -> None:
         self._state, self._store, self._submit, self._now = state, store, submit, now
         self._in_use, self._left_out = in_use, left_out
@@ -72,7 +71,7 @@ class LakeSweeper:
     async def sweep_retired(self) -> None:
         """Delete segments that were replaced and that nobody needs, neither here nor by a catalog."""
         cold = self._state.cold
-        lowest = cold.lowest_reader(self._now())
+        lowest = cold.lowest_consumer(self._now())
         due = [
             retired.segment
             for retired in cold.retired.values()

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from headwater.lake.cache import Cache
-from headwater.lake.layout import segment_key
+from headwater.lake.format import segment_key
 from headwater.lake.reader import SERVED, Footer, Group, GroupRows, Read, SegmentDamaged, read_footer, read_group
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
@@ -69,8 +69,8 @@ class LakeUnreadable(OSError):
 class ColdReads:
     """Fetches runs from the store; a segment that is being read is not deleted meanwhile."""
 
-    def __init__(self, state: State, store: Store, look: Callable[[Query, Fetched], Reply], shard: int = 0) -> None:
-        self._state, self._store, self._look, self._shard = state, store, look, shard
+    def __init__(self, shard: int, state: State, store: Store, answer: Callable[[Query, Fetched], Reply]) -> None:
+        self._shard, self._state, self._store, self._answer = shard, state, store, answer
         self._threads = ThreadPoolExecutor(READ_THREADS, "lake-read")
         self._footers: Cache[Footer] = Cache(FOOTERS_BYTES_MAX, self._threads)
         self._groups: Cache[Group] = Cache(GROUPS_BYTES_MAX, self._threads)
@@ -105,7 +105,7 @@ class ColdReads:
             finally:
                 self.let_go(place.segment for place in places)
             try:
-                return self._look(query, fetched)
+                return self._answer(query, fetched)
             except NotFetched as more:
                 need, places = more, self._take(more)
         return Refusal(Code.OVERLOADED, f"The history of {need.stream.name!r} is being moved; try again in a second.")

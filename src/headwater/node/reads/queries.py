@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from headwater.node.committer import Now
 from headwater.node.reads.fetcher import fetch, fetch_records
 from headwater.node.reads.pages import PageCache
 from headwater.protocol.content_types import ENVELOPES, NDJSON, is_json
@@ -18,7 +19,7 @@ from headwater.streams.state import State, Stream
 class Queries:
     """Reads one shard's state; a read of a stream with a sliding lifetime renews it."""
 
-    def __init__(self, state: State, now: Callable[[], int], touch: Callable[[Stream], None], page_bytes: int) -> None:
+    def __init__(self, state: State, now: Now, touch: Callable[[Stream], None], page_bytes: int) -> None:
         self._state, self._now, self._touch, self._page_bytes = state, now, touch, page_bytes
         self._pages = PageCache()
 
@@ -29,7 +30,7 @@ class Queries:
             found = self._find(query, now)
             return self._page(found, query, fetched) if isinstance(found, Stream) else found
         if isinstance(query, ForkTarget):
-            return forking.look_at_target(self._state, query, now)
+            return forking.query_target(self._state, query, now)
         if isinstance(query, Anchor):
             source = forking.source_of_fork(self._state, query.name, now)
             return source if isinstance(source, Refusal) else reading.anchor(source, query, self.source_of, fetched)

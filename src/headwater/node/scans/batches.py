@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.columns import Life, Lives
-from headwater.lake.heirs import Heir, under
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.lake.reader import Footer
+from headwater.lake.relabeling import StreamRange, relabel
 from headwater.lake.selection import Choice, RowRange, arranged
 from headwater.node.scans.windows import ColdPart, HotPart, Part, Times
 
@@ -46,12 +46,12 @@ class Projection:
         """The columns that are needed of appends in memory."""
         return lives.table(self.needed).cast(self._rows)
 
-    def finished(self, rows: pa.Table, heirs: Sequence[Heir], row_ends: Sequence[int]) -> pa.Table:
+    def finished(self, rows: pa.Table, heirs: Sequence[StreamRange], row_ends: Sequence[int]) -> pa.Table:
         """Rows under the names of their heirs, those of the right time, in the columns that are asked for."""
         if not self.timed:
-            return under(rows, heirs, row_ends, self.schema)
+            return relabel(rows, heirs, row_ends, self.schema)
         fields = [SCHEMA.field(name) for name in SCHEMA.names if name in {*self.schema.names, "committed_at"}]
-        rows = under(rows, heirs, row_ends, pa.schema(fields))
+        rows = relabel(rows, heirs, row_ends, pa.schema(fields))
         at = rows["committed_at"].cast(pa.int64())
         kept = pc.and_(pc.greater_equal(at, self.times.since), pc.less(at, self.times.until))
         return rows.filter(kept).select(self.schema.names)
@@ -89,7 +89,7 @@ def encode(window: Sequence[Part], chosen: Sequence[Chosen], projection: Project
         for index, count in counts:
             spans[index].append(RowRange(row, count))
             row += count
-    heirs: list[Heir] = []
+    heirs: list[StreamRange] = []
     row_ends: list[int] = []
     total = 0
     for part, its_spans in zip(window, spans, strict=True):

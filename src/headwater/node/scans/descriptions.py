@@ -1,13 +1,14 @@
 """Descriptions: what many streams are, a row for each, as an Arrow stream; gathered a slice per turn of the loop."""
 
 import heapq
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import groupby, islice
 from operator import itemgetter
 
 import pyarrow as pa
 
+from headwater.node.committer import Now
 from headwater.node.scans.batches import END
 from headwater.node.scans.pace import Pace
 from headwater.streams.state import State, Stream
@@ -34,7 +35,7 @@ SCHEMA = pa.schema(
 )
 
 
-async def describe(state: State, now: Callable[[], int], names: Names, limit: int) -> bytes:
+async def describe(state: State, now: Now, names: Names, limit: int) -> bytes:
     """The living ones among streams of these names, in their order, and no more than `limit`; the rest are absent."""
     parts, pace = [SCHEMA.serialize().to_pybytes()], Pace()
     async with aclosing(names):

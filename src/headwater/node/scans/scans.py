@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headwater.lake.reader import Footer, SegmentDamaged
 from headwater.lake.selection import Choice, choose
+from headwater.node.committer import Now
 from headwater.node.reads.cold import ColdReads
 from headwater.node.scans.batches import END, Chosen, Projection, encode, needs
 from headwater.node.scans.descriptions import Names, describe
@@ -41,9 +42,7 @@ T = TypeVar("T")
 class Scans:
     """What is asked about many streams at once; has the threads that build batches."""
 
-    def __init__(
-        self, state: State, now: Callable[[], int], touch: Callable[[Stream], None], reads: ColdReads | None
-    ) -> None:
+    def __init__(self, state: State, now: Now, touch: Callable[[Stream], None], reads: ColdReads | None) -> None:
         self._state, self._now, self._touch, self._reads = state, now, touch, reads
         self._threads = ThreadPoolExecutor(BUILD_THREADS, "scan")
         self.in_progress: set[Instant] = set()

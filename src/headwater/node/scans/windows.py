@@ -14,8 +14,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headwater.lake.heirs import Heir
-from headwater.lake.layout import split_name
+from headwater.lake.format import split_name
+from headwater.lake.relabeling import StreamRange
 from headwater.lake.selection import RowRange
 from headwater.node.scans.instants import Instant
 from headwater.protocol.limits import KIB
@@ -55,7 +55,7 @@ class Times(NamedTuple):
 class HotPart(msgspec.Struct, frozen=True, gc=False):
     """Messages in memory that begin between two offsets, among the appends `first` to `stop`."""
 
-    heir: Heir
+    heir: StreamRange
     content_type: str
     appends: list[Hot]
     first: int
@@ -77,7 +77,7 @@ class HotPart(msgspec.Struct, frozen=True, gc=False):
 class ColdPart(msgspec.Struct, frozen=True, gc=False):
     """Messages in the lake that begin between two offsets, all of one extent."""
 
-    heir: Heir
+    heir: StreamRange
     incarnation: int
     """That of the life whose rows they are."""
     segment: Segment
@@ -115,7 +115,7 @@ def parts(wanted: OffsetRange, instant: Instant, times: Times) -> Iterator[Part]
         end = min(stop, limit)
         if start < end:
             # A message of its own ends before the tail; one of a source may go on behind the fork point.
-            heir = Heir(bucket, name, stream.incarnation, 0, ALL if owner is stream else limit)
+            heir = StreamRange(bucket, name, stream.incarnation, 0, ALL if owner is stream else limit)
             border = min(owner.hot_start, end)
             for extent in _between(owner.extents, start, border):
                 segment = instant.segments[extent.segment]
@@ -128,7 +128,7 @@ def parts(wanted: OffsetRange, instant: Instant, times: Times) -> Iterator[Part]
         start = max(start, limit)
 
 
-def _hot(owner: Stream, heir: Heir, start: int, end: int) -> HotPart:
+def _hot(owner: Stream, heir: StreamRange, start: int, end: int) -> HotPart:
     appends: list[Hot] = owner.hot or []
     # Most often all of them are meant.
     first = 0 if start == appends[0].offset else bisect_right(appends, start, key=_OFFSET) - 1

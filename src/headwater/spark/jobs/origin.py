@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkFailed, LinkRefused
-from headwater.spark.options.reading import SourceOptions, parse_source
+from headwater.spark.options.source import SourceOptions, parse_source
 from headwater.spark.options.values import OptionRefused
 
 

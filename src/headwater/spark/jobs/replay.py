@@ -12,16 +12,16 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.lake.layout import split_name
+from headwater.lake.format import split_name
 from headwater.protocol import content_types
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
-from headwater.spark.options.reading import Selection
+from headwater.spark.options.sink import parse_sink
+from headwater.spark.options.source import Selection
 from headwater.spark.options.values import OptionRefused
 from headwater.spark.sink.chunks import CHUNKS
 from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
-from headwater.spark.sink.options import parse_sink
 from headwater.spark.writing import by_stream
 
 BATCH_BYTES = 256 * 1024 * 1024

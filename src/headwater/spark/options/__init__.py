@@ -1,1 +1,1 @@
-"""Options of the data source, parsed and checked."""
+"""The options of the data source and the data sink, parsed and checked."""

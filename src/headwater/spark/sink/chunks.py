@@ -1,8 +1,8 @@
 """Chunks: the messages of a stream, cut into appends.
 
-A chunk is as many messages as fit into an append, counted from the stream's first message in the batch. So the cuts
-depend on the messages alone, not on how they came, and a chunk's number can be its Producer-Seq: whoever sends the
-batch again sends the same chunks under the same numbers.
+A chunk has as many messages as fit into an append, counted from the stream's first message in the batch. So the cuts
+depend on the messages alone, not on the blocks that they arrive in, and a chunk's number can serve as its Producer-Seq:
+a retry of the batch sends the same chunks with the same numbers.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +16,8 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 ROWS = pa.schema(
     [("stream", pa.string()), ("value", pa.binary()), ("close", pa.bool_()), ("content_type", pa.string())]
 )
-"""What is cut: a row per message, sorted by stream. Without a value it only closes, without a type it has any."""
+"""The input: one row per message, sorted by stream. A row without a value only closes the stream, and a row without a
+content type accepts any."""
 
 CHUNKS = pa.schema(
     [
@@ -28,15 +29,16 @@ CHUNKS = pa.schema(
         ("last", pa.bool_()),
     ]
 )
-"""A row per chunk. `last` marks the stream's last one in the batch; where one row closes, that one does."""
+"""The output: one row per chunk. `last` marks the stream's last chunk in the batch, which closes the stream if any
+of its rows does."""
 
 
 class MixedTypes(Exception):
-    """The rows of one stream name different content types."""
+    """The rows of one stream have different content types."""
 
 
 class _Groups(NamedTuple):
-    """Messages by stream: those of stream g are from `starts[g]` to `starts[g + 1]`."""
+    """Messages by stream: those of stream g are `messages[starts[g] : starts[g + 1]]`."""
 
     names: pa.StringArray
     content_types: pa.StringArray
@@ -46,7 +48,7 @@ class _Groups(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """The last chunk so far, which the next rows may add to."""
+    """The last chunk so far, to which the next rows may add."""
 
     name: pa.StringArray
     content_type: pa.StringArray
@@ -56,14 +58,14 @@ class _Open(NamedTuple):
 
 
 class Chunker:
-    """Cuts rows that come sorted by stream, a block at a time."""
+    """Cuts rows that arrive sorted by stream, one block at a time."""
 
     def __init__(self, bytes_max: int, messages_max: int) -> None:
         self._bytes_max, self._messages_max = bytes_max, messages_max
         self._open: _Open | None = None
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The chunks that are whole now; there must be rows."""
+        """The chunks that are complete after these rows, of which there must be at least one."""
         groups, base = _grouped(rows), 0
         if self._open is not None:
             groups, base = _joined(self._open, groups), self._open.seq
@@ -90,7 +92,7 @@ class Chunker:
         return pa.record_batch(columns, schema=CHUNKS)
 
     def finish(self) -> pa.RecordBatch | None:
-        """The very last chunk, unless there was no row at all."""
+        """The last chunk; None if there were no rows."""
         left, self._open = self._open, None
         if left is None:
             return None
@@ -99,7 +101,7 @@ class Chunker:
         return pa.record_batch([left.name, messages, left.content_type, *flags], schema=CHUNKS)
 
     def _cut(self, groups: _Groups) -> tuple[Numbers, Numbers]:
-        """Of each chunk the number of its stream, and where it begins."""
+        """For each chunk the number of its stream, and its first message."""
         numbers, cuts = np.arange(len(groups.names)), groups.starts[:-1]
         ends = _ends(groups.messages)
         sizes, counts = np.diff(ends[groups.starts]), np.diff(groups.starts)
@@ -107,12 +109,12 @@ class Chunker:
         if not len(large):
             return numbers, cuts
         more = [self._inner_cuts(ends, int(groups.starts[at]), int(groups.starts[at + 1])) for at in large]
-        # Both rise with each chunk, so sorting brings what belongs together to the same place.
+        # Both are non-decreasing over the chunks, so sorting each puts the entries of a chunk at the same index.
         numbers = np.sort(np.concatenate([numbers, np.repeat(large, [len(some) for some in more])]))
         return numbers, np.sort(np.concatenate([cuts, *(np.array(some, np.int64) for some in more)]))
 
     def _inner_cuts(self, ends: Numbers, start: int, stop: int) -> list[int]:
-        """Where the messages from `start` to `stop` are cut, greedily."""
+        """Where to cut the messages from `start` to `stop`, greedily."""
         found: list[int] = []
         at = start
         while True:
@@ -141,7 +143,7 @@ def _grouped(rows: pa.RecordBatch) -> _Groups:
 
 
 def _joined(left: _Open, groups: _Groups) -> _Groups:
-    """The streams with what is open before them, as a part of the first or as one of its own."""
+    """The streams, preceded by the open chunk, either as part of the first stream or as a stream before it."""
     count = len(left.messages)
     messages = pa.concat_arrays([left.messages, groups.messages]) if count else groups.messages
     starts, closing = groups.starts + count, groups.closing.copy()
@@ -168,13 +170,13 @@ def _check_types(names: pa.StringArray, types: pa.StringArray, borders: Numbers)
 
 def _mixed(name: str, one: str | None, other: str | None) -> MixedTypes:
     return MixedTypes(
-        f"Rows for the stream {name!r} name different content types, {one or 'none'} and {other or 'none'}; "
-        "a stream has one for all of its messages."
+        f"Rows for the stream {name!r} have different content types, {one or 'none'} and {other or 'none'}; "
+        "give all rows of a stream the same content_type."
     )
 
 
 def _ends(messages: pa.BinaryArray) -> Numbers:
-    """Where each message begins among the bytes of all, and where the last one ends."""
+    """The byte offset at which each message begins, and at which the last one ends."""
     if not len(messages):
         return np.zeros(1, np.int64)
     ends = np.frombuffer(messages.buffers()[1], np.int32)[messages.offset : messages.offset + len(messages) + 1]

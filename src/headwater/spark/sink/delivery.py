@@ -1,15 +1,15 @@
-"""Delivery: chunks go to the server, and every outcome is judged.
+"""Delivery: chunks are sent to the server, and every outcome is handled.
 
-An append carries its producer's id, epoch and sequence, so it may be sent as often as it takes:
+An append carries its producer's id, epoch and sequence, so sending it again is safe:
 
     200, 204                  appended now, or before
     408, 429, 500 and above   sent again after a pause, as often as the link's settings allow
-    content_type_mismatch     sent again with the stream's own type, unless the row names one
-    stream_closed             the stream's last chunk of the batch is sent by itself: 204 proves that all of the batch
-                              had been applied before the stream was closed, anything else that it had not
-    all else                  the task fails with one sentence
+    content_type_mismatch     sent again with the stream's own type, unless the row names a type
+    stream_closed             the stream's last chunk of the batch is sent alone: 204 proves that the whole batch was
+                              applied before the stream was closed, anything else that it was not
+    anything else             the task fails with one sentence
 
-Requests go one after the other, so the chunks of a stream arrive in order.
+Requests are sent one at a time, so that the chunks of a stream arrive in order.
 """
 
 import time
@@ -25,26 +25,26 @@ from headwater.spark.link import PAUSE_SECONDS_MAX, RETRIED, LinkSettings
 
 REQUEST_BYTES = 4 * 1024 * 1024
 REQUEST_APPENDS = 10_000
-"""What one request carries, about: so much that its own cost is small, and that it is answered within a second."""
+"""The size of a request: large enough that its own cost is small, small enough to be answered within a second."""
 APPEND_BYTES = 200
-"""What an append weighs beside its messages."""
+"""The cost of an append in addition to its messages."""
 
 DONE = (200, 204)
 
 
 class WriteFailed(Exception):
-    """Rows cannot be written; the message is one sentence for a person."""
+    """Rows cannot be written; the message is one sentence for the user."""
 
 
 class Producer(NamedTuple):
-    """In whose name a task writes."""
+    """The producer under which a task writes."""
 
     id: str
     epoch: int
 
 
 class Server(Protocol):
-    """What is needed of a link."""
+    """The part of a link that a delivery needs."""
 
     settings: LinkSettings
 
@@ -52,17 +52,17 @@ class Server(Protocol):
 
 
 class Delivery:
-    """Sends the chunks of one task, and counts what became of them."""
+    """Sends the chunks of one task, and counts the outcomes."""
 
     def __init__(self, server: Server, producer: Producer, *, create: bool, content_type: str) -> None:
         self._server, self._producer = server, producer
         self._create, self._content_type = create, content_type
         self._found_closed: str | None = None
-        """A closed stream of whose chunks only the last is still to be sent."""
+        """A closed stream of which only the last chunk is still to be sent."""
         self.appends = self.duplicates = 0
 
     def send_all(self, requests: Iterable[pa.Table]) -> None:
-        """Send requests one by one, each while the next is made."""
+        """Send requests one at a time, each while the next is prepared."""
         with ThreadPoolExecutor(1) as thread:
             sent: Future[None] | None = None
             for request in requests:
@@ -73,7 +73,7 @@ class Delivery:
                 sent.result()
 
     def send(self, chunks: pa.Table) -> None:
-        """Have chunks appended, or raise WriteFailed."""
+        """Append all chunks, or raise WriteFailed."""
         chunks, proving = self._without_closed(chunks)
         adopting: set[str] = set()
         tries = 0
@@ -85,26 +85,29 @@ class Delivery:
             refused = np.flatnonzero(~np.isin(statuses, DONE))
             if not len(refused):
                 return
-            again, patient = self._sort_out(
+            again, busy = self._sort_out(
                 chunks.take(pa.array(refused)), answers.take(pa.array(refused)).to_pylist(), adopting, proving
             )
             tries = 0 if len(refused) < len(chunks) else tries + 1
-            if patient:
-                self._wait(tries, again, patient)
+            if busy:
+                self._wait(tries, again, busy)
             chunks = again
 
     def _sort_out(
         self, chunks: pa.Table, answers: list[dict[str, Any]], adopting: set[str], proving: set[str]
     ) -> tuple[pa.Table, dict[str, Any] | None]:
-        """Of chunks that were refused those to send again, and an answer that asks for a pause before that."""
+        """The refused chunks to send again, and an answer that requires a pause before that, if there is one.
+
+        `adopting` are streams that keep their own content type, `proving` are closed streams whose last chunk is sent.
+        """
         again: list[int] = []
-        patient: dict[str, Any] | None = None
+        busy: dict[str, Any] | None = None
         adopted, closed = set(adopting), set(proving)
         names, types, last = (chunks[name].to_pylist() for name in ("stream", "content_type", "last"))
         for at, answer in enumerate(answers):
             name, code = names[at], answer["code"]
             if answer["status"] in RETRIED and code != "producers_too_many":
-                patient = patient or answer
+                busy = busy or answer
             elif code == "content_type_mismatch" and types[at] is None and name not in adopted:
                 adopting.add(name)
             elif code == "stream_closed" and name not in closed:
@@ -115,12 +118,12 @@ class Delivery:
                 if self._found_closed == name:
                     self._found_closed = None
             else:
-                raise WriteFailed(told(name, self._producer, answer))
+                raise WriteFailed(explain(name, self._producer, answer))
             again.append(at)
-        return chunks.take(pa.array(again, pa.int64())), patient
+        return chunks.take(pa.array(again, pa.int64())), busy
 
     def _without_closed(self, chunks: pa.Table) -> tuple[pa.Table, set[str]]:
-        """The chunks without those of the closed stream that was met before, except for its last."""
+        """The chunks without those of the stream that was found closed, except for its last."""
         name = self._found_closed
         if name is None or chunks["stream"][0].as_py() != name:
             return chunks, set()
@@ -156,57 +159,63 @@ class Delivery:
         settings = self._server.settings
         if tries > settings.retries:
             raise WriteFailed(
-                f"{len(chunks)} appends were put off {tries} times, the first of them to the stream "
-                f"{chunks['stream'][0].as_py()!r}: {answer['detail']}"
+                f"The server refused {len(chunks)} appends {tries} times in a row, the first to the stream "
+                f"{chunks['stream'][0].as_py()!r}; try again later, or raise the option retries: {answer['detail']}"
             )
         time.sleep(min(settings.retry_interval_seconds * 2 ** max(tries - 1, 0), PAUSE_SECONDS_MAX))
 
 
-def told(name: str, producer: Producer, answer: dict[str, Any]) -> str:
+def explain(name: str, producer: Producer, answer: dict[str, Any]) -> str:
     """Why a stream refused an append, and what to do about it."""
     who = f"the producer {producer.id!r}"
     match answer["code"]:
         case "producer_epoch_stale":
             return (
-                f"The stream {name!r} is at epoch {answer['producer_epoch']} of {who} and takes nothing of epoch "
-                f"{producer.epoch}: a later run has taken over, or this one has lost its checkpoint; "
-                "stop the other one, or write under another producerId."
+                f"The stream {name!r} is at epoch {answer['producer_epoch']} of {who} and refuses epoch "
+                f"{producer.epoch}: a later run has taken over, or this run has lost its checkpoint; "
+                "stop the other run, or write under another producerId."
             )
         case "producer_seq_conflict" | "producer_epoch_invalid":
             return (
-                f"The stream {name!r} has forgotten what {who} wrote to it in epoch {producer.epoch}: it was deleted "
-                "or set back meanwhile; look at what it holds, and write what is missing under another producerId."
+                f"The stream {name!r} has lost what {who} wrote to it in epoch {producer.epoch}, because it was "
+                "deleted or restored meanwhile; check its contents, and write what is missing under another producerId."
             )
         case "stream_closed":
             return (
-                f"The stream {name!r} was closed before all of this batch was in it, and takes nothing more; "
-                "write to another one, or leave it out."
+                f"The stream {name!r} was closed before the whole batch was written to it; "
+                "write to another stream, or leave its rows out."
             )
         case "stream_not_found":
-            return f"There is no stream {name!r}; create it, or let the option createStreams be true."
+            return f"There is no stream {name!r}; create it, or set the option createStreams to true."
         case "producers_too_many":
             return (
-                f"The stream {name!r} knows as many producers as it can; write with the options producerId and "
-                "producerEpoch, so that not every write is a producer of its own."
+                f"The stream {name!r} has reached its limit of producers; give the options producerId and "
+                "producerEpoch, so that not every write counts as a new producer."
             )
         case "invalid_json":
             return (
-                f"The stream {name!r} holds JSON and was given something else; give the option contentType, for "
-                f"instance text/plain, to make streams of another kind ({answer['detail'].rstrip('.')})."
+                f"The stream {name!r} holds JSON, but a value is not valid JSON; to create streams of another type, "
+                f"give the option contentType, for example text/plain ({answer['detail'].rstrip('.')})."
             )
     return f"The stream {name!r} refused an append with {answer['status']}: {answer['detail']}"
 
 
-def packed(chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Chunks, in order, in requests of a good size."""
+def packed(
+    chunks: Iterable[pa.RecordBatch],
+    *,
+    request_bytes: int = REQUEST_BYTES,
+    request_appends: int = REQUEST_APPENDS,
+    append_bytes: int = APPEND_BYTES,
+) -> Iterator[pa.Table]:
+    """Requests of moderate size, with all chunks in order."""
     held: list[pa.RecordBatch] = []
     appends = size = 0
     for batch in chunks:
-        at, ends = 0, np.cumsum(_sizes(batch))
+        at, ends = 0, np.cumsum(_sizes(batch) + append_bytes)
         while at < len(batch):
             before = int(ends[at - 1]) if at else 0
-            until = int(np.searchsorted(ends, before + REQUEST_BYTES - size, "right"))
-            until = min(until, at + REQUEST_APPENDS - appends)
+            until = int(np.searchsorted(ends, before + request_bytes - size, "right"))
+            until = min(until, at + request_appends - appends)
             if until == at and not held:
                 until += 1
             if until > at:
@@ -221,11 +230,11 @@ def packed(chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """What each chunk weighs in a request."""
+    """The bytes of all messages of each chunk."""
     lists = batch["messages"]
     messages = lists.flatten()
     lengths = pc.binary_length(messages).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     borders = lists.offsets.to_numpy() - lists.offsets[0].as_py()
-    sizes: np.ndarray[Any, np.dtype[np.int64]] = np.diff(ends[borders]) + APPEND_BYTES
+    sizes: np.ndarray[Any, np.dtype[np.int64]] = np.diff(ends[borders])
     return sizes

@@ -1,8 +1,8 @@
 """The sink: `df.write.format("headwater")` and `df.writeStream.format("headwater")`, exactly once.
 
-A task sorts its rows by stream, cuts them into chunks and sends those. Chunk n of a stream is sequence n of the
-producer, whose epoch is the batch; so a task that is tried again sends what the server has already, and a batch of an
-older run is refused. That holds as long as one task has all rows of a stream, which the commit checks.
+A task sorts its rows by stream, cuts them into chunks and sends the chunks. Chunk n of a stream has the producer's
+sequence number n, and the batch is the epoch. So the server recognizes everything that a retried task sends again, and
+refuses a batch of an older run. This requires that one task has all rows of a stream, which the commit checks.
 """
 
 import uuid
@@ -22,27 +22,27 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.spark.link import Link
+from headwater.spark.options.sink import SinkOptions, parse_sink
 from headwater.spark.options.values import OptionRefused
 from headwater.spark.sink.chunks import Chunker
 from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
-from headwater.spark.sink.options import SinkOptions, parse_sink
-from headwater.spark.sink.rows import RowReader, default_type, find_columns
-from headwater.spark.sink.runs import Sorter
+from headwater.spark.sink.rows import RowMapper, default_type, find_columns
 from headwater.spark.sink.snapshots import SnapshotBatchWriter, SnapshotStreamWriter
+from headwater.spark.sink.sorting import RUN_BYTES, Sorter
 
 BATCH_ID = "streaming.sql.batchId"
-"""The property of a task that says which batch it is part of; a writer is not told otherwise."""
+"""The task property with the number of the micro-batch, which Spark does not pass to a writer."""
 STREAMS_PER_TASK_MAX = 4_000_000
-"""The commit compares the streams of all tasks: 32 MiB of hashes from each at most."""
-STREAMS_TOLD = 1_000
-"""Streams of a task that the commit knows by name, for a better message."""
+"""The commit compares the streams of all tasks; this limits each task to 32 MiB of hashes."""
+STREAMS_NAMED_MAX = 1_000
+"""How many streams of a task the commit knows by name, for a better message."""
 
 Messages: TypeAlias = list[WriterCommitMessage | None]
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task has written: hashes of its streams, some of their names, and counts."""
+    """What a task wrote: hashes of its streams' names, some of the names, and counts."""
 
     streams: bytes = b""
     names: tuple[str, ...] = ()
@@ -51,29 +51,27 @@ class Written(WriterCommitMessage):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-    """What Spark asks for a batch write; made on the driver and sent to the tasks."""
+    """The writer of a batch; Spark pickles it on the driver and sends it to the tasks."""
     parsed = parse_sink(options, streaming=False)
     if overwrite:
-        raise OptionRefused("Streams are only ever added to, so there is no mode overwrite; use mode append.")
+        raise OptionRefused("Streams are append-only, so mode overwrite is not possible; use mode append.")
     if parsed.target == "snapshot":
         return SnapshotBatchWriter(parsed, schema)
-    # Made once for all tasks and their retries, which are thereby recognised.
+    # One id for all tasks and their retries, by which the server recognizes a retry.
     identity = parsed.producer_id or f"spark-{uuid.uuid4()}"
     return BatchWriter(parsed, schema, Producer(identity, parsed.producer_epoch or 0))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """What Spark asks for a streaming write."""
+    """The writer of a streaming query."""
     parsed = parse_sink(options, streaming=True)
     if overwrite:
-        raise OptionRefused(
-            "Streams are only ever added to, so there is no output mode complete; use append or update."
-        )
+        raise OptionRefused("Streams are append-only, so output mode complete is not possible; use append or update.")
     return SnapshotStreamWriter(parsed, schema) if parsed.target == "snapshot" else StreamWriter(parsed, schema)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the tasks of one job."""
+    """Writes one batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType, producer: Producer) -> None:
         self._task, self._producer = TaskWriter(options, schema), producer
@@ -82,10 +80,10 @@ class BatchWriter(DataSourceArrowWriter):
         return self._task.write(iterator, self._producer)
 
     def commit(self, messages: Messages) -> None:
-        check_apart(messages)
+        check_one_task_per_stream(messages)
 
     def abort(self, messages: Messages) -> None:
-        """Nothing is taken back: what was appended is what a retry finds."""
+        """Nothing is undone: a retry finds what was appended, and continues."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -99,26 +97,26 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._task.write(iterator, Producer(self._producer_id, batch_id()))
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        check_apart(messages)
+        check_one_task_per_stream(messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """Nothing is taken back: what was appended is what a retry finds."""
+        """Nothing is undone: a retry finds what was appended, and continues."""
 
 
 class TaskWriter:
     """Writes the rows of a task."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._options, self._columns = options, find_columns(schema, options)
+    def __init__(self, options: SinkOptions, schema: StructType, *, run_bytes: int = RUN_BYTES) -> None:
+        self._options, self._columns, self._run_bytes = options, find_columns(schema, options), run_bytes
         self._default_type = default_type(schema, options)
 
     def write(self, batches: Iterable[pa.RecordBatch], producer: Producer) -> Written:
         """Sort, cut and send all rows."""
-        options, reader = self._options, RowReader(self._columns, self._options)
-        tally = _Tally()
-        with Sorter(reader.order) as sorter:
+        options, mapper = self._options, RowMapper(self._columns, self._options)
+        tally = _StreamTally()
+        with Sorter(mapper.order, run_bytes=self._run_bytes) as sorter:
             for batch in batches:
-                sorter.add(reader.read(batch))
+                sorter.add(mapper.rows(batch))
             if sorter.empty:
                 return Written()
             chunker = Chunker(options.append_bytes, options.append_messages)
@@ -129,12 +127,15 @@ class TaskWriter:
 
 
 def batch_id() -> int:
-    """The number of the micro-batch that this task is part of."""
+    """The number of the micro-batch that this task belongs to."""
     context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty(BATCH_ID)
-    if told is None:
-        raise WriteFailed("Spark does not say which batch this task belongs to, so its rows cannot be written safely.")
-    return int(told)
+    number = None if context is None else context.getLocalProperty(BATCH_ID)
+    if number is None:
+        raise WriteFailed(
+            f"Spark did not pass the batch number (task property {BATCH_ID}), so the rows cannot be written exactly "
+            "once; use a supported version of Spark."
+        )
+    return int(number)
 
 
 def _chunks(chunker: Chunker, sorter: Sorter) -> Iterator[pa.RecordBatch]:
@@ -145,24 +146,24 @@ def _chunks(chunker: Chunker, sorter: Sorter) -> Iterator[pa.RecordBatch]:
         yield last
 
 
-class _Tally:
-    """Which streams a task writes."""
+class _StreamTally:
+    """Notes which streams a task writes to."""
 
     def __init__(self) -> None:
         self._hashes = bytearray()
         self.names: list[str] = []
 
     def count(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same chunks, with their streams remembered."""
+        """The same chunks; their streams are noted."""
         for batch in chunks:
             for name in batch["stream"].filter(batch["last"]).to_pylist():
                 self._hashes += _hash(name)
-                if len(self.names) < STREAMS_TOLD:
+                if len(self.names) < STREAMS_NAMED_MAX:
                     self.names.append(name)
             if len(self._hashes) > 8 * STREAMS_PER_TASK_MAX:
                 raise WriteFailed(
                     f"A task writes to more than {STREAMS_PER_TASK_MAX:,} streams; use more partitions, for example "
-                    "with headwater.spark.writing.by_stream."
+                    "with headwater.spark.writing.by_stream(rows, partitions)."
                 )
             yield batch
 
@@ -174,8 +175,8 @@ def _hash(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=8).digest()
 
 
-def check_apart(messages: Messages) -> None:
-    """Raise WriteFailed if two tasks have written one stream: the chunks of one look like those of the other."""
+def check_one_task_per_stream(messages: Messages) -> None:
+    """Raise WriteFailed if two tasks wrote to one stream: the server took chunks of one for retries of the other."""
     written = [message for message in messages if isinstance(message, Written)]
     hashes = np.sort(np.frombuffer(b"".join(one.streams for one in written), np.uint64))
     twice = {one.tobytes() for one in np.unique(hashes[1:][hashes[1:] == hashes[:-1]])}
@@ -185,6 +186,6 @@ def check_apart(messages: Messages) -> None:
     which = f"the stream {known[0]!r}" if known else "a stream"
     more = f" and {len(twice) - 1:,} more" if len(twice) > 1 else ""
     raise WriteFailed(
-        f"Two tasks have written to {which}{more}, so rows of one of them are missing there; repartition with "
-        "headwater.spark.writing.by_stream, and write the batch anew to other streams or under another producerId."
+        f"Two tasks wrote to {which}{more}, so rows of one of them are missing there; repartition with "
+        "headwater.spark.writing.by_stream, and write the batch again to other streams or under another producerId."
     )

@@ -1,6 +1,6 @@
-"""Snapshots as a target: each row is published as what its stream comes to up to an offset.
+"""Snapshots as the target: each row is published as the snapshot of its stream at an offset.
 
-A snapshot that comes too late is no failure, since a later one says the same and more.
+A snapshot that is older than the stream's current one is skipped, because the current one covers it.
 """
 
 import logging
@@ -22,23 +22,23 @@ from pyspark.sql.types import StructType
 
 from headwater.protocol.refusals import Code
 from headwater.spark.link import Link, LinkRefused
+from headwater.spark.options.sink import SinkOptions
 from headwater.spark.sink.delivery import WriteFailed
-from headwater.spark.sink.options import SinkOptions
 from headwater.spark.sink.rows import default_type, find_columns, stream_names
 
 LINKS = 4
-"""Snapshots that a task publishes at a time; each of them waits for a disk."""
+"""How many snapshots a task publishes concurrently; each of them waits for a disk sync."""
 
 Messages: TypeAlias = list[WriterCommitMessage | None]
 
 PUBLISHED, SKIPPED = "published", "skipped"
-MISSING = "are of streams that are not there"
+MISSING = "are of streams that do not exist"
 GONE = "are of streams that were deleted"
-BEYOND = "stand beyond the end of their streams, which may have been made anew"
-UNADDRESSED = "have names to whose snapshots no URL leads, as one with two slashes"
+BEYOND = "are beyond the end of their streams, which may have been recreated"
+UNADDRESSED = "have stream names that no snapshot URL can express, such as one with two slashes"
 OUTCOMES = {
     Code.SNAPSHOT_CONFLICT: SKIPPED,
-    # What was trimmed is covered by a later snapshot.
+    # A later snapshot covers what was trimmed.
     Code.OFFSET_TRIMMED: SKIPPED,
     Code.STREAM_NOT_FOUND: MISSING,
     Code.BUCKET_NOT_FOUND: MISSING,
@@ -52,14 +52,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Published(WriterCommitMessage):
-    """What became of snapshots: how many are published, how many came too late, and what is wrong with the others."""
+    """What a task did: how many snapshots it published, how many it skipped as too old, and why others failed."""
 
     published: int = 0
     skipped: int = 0
     failed: Counter[str] = field(default_factory=Counter)
-    """How many, by the reason."""
+    """Counts, by reason."""
     example: str | None = None
-    """A stream of which one failed."""
+    """A stream whose snapshot failed."""
 
 
 class _Snapshot(NamedTuple):
@@ -70,7 +70,7 @@ class _Snapshot(NamedTuple):
 
 
 class SnapshotBatchWriter(DataSourceArrowWriter):
-    """Publishes the rows of one job."""
+    """Publishes the rows of one batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._task = SnapshotTask(options, schema)
@@ -82,7 +82,7 @@ class SnapshotBatchWriter(DataSourceArrowWriter):
         check_published(messages)
 
     def abort(self, messages: Messages) -> None:
-        """What is published stays."""
+        """Nothing is undone: published snapshots stay."""
 
 
 class SnapshotStreamWriter(DataSourceStreamArrowWriter):
@@ -98,7 +98,7 @@ class SnapshotStreamWriter(DataSourceStreamArrowWriter):
         check_published(messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """What is published stays."""
+        """Nothing is undone: published snapshots stay."""
 
 
 class SnapshotTask:
@@ -109,7 +109,7 @@ class SnapshotTask:
         self._default_type = default_type(schema, options)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Published:
-        """Publish all rows; WriteFailed for what no server should be asked for again."""
+        """Publish all rows; WriteFailed for a refusal that a retry would not change."""
         outcomes: Counter[str] = Counter()
         example: str | None = None
         links: SimpleQueue[Link] = SimpleQueue()
@@ -135,12 +135,14 @@ class SnapshotTask:
             types = batch.column(columns.content_type).to_pylist()
         for name, offset, value, content_type in zip(names, offsets, values.to_pylist(), types, strict=True):
             if offset is None or offset < 0 or value is None:
-                raise WriteFailed(f"A snapshot of the stream {name!r} has no offset or no value; leave such rows out.")
+                raise WriteFailed(
+                    f"A snapshot of the stream {name!r} has no valid offset or no value; leave such rows out."
+                )
             yield _Snapshot(name, offset, value, content_type or self._default_type)
 
 
 def _publish(links: "SimpleQueue[Link]", row: _Snapshot) -> str:
-    """What becomes of a snapshot."""
+    """Publish one snapshot; its outcome."""
     if row.stream.count("/") != 1:
         return UNADDRESSED
     link = links.get()
@@ -153,7 +155,7 @@ def _publish(links: "SimpleQueue[Link]", row: _Snapshot) -> str:
                 f"{refused.detail}"
             ) from refused
         if refused.next_offset is not None and row.offset > refused.next_offset:
-            # The server has one code for this and for those that come too late.
+            # The server uses the same code for this and for snapshots that are too old.
             return BEYOND
         return OUTCOMES[Code(refused.code)]
     finally:
@@ -162,14 +164,14 @@ def _publish(links: "SimpleQueue[Link]", row: _Snapshot) -> str:
 
 
 def check_published(messages: Messages) -> None:
-    """Raise WriteFailed if all snapshots failed; a part of them is a warning in the driver's log."""
-    told = [message for message in messages if isinstance(message, Published)]
-    failed = sum((one.failed for one in told), Counter[str]())
+    """Raise WriteFailed if all snapshots failed; log a warning on the driver if some did."""
+    reports = [message for message in messages if isinstance(message, Published)]
+    failed = sum((one.failed for one in reports), Counter[str]())
     if not failed:
         return
-    done = sum(one.published + one.skipped for one in told)
+    done = sum(one.published + one.skipped for one in reports)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(failed.items()))
-    example = next(one.example for one in told if one.example is not None)
+    example = next(one.example for one in reports if one.example is not None)
     sentence = f"{failed.total():,} of {failed.total() + done:,} snapshots were not published: {reasons} ({example!r})."
     if not done:
         raise WriteFailed(sentence)

@@ -1,1 +1,1 @@
-"""The data source: reads streams into DataFrames."""
+"""The data source: reads streams into DataFrames, from the lake or from the server."""

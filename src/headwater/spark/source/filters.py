@@ -1,11 +1,11 @@
-"""Filters that Spark pushes down: which of them are met here, and what they spare the planner.
+"""Filters that Spark pushes down: which of them the source applies, and what they let the planner skip.
 
-Those that are taken are met exactly, row by row, where rows are read. Beside that they say which streams, positions and
-times need not be looked at in the first place.
+The source applies every filter that it accepts exactly, row by row. In addition, the planner uses them to skip streams,
+positions and times that cannot match.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -24,138 +24,145 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.lake.scanning import EVER
+from headwater.spark.options.values import microseconds
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOWEST = -(2**63)
 
-WORDS = ("bucket", "stream", "content_type")
-NUMBERS = ("incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
-"""Columns that are never null: what is not equal is unequal, and nothing is unknown."""
+STRING_COLUMNS = ("bucket", "stream", "content_type")
+NUMBER_COLUMNS = ("incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
+"""Columns that are never null, so that a comparison is always true or false, never unknown."""
 
 
 class Bounds(NamedTuple):
-    """The lowest and the highest number that is asked for; times are in microseconds since 1970."""
+    """The lowest and the highest number that matches; times are in microseconds since 1970."""
 
     low: int = LOWEST
     high: int = EVER
 
     def within(self, other: "Bounds") -> "Bounds":
+        """The numbers that both bounds allow."""
         return Bounds(max(self.low, other.low), min(self.high, other.high))
 
-    def meet(self, lowest: int, highest: int) -> bool:
-        """Whether a number between these two can be asked for."""
+    def overlap(self, lowest: int, highest: int) -> bool:
+        """Whether any number from `lowest` to `highest` matches."""
         return lowest <= self.high and highest >= self.low
 
 
 class Conditions(NamedTuple):
-    """What rows must meet: values of words, beginnings of words, and bounds of numbers, by column."""
+    """What rows must match, by column: one of some strings, a prefix, one of some numbers, or bounds."""
 
-    words: tuple[tuple[str, frozenset[str]], ...] = ()
-    beginnings: tuple[tuple[str, str], ...] = ()
+    strings: tuple[tuple[str, frozenset[str]], ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = ()
     bounds: tuple[tuple[str, Bounds], ...] = ()
     numbers: tuple[tuple[str, frozenset[int]], ...] = ()
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that must be read to know."""
+        """The columns that the conditions are on."""
         return frozenset(column for group in self for column, _ in group)
 
-    def also(self, other: "Conditions") -> "Conditions":
-        """These and others."""
+    def combined(self, other: "Conditions") -> "Conditions":
+        """These conditions and the others."""
         return Conditions(
-            self.words + other.words,
-            self.beginnings + other.beginnings,
+            self.strings + other.strings,
+            self.prefixes + other.prefixes,
             self.bounds + other.bounds,
             self.numbers + other.numbers,
         )
 
     def bounds_of(self, column: str) -> Bounds:
-        """Between which numbers a column must lie."""
+        """The bounds of a column, from all conditions on it."""
         known = [bounds for name, bounds in self.bounds if name == column]
         known += [Bounds(min(values), max(values)) for name, values in self.numbers if name == column and values]
         return reduce(Bounds.within, known, Bounds())
 
-    def may_have(self, column: str, value: str) -> bool:
-        """Whether rows with this word are asked for."""
-        return all(value in values for name, values in self.words if name == column) and all(
-            value.startswith(beginning) for name, beginning in self.beginnings if name == column
+    def may_match(self, column: str, value: str) -> bool:
+        """Whether rows with this string in the column can match."""
+        return all(value in values for name, values in self.strings if name == column) and all(
+            value.startswith(prefix) for name, prefix in self.prefixes if name == column
         )
 
-    def may_have_between(self, column: str, first: str, last: str) -> bool:
-        """Whether rows with a word from `first` to `last` can be asked for."""
+    def may_match_between(self, column: str, first: str, last: str) -> bool:
+        """Whether rows with a string from `first` to `last` in the column can match."""
         return all(
-            any(first <= value <= last for value in values) for name, values in self.words if name == column
-        ) and all(
-            last >= beginning and (first <= beginning or first.startswith(beginning))
-            for name, beginning in self.beginnings
-            if name == column
-        )
+            any(first <= value <= last for value in values) for name, values in self.strings if name == column
+        ) and all(may_start_with(prefix, first, last) for name, prefix in self.prefixes if name == column)
 
-    def met_by(self, table: pa.Table) -> pa.Table:
-        """The rows of a table that meet all of it."""
+    def matching(self, table: pa.Table) -> pa.Table:
+        """The rows of a table that match all conditions."""
         masks = [
-            pc.is_in(table[column], value_set=pa.array(sorted(values), pa.string())) for column, values in self.words
+            pc.is_in(table[column], value_set=pa.array(sorted(values), pa.string())) for column, values in self.strings
         ]
-        masks += [pc.starts_with(table[column], pattern=beginning) for column, beginning in self.beginnings]
+        masks += [pc.starts_with(table[column], pattern=prefix) for column, prefix in self.prefixes]
         for column, values in self.numbers:
             masks.append(pc.is_in(_numbers(table, column), value_set=pa.array(sorted(values), pa.int64())))
         for column, bounds in self.bounds:
-            known = _numbers(table, column)
-            masks += [pc.greater_equal(known, bounds.low), pc.less_equal(known, bounds.high)]
+            numbers = _numbers(table, column)
+            masks += [pc.greater_equal(numbers, bounds.low), pc.less_equal(numbers, bounds.high)]
         return table.filter(reduce(pc.and_, masks)) if masks else table
 
 
-ANY = Conditions()
+NO_CONDITIONS = Conditions()
+
+
+def may_start_with(prefix: str, first: str, last: str) -> bool:
+    """Whether any string from `first` to `last` can start with a prefix.
+
+    >>> may_start_with("run-", "a", "z"), may_start_with("run-", "run-5", "run-6"), may_start_with("run-", "s", "t")
+    (True, True, False)
+    """
+    return last >= prefix and (first <= prefix or first.startswith(prefix))
 
 
 def _numbers(table: pa.Table, column: str) -> pa.ChunkedArray:
     return table[column].cast(pa.int64())
 
 
-def conditions(
+def accept(
     filters: Iterable[Filter], columns: Sequence[str], *, never_null: bool = True
 ) -> tuple[Conditions, list[Filter]]:
-    """What can be met here of some filters, and the filters that are left to Spark.
+    """The filters that the source applies, as conditions, and the filters that are left to Spark.
 
-    Rows of the lake are never null in a column that must not be; others may be.
+    `never_null` says that columns that are not nullable in the lake hold no nulls. That is not so when snapshots are
+    among the rows.
     """
-    found, left = ANY, []
+    accepted, left = NO_CONDITIONS, []
     for one in filters:
-        taken = _taken(one, columns, never_null)
-        if taken is None:
+        conditions = _conditions(one, columns, never_null)
+        if conditions is None:
             left.append(one)
         else:
-            found = found.also(taken)
-    return found, left
+            accepted = accepted.combined(conditions)
+    return accepted, left
 
 
-def _taken(one: Filter, columns: Sequence[str], never_null: bool) -> Conditions | None:
-    """A filter as conditions; None if it is not for us."""
+def _conditions(one: Filter, columns: Sequence[str], never_null: bool) -> Conditions | None:
+    """A filter as conditions; None if the source cannot apply it."""
     path: Any = getattr(one, "attribute", ())
     if len(path) != 1 or path[0] not in SCHEMA.names or path[0] not in columns:
         return None
     column = path[0]
     if isinstance(one, IsNotNull):
-        return ANY if never_null and not SCHEMA.field(column).nullable else None
-    if column in WORDS:
-        return _of_words(one, column)
-    return _of_numbers(one, column) if column in NUMBERS else None
+        return NO_CONDITIONS if never_null and not SCHEMA.field(column).nullable else None
+    if column in STRING_COLUMNS:
+        return _on_strings(one, column)
+    return _on_numbers(one, column) if column in NUMBER_COLUMNS else None
 
 
-def _of_words(one: Filter, column: str) -> Conditions | None:
+def _on_strings(one: Filter, column: str) -> Conditions | None:
     match one:
         case EqualTo(_, str() as value) | EqualNullSafe(_, str() as value):
-            return Conditions(words=((column, frozenset({value})),))
+            return Conditions(strings=((column, frozenset({value})),))
         case In(_, values) if all(isinstance(value, str) for value in values):
-            return Conditions(words=((column, frozenset(values)),))
+            return Conditions(strings=((column, frozenset(values)),))
         case StringStartsWith(_, value):
-            return Conditions(beginnings=((column, value),))
+            return Conditions(prefixes=((column, value),))
     return None
 
 
-def _of_numbers(one: Filter, column: str) -> Conditions | None:
+def _on_numbers(one: Filter, column: str) -> Conditions | None:
     if isinstance(one, In):
         numbers = [_number(value) for value in one.value]
         known = frozenset(number for number in numbers if number is not None)
@@ -180,9 +187,8 @@ def _of_numbers(one: Filter, column: str) -> Conditions | None:
 
 
 def _number(value: Any) -> int | None:
-    """A number, or a time as one; None if it is neither, or would not fit."""
+    """A number, or a time in microseconds; None for anything else, and for numbers beyond 64 bits."""
     if isinstance(value, datetime):
-        since = (value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH
-        return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        return microseconds(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and LOWEST <= value <= EVER else None

@@ -1,7 +1,7 @@
-"""The data source: `spark.read.format("headwater")`, `readStream`, and the way to the sink.
+"""The data source: `spark.read.format("headwater")`, `spark.readStream`, and the entry to the sink.
 
-Readers go to executors as they are, so they hold options only; what the driver does is made when it is first needed.
-Partitions say by themselves which path they are on.
+Spark pickles readers and sends them to executors, so they hold only options; the driver's state is created on first
+use. Each partition knows whether it is read from the lake or from the server.
 """
 
 import logging
@@ -29,27 +29,21 @@ from pyspark.sql.types import StructType
 
 from headwater.lake.scanning import EVER
 from headwater.spark.link import Link
-from headwater.spark.options.places import Offsets, Positions
-from headwater.spark.options.reading import SourceOptions, parse_source
-from headwater.spark.schemas import Shape
+from headwater.spark.options.boundaries import LogPosition, StreamOffsets
+from headwater.spark.options.source import SourceOptions, parse_source
+from headwater.spark.positions import position_in
+from headwater.spark.schemas import SourceSchema
 from headwater.spark.sink.sink import batch_writer, stream_writer
-from headwater.spark.source.filters import ANY, Conditions, conditions
-from headwater.spark.source.lake.admission import UNLIMITED, Limits
-from headwater.spark.source.lake.plan import (
-    LakeUnusable,
-    LakeWork,
-    catalog_up_to,
-    find_lake,
-    plan_batch,
-    position_of,
-    reach,
-    wanted_of,
-)
-from headwater.spark.source.lake.reader import Asked, read_work
+from headwater.spark.source.filters import NO_CONDITIONS, Conditions, accept
+from headwater.spark.source.lake.catalogs import LakeUnusable, catalog_up_to, lake_url, open_lake
+from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
+from headwater.spark.source.lake.reader import read_lake
 from headwater.spark.source.lake.stream import LakeStream
-from headwater.spark.source.live.plan import LiveWork, batch_ranges, describe, packed
+from headwater.spark.source.limits import UNLIMITED, TriggerLimits
+from headwater.spark.source.live.plan import LivePartition, batch_ranges, describe, pack_ranges
 from headwater.spark.source.live.reader import LiveReader
 from headwater.spark.source.live.stream import LiveStream
+from headwater.spark.source.row_query import RowQuery
 from headwater.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -63,7 +57,7 @@ class Headwater(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        return Shape(parse_source(self.options)).spark
+        return SourceSchema(parse_source(self.options)).spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._parsed(schema)
@@ -83,36 +77,39 @@ class Headwater(DataSource):
 
     def _parsed(self, schema: StructType) -> SourceOptions:
         options = parse_source(self.options)
-        Shape(options).check(schema)
+        SourceSchema(options).check(schema)
         return options
 
 
-def read_partition(partition: InputPartition, options: SourceOptions, given: Conditions) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, as Spark wants them."""
-    shape, work = Shape(options), partition.value
-    asked = Asked(shape.sources, options.selection, given)
-    if isinstance(work, LakeWork):
-        yield from shape.batches(read_work(work, asked))
-    elif isinstance(work, LiveWork):
+def read_partition(partition: InputPartition, options: SourceOptions, pushed: Conditions) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition, in the schema that Spark expects."""
+    schema, work = SourceSchema(options), partition.value
+    query = RowQuery(schema.sources, options.selection, pushed)
+    if isinstance(work, LakePartition):
+        yield from schema.batches(read_lake(work, query))
+    elif isinstance(work, LivePartition):
         with Link(options.link) as link:
-            yield from shape.batches(LiveReader(link, options, asked).read(work))
+            yield from schema.batches(LiveReader(link, options, query).read(work))
 
 
-def lake_of(options: SourceOptions, link: Link) -> Store | None:
-    """The lake to read from; None to read from the server."""
-    places = options.starting, options.ending
-    by_position = any(isinstance(place, Positions) for place in places)
-    by_stream = options.selection.names is not None or any(isinstance(place, Offsets) for place in places)
-    wants_lake = options.via == "lake" or by_position
-    if not wants_lake and (options.via == "live" or by_stream or options.bootstraps):
+def choose_lake(options: SourceOptions, link: Link) -> Store | None:
+    """The lake to read from, or None to read from the server."""
+    boundaries = options.starting, options.ending
+    by_position = any(isinstance(boundary, LogPosition) for boundary in boundaries)
+    by_stream = any(isinstance(boundary, StreamOffsets) for boundary in boundaries)
+    needs_lake = options.via == "lake" or by_position
+    prefers_live = options.via == "live" or options.selection.names is not None or by_stream or options.bootstraps
+    if prefers_live and not needs_lake:
         return None
     try:
-        url = find_lake(options, link)
+        url = lake_url(options, link)
         if url is None:
-            raise LakeUnusable(f"The server at {link.settings.url} keeps nothing, so it has no lake; use via=live.")
-        return reach(url)
+            raise LakeUnusable(
+                f"The server at {link.settings.url} has no lake, because it runs in memory only; use via=live."
+            )
+        return open_lake(url)
     except LakeUnusable as problem:
-        if wants_lake:
+        if needs_lake:
             raise
         log.warning("%s The streams are read from the server instead.", problem)
         return None
@@ -122,48 +119,48 @@ def lake_of(options: SourceOptions, link: Link) -> Store | None:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what there is."""
+    """Reads all rows that exist now."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._given = ANY
+        self._pushed = NO_CONDITIONS
 
     def partitions(self) -> list[InputPartition]:
         with Link(self._options.link) as link:
-            store = lake_of(self._options, link)
+            store = choose_lake(self._options, link)
             works = self._live(link) if store is None else self._lake(link, store)
             return [InputPartition(work) for work in works]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._options, self._given)
+        return read_partition(partition, self._options, self._pushed)
 
-    def _lake(self, link: Link, store: Store) -> list[LakeWork]:
-        options, given = self._options, self._given
-        wanted = wanted_of(options.selection, options.since, options.until, given)
-        if isinstance(options.starting, Positions):
-            wanted = wanted._replace(after=max(wanted.after, position_of(options.starting.shards)))
-        if isinstance(options.ending, Positions):
-            end = position_of(options.ending.shards)
-            wanted = wanted._replace(up_to=min(wanted.up_to, end))
+    def _lake(self, link: Link, store: Store) -> list[LakePartition]:
+        options, starting, ending = self._options, self._options.starting, self._options.ending
+        row_filter = row_filter_for(options.selection, options.since, options.until, self._pushed)
+        if isinstance(starting, LogPosition):
+            row_filter = row_filter._replace(after=max(row_filter.after, starting.position))
+        if isinstance(ending, LogPosition):
+            end = ending.position
+            row_filter = row_filter._replace(up_to=min(row_filter.up_to, end))
         else:
-            end = position_of(link.flush())
+            end = position_in(link.flush())
         catalog = catalog_up_to(link, store, end)
-        return [] if catalog is None else plan_batch(options, store, catalog, wanted, given)
+        return [] if catalog is None else LakePlanner(options, store, catalog).batch(row_filter, self._pushed)
 
-    def _live(self, link: Link) -> list[LiveWork]:
-        options, given = self._options, self._given
-        times = wanted_of(options.selection, options.since, options.until, given)
-        ranges = batch_ranges(options, describe(link, options.selection), given)
+    def _live(self, link: Link) -> list[LivePartition]:
+        options = self._options
+        times = row_filter_for(options.selection, options.since, options.until, self._pushed)
+        ranges = batch_ranges(options, describe(link, options.selection), self._pushed)
         since = times.since if times.since > 0 else None
-        return packed(options, ranges, since, times.until if times.until < EVER else None)
+        return pack_ranges(options, ranges, since, times.until if times.until < EVER else None)
 
 
 class PushdownReader(BatchReader):
-    """Takes filters from Spark; one that can would fail where the session does not allow it."""
+    """Also accepts filters. Separate, because Spark rejects readers that do unless the session enables pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        columns = Shape(self._options).columns
-        self._given, left = conditions(filters, columns, never_null=not self._options.bootstraps)
+        columns = SourceSchema(self._options).columns
+        self._pushed, left = accept(filters, columns, never_null=not self._options.bootstraps)
         return iter(left)
 
 
@@ -171,28 +168,28 @@ class PushdownReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what there is, and then what comes."""
+    """Reads existing rows, then new ones as they arrive."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._made: LakeStream | LiveStream | None = None
+        self._opened: LakeStream | LiveStream | None = None
         self._link: Link | None = None
 
     @property
     def _stream(self) -> LakeStream | LiveStream:
-        if self._made is None:
+        if self._opened is None:
             self._link = Link(self._options.link)
-            store = lake_of(self._options, self._link)
-            self._made = (
+            store = choose_lake(self._options, self._link)
+            self._opened = (
                 LiveStream(self._options, self._link) if store is None else LakeStream(self._options, self._link, store)
             )
-        return self._made
+        return self._opened
 
     def initialOffset(self) -> dict[str, Any]:
         return self._stream.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # There is no limit of both kinds; whichever Spark gives back, both of ours count.
+        # Spark has no limit that combines bytes and rows. Whichever of them it passes back, both options apply.
         if self._options.trigger_bytes_max is not None:
             return ReadMaxBytes(self._options.trigger_bytes_max)
         if self._options.trigger_records_max is not None:
@@ -202,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if isinstance(limit, ReadAllAvailable):
             return self._stream.latest(start, UNLIMITED)
-        limits = Limits(self._options.trigger_bytes_max or EVER, self._options.trigger_records_max or EVER)
+        limits = TriggerLimits(self._options.trigger_bytes_max or EVER, self._options.trigger_records_max or EVER)
         return self._stream.latest(start, limits)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -215,13 +212,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(work) for work in self._stream.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._options, ANY)
+        return read_partition(partition, self._options, NO_CONDITIONS)
 
     def commit(self, end: dict[str, Any]) -> None:
         if isinstance(self._stream, LakeStream):
             self._stream.commit(end)
 
     def stop(self) -> None:
-        # The registration stays: a restart needs what it keeps.
+        # The registration stays, because a restart needs the rows that it protects.
         if self._link is not None:
             self._link.close()

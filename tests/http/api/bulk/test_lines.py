@@ -255,8 +255,8 @@ class Slow:
         for command, done in waiting:
             done(NO_ROOM if command.name in self.refused else Appended(1, len(self.taken), False))
 
-    def now(self) -> int:
-        return 1
+    def present(self, name: str) -> Stream | Refusal:
+        return self.state.present(name, 1)
 
     def judge_standing(self, command: Append) -> Reply | None:
         return None

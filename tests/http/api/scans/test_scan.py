@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.protocol.limits import RANGES_COMMAS_MAX
 from headwater.testing import RunningServer, running_server
 

@@ -1,7 +1,7 @@
 """A compaction of a server's lake, when a test wants one."""
 
 from headwater.lake.catalog import Catalog
-from headwater.lake.rewriting import Cuts, Keep
+from headwater.lake.compaction.rewriting import Cuts, Keep
 from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import carry_out

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.lake.catalog import Catalog
-from headwater.lake.compaction import Rewrite
-from headwater.lake.rewriting import Cuts, Keep
+from headwater.lake.compaction.planning import Rewrite
+from headwater.lake.compaction.rewriting import Cuts, Keep
 from headwater.lake.scanning import EVER, read_catalog, read_forks, read_tombstones
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.verifier import Verifier
 from headwater.spark.jobs.compact import job as compact
 from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_reader
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.catalog import Catalog
-from headwater.lake.compaction import Rewrite, RewriteLimits
-from headwater.lake.inspecting import inspect
-from headwater.lake.layout import parse_segment_key
-from headwater.lake.rewriting import Cuts, Keep
+from headwater.lake.compaction.planning import Rewrite, RewriteLimits
+from headwater.lake.compaction.rewriting import Cuts, Keep
+from headwater.lake.format import parse_segment_key
 from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
-from headwater.lake.verifying import Verifier
+from headwater.lake.verify.inspecting import inspect
+from headwater.lake.verify.verifier import Verifier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.limits import PIN_DEADLINE_US
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
@@ -37,7 +37,7 @@ from headwater.streams.queries import ForkTarget
 from headwater.streams.replies import Placed, Reply
 from headwater.testing.faulty_store import POSSIBLE, Call, Fault
 
-from ....node.lake.small_lake import Chance, Lake, Row
+from ....node.lake.small_lake import SHARD, Chance, Lake, Row
 
 LIMITS = RewriteLimits(bytes_max=100_000, small_bytes=1)
 CUTS = Cuts(segment_bytes=60, streams_max=3)
@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.store = lake, lake.store
-        self.cataloger = Cataloger(lake.state, lake.store, grace_seconds=900.0)
+        self.cataloger = Cataloger(SHARD, lake.state, lake.store, grace_seconds=900.0)
         self.before_swap: Callable[[], None] = lambda: None
         self.dense: dict[int, int] = {}
         self._pins = count()
@@ -72,7 +72,7 @@ class Bench:
         return outcomes
 
     def plan(self) -> tuple[list[Rewrite], Keep]:
-        catalog, lowest = self.catalog(), self.lake.state.cold.lowest_reader(self.lake.now)
+        catalog, lowest = self.catalog(), self.lake.state.cold.lowest_consumer(self.lake.now)
         keep = Keep(Dead(read_tombstones(self.store, catalog), read_forks(self.store, catalog)).below, lowest)
         return plan_rewrites(catalog, lowest, LIMITS, dense=self.dense), keep
 
@@ -103,7 +103,7 @@ class Bench:
                 return
             answer = None
             if isinstance(asked, ForkTarget):
-                answer = forking.look_at_target(state, asked, now)
+                answer = forking.query_target(state, asked, now)
             elif isinstance(asked, Command):
                 answer = self.lake.do(asked)
 
@@ -172,7 +172,7 @@ def test_the_server_takes_every_rewrite_and_nobody_notices(seed: int) -> None:
             for _ in range(chance.random.randint(5, 40)):
                 chance.act()
             seen, before = lake.seen(), lake.in_files()
-            lowest = lake.state.cold.lowest_reader(lake.now)
+            lowest = lake.state.cold.lowest_consumer(lake.now)
             for _ in range(20):
                 outcomes = bench.compact()
                 assert all(outcome.what in ("swapped", "dense") for outcome in outcomes), outcomes

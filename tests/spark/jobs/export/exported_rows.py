@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer
 

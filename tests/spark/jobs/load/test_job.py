@@ -150,7 +150,7 @@ def test_the_command_tells_what_was_loaded(
         ({"paths": []}, r"Say what to load: "),
         ({"options": {"ProducerId": "x"}}, r"The option ProducerId of the sink is the job's own to set; "),
         ({"options": {"nonsense": "x"}}, r"There is no option 'nonsense'; "),
-        ({"bucket": "a/b"}, r"'a/b' is no bucket, "),
+        ({"bucket": "a/b"}, r"'a/b' is not a valid bucket name, "),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_spark_is_asked(given: dict[str, Any], sentence: str) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.client import Client, Fork
 from headwater.lake.catalog import Contents, write_catalog
-from headwater.lake.layout import SCHEMA, segment_key
+from headwater.lake.format import SCHEMA, segment_key
 from headwater.lake.scanning import read_catalog
 from headwater.spark.jobs.export import job as export
 from headwater.spark.jobs.origin import Origin

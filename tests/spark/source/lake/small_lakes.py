@@ -1,4 +1,4 @@
-"""A small lake on a real state, with catalogs, for whoever reads lakes: a test says when to flush and to compact."""
+"""A small lake on a real state, with catalogs; tests decide when it is flushed and compacted."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -10,16 +10,17 @@ import pytest
 from headwater.lake.catalog import Catalog, write_catalog
 from headwater.node.lake.cataloger import Cataloger
 from headwater.spark.link import Link, LinkSettings
-from headwater.spark.options.reading import Selection, SourceOptions, parse_source
-from headwater.spark.source.filters import ANY, Conditions
-from headwater.spark.source.lake import kept as lake_kept
-from headwater.spark.source.lake.plan import LakeWork
-from headwater.spark.source.lake.reader import Asked, read_work
+from headwater.spark.options.source import Selection, SourceOptions, parse_source
+from headwater.spark.source.filters import NO_CONDITIONS, Conditions
+from headwater.spark.source.lake import worker_cache
+from headwater.spark.source.lake.plan import LakePartition
+from headwater.spark.source.lake.reader import read_lake
+from headwater.spark.source.row_query import RowQuery
 from headwater.storage.store import Store
 from headwater.streams.commands import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done
 
-from ....node.lake.small_lake import Lake
+from ....node.lake.small_lake import SHARD, Lake
 
 COLUMNS = frozenset({"bucket", "stream", "incarnation", "offset", "next_offset", "record", "position", "payload"})
 EVERYTHING = Selection()
@@ -29,19 +30,19 @@ Row = tuple[str, int, int, int, int, int, bytes]
 
 
 class SmallLake(Lake):
-    """A lake that writes catalogs, and takes what a driver asks of a server."""
+    """A lake that writes catalogs, and answers a driver's requests."""
 
     def catalog(self) -> Catalog:
-        """The catalog of what there is now."""
-        return write_catalog(self.store, Cataloger(self.state, self.store, 900.0)._contents())
+        """Write a catalog of the present state."""
+        return write_catalog(self.store, Cataloger(SHARD, self.state, self.store, 900.0)._contents())
 
     @property
     def link(self) -> Link:
-        return cast(Link, _Asked(self))
+        return cast(Link, _StateLink(self))
 
 
-class _Asked:
-    """What a link asks of a server, asked of the state itself."""
+class _StateLink:
+    """Answers a link's requests from the state itself."""
 
     def __init__(self, lake: SmallLake) -> None:
         self._lake = lake
@@ -55,7 +56,7 @@ class _Asked:
 
     def heard_of(self, reader: str) -> int | None:
         known = self._lake.state.cold.consumers.get(reader)
-        # The state's clock stands still at some time long ago.
+        # The state's own clock is fixed at a time long ago.
         return None if known is None else int(time.time() * 1000) - (self._lake.now - known.at) // 1000
 
     def register(self, reader: str, positions: dict[str, int]) -> None:
@@ -71,15 +72,15 @@ def small_lake(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
 
 
 def opened(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
-    """Have executors find a lake that is in memory; nothing is left of another one."""
+    """Make tasks find a lake in memory, and clear their caches of other lakes."""
 
     def store(url: str) -> Store:
         assert url == lake.store.url
         return lake.store
 
-    monkeypatch.setattr(lake_kept, "store", store)
-    for kept in (lake_kept.footer, lake_kept.pieces, lake_kept.tombstones):
-        kept.cache_clear()
+    monkeypatch.setattr(worker_cache, "store", store)
+    for cached in (worker_cache.footer, worker_cache.inherited, worker_cache.tombstones):
+        cached.cache_clear()
     return lake
 
 
@@ -91,18 +92,18 @@ def options(**given: str) -> SourceOptions:
 
 
 def tables(
-    works: Iterable[LakeWork],
+    partitions: Iterable[LakePartition],
     columns: frozenset[str] = COLUMNS,
     selection: Selection = EVERYTHING,
-    conditions: Conditions = ANY,
+    conditions: Conditions = NO_CONDITIONS,
 ) -> Iterator[pa.Table]:
-    """What all tasks read together."""
-    for work in works:
-        yield from read_work(work, Asked(columns, selection, conditions))
+    """What all tasks return together."""
+    for partition in partitions:
+        yield from read_lake(partition, RowQuery(columns, selection, conditions))
 
 
 def rows(found: Iterable[pa.Table]) -> list[Row]:
-    """Rows in the order of names, lives and offsets."""
+    """Rows sorted by name, incarnation and offset."""
     plain: list[dict[str, Any]] = [row for table in found for row in table.to_pylist()]
     return sorted(
         (

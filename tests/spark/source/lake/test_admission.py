@@ -1,13 +1,14 @@
-"""Admission on the lake: batches end at positions, as far on as they may, and always go on."""
+"""Admission control on the lake: batches end at positions, as far as the limits allow, and always make progress."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.scanning import EVER, RowFilter
-from headwater.spark.options.reading import Selection
+from headwater.spark.options.source import Selection
 from headwater.spark.source.lake import admission as lake_admission
-from headwater.spark.source.lake.admission import UNLIMITED, Admission, Limits, groups
+from headwater.spark.source.lake.admission import LakeAdmission, groups
+from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 
 from ....node.lake.small_lake import Chance
 from .small_lakes import Row, SmallLake, opened, small_lake, stored
@@ -35,8 +36,8 @@ def test_batches_are_within_their_limits_unless_one_position_is_not(
         lake.compact(2)
         catalog = lake.catalog()
         mine = [row for row in stored(lake) if row[0].startswith(prefix)]
-        admission = Admission(lake.store, ALL)
-        after, found, limits = 0, list[Row](), Limits(bytes_max, records_max)
+        admission = LakeAdmission(lake.store, ALL)
+        after, found, limits = 0, list[Row](), TriggerLimits(bytes_max, records_max)
         while after < catalog.flushed:
             end = admission.end_of_batch(catalog, RowFilter(prefix=prefix, after=after, up_to=catalog.flushed), limits)
             assert after < end <= catalog.flushed
@@ -47,24 +48,24 @@ def test_batches_are_within_their_limits_unless_one_position_is_not(
         assert sorted(found) == mine
 
 
-def test_a_batch_goes_as_far_as_it_may(small_lake: SmallLake) -> None:
+def test_a_batch_reaches_as_far_as_the_limits_allow(small_lake: SmallLake) -> None:
     for number in range(12):
         small_lake.append("a/x", b"%02d" % number)
         if number % 3 == 2:
             small_lake.flush()
     catalog = small_lake.catalog()
     for records in range(1, 12):
-        end = Admission(small_lake.store, ALL).end_of_batch(
-            catalog, RowFilter(after=0, up_to=catalog.flushed), Limits(records_max=records)
+        end = LakeAdmission(small_lake.store, ALL).end_of_batch(
+            catalog, RowFilter(after=0, up_to=catalog.flushed), TriggerLimits(records_max=records)
         )
         assert sum(row[5] <= end for row in stored(small_lake)) == records
-        end = Admission(small_lake.store, ALL).end_of_batch(
-            catalog, RowFilter(after=0, up_to=catalog.flushed), Limits(bytes_max=2 * records + 1)
+        end = LakeAdmission(small_lake.store, ALL).end_of_batch(
+            catalog, RowFilter(after=0, up_to=catalog.flushed), TriggerLimits(bytes_max=2 * records + 1)
         )
         assert sum(row[5] <= end for row in stored(small_lake)) == records
 
 
-def test_nothing_is_read_as_long_as_whole_segments_fit_and_little_otherwise(
+def test_nothing_is_read_while_whole_segments_fit_and_little_otherwise(
     small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(6):
@@ -72,23 +73,23 @@ def test_nothing_is_read_as_long_as_whole_segments_fit_and_little_otherwise(
         small_lake.append("a/y", b"%d" % number)
         small_lake.flush()
     catalog = small_lake.catalog()
-    looked_at: list[int] = []
+    profiled: list[int] = []
     profile_of = lake_admission.profile_of
 
     def noted(store: object, group: list[object], *rest: object) -> object:
-        looked_at.append(len(group))
+        profiled.append(len(group))
         return profile_of(store, group, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(lake_admission, "profile_of", noted)
-    admission = Admission(small_lake.store, ALL)
+    admission = LakeAdmission(small_lake.store, ALL)
     whole = RowFilter(after=0, up_to=catalog.flushed)
     assert admission.end_of_batch(catalog, whole, UNLIMITED) == catalog.flushed
-    assert admission.end_of_batch(catalog, whole, Limits(records_max=12)) == catalog.flushed
-    assert looked_at == []
-    end = admission.end_of_batch(catalog, whole, Limits(records_max=5))
-    assert looked_at == [1]
-    admission.end_of_batch(catalog, whole._replace(after=end), Limits(records_max=1))
-    assert looked_at == [1], "the segment that a batch ended in is known to the next"
+    assert admission.end_of_batch(catalog, whole, TriggerLimits(records_max=12)) == catalog.flushed
+    assert profiled == []
+    end = admission.end_of_batch(catalog, whole, TriggerLimits(records_max=5))
+    assert profiled == [1]
+    admission.end_of_batch(catalog, whole._replace(after=end), TriggerLimits(records_max=1))
+    assert profiled == [1], "the next batch reuses the profile of the segment that a batch ended in"
 
 
 def test_segments_that_overlap_are_one_group(small_lake: SmallLake) -> None:
@@ -101,13 +102,13 @@ def test_segments_that_overlap_are_one_group(small_lake: SmallLake) -> None:
     assert list(groups([])) == []
 
 
-def test_other_streams_do_not_stop_a_query_for_good(small_lake: SmallLake) -> None:
+def test_other_streams_do_not_count_towards_the_limits(small_lake: SmallLake) -> None:
     for _ in range(5):
         small_lake.append("a/x", b"x" * 50)
         small_lake.append("b/x", b"1")
         small_lake.flush()
     catalog = small_lake.catalog()
     wanted = RowFilter(prefix="b/", after=0, up_to=catalog.flushed)
-    end = Admission(small_lake.store, ALL).end_of_batch(catalog, wanted, Limits(bytes_max=10))
-    assert end == catalog.flushed, "bytes of others do not count where they are looked at"
-    assert Limits().bytes_max == EVER
+    end = LakeAdmission(small_lake.store, ALL).end_of_batch(catalog, wanted, TriggerLimits(bytes_max=10))
+    assert end == catalog.flushed, "bytes of other streams do not count"
+    assert TriggerLimits().bytes_max == EVER

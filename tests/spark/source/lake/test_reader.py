@@ -1,4 +1,4 @@
-"""Reading the lake in tasks: every live row once, whatever is dead, however the work is cut, and nothing unchecked."""
+"""Tasks read every live row once, however the work is cut, and verify everything that they read."""
 
 import pickle
 
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.lake.reader import Footer, Read, SegmentDamaged, read_group
 from headwater.lake.scanning import EVER, EVERYTHING, RowFilter
-from headwater.spark.options.reading import Selection
-from headwater.spark.source.filters import ANY, Bounds, Conditions
-from headwater.spark.source.lake import plan as lake_plan
+from headwater.spark.options.source import Selection
+from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
 from headwater.spark.source.lake import reader as lake_reader
-from headwater.spark.source.lake.plan import LakeUnusable, LakeWork, plan_batch, plan_stream
+from headwater.spark.source.lake.catalogs import LakeUnusable
+from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
 from headwater.spark.source.lake.reader import narrowed
 from headwater.streams.commands import Delete
 from headwater.testing.faulty_store import Fault
@@ -27,12 +27,14 @@ __all__ = ["small_lake"]
 SEEDS = st.integers(0, 2**32)
 
 
-def planned(lake: SmallLake, wanted: RowFilter = EVERYTHING, conditions: Conditions = ANY) -> list[LakeWork]:
-    return plan_batch(options(), lake.store, lake.catalog(), wanted, conditions)
+def planned(
+    lake: SmallLake, row_filter: RowFilter = EVERYTHING, conditions: Conditions = NO_CONDITIONS
+) -> list[LakePartition]:
+    return LakePlanner(options(), lake.store, lake.catalog()).batch(row_filter, conditions)
 
 
 def several(lake: SmallLake) -> None:
-    """Three buckets, two flushes, a stream that was deleted and one that was trimmed."""
+    """Three buckets and two flushes, with a deleted stream and a trimmed one."""
     for flush in range(2):
         for name in ("a-b/x", "a/x", "a/y", "b/x"):
             lake.append(name, b"%s-%d" % (name.encode(), flush), b"!")
@@ -53,8 +55,8 @@ def test_live_rows_are_read_and_dead_ones_are_not(small_lake: SmallLake) -> None
 
 def test_a_stream_sees_dead_rows_too(small_lake: SmallLake) -> None:
     several(small_lake)
-    works = plan_stream(options(), small_lake.store, small_lake.catalog(), RowFilter())
-    assert rows(tables(works)) == stored(small_lake)
+    partitions = LakePlanner(options(), small_lake.store, small_lake.catalog()).stream(RowFilter())
+    assert rows(tables(partitions)) == stored(small_lake)
 
 
 @settings(deadline=None, max_examples=10)
@@ -62,8 +64,6 @@ def test_a_stream_sees_dead_rows_too(small_lake: SmallLake) -> None:
 def test_every_live_row_is_read_once_however_the_work_is_cut(seed: int, partition_bytes: int, parts: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         lake = opened(SmallLake(), patch)
-        patch.setattr(lake_plan, "OPEN_BYTES", 10)
-        patch.setattr(lake_plan, "ROW_BYTES", 1)
         chance = Chance(lake, seed)
         for _ in range(3):
             for _ in range(chance.random.randint(0, 40)):
@@ -71,17 +71,18 @@ def test_every_live_row_is_read_once_however_the_work_is_cut(seed: int, partitio
             lake.compact(chance.random.randint(0, 2))
             catalog, live = lake.catalog(), alive(lake)
             chosen = options(maxBytesPerPartition=str(partition_bytes), minPartitions=str(parts))
-            works = plan_batch(chosen, lake.store, catalog, RowFilter())
-            assert rows(tables(works)) == live
+            planner = LakePlanner(chosen, lake.store, catalog, open_bytes=10, row_bytes=1)
+            partitions = planner.batch(RowFilter())
+            assert rows(tables(partitions)) == live
             for prefix in ("a", "a/", "a/x", "b/"):
-                works = plan_batch(chosen, lake.store, catalog, RowFilter(prefix=prefix))
-                assert rows(tables(works)) == [row for row in live if row[0].startswith(prefix)]
+                partitions = planner.batch(RowFilter(prefix=prefix))
+                assert rows(tables(partitions)) == [row for row in live if row[0].startswith(prefix)]
             after, up_to = sorted(chance.random.choices(range(lake.state.position + 2), k=2))
-            works = plan_batch(chosen, lake.store, catalog, RowFilter(after=after, up_to=up_to))
-            assert rows(tables(works)) == [row for row in live if after < row[5] <= up_to]
+            partitions = planner.batch(RowFilter(after=after, up_to=up_to))
+            assert rows(tables(partitions)) == [row for row in live if after < row[5] <= up_to]
             names = frozenset(chance.random.choices(["a/x", "a-b/x", "b/y", "zz"], k=2))
-            works = plan_batch(chosen, lake.store, catalog, RowFilter(names=names))
-            assert rows(tables(works)) == [row for row in live if row[0] in names]
+            partitions = planner.batch(RowFilter(names=names))
+            assert rows(tables(partitions)) == [row for row in live if row[0] in names]
 
 
 def test_a_pattern_finds_names_that_match_as_a_whole(small_lake: SmallLake) -> None:
@@ -95,32 +96,32 @@ def test_a_pattern_finds_names_that_match_as_a_whole(small_lake: SmallLake) -> N
 @pytest.mark.parametrize(
     "conditions",
     [
-        Conditions(words=(("bucket", frozenset({"a", "b"})),)),
-        Conditions(words=(("stream", frozenset({"y"})), ("bucket", frozenset({"a"})))),
-        Conditions(beginnings=(("stream", "x"),)),
+        Conditions(strings=(("bucket", frozenset({"a", "b"})),)),
+        Conditions(strings=(("stream", frozenset({"y"})), ("bucket", frozenset({"a"})))),
+        Conditions(prefixes=(("stream", "x"),)),
         Conditions(bounds=(("offset", Bounds(1, 6)),)),
         Conditions(bounds=(("position", Bounds(5, 9)),)),
         Conditions(numbers=(("record", frozenset({1, 3})),)),
         Conditions(bounds=(("offset", Bounds(900, EVER)),)),
     ],
 )
-def test_conditions_are_met_exactly(small_lake: SmallLake, conditions: Conditions) -> None:
+def test_conditions_are_applied_exactly(small_lake: SmallLake, conditions: Conditions) -> None:
     several(small_lake)
     everything = rows(tables(planned(small_lake)))
-    wanted = lake_plan.wanted_of(Selection(), None, None, conditions)
-    found = rows(tables(planned(small_lake, wanted, conditions), conditions=conditions))
+    row_filter = row_filter_for(Selection(), None, None, conditions)
+    found = rows(tables(planned(small_lake, row_filter, conditions), conditions=conditions))
     columns = ("bucket", "stream", "offset", "record", "position")
 
-    def asked(row: tuple[str, int, int, int, int, int, bytes]) -> bool:
+    def matches(row: tuple[str, int, int, int, int, int, bytes]) -> bool:
         values = dict(zip(columns, (*row[0].split("/"), row[2], row[4], row[5]), strict=True))
         return (
-            all(values[column] in words for column, words in conditions.words)
-            and all(str(values[column]).startswith(word) for column, word in conditions.beginnings)
+            all(values[column] in strings for column, strings in conditions.strings)
+            and all(str(values[column]).startswith(prefix) for column, prefix in conditions.prefixes)
             and all(low <= int(str(values[column])) <= high for column, (low, high) in conditions.bounds)
             and all(values[column] in numbers for column, numbers in conditions.numbers)
         )
 
-    assert found == [row for row in everything if asked(row)]
+    assert found == [row for row in everything if matches(row)]
 
 
 def test_row_groups_that_cannot_match_are_not_read(small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,15 +140,15 @@ def test_row_groups_that_cannot_match_are_not_read(small_lake: SmallLake, monkey
     assert len(rows(tables(planned(small_lake)))) == 6
     groups = len(read)
     assert groups > 2
-    for wanted, conditions in (
+    for row_filter, conditions in (
         (RowFilter(prefix="b/"), Conditions()),
         (RowFilter(names=frozenset({"b/x"})), Conditions()),
-        (RowFilter(), Conditions(words=(("bucket", frozenset({"b"})),))),
+        (RowFilter(), Conditions(strings=(("bucket", frozenset({"b"})),))),
         (RowFilter(up_to=2), Conditions()),
         (RowFilter(), Conditions(bounds=(("offset", Bounds(1, EVER)),))),
     ):
         read.clear()
-        found = rows(tables(planned(small_lake, wanted, conditions), conditions=conditions))
+        found = rows(tables(planned(small_lake, row_filter, conditions), conditions=conditions))
         assert found and len(read) < groups
 
 
@@ -166,10 +167,10 @@ def test_only_the_columns_that_are_needed_are_read(small_lake: SmallLake) -> Non
     assert table.column_names == ["payload"], "the whole segment has the prefix"
 
 
-def test_payloads_that_nobody_wants_are_not_fetched(small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unselected_payloads_are_not_fetched(small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
     small_lake.append("a/x", *(bytes([number]) * 50_000 for number in range(10)))
     small_lake.flush()
-    works = planned(small_lake)
+    partitions = planned(small_lake)
     sizes: list[int] = []
     read = small_lake.store.read
 
@@ -179,15 +180,15 @@ def test_payloads_that_nobody_wants_are_not_fetched(small_lake: SmallLake, monke
         return data
 
     monkeypatch.setattr(small_lake.store, "read", noted)
-    whole = list(tables(works, frozenset({"offset", "payload"})))
+    whole = list(tables(partitions, frozenset({"offset", "payload"})))
     with_payload = sum(sizes)
     sizes.clear()
-    bare = list(tables(works, frozenset({"offset"})))
+    bare = list(tables(partitions, frozenset({"offset"})))
     assert bare[0]["offset"] == whole[0]["offset"]
     assert sum(sizes) < with_payload
 
 
-def test_what_is_true_of_a_whole_segment_is_not_asked_of_its_rows(small_lake: SmallLake) -> None:
+def test_conditions_that_a_whole_segment_meets_are_not_checked_row_by_row(small_lake: SmallLake) -> None:
     several(small_lake)
     segment = small_lake.catalog().segments[0].segment
     positions = segment.first_position - 1, segment.last_position
@@ -199,34 +200,34 @@ def test_what_is_true_of_a_whole_segment_is_not_asked_of_its_rows(small_lake: Sm
     assert narrowed(part, segment)._replace(until=EVER) == part._replace(until=EVER)
 
 
-def test_work_travels_to_executors(small_lake: SmallLake) -> None:
+def test_partitions_can_be_pickled(small_lake: SmallLake) -> None:
     several(small_lake)
-    works = planned(small_lake)
-    assert rows(tables(pickle.loads(pickle.dumps(works)))) == alive(small_lake)
+    partitions = planned(small_lake)
+    assert rows(tables(pickle.loads(pickle.dumps(partitions)))) == alive(small_lake)
 
 
 def test_a_damaged_row_group_is_never_read(small_lake: SmallLake) -> None:
     several(small_lake)
-    works = planned(small_lake)
-    list(tables(works))
+    partitions = planned(small_lake)
+    list(tables(partitions))
     small_lake.store.plan["read"] = Fault.FLIP
     with pytest.raises(SegmentDamaged, match="damaged"):
-        list(tables(works))
+        list(tables(partitions))
 
 
-def test_a_segment_that_is_gone_says_that_the_read_took_too_long(small_lake: SmallLake) -> None:
+def test_the_error_for_a_missing_segment_says_that_the_read_took_too_long(small_lake: SmallLake) -> None:
     several(small_lake)
-    works = planned(small_lake)
-    for work in works:
-        for one in work.slices:
+    partitions = planned(small_lake)
+    for partition in partitions:
+        for one in partition.slices:
             small_lake.store.delete(one.listed.key)
     with pytest.raises(LakeUnusable, match="lake-grace-seconds"):
-        list(tables(works))
+        list(tables(partitions))
 
 
 def test_a_plan_outlives_a_compaction(small_lake: SmallLake) -> None:
     for _ in range(3):
         several(small_lake)
-    live, works = alive(small_lake), planned(small_lake)
+    live, partitions = alive(small_lake), planned(small_lake)
     assert small_lake.compact()
-    assert rows(tables(works)) == live == rows(tables(planned(small_lake)))
+    assert rows(tables(partitions)) == live == rows(tables(planned(small_lake)))

@@ -1,6 +1,5 @@
-"""The lake through Spark: rows as the streams have them, batches and streams, exactly once."""
+"""The lake through Spark: batches and queries return the rows of the streams exactly once."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.lake.scanning import read_catalog
-from headwater.spark.link import Link, LinkSettings
+from headwater.spark.link import Link
 from headwater.storage.opening import open_store
 from headwater.testing import RunningServer
 
 from ...jobs.compact.compacting import compact, listed
 from ...random_streams import Message, RandomStreams
 from ...running import Batches, run
-from ...streams import Streams, streams_in
-
-
-@pytest.fixture
-def streams(lake_server: RunningServer, bucket: str) -> Iterator[Streams]:
-    with streams_in(lake_server, bucket) as streams:
-        yield streams
-
-
-@pytest.fixture
-def link(lake_server: RunningServer) -> Iterator[Link]:
-    with Link(LinkSettings(lake_server.url)) as link:
-        yield link
+from ...streams import Streams
 
 
 def table(spark: SparkSession, server: RunningServer, **options: str) -> DataFrame:
@@ -72,7 +59,7 @@ def _body(found: list[Message], content_type: str) -> bytes:
 
 
 def _through_parquet(spark: SparkSession, link: Link, bucket: str) -> list[Message]:
-    """What somebody finds who has the files, Spark and the page about the lake, and nothing else."""
+    """What a reader finds who has only the files, Spark and the page about the lake."""
     url = link.status()["lake"]["url"]
     catalog = read_catalog(open_store(url))
     assert catalog is not None
@@ -83,13 +70,11 @@ def _through_parquet(spark: SparkSession, link: Link, bucket: str) -> list[Messa
     return messages(stored.where(F.col("bucket") == bucket).join(dead, is_dead, "left_anti"))
 
 
-def test_a_table_has_the_columns_that_are_asked_for(
-    spark: SparkSession, lake_server: RunningServer, streams: Streams
-) -> None:
+def test_a_table_has_the_selected_columns(spark: SparkSession, lake_server: RunningServer, streams: Streams) -> None:
     streams.make("x", content_type="application/json")
     streams.append_json("x", {"n": 1}, {"n": "two"})
-    asked = {"bucket": streams.bucket, "columns": "stream,record", "value": "variant"}
-    frame = table(spark, lake_server, **asked).selectExpr("*", "try_variant_get(value, '$.n', 'int') as n")
+    given = {"bucket": streams.bucket, "columns": "stream,record", "value": "variant"}
+    frame = table(spark, lake_server, **given).selectExpr("*", "try_variant_get(value, '$.n', 'int') as n")
     assert [field.simpleString() for field in frame.schema][:3] == ["stream:string", "record:bigint", "value:variant"]
     assert [(row.stream, row.record, row.n) for row in frame.orderBy("record").collect()] == [
         ("x", 0, 1),
@@ -99,9 +84,7 @@ def test_a_table_has_the_columns_that_are_asked_for(
     assert [row.value for row in text.orderBy("record").collect()] == ['{"n":1}', '{"n":"two"}']
 
 
-def test_filters_are_pushed_down_where_that_is_asked_for(
-    spark: SparkSession, lake_server: RunningServer, streams: Streams
-) -> None:
+def test_filters_are_pushed_down_if_enabled(spark: SparkSession, lake_server: RunningServer, streams: Streams) -> None:
     for name in ("x", "y"):
         streams.make(name, *(b"%d" % number for number in range(5)))
     frame = table(spark, lake_server, bucket=streams.bucket, pushdown="true")
@@ -113,15 +96,15 @@ def test_filters_are_pushed_down_where_that_is_asked_for(
     assert sorted(bytes(row.payload) for row in odd.collect()) == [b"1", b"3"]
 
 
-def test_a_wrong_option_is_told_in_one_sentence(spark: SparkSession, lake_server: RunningServer) -> None:
+def test_an_unknown_option_is_refused_in_one_sentence(spark: SparkSession, lake_server: RunningServer) -> None:
     with pytest.raises(PySparkException, match="There is no option 'startingoffset'; did you mean startingOffsets"):
         table(spark, lake_server, bucket="b", startingOffset="earliest")
 
 
-def test_a_query_goes_on_where_it_ended_and_reads_every_row_once(
+def test_a_query_resumes_where_it_ended_and_reads_every_row_once(
     spark: SparkSession, lake_server: RunningServer, streams: Streams, link: Link, checkpoint: str
 ) -> None:
-    asked: dict[str, Any] = {
+    given: dict[str, Any] = {
         "bucket": streams.bucket,
         "startingOffsets": "earliest",
         "maxBytesPerTrigger": "20",
@@ -129,14 +112,14 @@ def test_a_query_goes_on_where_it_ended_and_reads_every_row_once(
     }
     streams.make("x", *(b"x%d" % number for number in range(15)))
     first = Batches()
-    run(spark, lake_server, checkpoint, first, **asked)
+    run(spark, lake_server, checkpoint, first, **given)
     assert len(first.rows) > 1 and all(sum(map(len, rows)) <= 20 for rows in first.rows)
     assert first.all_rows == sorted(f"x{number}" for number in range(15))
-    assert streams.bucket in link.readers(), "a restart finds what it needs"
+    assert streams.bucket in link.readers(), "the registration stays for a restart"
     offset = Path(checkpoint, "offsets", str(first.found[-1][0])).read_text().splitlines()[-1]
     assert '"shards"' in offset and len(offset) < 250, "it does not grow with the streams"
 
-    # What is deleted before it is read is read all the same, and a batch that failed is the same batch again.
+    # Rows that are deleted before they are read are still read, and a batch that failed is repeated exactly.
     streams.append("x", b"more")
     streams.make("y", b"gone soon")
     link.flush()
@@ -144,11 +127,11 @@ def test_a_query_goes_on_where_it_ended_and_reads_every_row_once(
     compact(link)
     failing = Batches(fail_in=first.found[-1][0] + 1)
     with pytest.raises(PySparkException):
-        run(spark, lake_server, checkpoint, failing, **asked)
+        run(spark, lake_server, checkpoint, failing, **given)
     streams.append("x", b"later")
     compact(link)
     second = Batches()
-    run(spark, lake_server, checkpoint, second, **asked)
+    run(spark, lake_server, checkpoint, second, **given)
     assert second.found[0] == failing.found[0]
     assert second.all_rows == ["gone soon", "later", "more"]
     link.forget(streams.bucket)

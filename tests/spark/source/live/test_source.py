@@ -1,6 +1,5 @@
-"""Live streams through Spark: named streams, what is new in them, and what became of them."""
+"""Live streams through Spark: batches and queries follow streams as they grow, fork and disappear."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,7 @@ from pyspark.sql import SparkSession
 from headwater.testing import RunningServer
 
 from ...running import Batches, run
-from ...streams import Streams, streams_in
-
-
-@pytest.fixture
-def streams(lake_server: RunningServer, bucket: str) -> Iterator[Streams]:
-    with streams_in(lake_server, bucket) as streams:
-        yield streams
+from ...streams import Streams
 
 
 def rows(spark: SparkSession, server: RunningServer, **options: str) -> list[tuple[str, str, str]]:
@@ -29,42 +22,42 @@ def rows(spark: SparkSession, server: RunningServer, **options: str) -> list[tup
     ]
 
 
-def test_named_streams_are_read_whole_also_forks_and_trimmed_ones(
+def test_named_streams_are_read_completely_including_forks_and_trimmed_ones(
     spark: SparkSession, lake_server: RunningServer, streams: Streams, tmp_path: Path
 ) -> None:
     streams.make("x", b"one", b"two", b"three")
     streams.fork("fork", "x", 6)
     streams.append("fork", b"mine")
     streams.trim("x", 3, b"was one")
-    asked = {"bucket": streams.bucket, "streams": "x,fork", "minPartitions": "2"}
+    given = {"bucket": streams.bucket, "streams": "x,fork", "minPartitions": "2"}
     forked = [("fork", "message", text) for text in ("one", "two", "mine")]
     kept = [("x", "message", "two"), ("x", "message", "three")]
-    assert rows(spark, lake_server, **asked) == [*forked, *kept]
-    bootstrapped = rows(spark, lake_server, onTrimmed="bootstrap", **asked)
+    assert rows(spark, lake_server, **given) == [*forked, *kept]
+    bootstrapped = rows(spark, lake_server, onTrimmed="bootstrap", **given)
     assert bootstrapped == [*forked, ("x", "snapshot", "was one"), *kept]
-    with pytest.raises(PySparkException, match="trimmed up to 3 and read up to 1 only"):
-        rows(spark, lake_server, startingOffsets='{"x": 1}', **asked)
-    # A lake that is not on this machine: the server has the streams too.
+    with pytest.raises(PySparkException, match="trimmed up to offset 3, but was read only up to 1"):
+        rows(spark, lake_server, startingOffsets='{"x": 1}', **given)
+    # If the lake is not on this machine, the streams are read from the server.
     elsewhere = {"bucket": streams.bucket, "lake": str(tmp_path / "elsewhere")}
     assert rows(spark, lake_server, **elsewhere) == [*forked, *kept]
     with pytest.raises(PySparkException, match="cannot be reached from this machine"):
         rows(spark, lake_server, via="lake", **elsewhere)
 
 
-def test_a_live_query_follows_new_streams_and_goes_on_without_deleted_ones(
+def test_a_live_query_follows_new_streams_and_continues_without_deleted_ones(
     spark: SparkSession, lake_server: RunningServer, streams: Streams, checkpoint: str
 ) -> None:
-    asked = {"bucket": streams.bucket, "via": "live", "startingOffsets": "earliest", "streamsPattern": "run-.*"}
+    given = {"bucket": streams.bucket, "via": "live", "startingOffsets": "earliest", "streamsPattern": "run-.*"}
     streams.make("run-1", *(b"a%d" % number for number in range(4)))
     streams.make("other", b"not mine")
     first = Batches()
-    run(spark, lake_server, checkpoint, first, maxRecordsPerTrigger="3", **asked)
+    run(spark, lake_server, checkpoint, first, maxRecordsPerTrigger="3", **given)
     assert first.rows == [["a0", "a1", "a2"], ["a3"]]
     streams.append("run-1", b"gone")
     streams.stream("run-1").delete()
     streams.make("run-2", b"b0")
-    with pytest.raises(PySparkException, match="run-1' is not there any more"):
-        run(spark, lake_server, checkpoint, Batches(), **asked)
+    with pytest.raises(PySparkException, match="run-1' no longer exists"):
+        run(spark, lake_server, checkpoint, Batches(), **given)
     second = Batches()
-    run(spark, lake_server, checkpoint, second, failOnDataLoss="false", **asked)
+    run(spark, lake_server, checkpoint, second, failOnDataLoss="false", **given)
     assert second.rows == [["b0"]]

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headwater.lake.catalog import Catalog, ForkRow
 from headwater.lake.columns import view
-from headwater.lake.compaction import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
+from headwater.lake.compaction.planning import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
 
 REWRITES_MAX = 256
 """Rewrites that are planned at a time; each looks at all segments anew."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from headwater.lake.compaction import Rewrite
-from headwater.lake.layout import new_segment_id, segment_key
+from headwater.lake.compaction.planning import Rewrite
+from headwater.lake.compaction.rewriting import Cuts, Keep, rewrite
+from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read, SegmentDamaged
-from headwater.lake.rewriting import Cuts, Keep, rewrite
 from headwater.lake.writer import Written
 from headwater.protocol.limits import MINUTE_US
 from headwater.spark.link import LinkFailed, LinkRefused

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from headwater.lake.layout import WORDS
+from headwater.lake.format import WORDS
 from headwater.spark.jobs.export.audit import AuditTally
 from headwater.spark.jobs.places import open_place
 

@@ -16,8 +16,8 @@ from headwater.spark.jobs.load.files import FORMATS, LINE, PLACE, list_files, re
 from headwater.spark.jobs.load.ledger import File, Ledger, Round
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.link import Link, LinkFailed, LinkRefused
+from headwater.spark.options.sink import SinkOptions, parse_sink
 from headwater.spark.options.values import OptionRefused
-from headwater.spark.sink.options import SinkOptions, parse_sink
 from headwater.spark.sink.rows import find_columns
 from headwater.spark.writing import by_stream
 

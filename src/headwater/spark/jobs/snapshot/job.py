@@ -31,7 +31,7 @@ from headwater.spark.jobs.snapshot.plan import Chosen, choose, packed, split, wa
 from headwater.spark.jobs.snapshot.store import SnapshotStore
 from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, Told, fold_live, fold_sorted
 from headwater.spark.link import Link, LinkSettings
-from headwater.spark.options.reading import Selection, SourceOptions
+from headwater.spark.options.source import Selection, SourceOptions
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, StoreFailed
 

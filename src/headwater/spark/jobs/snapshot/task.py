@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from headwater.lake.layout import name_of
+from headwater.lake.format import name_of
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code
 from headwater.spark.jobs.snapshot.folds import Reducer, advance

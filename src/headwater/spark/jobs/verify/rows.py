@@ -13,7 +13,7 @@ from struct import Struct
 import msgspec
 import pyarrow as pa
 
-from headwater.lake.layout import SCHEMA
+from headwater.lake.format import SCHEMA
 from headwater.protocol.content_types import is_json
 
 NEEDED = tuple(SCHEMA.names)

@@ -15,7 +15,7 @@ from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.places import open_place
 from headwater.spark.jobs.verify.rows import DIGESTS_DDL, NEEDED, digests
 from headwater.spark.link import Link, LinkRefused, LinkSettings, Range
-from headwater.spark.options.reading import Selection
+from headwater.spark.options.source import Selection
 
 PIECE_BYTES = 16 * 1024 * 1024
 """How much of one stream is asked for at a time."""

@@ -1,1 +1,1 @@
-"""Reads from the lake: Parquet segments, straight from the object store."""
+"""Reads from the lake: executors fetch Parquet segments directly from the object store."""

@@ -1,54 +1,46 @@
-"""Reading the lake in a task: row groups straight from the store, checked, and of them the rows that count.
+"""Reading the lake in a task: row groups are fetched from the store, verified, and filtered.
 
-Row groups that cannot have a row that is asked for are not read; neighbouring ones are read together, and the next ones
-ahead.
+Statistics rule out row groups that cannot match. Neighbouring row groups are fetched together, and the next ones ahead.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import islice
-from typing import NamedTuple
+from itertools import chain
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headwater.lake.layout import SCHEMA, name_of
+from headwater.lake.format import SCHEMA, name_of
 from headwater.lake.reader import Footer, Read, read_group
 from headwater.lake.scanning import EVER, Inherited, LakeDamaged, Plan, RowFilter
-from headwater.spark.options.reading import Selection
-from headwater.spark.source.filters import Bounds, Conditions
-from headwater.spark.source.lake import kept as lake_kept
-from headwater.spark.source.lake.plan import LakeUnusable, LakeWork, Slice
+from headwater.spark.source.filters import Bounds, may_start_with
+from headwater.spark.source.lake import worker_cache
+from headwater.spark.source.lake.catalogs import LakeUnusable
+from headwater.spark.source.lake.plan import LakePartition, SegmentSlice
 from headwater.spark.source.packing import share
+from headwater.spark.source.read_ahead import read_ahead
+from headwater.spark.source.row_query import RowQuery
 from headwater.storage.store import KeyMissing, Store
 from headwater.streams.segments import Segment
 
-STRETCH_BYTES = 4 * 1024 * 1024
-"""What is read from the store at once; several times that when it is decoded, and as much is read ahead."""
+FETCH_BYTES = 4 * 1024 * 1024
+"""How much one request to the store fetches. Decoded it takes several times that, and as much again is read ahead."""
 
 
-class Asked(NamedTuple):
-    """Which rows and columns a reader wants, beside what the plan says."""
-
-    columns: frozenset[str]
-    selection: Selection
-    conditions: Conditions
-
-
-def read_work(work: LakeWork, asked: Asked) -> Iterator[pa.Table]:
-    """The rows of a partition, a row group at a time."""
-    store = lake_kept.store(work.url)
+def read_lake(partition: LakePartition, query: RowQuery) -> Iterator[pa.Table]:
+    """The rows of a partition, one row group at a time."""
+    url, tables, row_filter = partition.url, partition.tables, partition.row_filter
+    store = worker_cache.store(url)
     try:
-        pieces = lake_kept.pieces(work.url, work.tables) if work.inherits else ()
-        mine = [piece for piece in pieces if work.wanted.has(piece.name)]
-        for one in work.slices:
-            tombstones = lake_kept.tombstones(work.url, work.tables).of(one.listed.segment) if work.live_only else None
-            yield from SliceReader(store, one, work.wanted, asked, tombstones=tombstones, pieces=mine).tables()
+        all_inherited = worker_cache.inherited(url, tables) if partition.inherits else ()
+        inherited = [one for one in all_inherited if row_filter.has(one.name)]
+        for one in partition.slices:
+            segment = one.listed.segment
+            tombstones = worker_cache.tombstones(url, tables).of(segment) if partition.live_only else None
+            yield from SliceReader(store, one, row_filter, query, tombstones=tombstones, inherited=inherited).tables()
     except (KeyMissing, LakeDamaged) as problem:
         raise LakeUnusable(
-            f"{problem} Repeat the read if it took longer than the lake keeps what was replaced (--lake-grace-seconds)."
+            f"{problem} If the read took longer than the lake keeps replaced objects (--lake-grace-seconds), repeat it."
         ) from problem
 
 
@@ -58,134 +50,117 @@ class SliceReader:
     def __init__(
         self,
         store: Store,
-        one: Slice,
-        wanted: RowFilter,
-        asked: Asked,
+        one: SegmentSlice,
+        row_filter: RowFilter,
+        query: RowQuery,
         *,
-        tombstones: pa.Table | None,
-        pieces: Sequence[Inherited],
+        tombstones: pa.Table | None = None,
+        inherited: Sequence[Inherited] = (),
     ) -> None:
         segment = one.listed.segment
-        self._store, self._key, self._asked = store, one.listed.key, asked
-        self._footer = lake_kept.footer(store.url, one.listed.key, segment)
-        self._wanted = narrowed(wanted, segment)
-        self._sources = sorted({piece.source for piece in pieces})
-        self._names = None if wanted.names is None else sorted(wanted.names)
+        self._store, self._key, self._query = store, one.listed.key, query
+        self._footer = worker_cache.footer(store.url, one.listed.key, segment)
+        self._row_filter = narrowed(row_filter, segment)
+        self._sources = sorted({piece.source for piece in inherited})
+        self._names = None if row_filter.names is None else sorted(row_filter.names)
         has_tombstones = tombstones is not None and len(tombstones) > 0
-        self._plan = Plan([], tombstones if has_tombstones else None, pieces, self._wanted)
-        self._pattern = asked.selection.pattern is not None
-        looked_at = self._looked_at(has_tombstones, bool(pieces))
-        # Rows are counted by some column, if nothing else is asked of them.
-        self._columns = (asked.columns | asked.conditions.columns | looked_at) or {"offset"}
+        self._plan = Plan([], tombstones if has_tombstones else None, inherited, self._row_filter)
+        self._has_pattern = query.selection.pattern is not None
+        # Rows that nothing is needed of are still counted, which takes some column.
+        filtered_by = self._filtered_by(has_tombstones, bool(inherited))
+        self._columns = query.columns_with(filtered_by) or ["offset"]
         self._groups = [
-            index for index in share(range(len(self._footer.groups)), one.part, one.of) if self._may_count(index)
+            index for index in share(range(len(self._footer.groups)), one.part, one.of) if self._may_match(index)
         ]
 
-    def _looked_at(self, has_tombstones: bool, has_pieces: bool) -> frozenset[str]:
-        """The columns that decide which rows count."""
-        wanted = self._wanted
-        by_name = wanted.names is not None or wanted.prefix or self._pattern
-        by_position = wanted.after >= 0 or wanted.up_to < EVER
-        by_time = wanted.since > 0 or wanted.until < EVER
+    def _filtered_by(self, has_tombstones: bool, inherits: bool) -> frozenset[str]:
+        """The columns that decide which rows are returned."""
+        row_filter = self._row_filter
+        by_name = row_filter.names is not None or row_filter.prefix or self._has_pattern
         needed = {
-            "bucket": by_name or has_pieces,
-            "stream": by_name or has_pieces,
-            "incarnation": has_tombstones or has_pieces,
-            "offset": has_tombstones or has_pieces,
-            "next_offset": has_pieces,
-            "position": by_position,
-            "committed_at": by_time,
+            "bucket": by_name or inherits,
+            "stream": by_name or inherits,
+            "incarnation": has_tombstones or inherits,
+            "offset": has_tombstones or inherits,
+            "next_offset": inherits,
+            "position": row_filter.after >= 0 or row_filter.up_to < EVER,
+            "committed_at": row_filter.since > 0 or row_filter.until < EVER,
         }
         return frozenset(column for column, is_needed in needed.items() if is_needed)
 
-    def _may_count(self, index: int) -> bool:
-        """Whether a row group can have a row that is asked for, by its statistics."""
+    def _may_match(self, index: int) -> bool:
+        """Whether a row group can have a matching row, according to its statistics."""
         bounds = partial(_bounds, self._footer, index)
-        wanted, given = self._wanted, self._asked.conditions
-        positions, times = Bounds(wanted.after + 1, wanted.up_to), Bounds(wanted.since, wanted.until - 1)
-        if not positions.meet(*bounds("position")) or not times.meet(*bounds("committed_at")):
+        row_filter, pushed = self._row_filter, self._query.conditions
+        positions = Bounds(row_filter.after + 1, row_filter.up_to)
+        times = Bounds(row_filter.since, row_filter.until - 1)
+        if not positions.overlap(*bounds("position")) or not times.overlap(*bounds("committed_at")):
             return False
-        first, last = _words(self._footer, index, "bucket")
-        if first != last:
-            # Names are sorted whole, so between two buckets anything may stand.
+        bucket, last_bucket = _strings(self._footer, index, "bucket")
+        if bucket != last_bucket:
+            # Rows are sorted by full name, so the stream column's statistics say nothing across buckets.
             return True
-        streams = _words(self._footer, index, "stream")
-        low, high = (name_of(first, stream) for stream in streams)
+        streams = _strings(self._footer, index, "stream")
+        first, last = (name_of(bucket, stream) for stream in streams)
         if self._sources:
-            # A source goes by a name and offsets of its own, and conditions are on those of its forks.
-            return _any_between(self._sources, low, high) or self._may_have(low, high)
+            # Conditions are on the forks' names and offsets, the statistics are on those of their sources.
+            return _any_between(self._sources, first, last) or self._may_have_name(first, last)
         return (
-            self._may_have(low, high)
-            and given.may_have("bucket", first)
-            and given.may_have_between("stream", *streams)
-            and all(given.bounds_of(column).meet(*bounds(column)) for column in ("offset", "record"))
+            self._may_have_name(first, last)
+            and pushed.may_match("bucket", bucket)
+            and pushed.may_match_between("stream", *streams)
+            and all(pushed.bounds_of(column).overlap(*bounds(column)) for column in ("offset", "record"))
         )
 
-    def _may_have(self, first: str, last: str) -> bool:
-        prefix = self._wanted.prefix
+    def _may_have_name(self, first: str, last: str) -> bool:
         if self._names is not None:
             return _any_between(self._names, first, last)
-        return last >= prefix and (first <= prefix or first.startswith(prefix))
+        return may_start_with(self._row_filter.prefix, first, last)
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows that count, a row group at a time."""
-        for table in self._stored([name for name in SCHEMA.names if name in self._columns]):
-            found = self._plan.own(table)
-            if self._pattern:
-                found = matching(found, self._asked.selection)
+        """The matching rows, one row group at a time."""
+        for table in self._stored():
+            own = self._plan.own(table)
+            if self._has_pattern:
+                own = self._query.matching_names(own)
             inherited = list(self._plan.inherited(table))
-            rows = pa.concat_tables([found, *inherited]) if inherited else found
-            met = self._asked.conditions.met_by(rows)
-            if len(met):
-                yield met
+            rows = pa.concat_tables([own, *inherited]) if inherited else own
+            matching = self._query.conditions.matching(rows)
+            if len(matching):
+                yield matching
 
-    def _stored(self, columns: list[str]) -> Iterator[pa.Table]:
-        """The row groups, checked; the next ones are read while some are looked at."""
-        stretches = _stretches(self._footer, self._groups)
-        if len(stretches) <= 1:
-            for stretch in stretches:
-                yield from self._decoded(stretch, columns)
-            return
-        with ThreadPoolExecutor(1, "lake-ahead") as ahead:
-            coming = (ahead.submit(self._decoded, stretch, columns) for stretch in stretches)
-            under_way = list(islice(coming, 1))
-            while under_way:
-                under_way += islice(coming, 1)
-                yield from under_way.pop(0).result()
+    def _stored(self) -> Iterator[pa.Table]:
+        """The row groups as stored, verified; one fetch is always ahead."""
+        runs = _adjacent(self._footer, self._groups)
+        fetches = map(self._fetched, runs)
+        return chain.from_iterable(fetches if len(runs) <= 1 else read_ahead(fetches))
 
-    def _decoded(self, stretch: Sequence[int], columns: list[str]) -> list[pa.Table]:
-        """Neighbouring row groups by one read; without their payloads each by a read of its own, as there are gaps."""
+    def _fetched(self, run: Sequence[int]) -> list[pa.Table]:
+        """Adjacent row groups in one read; without payloads one read each, because there are gaps in between."""
         read: Read = partial(self._store.read, self._key)
-        if "payload" in columns:
-            first, last = self._footer.groups[stretch[0]], self._footer.groups[stretch[-1]]
+        if "payload" in self._columns:
+            first, last = self._footer.groups[run[0]], self._footer.groups[run[-1]]
             read = _within(read(first.start, last.start + last.size - first.start), first.start)
-        return [read_group(read, self._footer, index, columns) for index in stretch]
+        return [read_group(read, self._footer, index, self._columns) for index in run]
 
 
 def _within(data: bytes, begins_at: int) -> Read:
-    """Reads from what was read already."""
+    """Reads from bytes that were fetched already."""
     view = memoryview(data)
     return lambda start, size: bytes(view[start - begins_at : start - begins_at + size])
 
 
-def narrowed(wanted: RowFilter, segment: Segment) -> RowFilter:
-    """What must still be asked of the rows of a segment: not what is true of all of them."""
-    inside = segment.first_name.startswith(wanted.prefix) and segment.last_name.startswith(wanted.prefix)
+def narrowed(row_filter: RowFilter, segment: Segment) -> RowFilter:
+    """The filter without the conditions that all rows of a segment meet."""
+    inside = segment.first_name.startswith(row_filter.prefix) and segment.last_name.startswith(row_filter.prefix)
     return RowFilter(
-        names=wanted.names,
-        prefix="" if inside and wanted.names is None else wanted.prefix,
-        after=-1 if segment.first_position > wanted.after else wanted.after,
-        up_to=EVER if segment.last_position <= wanted.up_to else wanted.up_to,
-        since=0 if segment.first_at >= wanted.since else wanted.since,
-        until=EVER if segment.last_at < wanted.until else wanted.until,
+        names=row_filter.names,
+        prefix="" if inside and row_filter.names is None else row_filter.prefix,
+        after=-1 if segment.first_position > row_filter.after else row_filter.after,
+        up_to=EVER if segment.last_position <= row_filter.up_to else row_filter.up_to,
+        since=0 if segment.first_at >= row_filter.since else row_filter.since,
+        until=EVER if segment.last_at < row_filter.until else row_filter.until,
     )
-
-
-def matching(table: pa.Table, selection: Selection) -> pa.Table:
-    """The rows whose names match a pattern; each name is looked at once."""
-    names = pc.binary_join_element_wise(table["bucket"], table["stream"], "/")
-    known = [name for name in pc.unique(names).to_pylist() if selection.has(name)]
-    return table.filter(pc.is_in(names, value_set=pa.array(known, pa.string())))
 
 
 def _any_between(names: Sequence[str], first: str, last: str) -> bool:
@@ -198,20 +173,20 @@ def _bounds(footer: Footer, index: int, column: str) -> tuple[int, int]:
     return found.min_raw, found.max_raw
 
 
-def _words(footer: Footer, index: int, column: str) -> tuple[str, str]:
-    """The first and the last word of a column in a row group."""
+def _strings(footer: Footer, index: int, column: str) -> tuple[str, str]:
+    """The first and the last string of a column in a row group."""
     found = footer.metadata.row_group(index).column(SCHEMA.get_field_index(column)).statistics
     return found.min, found.max
 
 
-def _stretches(footer: Footer, groups: Sequence[int]) -> list[list[int]]:
-    """Row groups that lie one behind the other, as many as are read at once."""
-    found: list[list[int]] = []
+def _adjacent(footer: Footer, groups: Sequence[int]) -> list[list[int]]:
+    """Runs of adjacent row groups, each small enough for one fetch."""
+    runs: list[list[int]] = []
     size = 0
     for index in groups:
         size += footer.groups[index].size
-        if not found or found[-1][-1] != index - 1 or size > STRETCH_BYTES:
-            found.append([])
+        if not runs or runs[-1][-1] != index - 1 or size > FETCH_BYTES:
+            runs.append([])
             size = footer.groups[index].size
-        found[-1].append(index)
-    return found
+        runs[-1].append(index)
+    return runs

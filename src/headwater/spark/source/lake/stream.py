@@ -1,12 +1,13 @@
-"""Streaming from the lake: the offset is a position per shard, and a batch is the rows between two of them.
+"""Streaming from the lake: an offset is a position per shard, and a batch is the rows between two positions.
 
-An offset also carries the name under which the query is registered, and where the query began: Spark asks for the
-beginning anew when it repeats the first batch, and by then it may be another one.
+An offset also carries the name under which the query is registered as a consumer, and where the query began. When Spark
+repeats the first batch it asks for the beginning again, and the answer may be different by that time.
 
     {"beginning": {"dropped": 0, "shards": {"0": 40}, "since": null, "until": null},
      "reader": "spark-5f2a", "shards": {"0": 57}, "v": 1}
 
-Dead rows are in a batch too: the registration keeps them, so that a batch is the same however often it is read.
+A batch includes dead rows. The lake keeps them for registered consumers, so that a batch has the same rows however
+often it is read.
 """
 
 import secrets
@@ -18,32 +19,26 @@ from headwater.lake.catalog import Catalog
 from headwater.lake.scanning import EVER, RowFilter, live_rows
 from headwater.protocol.limits import CONSUMER_IDLE_US
 from headwater.spark.link import Link
-from headwater.spark.options.places import Positions
-from headwater.spark.options.reading import SourceOptions
-from headwater.spark.source.lake.admission import UNLIMITED, Admission, Limits
-from headwater.spark.source.lake.plan import (
-    SHARD,
-    LakeUnusable,
-    LakeWork,
-    catalog_up_to,
-    newest_catalog,
-    plan_stream,
-    position_of,
-    wanted_of,
-)
-from headwater.spark.source.losses import DataLost, lose
+from headwater.spark.options.boundaries import LogPosition
+from headwater.spark.options.source import SourceOptions
+from headwater.spark.positions import by_shard, position_in
+from headwater.spark.source.data_loss import DataLost, report_loss
+from headwater.spark.source.lake.admission import LakeAdmission
+from headwater.spark.source.lake.catalogs import LakeUnusable, catalog_up_to, newest_catalog
+from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
+from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.storage.store import Store
 
 REGISTER_SECONDS = 600.0
-"""How often a query that has nothing to commit says that it is still there, and lets go of what it does not need."""
+"""How often a query without commits renews its registration, and releases what it does not need."""
 
 
 class Beginning(NamedTuple):
-    """Where a query began: behind a position, when rows up to another had been dropped; and between which times."""
+    """Where a query began: after a position, and between which times."""
 
     position: int
     dropped: int | None
-    """Not known before the query is registered: until then more may be dropped."""
+    """Rows up to this position had been dropped when the query was registered; unknown until it is."""
     since: int | None
     until: int | None
 
@@ -51,14 +46,14 @@ class Beginning(NamedTuple):
     def plain(self) -> dict[str, Any]:
         return {
             "dropped": self.dropped,
-            "shards": {SHARD: self.position},
+            "shards": by_shard(self.position),
             "since": self.since,
             "until": self.until,
         }
 
 
 class LakeOffset(NamedTuple):
-    """How far a query has come."""
+    """How far a query has read."""
 
     position: int
     reader: str
@@ -66,46 +61,47 @@ class LakeOffset(NamedTuple):
 
     @property
     def plain(self) -> dict[str, Any]:
-        """In the form that Spark keeps: it compares texts, so there is one for each offset."""
-        return {"beginning": self.beginning.plain, "reader": self.reader, "shards": {SHARD: self.position}, "v": 1}
+        """The form for Spark's checkpoint. Spark compares texts, so equal offsets must have equal texts."""
+        return {"beginning": self.beginning.plain, "reader": self.reader, "shards": by_shard(self.position), "v": 1}
 
 
 def parse_offset(plain: dict[str, Any]) -> LakeOffset:
-    """An offset as Spark gives it back."""
+    """An offset as Spark returns it from the checkpoint."""
     try:
-        told = plain["beginning"]
+        began = plain["beginning"]
         if plain["v"] != 1:
             raise KeyError("v")
-        beginning = Beginning(position_of(told["shards"]), told["dropped"], told["since"], told["until"])
-        return LakeOffset(position_of(plain["shards"]), plain["reader"], beginning)
+        beginning = Beginning(position_in(began["shards"]), began["dropped"], began["since"], began["until"])
+        return LakeOffset(position_in(plain["shards"]), plain["reader"], beginning)
     except (KeyError, TypeError, AttributeError):
         raise LakeUnusable(
-            "The checkpoint is not of a query on the lake; a query stays on the path that it began on (option via)."
+            "The checkpoint does not belong to a query on the lake; a query cannot change its path (option via), so "
+            "set via=live or use another checkpoint."
         ) from None
 
 
 class LakeStream:
-    """What the driver does for one query."""
+    """The driver's side of one query."""
 
     def __init__(
         self, options: SourceOptions, link: Link, store: Store, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options, self._link, self._store, self._clock = options, link, store, clock
-        self._admission = Admission(store, options.selection)
+        self._admission = LakeAdmission(store, options.selection)
         self._target: int | None = None
         self._flushed_at = self._registered_at = float("-inf")
         self._committed_at = clock()
-        self._known_reader: str | None = None
+        self._registered: str | None = None
         self._lapsed = False
         self._newest: Catalog | None = None
 
-    # -- How far ----------------------------------------------------------------------------------------------------
+    # -- How far a batch reaches ------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
-        """Where a new query begins. Nothing is registered yet: Spark may ask only to repeat a first batch."""
+        """Where a new query begins. Registers nothing: Spark also asks when it only repeats a first batch."""
         options, starting = self._options, self._options.starting
-        if isinstance(starting, Positions):
-            position = position_of(starting.shards)
+        if isinstance(starting, LogPosition):
+            position = starting.position
         elif starting == "earliest" or (starting is None and options.since is not None):
             position = 0
         else:
@@ -114,43 +110,44 @@ class LakeStream:
         return LakeOffset(position, reader, Beginning(position, None, options.since, options.until)).plain
 
     def prepare(self) -> None:
-        """End at what there is now."""
+        """Make the current end of the log the end of the query."""
         self._target = self._flush()
 
-    def latest(self, start: dict[str, Any], limits: Limits = UNLIMITED) -> dict[str, Any]:
-        """The end of the next batch; where it starts, if there is nothing new."""
+    def latest(self, start: dict[str, Any], limits: TriggerLimits = UNLIMITED) -> dict[str, Any]:
+        """The end of the next batch; equal to `start` if there is nothing new."""
         offset = parse_offset(start)
-        self._register_first(offset)
+        self._ensure_registered(offset)
         if offset.beginning.dropped is None:
             offset = self._begun(offset)
-        self._newest = catalog = self._look()
+        self._newest = catalog = self._current_catalog()
         up_to = self._target if self._target is not None else (0 if catalog is None else catalog.flushed)
         if catalog is None or up_to <= offset.position:
             return offset.plain
-        wanted = self._wanted(offset, up_to)
-        if not live_rows(catalog, None, (), wanted, inherited=False).segments and not self._is_behind(offset, catalog):
+        row_filter = self._row_filter(offset, up_to)
+        has_rows = bool(live_rows(catalog, None, (), row_filter, inherited=False).segments)
+        if not has_rows and not self._needs_empty_batch(offset, catalog):
             return offset.plain
-        end = self._admission.end_of_batch(catalog, wanted, limits)
+        end = self._admission.end_of_batch(catalog, row_filter, limits)
         return offset._replace(position=end).plain
 
     def _begun(self, offset: LakeOffset) -> LakeOffset:
-        """A new query's offset, with what had been dropped when it was registered; a flush makes sure of a catalog."""
+        """A new query's offset with what had been dropped when it was registered; the flush ensures a catalog."""
         catalog = catalog_up_to(self._link, self._store, self._flush())
         dropped = 0 if catalog is None else catalog.dropped
         return offset._replace(beginning=offset.beginning._replace(dropped=dropped))
 
     def report(self) -> dict[str, Any] | None:
-        """How far there is something to read, as far as is known."""
-        return None if self._newest is None else {"shards": {SHARD: self._newest.flushed}, "v": 1}
+        """The newest known end of the lake, for Spark's progress report."""
+        return None if self._newest is None else {"shards": by_shard(self._newest.flushed), "v": 1}
 
-    def _is_behind(self, offset: LakeOffset, catalog: Catalog) -> bool:
-        """Whether it is time for an empty batch, so that nothing is kept any longer that others have written."""
+    def _needs_empty_batch(self, offset: LakeOffset, catalog: Catalog) -> bool:
+        """Whether an empty batch is due, so that the lake can release rows of streams that are not selected."""
         if self._target is not None or self._clock() - self._committed_at < REGISTER_SECONDS:
             return False
         return any(listed.segment.last_position > offset.position for listed in catalog.segments)
 
-    def _look(self) -> Catalog | None:
-        """The newest catalog; a flush comes first where none was asked for in a while."""
+    def _current_catalog(self) -> Catalog | None:
+        """The newest catalog, after a flush if the last one was longer ago than the flush interval."""
         if self._target is not None:
             return catalog_up_to(self._link, self._store, self._target)
         if self._clock() - self._flushed_at < self._options.flush_interval_seconds:
@@ -159,65 +156,66 @@ class LakeStream:
 
     def _flush(self) -> int:
         self._flushed_at = self._clock()
-        return position_of(self._link.flush())
+        return position_in(self._link.flush())
 
-    # -- What -------------------------------------------------------------------------------------------------------
+    # -- What a batch contains --------------------------------------------------------------------------------------
 
-    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[LakeWork]:
-        """The partitions of a batch, the same rows however often it is asked for."""
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[LakePartition]:
+        """The partitions of a batch; however often it is planned, they contain the same rows."""
         first, last = parse_offset(start), parse_offset(end)
         if (first.reader, first.beginning) != (last.reader, last.beginning):
-            # The first batch is repeated, and where it began was made up anew.
+            # Spark repeats the first batch from a new initial offset; the end knows where the query really began.
             first = last._replace(position=last.beginning.position)
-        self._register_first(first)
+        self._ensure_registered(first)
         if first.position >= last.position:
             return []
         catalog = catalog_up_to(self._link, self._store, last.position)
         assert catalog is not None, "there is a catalog of every position above 0"
         self._check_loss(first, catalog)
-        return plan_stream(self._options, self._store, catalog, self._wanted(first, last.position))
+        return LakePlanner(self._options, self._store, catalog).stream(self._row_filter(first, last.position))
 
-    def _wanted(self, offset: LakeOffset, up_to: int) -> RowFilter:
+    def _row_filter(self, offset: LakeOffset, up_to: int) -> RowFilter:
         beginning = offset.beginning
-        wanted = wanted_of(self._options.selection, beginning.since, beginning.until)
-        return wanted._replace(after=offset.position, up_to=min(up_to, EVER))
+        row_filter = row_filter_for(self._options.selection, beginning.since, beginning.until)
+        return row_filter._replace(after=offset.position, up_to=min(up_to, EVER))
 
     def _check_loss(self, offset: LakeOffset, catalog: Catalog) -> None:
-        """What was dropped before the query began is not missed; what was dropped later is.
+        """Report a loss if rows were dropped after the query began.
 
-        One that was not registered all the time cannot tell the two apart.
+        A query whose registration lapsed cannot tell drops before its beginning from later ones, so all count.
         """
         before = 0 if self._lapsed else offset.beginning.dropped or 0
         if catalog.dropped <= max(offset.position, before):
             return
         try:
-            lose(
+            report_loss(
                 self._options,
-                f"Rows up to position {catalog.dropped} were dropped from the lake, and the reader {offset.reader!r} "
-                f"has read up to {offset.position} only, because it was not heard of for too long",
+                f"Rows up to position {catalog.dropped} were dropped from the lake, but the reader {offset.reader!r} "
+                f"has read only up to {offset.position}, because its registration expired",
             )
         except DataLost:
             if self._lapsed:
-                # Its next start would take it for one that was registered all the time, and miss nothing.
+                # Otherwise the next start would find the registration and assume that it never lapsed.
                 self._link.forget(offset.reader)
-                self._known_reader = None
+                self._registered = None
             raise
 
     # -- Registration -----------------------------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
-        """All up to here is done with: the lake need not keep it for this query."""
+        """Release everything up to here: this query does not need it any more."""
         self._register(parse_offset(end))
         self._committed_at = self._clock()
 
-    def _register_first(self, offset: LakeOffset) -> None:
-        """Register before anything is looked at: from then on nothing is dropped; and again from time to time."""
-        if self._known_reader != offset.reader:
+    def _ensure_registered(self, offset: LakeOffset) -> None:
+        """Register before the first read, so that nothing more is dropped, and renew from time to time."""
+        if self._registered != offset.reader:
             if offset.beginning.dropped is not None:
-                heard_ms = self._link.heard_of(offset.reader)
-                self._lapsed = heard_ms is None or heard_ms < time.time() * 1000 - CONSUMER_IDLE_US / 1000
+                renewed_ms = self._link.heard_of(offset.reader)
+                self._lapsed = renewed_ms is None or renewed_ms < time.time() * 1000 - CONSUMER_IDLE_US / 1000
             if self._lapsed:
-                # Before, so that one that is killed here is not registered; and after, since now nothing is dropped.
+                # Before registering, so that a driver that is killed here leaves no registration; and after it, when
+                # nothing more can be dropped.
                 self._check_lapse(offset)
             self._register(offset)
             if self._lapsed:
@@ -226,11 +224,11 @@ class LakeStream:
             self._register(offset)
 
     def _check_lapse(self, offset: LakeOffset) -> None:
-        """Whatever was dropped by now is in the catalog that a flush makes sure of."""
+        """Check for losses in a catalog that is no older than a flush now, and so includes all drops so far."""
         catalog = catalog_up_to(self._link, self._store, self._flush())
         if catalog is not None:
             self._check_loss(offset, catalog)
 
     def _register(self, offset: LakeOffset) -> None:
-        self._link.register(offset.reader, {SHARD: offset.position})
-        self._known_reader, self._registered_at = offset.reader, self._clock()
+        self._link.register(offset.reader, by_shard(offset.position))
+        self._registered, self._registered_at = offset.reader, self._clock()

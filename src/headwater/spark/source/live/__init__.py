@@ -1,1 +1,1 @@
-"""Reads from the server: named streams, hot and cold."""
+"""Reads from the server: executors scan ranges of streams, up to the newest message."""

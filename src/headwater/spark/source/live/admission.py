@@ -1,22 +1,22 @@
-"""Admission of live streams: whole streams as long as they fit, and a part of the one that does not.
+"""Admission control for live streams: whole streams as long as they fit, then a part of the next one.
 
-Streams take turns: whoever had only a part comes last the next time. Bytes may be cut anywhere, since a message belongs
-to the range in which it begins; so a batch may have more than its limit, by less than a message.
+Streams take turns: a stream that was cut comes last in the next batch. A cut may fall on any byte, because a message
+belongs to the range in which it begins. So a batch may exceed its limit by less than one message.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.spark.link import Link
-from headwater.spark.source.lake.admission import UNLIMITED, Limits
+from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.spark.source.live.plan import LIVE_STREAMS_MAX
 
 RECORDS_AT_ONCE = 1_000
-"""Streams whose records are counted together; each round of that is one request."""
+"""How many streams share one request when records are counted."""
 
 
 class Pending(NamedTuple):
-    """What a stream has for a batch: bytes from an offset to its tail, and between which records they are."""
+    """What a stream has for a batch: the bytes from an offset to its tail, and the records that they are among."""
 
     stream: str
     incarnation: int
@@ -28,42 +28,45 @@ class Pending(NamedTuple):
 
 
 class LiveAdmission:
-    """Shares out what a trigger may have."""
+    """Divides the limits of a trigger among streams."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, link: Link, streams_max: int = LIVE_STREAMS_MAX) -> None:
+        self._link, self._streams_max = link, streams_max
         self._last = ""
+        """The stream that was cut last; the next turn begins after it."""
         self._records: dict[str, tuple[int, int, int]] = {}
-        """Of a stream: its incarnation, an offset, and the first record there; so that it need not be searched for."""
+        """By stream: its incarnation, an offset and the first record there. Saves searching for the record."""
 
-    def ends(self, pending: Sequence[Pending], limits: Limits) -> dict[str, int]:
-        """Up to where each stream is read that is read at all; `pending` is in the order of names."""
+    def ends(self, pending: Sequence[Pending], limits: TriggerLimits) -> dict[str, int]:
+        """The end offsets of the streams in the next batch; `pending` is sorted by name."""
         if limits == UNLIMITED:
             return {one.stream: one.tail for one in pending}
-        if len(self._records) > LIVE_STREAMS_MAX:
-            # So many are never there at once: some are gone, and a record of the others can be searched for anew.
-            kept = {one.stream for one in pending} & self._records.keys()
-            self._records = {stream: self._records[stream] for stream in kept}
+        self._forget_others(pending)
         turn = sorted(pending, key=lambda one: one.stream <= self._last)
+        counts_records = limits.records_max < UNLIMITED.records_max
         ends: dict[str, int] = {}
         for at in range(0, len(turn), RECORDS_AT_ONCE):
             some = turn[at : at + RECORDS_AT_ONCE]
-            counts = limits.records_max < UNLIMITED.records_max
-            firsts = self._first_records(some) if counts else [one.record_next for one in some]
+            firsts = self._first_records(some) if counts_records else [one.record_next for one in some]
             for one, first in zip(some, firsts, strict=True):
-                records = one.record_next - first
-                if one.tail - one.offset > limits.bytes_max or records > limits.records_max:
-                    ends |= self._part(one, first, limits)
-                    return ends
+                size, records = one.tail - one.offset, one.record_next - first
+                if not limits.fit(size, records):
+                    return ends | self._part(one, first, limits)
                 ends[one.stream] = one.tail
                 self._records[one.stream] = one.incarnation, one.tail, one.record_next
-                limits = Limits(limits.bytes_max - (one.tail - one.offset), limits.records_max - records)
+                limits = limits.less(size, records)
         self._last = ""
         return ends
 
-    def _part(self, one: Pending, first: int, limits: Limits) -> dict[str, int]:
-        """What still fits of a stream; nothing, if the limits are used up."""
-        self._last = one.stream if min(limits) > 0 else self._last
+    def _forget_others(self, pending: Sequence[Pending]) -> None:
+        """Keep known records bounded. More than the most streams of a query means that some of them are gone."""
+        if len(self._records) > self._streams_max:
+            known = {one.stream for one in pending} & self._records.keys()
+            self._records = {stream: self._records[stream] for stream in known}
+
+    def _part(self, one: Pending, first: int, limits: TriggerLimits) -> dict[str, int]:
+        """The end of a stream that fits only in part; empty if the limits are used up."""
+        self._last = self._last if limits.are_reached else one.stream
         end = min(one.tail, one.offset + limits.bytes_max)
         if one.record_next - first > limits.records_max:
             [border] = self._link.locate([(one.stream, one.incarnation, first + limits.records_max)])
@@ -73,7 +76,7 @@ class LiveAdmission:
         return {one.stream: end} if end > one.offset else {}
 
     def _first_records(self, pending: Sequence[Pending]) -> list[int]:
-        """Of each stream the first record that begins at its offset or behind it, found by halving."""
+        """For each stream the first record at or after its offset, by a binary search that all of them share."""
         low, high = [one.record_start for one in pending], [one.record_next for one in pending]
         for index, one in enumerate(pending):
             incarnation, offset, record = self._records.get(one.stream, (-1, -1, -1))
@@ -81,14 +84,14 @@ class LiveAdmission:
                 low[index] = high[index] = record
             elif one.offset <= one.start:
                 high[index] = low[index]
-        while open_ones := [index for index in range(len(pending)) if low[index] < high[index]]:
-            middles = [(low[index] + high[index]) // 2 for index in open_ones]
-            asked = [
+        while unknown := [index for index in range(len(pending)) if low[index] < high[index]]:
+            middles = [(low[index] + high[index]) // 2 for index in unknown]
+            records = [
                 (pending[index].stream, pending[index].incarnation, middle)
-                for index, middle in zip(open_ones, middles, strict=True)
+                for index, middle in zip(unknown, middles, strict=True)
             ]
-            for index, middle, border in zip(open_ones, middles, self._link.locate(asked), strict=True):
-                # One that is trimmed by now lies before whatever is asked for.
+            for index, middle, border in zip(unknown, middles, self._link.locate(records), strict=True):
+                # A record without an offset has been trimmed since, so it lies before the one searched for.
                 if border is None or border < pending[index].offset:
                     low[index] = middle + 1
                 else:

@@ -1,4 +1,4 @@
-"""Planning a live read: the ranges of streams, as the server knows them now, cut and packed into partitions."""
+"""Planning a live read: ranges of streams as the server describes them, cut and packed into partitions."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -6,26 +6,26 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.layout import split_name
+from headwater.lake.format import split_name
 from headwater.spark.link import Link
-from headwater.spark.options.places import Offsets, Place
-from headwater.spark.options.reading import Selection, SourceOptions
-from headwater.spark.source.filters import ANY, Conditions
-from headwater.spark.source.losses import DataLost, lose, trimmed
-from headwater.spark.source.packing import pack, parts_of, room_bytes
+from headwater.spark.options.boundaries import Boundary, StreamOffsets
+from headwater.spark.options.source import Selection, SourceOptions
+from headwater.spark.source.data_loss import DataLost, report_loss, trimmed
+from headwater.spark.source.filters import NO_CONDITIONS, Conditions
+from headwater.spark.source.packing import capacity_bytes, pack, parts_needed
 
 LIVE_STREAMS_MAX = 100_000
-"""Streams of one live read: each has an entry in every offset of a query, 20 bytes and more."""
+"""The most streams of one live read: every offset of a query has an entry of 20 bytes or more for each."""
 STREAM_BYTES = 200
-"""What a range weighs beside its bytes."""
+"""The cost of a range in addition to its bytes."""
 
 
 class LiveRefused(Exception):
-    """A live read cannot be done as asked; the message is one sentence that says why, and what to do."""
+    """A live read is not possible as requested; the message is one sentence that says why, and what to do."""
 
 
-class Known(NamedTuple):
-    """What the server says of a stream."""
+class StreamDescription(NamedTuple):
+    """What the server reports about a stream."""
 
     incarnation: int
     start: int
@@ -33,11 +33,14 @@ class Known(NamedTuple):
     record_start: int
     record_next: int
     snapshot: int | None
-    """Where the newest one stands."""
+    """The offset of the newest snapshot."""
 
 
 class LiveRange(NamedTuple):
-    """The messages of a life that begin in a range; with `bootstraps` its snapshot first, and what follows on that."""
+    """The messages of one incarnation that begin in a range of offsets.
+
+    With `bootstraps`, the newest snapshot comes first, then the messages after it.
+    """
 
     stream: str
     incarnation: int
@@ -45,8 +48,12 @@ class LiveRange(NamedTuple):
     end: int
     bootstraps: bool = False
 
+    @property
+    def has_rows(self) -> bool:
+        return self.start < self.end or self.bootstraps
 
-class LiveWork(NamedTuple):
+
+class LivePartition(NamedTuple):
     """What one task reads."""
 
     ranges: tuple[LiveRange, ...]
@@ -54,105 +61,121 @@ class LiveWork(NamedTuple):
     until: int | None
 
 
-def describe(link: Link, selection: Selection) -> dict[str, Known]:
-    """The streams that are asked for and that there are, by name."""
+# -- Which streams -----------------------------------------------------------------------------------------------------
+
+
+def describe(link: Link, selection: Selection) -> dict[str, StreamDescription]:
+    """The selected streams that exist, by name."""
     if selection.names is not None:
-        return known_of([link.describe(sorted(name for name in selection.names if selection.has(name)))], selection)
-    return known_of(link.describe_all(selection.prefix), selection)
+        names = sorted(name for name in selection.names if selection.has(name))
+        return selected([link.describe(names)], selection)
+    return selected(link.describe_all(selection.prefix), selection)
 
 
-def known_of(pages: Iterable[pa.Table], selection: Selection) -> dict[str, Known]:
-    """What pages of descriptions say of the streams that are asked for."""
-    found: dict[str, Known] = {}
+def selected(
+    pages: Iterable[pa.Table], selection: Selection, streams_max: int = LIVE_STREAMS_MAX
+) -> dict[str, StreamDescription]:
+    """The descriptions of the selected streams, from pages of the server's answer."""
+    found: dict[str, StreamDescription] = {}
     for page in pages:
-        columns = [page[name].to_pylist() for name in ("stream", *Known._fields)]
+        columns = [page[name].to_pylist() for name in ("stream", *StreamDescription._fields)]
         for name, *facts in zip(*columns, strict=True):
             if selection.has(name):
-                found[name] = Known(*facts)
-        if len(found) > LIVE_STREAMS_MAX:
+                found[name] = StreamDescription(*facts)
+        if len(found) > streams_max:
             raise LiveRefused(
-                f"More than {LIVE_STREAMS_MAX} streams are asked for, the most that are read live; use via=lake."
+                f"More than {streams_max} streams are selected, which is the most that can be read live; use via=lake."
             )
     return found
 
 
-def batch_ranges(options: SourceOptions, known: dict[str, Known], given: Conditions = ANY) -> list[LiveRange]:
-    """The ranges of a batch, in the order of names."""
-    missing = sorted((options.selection.names or frozenset()) - known.keys())
+# -- Which ranges ------------------------------------------------------------------------------------------------------
+
+
+def batch_ranges(
+    options: SourceOptions, streams: dict[str, StreamDescription], pushed: Conditions = NO_CONDITIONS
+) -> list[LiveRange]:
+    """The ranges of a batch, sorted by name."""
+    missing = sorted((options.selection.names or frozenset()) - streams.keys())
     if missing:
-        lose(options, f"There is no stream {missing[0]!r}")
-    offsets = given.bounds_of("offset")
+        report_loss(options, f"There is no stream {missing[0]!r}")
+    offsets = pushed.bounds_of("offset")
     ranges = []
-    for name, facts in known.items():
-        if not may_meet(name, given):
+    for name, stream in streams.items():
+        if not _may_match(name, pushed):
             continue
-        start = _start(options, name, facts)
-        end = min(_end(options.ending, name, facts), offsets.high + 1)
-        ranges.append(start._replace(start=max(start.start, offsets.low), end=end))
-    return [one for one in ranges if one.start < one.end or one.bootstraps]
+        one = _from_boundary(options, name, stream)
+        end = min(_end(options.ending, name, stream), offsets.high + 1)
+        ranges.append(one._replace(start=max(one.start, offsets.low), end=end))
+    return [one for one in ranges if one.has_rows]
 
 
-def may_meet(name: str, given: Conditions) -> bool:
-    """Whether rows of a stream can meet conditions on its name."""
+def _may_match(name: str, pushed: Conditions) -> bool:
+    """Whether rows of a stream can match conditions on its name."""
     bucket, stream = split_name(name)
-    return given.may_have("bucket", bucket) and given.may_have("stream", stream)
+    return pushed.may_match("bucket", bucket) and pushed.may_match("stream", stream)
 
 
-def _start(options: SourceOptions, name: str, facts: Known) -> LiveRange:
-    """A range from where a stream is to be read to its tail."""
-    place = options.starting
-    asked = place.streams.get(name, "earliest") if isinstance(place, Offsets) else "earliest"
-    if asked == "earliest":
-        return from_earliest(options, name, facts)
-    return from_offset(options, name, facts, facts.tail if asked == "latest" else asked)
+def _from_boundary(options: SourceOptions, name: str, stream: StreamDescription) -> LiveRange:
+    """The range from where the options start a stream to its tail."""
+    starting = options.starting
+    offset = starting.streams.get(name, "earliest") if isinstance(starting, StreamOffsets) else "earliest"
+    if offset == "earliest":
+        return from_earliest(options, name, stream)
+    return from_offset(options, name, stream, stream.tail if offset == "latest" else offset)
 
 
-def _end(place: Place | None, name: str, facts: Known) -> int:
-    asked = place.streams.get(name, "latest") if isinstance(place, Offsets) else "latest"
-    if asked == "latest":
-        return facts.tail
-    return facts.start if asked == "earliest" else min(asked, facts.tail)
+def _end(ending: Boundary | None, name: str, stream: StreamDescription) -> int:
+    offset = ending.streams.get(name, "latest") if isinstance(ending, StreamOffsets) else "latest"
+    if offset == "latest":
+        return stream.tail
+    return stream.start if offset == "earliest" else min(offset, stream.tail)
 
 
-def from_earliest(options: SourceOptions, name: str, facts: Known) -> LiveRange:
-    """All there is of a stream; where there was more before, its snapshot first, if that is asked for."""
-    return _retained(options, name, facts)
+def from_earliest(options: SourceOptions, name: str, stream: StreamDescription) -> LiveRange:
+    """The range of all messages that a stream still has; after its snapshot if it was trimmed and bootstraps."""
+    if not options.bootstraps or not stream.start or stream.snapshot is None:
+        return LiveRange(name, stream.incarnation, stream.start, stream.tail)
+    return LiveRange(name, stream.incarnation, max(stream.start, stream.snapshot), stream.tail, bootstraps=True)
 
 
-def from_offset(options: SourceOptions, name: str, facts: Known, offset: int) -> LiveRange:
-    """All of a stream from an offset on, or what stands in for it if that was trimmed."""
-    if offset > facts.tail:
+def from_offset(options: SourceOptions, name: str, stream: StreamDescription, offset: int) -> LiveRange:
+    """The range from an offset to the tail; if the offset was trimmed, what `onTrimmed` says instead."""
+    if offset > stream.tail:
         raise DataLost(
-            f"The stream {name!r} ends at {facts.tail}, before {offset}, where its reading was to go on; start anew."
+            f"The stream {name!r} ends at offset {stream.tail}, before {offset}, where the read should resume; "
+            "start a new query."
         )
-    if offset >= facts.start:
-        return LiveRange(name, facts.incarnation, offset, facts.tail)
+    if offset >= stream.start:
+        return LiveRange(name, stream.incarnation, offset, stream.tail)
     if options.on_trimmed == "fail":
-        raise trimmed(name, offset, facts.start)
-    return _retained(options, name, facts)
+        raise trimmed(name, offset, stream.start)
+    return from_earliest(options, name, stream)
 
 
-def _retained(options: SourceOptions, name: str, facts: Known) -> LiveRange:
-    if not options.bootstraps or not facts.start or facts.snapshot is None:
-        return LiveRange(name, facts.incarnation, facts.start, facts.tail)
-    return LiveRange(name, facts.incarnation, max(facts.start, facts.snapshot), facts.tail, bootstraps=True)
+# -- Partitions --------------------------------------------------------------------------------------------------------
 
 
-def packed(options: SourceOptions, ranges: list[LiveRange], since: int | None, until: int | None) -> list[LiveWork]:
-    """Partitions: small streams together, large ones cut, at any byte, since a message is where it begins."""
-    room = room_bytes(sum(map(weight_of, ranges)), options.partition_bytes, options.partitions_min)
-    pieces = [piece for one in ranges for piece in _cut(one, room)]
-    return [LiveWork(tuple(some), since, until) for some in pack(pieces, weight_of, room)]
+def pack_ranges(
+    options: SourceOptions, ranges: list[LiveRange], since: int | None, until: int | None
+) -> list[LivePartition]:
+    """Partitions of small streams together and large ones cut.
+
+    A cut may fall on any byte, because a message belongs to the range in which it begins.
+    """
+    capacity = capacity_bytes(sum(map(_weigh, ranges)), options.partition_bytes, options.partitions_min)
+    pieces = [piece for one in ranges for piece in _cut(one, capacity)]
+    return [LivePartition(tuple(some), since, until) for some in pack(pieces, _weigh, capacity)]
 
 
-def weight_of(one: LiveRange) -> int:
-    """What reading a range costs, in bytes, about."""
+def _weigh(one: LiveRange) -> int:
+    """The approximate cost of reading a range, in bytes."""
     return max(one.end - one.start, 0) + STREAM_BYTES
 
 
-def _cut(one: LiveRange, room: int) -> list[LiveRange]:
-    # What comes behind a snapshot depends on the snapshot, which is read in one task.
-    parts = 1 if one.bootstraps else parts_of(weight_of(one), max(room, 2 * STREAM_BYTES))
+def _cut(one: LiveRange, capacity: int) -> list[LiveRange]:
+    # Which messages follow a snapshot depends on the snapshot, so one task reads both.
+    parts = 1 if one.bootstraps else parts_needed(_weigh(one), max(capacity, 2 * STREAM_BYTES))
     size = one.end - one.start
     borders = [one.start + size * part // parts for part in range(parts + 1)]
     return [one._replace(start=start, end=end) for start, end in pairwise(borders)]

@@ -1,44 +1,45 @@
-"""Reading live streams in a task: ranges by scans of the server, gone on with where an answer broke off."""
+"""Reading live streams in a task: the server scans ranges, and a scan that breaks off is resumed."""
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.lake.layout import SCHEMA, name_of, split_name
+from headwater.lake.format import SCHEMA, name_of, split_name
 from headwater.spark.link import Link, LinkRefused, Range, ScanBroken, Snapshot
-from headwater.spark.options.reading import SourceOptions
+from headwater.spark.options.source import SourceOptions
 from headwater.spark.schemas import SNAPSHOT
-from headwater.spark.source.lake.reader import Asked
-from headwater.spark.source.live.plan import LiveRange, LiveWork
-from headwater.spark.source.losses import lose, trimmed
+from headwater.spark.source.data_loss import report_loss, trimmed
+from headwater.spark.source.live.plan import LivePartition, LiveRange
+from headwater.spark.source.read_ahead import read_ahead
+from headwater.spark.source.row_query import RowQuery
 
 SCAN_RANGES = 20_000
-"""Ranges of one scan: what a server judges at one instant, and what is asked for again after a refusal."""
-SETTLES_MAX = 100
-"""How often the ranges of one scan are put right; each time some are gone or shorter, so it ends by itself."""
-TRACKED = ("bucket", "stream", "offset")
-"""The columns that tell how far an answer has come."""
+"""Ranges in one scan: what the server checks at one instant, and what is requested again after a refusal."""
+REFUSALS_MAX = 100
+"""How often the ranges of one scan are corrected. Each time some disappear or shrink, so it ends by itself."""
+PROGRESS = frozenset({"bucket", "stream", "offset"})
+"""The columns that show how far a scan has come."""
 PAUSE_SECONDS_MAX = 10.0
 
 
 class LiveReader:
     """Reads one partition."""
 
-    def __init__(self, link: Link, options: SourceOptions, asked: Asked) -> None:
-        self._link, self._options, self._asked = link, options, asked
-        needed = asked.columns | asked.conditions.columns | {*TRACKED}
-        self._columns = [name for name in SCHEMA.names if name in needed]
+    def __init__(self, link: Link, options: SourceOptions, query: RowQuery, *, scan_ranges: int = SCAN_RANGES) -> None:
+        self._link, self._options, self._query = link, options, query
+        self._scan_ranges = scan_ranges
+        self._columns = query.columns_with(PROGRESS)
 
-    def read(self, work: LiveWork) -> Iterator[pa.Table]:
-        """The rows of all ranges, in order within each; a snapshot comes before the rows that follow on it."""
-        for at in range(0, len(work.ranges), SCAN_RANGES):
-            for table in self._scanned(work.ranges[at : at + SCAN_RANGES], work.since, work.until):
-                met = self._asked.conditions.met_by(table)
-                if len(met):
-                    yield met
+    def read(self, partition: LivePartition) -> Iterator[pa.Table]:
+        """The rows of all ranges, in order within each; a snapshot comes before the messages that follow it."""
+        for at in range(0, len(partition.ranges), self._scan_ranges):
+            some = partition.ranges[at : at + self._scan_ranges]
+            for table in self._scanned(some, partition.since, partition.until):
+                matching = self._query.conditions.matching(table)
+                if len(matching):
+                    yield matching
 
     def _scanned(self, ranges: Sequence[LiveRange], since: int | None, until: int | None) -> Iterator[pa.Table]:
         left: list[LiveRange] = []
@@ -47,14 +48,14 @@ class LiveReader:
                 yield from self._bootstrap(one, one.start, left)
             else:
                 left.append(one)
-        failures = settles = 0
+        failures = refusals = 0
         while left:
             try:
                 with self._link.scan([Range(*one[:4]) for one in left], self._columns, since, until) as batches:
-                    for batch in _ahead(batches):
+                    for batch in read_ahead(batches):
                         table = pa.Table.from_batches([batch])
                         if len(table):
-                            left, failures = behind(left, table), 0
+                            left, failures = remaining(left, table), 0
                             yield table
                 return
             except ScanBroken:
@@ -63,21 +64,21 @@ class LiveReader:
                     raise
                 time.sleep(min(self._link.settings.retry_interval_seconds * 2**failures, PAUSE_SECONDS_MAX))
             except LinkRefused as refused:
-                settles += 1
-                if refused.code != "ranges_unavailable" or settles > SETTLES_MAX:
+                refusals += 1
+                if refused.code != "ranges_unavailable" or refusals > REFUSALS_MAX:
                     raise
-                wrong = {problem["index"]: problem for problem in refused.problem["problems"]}
-                asked, left = left, []
-                for index, one in enumerate(asked):
-                    if index in wrong:
-                        yield from self._settle(one, wrong[index], left)
+                problems = {problem["index"]: problem for problem in refused.problem["problems"]}
+                requested, left = left, []
+                for index, one in enumerate(requested):
+                    if index in problems:
+                        yield from self._replace(one, problems[index], left)
                     else:
                         left.append(one)
 
-    def _settle(self, one: LiveRange, problem: dict[str, Any], left: list[LiveRange]) -> Iterator[pa.Table]:
-        """A range that cannot be read any more: what is read in its place is added to what is left."""
+    def _replace(self, one: LiveRange, problem: dict[str, Any], left: list[LiveRange]) -> Iterator[pa.Table]:
+        """Add what is read instead of a range that is no longer available to `left`; yield its snapshot, if any."""
         if problem["code"] != "offset_trimmed":
-            lose(self._options, f"The stream {one.stream!r} is not there any more ({problem['code']})")
+            report_loss(self._options, f"The stream {one.stream!r} no longer exists ({problem['code']})")
         elif self._options.bootstraps:
             yield from self._bootstrap(one, problem["earliest"], left)
         elif self._options.on_trimmed == "fail":
@@ -86,7 +87,7 @@ class LiveReader:
             left.append(one._replace(start=max(problem["earliest"], one.start)))
 
     def _bootstrap(self, one: LiveRange, earliest: int, left: list[LiveRange]) -> Iterator[pa.Table]:
-        """The newest snapshot of a stream; what is behind it is added to what is left, or all there is without one."""
+        """Yield the newest snapshot, if there is one, and add the messages after it to `left`."""
         found = self._link.snapshot(one.stream)
         start = earliest
         if found is not None:
@@ -96,9 +97,9 @@ class LiveReader:
             left.append(one._replace(start=start, bootstraps=False))
 
 
-def behind(ranges: list[LiveRange], table: pa.Table) -> list[LiveRange]:
-    """What is left of ranges when the rows of a table have come, which are the next ones."""
-    bucket, stream, offset = (table[name][-1].as_py() for name in TRACKED)
+def remaining(ranges: list[LiveRange], table: pa.Table) -> list[LiveRange]:
+    """What is left of the ranges after the rows of a table, which are the next ones in order."""
+    bucket, stream, offset = (table[name][-1].as_py() for name in ("bucket", "stream", "offset"))
     name = name_of(bucket, stream)
     index = next(index for index, one in enumerate(ranges) if one.stream == name)
     rest = ranges[index]._replace(start=offset + 1)
@@ -106,9 +107,9 @@ def behind(ranges: list[LiveRange], table: pa.Table) -> list[LiveRange]:
 
 
 def _row(one: LiveRange, snapshot: Snapshot) -> pa.Table:
-    """A snapshot as a row: it stands at its offset and is no message, so there is no more to say of it."""
+    """A snapshot as a row; columns that only messages have, such as the record and the position, are null."""
     bucket, stream = split_name(one.stream)
-    said = {
+    values = {
         "bucket": bucket,
         "stream": stream,
         "incarnation": one.incarnation,
@@ -117,14 +118,5 @@ def _row(one: LiveRange, snapshot: Snapshot) -> pa.Table:
         "content_type": snapshot.content_type,
         "payload": snapshot.data,
     }
-    columns = [pa.array([said.get(field.name)], field.type) for field in SCHEMA]
+    columns = [pa.array([values.get(field.name)], field.type) for field in SCHEMA]
     return pa.table([*columns, pa.array([SNAPSHOT])], [*SCHEMA.names, "kind"])
-
-
-def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches, of which the next one is fetched while one is looked at."""
-    with ThreadPoolExecutor(1, "live-ahead") as ahead:
-        coming = ahead.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = ahead.submit(next, batches, None)
-            yield batch

@@ -1,47 +1,48 @@
-"""Streaming from live streams: the offset has an entry for each stream, its life and how far that was read.
+"""Streaming from live streams: an offset has an entry for each stream, with its incarnation and how far it was read.
 
     {"s": {"team/notes": [17, 4096]}, "v": 1}
 
-The first offset of a query, and those after it until something is read, also say where the query began: Spark asks for
-the beginning anew when it repeats the first batch, and by then it may be another one. Times stand in every offset.
+The first offset of a query, and those after it until something is read, also carry where the query began. When Spark
+repeats the first batch it asks for the beginning again, and the answer may be different by that time. Times, if any,
+are in every offset.
 """
 
 from typing import Any, NamedTuple
 
 from headwater.spark.link import Link
-from headwater.spark.options.places import Offsets
-from headwater.spark.options.reading import SourceOptions
-from headwater.spark.source.lake.admission import UNLIMITED, Limits
+from headwater.spark.options.boundaries import StreamOffsets
+from headwater.spark.options.source import SourceOptions
+from headwater.spark.source.data_loss import report_loss
+from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.spark.source.live.admission import LiveAdmission, Pending
 from headwater.spark.source.live.plan import (
-    Known,
+    LivePartition,
     LiveRange,
     LiveRefused,
-    LiveWork,
+    StreamDescription,
     describe,
     from_earliest,
     from_offset,
-    known_of,
-    packed,
+    pack_ranges,
+    selected,
 )
-from headwater.spark.source.losses import lose
 
-Lives = dict[str, tuple[int, int]]
-"""By name: the incarnation, and an offset in it."""
+Progress = dict[str, tuple[int, int]]
+"""By stream: the incarnation, and an offset in it."""
 
 
 class LiveOffset(NamedTuple):
-    """How far a query has come."""
+    """How far a query has read."""
 
-    lives: Lives
-    beginning: Lives | None = None
+    progress: Progress
+    beginning: Progress | None = None
     since: int | None = None
     until: int | None = None
 
     @property
     def plain(self) -> dict[str, Any]:
-        """In the form that Spark keeps: it compares texts, so there is one for each offset."""
-        plain: dict[str, Any] = {"s": _plain(self.lives), "v": 1}
+        """The form for Spark's checkpoint. Spark compares texts, so equal offsets must have equal texts."""
+        plain: dict[str, Any] = {"s": _plain(self.progress), "v": 1}
         if self.beginning is not None:
             plain = {"beginning": _plain(self.beginning), **plain}
         if self.since is not None or self.until is not None:
@@ -50,120 +51,121 @@ class LiveOffset(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was read yet."""
-        return self.beginning == self.lives
+        """Whether nothing has been read yet."""
+        return self.beginning == self.progress
 
 
-def _plain(lives: Lives) -> dict[str, list[int]]:
-    return {name: list(lives[name]) for name in sorted(lives)}
+def _plain(progress: Progress) -> dict[str, list[int]]:
+    return {name: list(progress[name]) for name in sorted(progress)}
 
 
 def parse_offset(plain: dict[str, Any]) -> LiveOffset:
-    """An offset as Spark gives it back."""
+    """An offset as Spark returns it from the checkpoint."""
     try:
         if plain["v"] != 1:
             raise KeyError("v")
-        beginning = _lives(plain["beginning"]) if "beginning" in plain else None
-        return LiveOffset(_lives(plain["s"]), beginning, *plain.get("t", (None, None)))
+        beginning = _progress(plain["beginning"]) if "beginning" in plain else None
+        return LiveOffset(_progress(plain["s"]), beginning, *plain.get("t", (None, None)))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise LiveRefused(
-            "The checkpoint is not of a live query; a query stays on the path that it began on (option via)."
+            "The checkpoint does not belong to a live query; a query cannot change its path (option via), so set "
+            "via=lake or use another checkpoint."
         ) from None
 
 
-def _lives(plain: dict[str, list[int]]) -> Lives:
+def _progress(plain: dict[str, list[int]]) -> Progress:
     return {name: (incarnation, offset) for name, (incarnation, offset) in plain.items()}
 
 
 class LiveStream:
-    """What the driver does for one query."""
+    """The driver's side of one query."""
 
-    def __init__(self, options: SourceOptions, link: Link) -> None:
+    def __init__(self, options: SourceOptions, link: Link, admission: LiveAdmission | None = None) -> None:
         self._options, self._link = options, link
-        self._admission = LiveAdmission(link)
-        self._target: dict[str, Known] | None = None
-        self._newest: dict[str, Known] | None = None
+        self._admission = admission or LiveAdmission(link)
+        self._target: dict[str, StreamDescription] | None = None
+        self._newest: dict[str, StreamDescription] | None = None
 
-    # -- How far ----------------------------------------------------------------------------------------------------
+    # -- How far a batch reaches ------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
-        """Where a new query begins; a stream that is not named begins at its earliest message."""
+        """Where a new query begins; a stream without an entry begins at its earliest message."""
         options, starting = self._options, self._options.starting
-        lives: Lives = {}
-        if isinstance(starting, Offsets) or (starting != "earliest" and options.since is None):
-            known = self._target if self._target is not None else describe(self._link, options.selection)
-            places = starting.streams if isinstance(starting, Offsets) else dict.fromkeys(known, "latest")
-            for name, place in places.items():
-                if name in known and place != "earliest":
-                    lives[name] = known[name].incarnation, known[name].tail if place == "latest" else int(place)
-        return LiveOffset(lives, lives, options.since, options.until).plain
+        progress: Progress = {}
+        if isinstance(starting, StreamOffsets) or (starting != "earliest" and options.since is None):
+            streams = self._target if self._target is not None else describe(self._link, options.selection)
+            offsets = starting.streams if isinstance(starting, StreamOffsets) else dict.fromkeys(streams, "latest")
+            for name, offset in offsets.items():
+                if name in streams and offset != "earliest":
+                    stream = streams[name]
+                    progress[name] = stream.incarnation, stream.tail if offset == "latest" else int(offset)
+        return LiveOffset(progress, progress, options.since, options.until).plain
 
     def prepare(self) -> None:
-        """End at what there is now."""
+        """Make the current tails of the streams the end of the query."""
         self._target = describe(self._link, self._options.selection)
 
-    def latest(self, start: dict[str, Any], limits: Limits = UNLIMITED) -> dict[str, Any]:
-        """The end of the next batch; where it starts, if there is nothing new."""
+    def latest(self, start: dict[str, Any], limits: TriggerLimits = UNLIMITED) -> dict[str, Any]:
+        """The end of the next batch; equal to `start` if there is nothing new."""
         offset = parse_offset(start)
-        known = self._newest = describe(self._link, self._options.selection)
-        for name in sorted(offset.lives.keys() - known.keys()):
-            lose(self._options, f"The stream {name!r} is not there any more")
-        lives = {name: life for name, life in offset.lives.items() if name in known}
+        streams = self._newest = describe(self._link, self._options.selection)
+        for name in sorted(offset.progress.keys() - streams.keys()):
+            report_loss(self._options, f"The stream {name!r} no longer exists")
+        progress = {name: read for name, read in offset.progress.items() if name in streams}
         pending = []
-        for name, facts in known.items():
-            if name in lives and lives[name][0] != facts.incarnation:
-                lose(self._options, f"The stream {name!r} was deleted and made again")
-                del lives[name]
-            began = self._range(lives.get(name), name, facts)
-            end = self._tail(name, facts)
-            if began.start < end or (began.bootstraps and end == facts.tail):
-                records = facts.record_start, facts.record_next
-                pending.append(Pending(name, facts.incarnation, began.start, end, facts.start, *records))
+        for name, stream in streams.items():
+            if name in progress and progress[name][0] != stream.incarnation:
+                report_loss(self._options, f"The stream {name!r} was deleted and created again")
+                del progress[name]
+            unread = self._unread(progress.get(name), name, stream)
+            end = self._end(name, stream)
+            if unread.start < end or (unread.bootstraps and end == stream.tail):
+                records = stream.record_start, stream.record_next
+                pending.append(Pending(name, stream.incarnation, unread.start, end, stream.start, *records))
         for name, end in self._admission.ends(pending, limits).items():
-            lives[name] = known[name].incarnation, end
-        if lives == offset.lives:
+            progress[name] = streams[name].incarnation, end
+        if progress == offset.progress:
             return start
-        return offset._replace(lives=lives, beginning=offset.beginning if offset.is_new else None).plain
+        return offset._replace(progress=progress, beginning=offset.beginning if offset.is_new else None).plain
 
     def report(self) -> dict[str, Any] | None:
-        """How far there is something to read, as far as is known."""
+        """The newest known tails of the streams, for Spark's progress report."""
         if self._newest is None:
             return None
-        return LiveOffset({name: (facts.incarnation, facts.tail) for name, facts in self._newest.items()}).plain
+        return LiveOffset({name: (stream.incarnation, stream.tail) for name, stream in self._newest.items()}).plain
 
-    def _range(self, life: tuple[int, int] | None, name: str, facts: Known) -> LiveRange:
-        """What there is of a stream behind what was read."""
-        if life is None:
-            return from_earliest(self._options, name, facts)
-        return from_offset(self._options, name, facts, life[1])
+    def _unread(self, read: tuple[int, int] | None, name: str, stream: StreamDescription) -> LiveRange:
+        """The range of a stream after what was read of it."""
+        if read is None:
+            return from_earliest(self._options, name, stream)
+        return from_offset(self._options, name, stream, read[1])
 
-    def _tail(self, name: str, facts: Known) -> int:
-        """Up to where a stream may be read: for a query that ends, what there was when it began."""
+    def _end(self, name: str, stream: StreamDescription) -> int:
+        """How far a stream may be read: to its tail, or for a query that ends, to its tail when the query started."""
         if self._target is None:
-            return facts.tail
+            return stream.tail
         target = self._target.get(name)
-        return 0 if target is None or target.incarnation != facts.incarnation else min(target.tail, facts.tail)
+        return 0 if target is None or target.incarnation != stream.incarnation else min(target.tail, stream.tail)
 
-    # -- What -------------------------------------------------------------------------------------------------------
+    # -- What a batch contains --------------------------------------------------------------------------------------
 
-    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[LiveWork]:
-        """The partitions of a batch, the same rows however often it is asked for, as long as the streams have them."""
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[LivePartition]:
+        """The partitions of a batch; they contain the same rows for as long as the streams have them."""
         if start == end:
             return []
         last = parse_offset(end)
-        # Where the first batch began is in its end: when it is repeated, its start was made up anew.
-        first = parse_offset(start).lives if last.beginning is None else last.beginning
-        changed = [name for name, life in last.lives.items() if first.get(name) != life]
-        known = known_of([self._link.describe(changed)], self._options.selection) if changed else {}
+        # Spark repeats the first batch from a new initial offset; the end knows where the query really began.
+        first = parse_offset(start).progress if last.beginning is None else last.beginning
+        changed = [name for name, read in last.progress.items() if first.get(name) != read]
+        streams = selected([self._link.describe(changed)], self._options.selection) if changed else {}
         ranges = []
         for name in changed:
-            incarnation, end_offset = last.lives[name]
-            facts = known.get(name)
-            if facts is None or facts.incarnation != incarnation:
-                lose(self._options, f"The stream {name!r} is not there any more")
+            incarnation, end_offset = last.progress[name]
+            stream = streams.get(name)
+            if stream is None or stream.incarnation != incarnation:
+                report_loss(self._options, f"The stream {name!r} no longer exists")
                 continue
-            life = first.get(name)
-            one = self._range(life if life and life[0] == incarnation else None, name, facts)
-            ranges.append(one._replace(end=end_offset))
-        wanted = [one for one in ranges if one.start < one.end or one.bootstraps]
-        return packed(self._options, wanted, last.since, last.until)
+            read = first.get(name)
+            unread = self._unread(read if read and read[0] == incarnation else None, name, stream)
+            ranges.append(unread._replace(end=end_offset))
+        return pack_ranges(self._options, [one for one in ranges if one.has_rows], last.since, last.until)

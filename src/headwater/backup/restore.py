@@ -1,0 +1,56 @@
+"""Restore a backup into a new data directory and a new lake."""
+
+from pathlib import Path
+
+from headwater.backup.manifest import LAKE, SNAPSHOTS, BackupFailed, Manifest, Progress, read_object
+from headwater.backup.verify import verify_backup
+from headwater.lake.ownership import claim
+from headwater.log.images import ImageFiles
+from headwater.log.journal import files as journal_files
+from headwater.log.journal import identity
+from headwater.storage.disk import Disk, RealDisk, make_directory
+from headwater.storage.store import Store
+from headwater.streams.images import image_of
+from headwater.streams.state import State
+
+
+def restore_backup(source: Store, data: Path, lake: Store, progress: Progress) -> Manifest:
+    """Restore a data directory and a lake from a backup; both must be empty or missing."""
+    if data.exists() and any(data.iterdir()):
+        raise BackupFailed(f"The directory {data} is not empty; choose a new one.")
+    if next(iter(lake.items("")), None) is not None:
+        raise BackupFailed(f"The lake at {lake.url} is not empty; choose a new one.")
+    manifest, state = verify_backup(source, progress)
+    disk, total = RealDisk(), len(manifest.objects)
+    claim(lake, manifest.log_id)
+    for folder in ("journal", "images", "snapshots"):
+        make_directory(data / folder)
+    for done, copied in enumerate(manifest.objects):
+        progress("restoring", done, total)
+        if copied.key.startswith(LAKE):
+            lake.create(copied.key.removeprefix(LAKE), read_object(source, copied))
+        elif copied.key.startswith(SNAPSHOTS):
+            _write_file(disk, data / copied.key, read_object(source, copied))
+    _write_state(disk, data, state)
+    progress("restored", total, total)
+    return manifest
+
+
+def _write_file(disk: Disk, path: Path, content: bytes) -> None:
+    file = disk.create(path)
+    file.write([content], 0)
+    file.sync()
+    file.close()
+
+
+def _write_state(disk: Disk, data: Path, state: State) -> None:
+    """An image of the state, and an empty journal file that begins above it: new positions continue from there."""
+    ours = identity.make(data / "journal", disk, state.log_id)
+    image = ImageFiles(data / "images", disk, state.log_id).begin(state.position)
+    for piece in image_of(state):
+        image.write([piece])
+    image.finish()
+    first = state.position + 1
+    file = disk.create(data / "journal" / journal_files.name_of(first), journal_files.FIRST_FRAME)
+    journal_files.write_header(file, state.log_id, ours.seed, first)
+    file.close()

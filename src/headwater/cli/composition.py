@@ -1,0 +1,47 @@
+"""The composition root: what a server is made of, built from its settings."""
+
+import secrets
+
+from headwater.lake.ownership import claim
+from headwater.log.directory import lock, recover
+from headwater.log.images import ImageFiles
+from headwater.log.memory import MemoryLog
+from headwater.log.seam import CommandLog
+from headwater.node.lake.lake import LakeLimits
+from headwater.node.node import Node
+from headwater.node.shard import ShardParts
+from headwater.settings import Settings
+from headwater.storage.blobs import BlobStore, MemoryBlobs
+from headwater.storage.opening import open_store
+from headwater.storage.store import Store
+from headwater.streams.state import State
+
+
+def open_node(settings: Settings) -> Node:
+    """Recover the state from the data directory, or begin with an empty one in memory. Blocks while it recovers."""
+    if settings.memory:
+        log_id = secrets.token_hex(8)
+        return _node(settings, State(log_id), MemoryLog(log_id), None, MemoryBlobs())
+    lock(settings.data_directory)
+    recovered = recover(settings.data_directory, settings.segment_bytes)
+    store = open_store(settings.lake_url)
+    claim(store, recovered.state.log_id)
+    return _node(settings, recovered.state, recovered.journal, recovered.images, recovered.blobs, store=store)
+
+
+def _node(
+    settings: Settings,
+    state: State,
+    command_log: CommandLog,
+    images: ImageFiles | None,
+    blobs: BlobStore,
+    *,
+    store: Store | None = None,
+) -> Node:
+    return Node(
+        [ShardParts(state, command_log, images, blobs)],
+        image_log_bytes=settings.image_log_bytes,
+        page_bytes=settings.page_bytes,
+        store=store,
+        lake_limits=LakeLimits.of(settings),
+    )

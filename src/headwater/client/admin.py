@@ -1,0 +1,166 @@
+"""The administrative surface of a Headwater server, below `/__headwater`: one program for each request.
+
+Rows travel in Arrow's stream format. They are bytes here, so that the client does not need pyarrow.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from headwater.client.errors import NotFound, ProtocolViolation, ResponseIncomplete, TransportFailed
+from headwater.client.operations import RequestTarget, ask, members
+from headwater.client.wire import Emit, Program, Request, more
+from headwater.protocol import content_types, headers
+from headwater.protocol.refusals import Code
+
+SURFACE = "/__headwater"
+ARROW = "application/vnd.apache.arrow.stream"
+JSON_HEADERS = {headers.CONTENT_TYPE.name: content_types.JSON}
+SHARD = 0
+"""The only shard there is."""
+
+
+class ScanRange(NamedTuple):
+    """The messages of one incarnation of a stream that begin in a range of its bytes."""
+
+    stream: str
+    incarnation: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """A registered consumer of the lake: how far it has read each shard, and when it last said so."""
+
+    name: str
+    positions: Mapping[str, int]
+    committed_at_ms: int
+
+
+# -- The server and its lake -------------------------------------------------------------------------------------------
+
+
+def status(target: RequestTarget) -> Program[dict[str, Any]]:
+    return (yield from _object(target, target.request("GET", "/status")))
+
+
+def flush(target: RequestTarget) -> Program[dict[str, int]]:
+    answer = yield from _object(target, target.request("POST", "/flush"))
+    positions: dict[str, int] = answer["positions"]
+    return positions
+
+
+def swap(
+    target: RequestTarget, replaced: Sequence[int], keys: Sequence[str], dropped: int, deadline_us: int
+) -> Program[None]:
+    body = {
+        "shard": SHARD,
+        "replaced": list(replaced),
+        "keys": list(keys),
+        "dropped": dropped,
+        "deadline": deadline_us,
+    }
+    yield from ask(_post(target, "/swap", body), target.policy)
+
+
+# -- Consumers of the lake ---------------------------------------------------------------------------------------------
+
+
+def register_consumer(target: RequestTarget, name: str, positions: Mapping[str, int]) -> Program[None]:
+    body = _json({"positions": dict(positions)})
+    yield from ask(target.request("PUT", _consumer(name), JSON_HEADERS, body=body), target.policy)
+
+
+def read_consumers(target: RequestTarget) -> Program[list[ConsumerInfo]]:
+    answer = yield from _object(target, target.request("GET", "/readers"))
+    return [_consumer_info(one) for one in answer["readers"]]
+
+
+def read_consumer(target: RequestTarget, name: str) -> Program[ConsumerInfo | None]:
+    """A consumer; None if it is not registered."""
+    try:
+        return _consumer_info((yield from _object(target, target.request("GET", _consumer(name)))))
+    except NotFound as error:
+        if error.code != Code.READER_NOT_FOUND:
+            raise
+        return None
+
+
+def forget_consumer(target: RequestTarget, name: str) -> Program[None]:
+    yield from ask(target.request("DELETE", _consumer(name)), target.policy)
+
+
+def _consumer(name: str) -> str:
+    return f"/readers/{quote(name, safe='')}"
+
+
+def _consumer_info(answer: Mapping[str, Any]) -> ConsumerInfo:
+    return ConsumerInfo(answer["reader"], answer["positions"], answer["committed_at_ms"])
+
+
+# -- Many streams at once ----------------------------------------------------------------------------------------------
+
+
+def describe(target: RequestTarget, streams: Iterable[str]) -> Program[bytes]:
+    answer = yield from ask(_post(target, "/describe", {"streams": list(streams)}), target.policy)
+    return answer.response.body
+
+
+def describe_prefix(
+    target: RequestTarget, prefix: str, after: str | None, page_streams_max: int | None
+) -> Program[bytes]:
+    body = {"prefix": prefix, "after": after, "limit": page_streams_max}
+    answer = yield from ask(_post(target, "/describe", body), target.policy)
+    return answer.response.body
+
+
+def locate(target: RequestTarget, records: Sequence[tuple[str, int, int]]) -> Program[list[int | None]]:
+    answer = yield from _object(target, _post(target, "/locate", {"records": records}))
+    found: list[int | None] = answer["offsets"]
+    return found
+
+
+def scan(
+    target: RequestTarget,
+    ranges: Sequence[ScanRange],
+    columns: Sequence[str] | None,
+    since: int | None,
+    until: int | None,
+) -> Program[None]:
+    """Emit the bytes of the answer as they arrive; they are whole when this ends without an error."""
+    body = {"ranges": ranges, "columns": columns, "since": since, "until": until}
+    request = _post(target, "/scan", body)
+    yield from ask(request, target.policy, opened=True)
+    try:
+        while data := (yield from more()):
+            yield Emit(data)
+    except TransportFailed as error:
+        raise ResponseIncomplete(f"The response of {request.url} was cut short: {error}") from error
+
+
+def append(target: RequestTarget, rows: bytes) -> Program[bytes]:
+    request = target.request("POST", "/append", {headers.CONTENT_TYPE.name: ARROW}, body=rows)
+    answer = yield from ask(request, target.policy)
+    return answer.response.body
+
+
+# -- Requests and answers ----------------------------------------------------------------------------------------------
+
+
+def _post(target: RequestTarget, sub: str, body: object) -> Request:
+    return target.request("POST", sub, JSON_HEADERS, body=_json(body))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _object(target: RequestTarget, request: Request) -> Program[dict[str, Any]]:
+    answer = yield from ask(request, target.policy)
+    found = members(request, answer.response)
+    if not isinstance(found, dict):
+        raise ProtocolViolation(f"{request.url} was not answered by a Headwater server; check the URL.")
+    return found

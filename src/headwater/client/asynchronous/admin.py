@@ -1,0 +1,114 @@
+"""The administrative surface of a Headwater server, for the asynchronous client."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import httpx2
+
+from headwater.client import admin
+from headwater.client.admin import ConsumerInfo, ScanRange
+from headwater.client.asynchronous.carrier import AsyncCarrier
+from headwater.client.asynchronous.runtime import AsyncFlow
+from headwater.client.operations import RequestTarget
+from headwater.client.retrying import RetryPolicy
+from headwater.client.settings import AsyncRequestValue, ClientSettings
+
+
+class AsyncAdmin:
+    """A Headwater server as an operator or a job sees it: its status, its lake, and many streams at once.
+
+    `url` is the server's root, such as `http://127.0.0.1:4437`. Rows are bytes in Arrow's stream format, which
+    `pyarrow.ipc` reads and writes. Use it as an asynchronous context manager, or close it; tasks may share it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, AsyncRequestValue] | None = None,
+        retry: RetryPolicy | None = None,
+        timeout_seconds: float = 30.0,
+        http: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        policy = retry or RetryPolicy()
+        settings = ClientSettings(self.url, headers or {}, retry=policy, timeout_seconds=timeout_seconds)
+        self._carrier = AsyncCarrier(settings, http)
+        self._target = RequestTarget(self.url + admin.SURFACE, policy)
+
+    def __repr__(self) -> str:
+        return f"AsyncAdmin({self.url!r})"
+
+    async def aclose(self) -> None:
+        await self._carrier.aclose()
+
+    async def __aenter__(self) -> "AsyncAdmin":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # -- The server and its lake ---------------------------------------------------------------------------------------
+
+    async def status(self) -> dict[str, Any]:
+        """The server's version, health and usage."""
+        return await self._carrier.run(admin.status(self._target))
+
+    async def flush(self) -> dict[str, int]:
+        """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""
+        return await self._carrier.run(admin.flush(self._target))
+
+    async def swap(self, replaced: Sequence[int], keys: Sequence[str], dropped: int, deadline_us: int) -> None:
+        """Replace segments of the lake, by number, with rewritten ones, by key."""
+        await self._carrier.run(admin.swap(self._target, replaced, keys, dropped, deadline_us))
+
+    # -- Consumers of the lake -----------------------------------------------------------------------------------------
+
+    async def register_consumer(self, name: str, positions: Mapping[str, int]) -> None:
+        """Record how far a consumer has read each shard; the lake keeps what it has not read yet."""
+        await self._carrier.run(admin.register_consumer(self._target, name, positions))
+
+    async def consumers(self) -> list[ConsumerInfo]:
+        return await self._carrier.run(admin.read_consumers(self._target))
+
+    async def consumer(self, name: str) -> ConsumerInfo | None:
+        """A consumer; None if it is not registered."""
+        return await self._carrier.run(admin.read_consumer(self._target, name))
+
+    async def forget_consumer(self, name: str) -> None:
+        """Remove a consumer; the lake no longer keeps anything for it."""
+        await self._carrier.run(admin.forget_consumer(self._target, name))
+
+    # -- Many streams at once ------------------------------------------------------------------------------------------
+
+    async def describe(self, streams: Iterable[str]) -> bytes:
+        """One row for each of these streams, named `bucket/stream`; missing streams are left out."""
+        return await self._carrier.run(admin.describe(self._target, streams))
+
+    async def describe_prefix(
+        self, prefix: str, *, after: str | None = None, page_streams_max: int | None = None
+    ) -> bytes:
+        """One row for each stream whose name begins with a prefix, sorted by name, from the one after `after`."""
+        return await self._carrier.run(admin.describe_prefix(self._target, prefix, after, page_streams_max))
+
+    async def locate(self, records: Sequence[tuple[str, int, int]]) -> list[int | None]:
+        """The offset at which each record begins; a record is named by stream, incarnation and number."""
+        return await self._carrier.run(admin.locate(self._target, records))
+
+    def scan(
+        self,
+        ranges: Sequence[ScanRange],
+        *,
+        columns: Sequence[str] | None = None,
+        since_us: int | None = None,
+        until_us: int | None = None,
+    ) -> AsyncFlow[bytes]:
+        """The rows of ranges, as they arrive; `TransportFailed` if the answer ends too early."""
+        return AsyncFlow(self._carrier, admin.scan(self._target, ranges, columns, since_us, until_us))
+
+    async def append(self, rows: bytes) -> bytes:
+        """Append to many streams, and return one row with the outcome of each append.
+
+        The request may be sent twice, so every row needs a producer.
+        """
+        return await self._carrier.run(admin.append(self._target, rows))

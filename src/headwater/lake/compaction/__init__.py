@@ -1,0 +1,1 @@
+"""Which segments to rewrite, and how: merged, sorted and without dead rows."""

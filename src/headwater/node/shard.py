@@ -1,0 +1,306 @@
+"""A shard: one log, one order, one state, and its chores. Changes enter by `submit`, questions by `read`."""
+
+import asyncio
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from headwater.log.images import ImageFiles
+from headwater.log.seam import CommandLog
+from headwater.node.chores.blob_sweeper import BlobSweeper
+from headwater.node.chores.debts import Debts, SettleBucket
+from headwater.node.chores.imager import Imager
+from headwater.node.chores.reaper import Reaper
+from headwater.node.committer import Committer, Done, Now, Submit
+from headwater.node.lake.lake import LAKE_LIMITS, Lake, LakeLimits
+from headwater.node.metrics import Metrics
+from headwater.node.reads.bootstrap import Bootstrap
+from headwater.node.reads.cold import ColdReads, Stretch
+from headwater.node.reads.queries import Queries
+from headwater.node.reads.tails import Tails, Waiter
+from headwater.node.scans.scans import Scans
+from headwater.protocol.content_types import is_json
+from headwater.protocol.lifetimes import FOREVER, touch_interval_us
+from headwater.protocol.refusals import Code, Refusal
+from headwater.storage.blobs import BlobStore
+from headwater.storage.store import Store
+from headwater.streams import appending, lifecycle, reading
+from headwater.streams.cold import ALL
+from headwater.streams.commands import Append, Command, Create, CreateFork, Delete, PublishSnapshot, SetAttrs, Touch
+from headwater.streams.queries import Head, Listing, Query
+from headwater.streams.reading import NotFetched, Slice
+from headwater.streams.replies import Created, Described, Listed, Reply
+from headwater.streams.state import State, Stream
+
+PAGE_BYTES = 1024 * 1024
+STOP_SECONDS = 10.0
+"""How long the last commands may take to become durable; on a full disk they may never."""
+
+NEEDS_ROOM = frozenset({Append, Create, CreateFork, PublishSnapshot, SetAttrs})
+"""Commands that take space; all others free some, or take next to none."""
+SETTLES = frozenset({Create, CreateFork, Delete})
+"""Commands that begin or end a life: while one is in flight, no answer about its name is final."""
+
+
+class ShardParts(NamedTuple):
+    """What a shard is opened from: its state so far, its log, and where its images and snapshots are."""
+
+    state: State
+    command_log: CommandLog
+    images: ImageFiles | None
+    blobs: BlobStore
+
+
+class ShardLimits(NamedTuple):
+    """How much log makes an image due, how large a page is, and the limits of the lake."""
+
+    image_log_bytes: int
+    page_bytes: int = PAGE_BYTES
+    lake: LakeLimits = LAKE_LIMITS
+
+
+class Shard:
+    """One of a node's shards; `number` is its place among them, and in the keys of its objects in the lake."""
+
+    def __init__(
+        self,
+        number: int,
+        parts: ShardParts,
+        *,
+        limits: ShardLimits,
+        store: Store | None,
+        clock: Now,
+        tails: Tails,
+        metrics: Metrics,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        state, command_log, images, blobs = parts
+        self.number, self.state, self.blobs = number, state, blobs
+        self._log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
+        self.queries = Queries(state, self.now, self.touch, limits.page_bytes)
+        self.committer = Committer(state, command_log, tails, metrics, now=clock, on_failure=_end_process)
+        self._unsettled: dict[str, int] = {}
+        self._touching: set[str] = set()
+        self._reaper = Reaper(state, self.now, self.submit, self.touch, tails)
+        self._debts = Debts(state, self.now, self.submit)
+        self._sweeper = BlobSweeper(state, blobs, self.submit, threads)
+        self.imager = None if images is None else Imager(state, command_log, images, limits.image_log_bytes)
+        self.lake: Lake | None = None
+        if store is not None:
+            self.lake = Lake(
+                number,
+                state,
+                store,
+                answer=self.queries.read,
+                submit=self.submit,
+                now=self.now,
+                command_log=command_log,
+                limits=limits.lake,
+            )
+        self.scans = Scans(state, self.now, self.touch, None if self.lake is None else self.lake.reads)
+        self._hot_bytes_max = limits.lake.hot_bytes_max if self.lake is not None else ALL
+        self.committer.after_batch = self._after_batch
+        self.committer.on_foreign = self._watch_foreign
+
+    # -- Life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to decide commands; call it on the event loop."""
+        self.committer.start()
+
+    def start_chores(self, route: Submit, settle_bucket: SettleBucket) -> None:
+        """Begin the chores. Debts of forks are paid on the shards of their sources, which `route` finds."""
+        self._reaper.start()
+        self._debts.start(route, settle_bucket)
+        self._sweeper.start()
+        if self.lake is not None:
+            self.lake.start()
+
+    async def stop_chores(self) -> None:
+        """End every chore but the imager, which must outlive the last batch."""
+        self._reaper.stop()
+        self._debts.stop()
+        await self._sweeper.stop()
+        self.scans.stop()
+        if self.lake is not None:
+            await self.lake.stop()
+
+    async def stop(self) -> None:
+        """Finish what was submitted, as far as the disk has room for it, then release the log."""
+        until = time.monotonic() + STOP_SECONDS
+        while not self.committer.idle and time.monotonic() < until:
+            await asyncio.sleep(0.005)
+        if self.imager is not None:
+            await self.imager.stop()
+        self._log.close()
+
+    def _after_batch(self) -> None:
+        if self.state.owed:
+            self._debts.pay()
+        if self.state.discarded:
+            self._sweeper.sweep()
+        if self.imager is not None:
+            self.imager.begin_if_due()
+        if self.lake is not None:
+            self.lake.after_batch()
+
+    def _watch_foreign(self, commands: list[Command], replies: list[Reply]) -> None:
+        """Watch the lives that another proposer began; those of our own clients are watched when they are answered."""
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, Created):
+                self._watch(command.name)  # type: ignore[union-attr]
+
+    def _watch(self, name: str) -> None:
+        stream = self.state.streams.get(name)
+        if stream is not None:  # A delete in the same batch may have ended it.
+            self._reaper.watch(stream)
+
+    @property
+    def queued_bytes(self) -> int:
+        """The size of the commands that wait for a commit."""
+        return self.committer.queued_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        """How much the log has grown since it was opened."""
+        return self._log.size_bytes
+
+    def now(self) -> int:
+        """The time that reads are judged by: never behind the shard's own."""
+        return max(self._clock(), self.state.now)
+
+    # -- Changes --------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command, done: Done) -> None:
+        """Have a command decided; where the applied state already gives a final answer, answer at once."""
+        kind = type(command)
+        if kind is Append or kind is Delete:
+            early = self._early(command)  # type: ignore[arg-type]
+            if early is not None:
+                done(early)
+                return
+        if kind in NEEDS_ROOM and (
+            self.committer.full or not self._log.has_room or self.state.hot_bytes >= self._hot_bytes_max
+        ):
+            done(self._no_room())
+            return
+        if kind in SETTLES:
+            done = self.settling(command.name, done)  # type: ignore[union-attr]
+        self.committer.submit(command, done)
+
+    def _no_room(self) -> Refusal:
+        self._metrics.refused_writes += 1
+        if self.committer.full:
+            return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
+        if not self._log.has_room:
+            return Refusal(Code.OVERLOADED, "The disk is full; free space or delete streams, then try again.")
+        return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
+
+    def judge_standing(self, command: Append) -> Reply | None:
+        """The answer to an append with a bad body that takes precedence: missing, gone, closed or of another type."""
+        standing = appending.judge_standing(self.state, command, self.now())
+        if not isinstance(standing, Stream):
+            return standing
+        mismatch = is_json(command.content_type) and not is_json(standing.content_type)
+        return appending.content_type_mismatch(standing, command.content_type) if mismatch else None
+
+    def _early(self, command: Append | Delete) -> Reply | None:
+        """An answer that nothing in flight can change: missing, gone, or closed for good."""
+        stream = self.state.streams.get(command.name)
+        open_for_good = stream is not None and stream.lifetime is FOREVER and not (stream.closed or stream.deleted)
+        if open_for_good and command.incarnation is None:
+            return None  # The usual case, decided without reading the clock.
+        outcome: Stream | Reply
+        if isinstance(command, Append):
+            outcome = appending.judge_standing(self.state, command, self.now())
+        else:
+            outcome = lifecycle.judge_delete(self.state, command, self.now())
+        if isinstance(outcome, Stream) or command.name in self._unsettled:
+            return None
+        if stream is not None and stream.closed and not stream.deleted:
+            self.touch(stream)  # A write that changes nothing still counts as use.
+        return outcome
+
+    def settling(self, name: str, done: Done) -> Done:
+        """Count a beginning or an end of this name's life until it has been applied."""
+        self._unsettled[name] = self._unsettled.get(name, 0) + 1
+
+        def settled(reply: Reply) -> None:
+            left = self._unsettled.pop(name) - 1
+            if left:
+                self._unsettled[name] = left
+            if isinstance(reply, Created):
+                self._watch(name)
+            done(reply)
+
+        return settled
+
+    def touch(self, stream: Stream) -> None:
+        """Renew a sliding lifetime when its last renewal in the log is old enough; no client waits for it."""
+        ttl = stream.lifetime.ttl_seconds
+        if ttl is None or stream.name in self._touching or self.now() - stream.touched_at < touch_interval_us(ttl):
+            return
+        self._touching.add(stream.name)
+        self.submit(Touch(stream.name, stream.incarnation), lambda _: self._touching.discard(stream.name))
+
+    # -- Questions ------------------------------------------------------------------------------------------------
+
+    def read(self, query: Query) -> Reply | asyncio.Task[Reply]:
+        """The answer to a query, from applied state only; a task where it needs bytes from the lake."""
+        try:
+            return self.queries.read(query)
+        except NotFetched as need:
+            return self._cold.read(query, need)
+
+    @property
+    def _cold(self) -> ColdReads:
+        assert self.lake is not None, "only a server with a lake has bytes in it"
+        return self.lake.reads
+
+    def present(self, name: str) -> Stream | Refusal:
+        """The living stream of that name, or why there is none."""
+        return self.state.present(name, self.now())
+
+    def describe(self, query: Head) -> Described | Refusal:
+        """What a stream is; always answered from memory."""
+        described = self.queries.read(query)
+        assert isinstance(described, Described | Refusal)
+        return described
+
+    def list_bucket(self, query: Listing) -> Listed | Refusal:
+        """A page of this shard's streams in a bucket."""
+        listed = self.queries.read(query)
+        assert isinstance(listed, Listed | Refusal)
+        return listed
+
+    def bootstrap(self, name: str, incarnation: int | None) -> Bootstrap | Refusal:
+        """The snapshot and the bytes behind it as of now, unaffected by later changes."""
+        described = self.describe(Head(name, incarnation))
+        if isinstance(described, Refusal):
+            return described
+        stream = self.state.streams[name]
+        self.touch(stream)
+        start = stream.start if stream.snapshot is None else stream.snapshot.offset
+        stretches: list[Slice | Stretch] = []
+        for owner, limit in reading.owners(stream, start, self.queries.source_of):
+            border = min(owner.hot_start, limit)
+            if start < border:
+                stretches.append(self._cold.stretch(owner, start, border))
+                start = border
+            if start < limit:
+                stretches.append(reading.slice_of(owner, start, limit))
+                start = limit
+        return Bootstrap(described, stretches, None if self.lake is None else self.lake.reads)
+
+    def wait(self, name: str, waiter: Waiter) -> None:
+        """Wake `waiter` whenever this stream changes; while any waits, a sliding lifetime is renewed."""
+        self._tails.watch(name, waiter)
+        stream = self.state.streams.get(name)
+        if stream is not None:
+            self._reaper.renew_while_read(stream)
+
+
+def _end_process(error: BaseException) -> None:
+    """End at once: after a batch that cannot be applied, no answer could be trusted."""
+    os._exit(1)

@@ -1,0 +1,244 @@
+"""The options of the source, parsed once and checked together; small, and safe to send to executors."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+from headwater.lake.format import SCHEMA
+from headwater.spark.link import LinkSettings
+from headwater.spark.options.boundaries import Boundary, LogPosition, StreamOffsets, full_name, parse_boundary
+from headwater.spark.options.link import parse_link
+from headwater.spark.options.values import OptionRefused, OptionValues, or_default
+
+MIB = 1024 * 1024
+PARTITION_BYTES = 32 * MIB
+"""What one task reads by default: under a second of work, and far more than the overhead of a task."""
+FLUSH_INTERVAL_SECONDS = 10.0
+_READER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+Via = Literal["auto", "lake", "live"]
+OnTrimmed = Literal["fail", "skip", "bootstrap"]
+ValueType = Literal["string", "variant"]
+
+
+class Selection(NamedTuple):
+    """The streams to read: those whose full names meet every condition."""
+
+    prefix: str = ""
+    names: frozenset[str] | None = None
+    pattern: str | None = None
+    """A regular expression for the whole name after its first `pattern_from` characters."""
+    pattern_from: int = 0
+
+    def has(self, name: str) -> bool:
+        """Whether a stream is selected."""
+        if self.names is not None and name not in self.names:
+            return False
+        return name.startswith(self.prefix) and (
+            self.pattern is None or re.fullmatch(self.pattern, name[self.pattern_from :]) is not None
+        )
+
+
+class SourceOptions(NamedTuple):
+    """All options for reading streams."""
+
+    link: LinkSettings
+    selection: Selection
+    via: Via = "auto"
+    lake: str | None = None
+    starting: Boundary | None = None
+    ending: Boundary | None = None
+    since: int | None = None
+    until: int | None = None
+    """Microseconds since 1970; `since` is inclusive, `until` exclusive."""
+    trigger_bytes_max: int | None = None
+    trigger_records_max: int | None = None
+    partitions_min: int = 1
+    partition_bytes: int = PARTITION_BYTES
+    fail_on_data_loss: bool = True
+    on_trimmed: OnTrimmed = "fail"
+    columns: tuple[str, ...] | None = None
+    value: ValueType | None = None
+    pushdown: bool = False
+    flush_interval_seconds: float = FLUSH_INTERVAL_SECONDS
+    reader_name: str | None = None
+
+    @property
+    def bootstraps(self) -> bool:
+        """Whether a snapshot replaces what was trimmed."""
+        return self.on_trimmed == "bootstrap"
+
+    def check_batch(self) -> None:
+        """Raise OptionRefused for options that only streaming reads have."""
+        if self.starting == "latest":
+            raise OptionRefused("A batch that starts at the latest offset has no rows; leave startingOffsets out.")
+        for name, value in (
+            ("maxBytesPerTrigger", self.trigger_bytes_max),
+            ("maxRecordsPerTrigger", self.trigger_records_max),
+            ("readerName", self.reader_name),
+        ):
+            if value is not None:
+                raise OptionRefused(f"The option {name} is for readStream only; leave it out of a batch read.")
+
+    def check_stream(self) -> None:
+        """Raise OptionRefused for options that only batch reads have."""
+        if self.ending is not None:
+            raise OptionRefused("The option endingOffsets is for batch reads only; a streaming read has no end.")
+        if self.pushdown:
+            raise OptionRefused(
+                "The option pushdown is for batch reads only; Spark pushes no filters into a streaming read."
+            )
+
+
+def parse_source(options: Mapping[str, str]) -> SourceOptions:
+    """All options of the source; OptionRefused for any that is invalid, alone or combined with others."""
+    values = OptionValues(options)
+    fail_on_data_loss = values.flag("failOnDataLoss") is not False
+    bucket = values.text("bucket")
+    parsed = SourceOptions(
+        link=parse_link(values),
+        selection=_selection(values, bucket),
+        via=values.choice("via", get_args(Via)) or "auto",
+        lake=values.text("lake"),
+        starting=parse_boundary(values, "startingOffsets", bucket),
+        ending=parse_boundary(values, "endingOffsets", bucket),
+        since=values.time_us("startingTimestamp"),
+        until=values.time_us("endingTimestamp"),
+        trigger_bytes_max=values.size_bytes("maxBytesPerTrigger"),
+        trigger_records_max=values.number("maxRecordsPerTrigger", 1),
+        partitions_min=values.number("minPartitions", 1) or 1,
+        partition_bytes=values.size_bytes("maxBytesPerPartition") or PARTITION_BYTES,
+        fail_on_data_loss=fail_on_data_loss,
+        on_trimmed=values.choice("onTrimmed", get_args(OnTrimmed)) or ("fail" if fail_on_data_loss else "skip"),
+        columns=_columns(values.words("columns")),
+        value=values.choice("value", get_args(ValueType)),
+        pushdown=values.flag("pushdown") or False,
+        flush_interval_seconds=or_default(values.duration_seconds("flushInterval"), FLUSH_INTERVAL_SECONDS),
+        reader_name=_reader_name(values.text("readerName")),
+    )
+    values.refuse_unknown()
+    _refuse_contradictions(parsed)
+    return parsed
+
+
+# -- Single options ----------------------------------------------------------------------------------------------------
+
+
+def _selection(values: OptionValues, bucket: str | None) -> Selection:
+    prefix, pattern = values.text("prefix"), values.text("streamsPattern")
+    streams = _names(values.text("streams"), bucket)
+    chosen = [name for name, value in (("prefix", prefix), ("streamsPattern", pattern), ("streams", streams)) if value]
+    if len(chosen) > 1:
+        raise OptionRefused(f"The options {' and '.join(chosen)} exclude each other; choose one.")
+    if not chosen and bucket is None:
+        raise OptionRefused("Say which streams: give one of the options bucket, prefix, streams or streamsPattern.")
+    if bucket is not None and "/" in bucket:
+        raise OptionRefused(
+            f"{bucket!r} is not a valid bucket name, because it contains '/'; use the option prefix to select streams "
+            "by the beginning of their names."
+        )
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as problem:
+            raise OptionRefused(f"The option streamsPattern is not a valid regular expression: {problem}.") from None
+    inside = "" if bucket is None else f"{bucket}/"
+    return Selection(inside + (prefix or ""), streams, pattern, len(inside))
+
+
+def _names(text: str | None, bucket: str | None) -> frozenset[str] | None:
+    """Names from a comma-separated list, or from a JSON list for names that contain commas."""
+    if text is None:
+        return None
+    names: Any = [name.strip() for name in text.split(",")]
+    if text.lstrip().startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            raise OptionRefused("The option streams begins with '[' but is not a JSON list of names.") from None
+    if not all(isinstance(name, str) and name for name in names):
+        raise OptionRefused(f"The option streams must be names separated by commas or a JSON list, not {text!r}.")
+    return frozenset(full_name(name, bucket) for name in names)
+
+
+def _columns(words: list[str] | None) -> tuple[str, ...] | None:
+    if words is None:
+        return None
+    known = (*SCHEMA.names, "value", "kind")
+    for word in words:
+        if word not in known:
+            raise OptionRefused(f"There is no column {word!r}; the columns are {', '.join(known)}.")
+    if len(set(words)) < len(words) or not words:
+        raise OptionRefused("The option columns must name at least one column, and each column only once.")
+    return tuple(words)
+
+
+def _reader_name(text: str | None) -> str | None:
+    if text is not None and not _READER_NAME.fullmatch(text):
+        raise OptionRefused(f"The option readerName must be 1 to 128 letters, digits, '_', '.' and '-', not {text!r}.")
+    return text
+
+
+# -- Options together --------------------------------------------------------------------------------------------------
+
+
+def _refuse_contradictions(options: SourceOptions) -> None:
+    columns = options.columns or ()
+    boundaries = [boundary for boundary in (options.starting, options.ending) if boundary is not None]
+    by_stream = any(isinstance(boundary, StreamOffsets) for boundary in boundaries)
+    by_position = any(isinstance(boundary, LogPosition) for boundary in boundaries)
+    since, until = options.since, options.until
+    contradictions = (
+        (
+            "value" in columns and options.value is None,
+            "The column value needs the option value=string or value=variant.",
+        ),
+        (
+            "kind" in columns and not options.bootstraps,
+            "The column kind needs the option onTrimmed=bootstrap.",
+        ),
+        (
+            options.starting is not None and since is not None,
+            "The options startingOffsets and startingTimestamp exclude each other; choose one.",
+        ),
+        (
+            options.ending is not None and until is not None,
+            "The options endingOffsets and endingTimestamp exclude each other; choose one.",
+        ),
+        (
+            since is not None and until is not None and since >= until,
+            "The option startingTimestamp must be before endingTimestamp.",
+        ),
+        (
+            options.ending == "earliest",
+            "A batch that ends at the earliest offset has no rows; leave endingOffsets out.",
+        ),
+        (
+            by_stream and by_position,
+            "Offsets of streams and positions of shards cannot be mixed; choose one.",
+        ),
+        (
+            by_stream and options.via == "lake",
+            "Offsets of streams need via=live; to read the lake, give positions of shards or timestamps.",
+        ),
+        (
+            by_position and options.via == "live",
+            "Positions of shards need via=lake; to read live, give offsets of streams or timestamps.",
+        ),
+        (
+            options.bootstraps and (options.via == "lake" or by_position),
+            "The lake has no snapshots, so onTrimmed=bootstrap needs via=live.",
+        ),
+        (
+            options.lake is not None and options.via == "live",
+            "The options lake and via=live exclude each other; choose one.",
+        ),
+    )
+    for is_contradiction, sentence in contradictions:
+        if is_contradiction:
+            raise OptionRefused(sentence)
+    for boundary in boundaries:
+        for name in boundary.streams if isinstance(boundary, StreamOffsets) else ():
+            if not options.selection.has(name):
+                raise OptionRefused(f"An offset is given for the stream {name!r}, which is not among those selected.")

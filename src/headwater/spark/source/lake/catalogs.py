@@ -1,0 +1,81 @@
+"""Opening a lake, and reading a catalog that is recent enough."""
+
+import time
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from headwater.lake.catalog import Catalog
+from headwater.lake.scanning import LakeDamaged, read_catalog
+from headwater.spark.link import Link
+from headwater.spark.options.source import SourceOptions
+from headwater.spark.positions import position_in
+from headwater.storage.opening import open_store
+from headwater.storage.store import KeyMissing, Store, StoreFailed
+
+CATALOG_READS_MAX = 10
+CATALOG_PAUSE_SECONDS = 0.2
+"""How often to retry, and how long to wait between tries, for a catalog that must exist."""
+
+
+class LakeUnusable(Exception):
+    """The lake cannot be read as requested; the message is one sentence that says why, and what to do."""
+
+
+def lake_url(options: SourceOptions, link: Link) -> str | None:
+    """The URL from the options, or else the one that the server reports; None if the server has no lake."""
+    if options.lake is not None:
+        return options.lake
+    url: str | None = (link.status().get("lake") or {}).get("url")
+    return url
+
+
+def open_lake(url: str) -> Store:
+    """The store at a URL; LakeUnusable if this machine cannot reach it."""
+    folder = _folder(url)
+    if url == "memory:" or (folder is not None and not folder.is_dir()):
+        raise LakeUnusable(f"The lake at {url} cannot be reached from this machine.")
+    try:
+        store = open_store(url)
+        next(iter(store.items("catalog/")), None)
+    except (ValueError, StoreFailed) as problem:
+        raise LakeUnusable(f"The lake at {url} cannot be reached from this machine: {problem}") from problem
+    return store
+
+
+def _folder(url: str) -> Path | None:
+    if ":" not in url:
+        return Path(url)
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def newest_catalog(store: Store) -> Catalog | None:
+    """The current catalog; None if the lake has none yet."""
+    for _ in range(CATALOG_READS_MAX):
+        try:
+            return read_catalog(store)
+        except KeyMissing:
+            # Between the listing and the read, the catalog was replaced and its grace period ended.
+            time.sleep(CATALOG_PAUSE_SECONDS)
+        except (LakeDamaged, StoreFailed) as problem:
+            raise LakeUnusable(str(problem)) from problem
+    raise LakeUnusable(f"The newest catalog of the lake at {store.url} is listed but cannot be read; try again later.")
+
+
+def catalog_up_to(link: Link, store: Store, position: int) -> Catalog | None:
+    """A catalog that covers all rows up to a position; None if nothing was ever written and position is 0.
+
+    A catalog may claim to cover less than an earlier one did, although the rows are in the lake. A flush then writes a
+    catalog that covers them.
+    """
+    for _ in range(CATALOG_READS_MAX):
+        catalog = newest_catalog(store)
+        flushed = 0 if catalog is None else catalog.flushed
+        if flushed >= position:
+            return catalog
+        if position_in(link.flush()) < position:
+            break
+    raise LakeUnusable(
+        f"The lake at {store.url} has rows up to position {flushed}, not up to {position}; check that it belongs to "
+        f"the server at {link.settings.url}, and that the query read from this server before."
+    )

@@ -1,0 +1,129 @@
+"""Settings from a file, the environment and flags: how values are written, and what is refused."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from headwater import settings
+from headwater.node.lake.lake import LAKE_LIMITS, LakeLimits
+from headwater.settings import SETTINGS, Settings, SettingsError
+
+ROOT = Path(__file__).parents[2]
+VARIABLE = re.compile(r"\bHEADWATER_[A-Z][A-Z_]*[A-Z]\b")
+
+
+def load(environment: Mapping[str, str] | None = None, /, **flags: str) -> Settings:
+    return settings.load(flags, None, environment or {})
+
+
+def refusal(environment: Mapping[str, str] | None = None, /, **flags: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(environment, **flags)
+    return str(caught.value)
+
+
+def test_every_setting_describes_itself_in_a_sentence() -> None:
+    assert list(SETTINGS) == list(Settings.__struct_fields__)
+    for setting in SETTINGS.values():
+        assert re.fullmatch(r"[A-Z].*\.", setting.help), setting
+        assert setting.parse(setting.render(setting.default)) == setting.default
+        assert ("bytes" in setting.name, "seconds" in setting.name) == (
+            setting.unit == "bytes",
+            setting.unit == "seconds",
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512MiB", 512 * 2**20), ("64KB", 64_000), ("2g", 2**31), ("1.5 kib", 1536), ("7", 7)]
+)
+def test_sizes_take_units(text: str, size: int) -> None:
+    assert load(hot_bytes_max=text).hot_bytes_max == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("500ms", 0.5), ("5min", 300), ("1.5h", 5400), ("1d", 86400)]
+)
+def test_durations_take_units(text: str, seconds: float) -> None:
+    assert load({"HEADWATER_FLUSH_SECONDS": text}).flush_seconds == seconds
+
+
+def test_a_file_takes_numbers_and_units(tmp_path: Path) -> None:
+    path = tmp_path / "headwater.toml"
+    path.write_text(
+        'hot_bytes_max = "1GiB"\npage_bytes = 4096\nflush_seconds = "2min"\nidle_seconds = 5\nmemory = true\n'
+    )
+    found = settings.load({}, path, {})
+    assert (found.hot_bytes_max, found.page_bytes, found.flush_seconds, found.idle_seconds) == (2**30, 4096, 120, 5)
+    path.write_text("port = true")
+    with pytest.raises(SettingsError, match=r"port in .*headwater\.toml is True, but it takes a whole number from 0"):
+        settings.load({}, path, {})
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "told"),
+    [
+        ("retention", "foo", "--retention is 'foo', but it takes snapshot or explicit."),
+        ("log_level", "loud", "--log-level is 'loud', but it takes debug, info, warning or error."),
+        (
+            "hot_bytes_max",
+            "5Q",
+            "--hot-bytes-max is '5Q', but it takes a size such as 512MiB, 64KB or 1048576, at least 1.",
+        ),
+        ("page_bytes", "1.0001K", "--page-bytes is '1.0001K', but it takes a size"),
+        ("segment_bytes", "63KiB", "at least 64KiB."),
+        (
+            "drain_seconds",
+            "0",
+            "--drain-seconds is '0', but it takes a duration such as 30, 500ms, 5min or 24h, above 0.",
+        ),
+        ("port", "65536", "--port is '65536', but it takes a whole number from 0 to 65535."),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_the_setting_takes(flag: str, text: str, told: str) -> None:
+    assert told in refusal(None, **{flag: text})
+
+
+def test_a_wrong_value_is_blamed_on_its_origin() -> None:
+    assert refusal({"HEADWATER_PRIVATE": "maybe"}) == "HEADWATER_PRIVATE is 'maybe', but it takes true or false."
+    assert load({"HEADWATER_PRIVATE": "true"}).private
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("HEADWATER_PROT", "the nearest one is HEADWATER_PORT"),
+        ("HEADWATER_HOT_BYTES", "the nearest one is HEADWATER_HOT_BYTES_MAX"),
+        ("HEADWATER_XYZZY", "`headwater serve --help` lists all"),
+    ],
+)
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one(variable: str, told: str) -> None:
+    assert refusal({variable: "1"}) == f"{variable} is set, but there is no such setting; {told}."
+
+
+def test_every_variable_that_the_repository_uses_is_known() -> None:
+    """Servers inherit the environment of tests and scripts, and must not refuse to start because of it."""
+    known = settings.CLIENT_VARIABLES | settings.TEST_VARIABLES | {one.variable for one in SETTINGS.values()}
+    for folder in ("src", "tests", "scripts", "examples", "benchmarks"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in ("", ".py", ".sh") and "node_modules" not in path.parts:
+                used = set(VARIABLE.findall(path.read_text(errors="replace")))
+                assert used <= known or path == Path(__file__), (path, used - known)
+
+
+def test_the_variables_of_kubernetes_are_not_settings() -> None:
+    """Kubernetes announces a service named `headwater` to every pod beside it."""
+    environment = {
+        "HEADWATER_PORT": "tcp://10.0.0.7:4437",
+        "HEADWATER_PORT_4437_TCP_ADDR": "10.0.0.7",
+        "HEADWATER_SERVICE_HOST": "10.0.0.7",
+        "HEADWATER_SERVICE_PORT_HTTP": "4437",
+    }
+    assert load(environment) == Settings()
+
+
+def test_the_limits_of_the_lake_are_those_of_the_settings() -> None:
+    assert LakeLimits.of(Settings()) == LAKE_LIMITS
+    found = LakeLimits.of(load(flush_segment_bytes="1MiB", lake_grace_seconds="1s", hot_bytes_max="3MiB"))
+    assert (found.flush.segment_bytes, found.grace_seconds, found.hot_bytes_max) == (2**20, 1.0, 3 * 2**20)

@@ -1,0 +1,168 @@
+"""The administrative surface, with a real server and with broken answers."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headwater.client import (
+    Admin,
+    AsyncAdmin,
+    Client,
+    Conflict,
+    ProtocolViolation,
+    RequestRefused,
+    ResponseIncomplete,
+    RetryPolicy,
+    ScanRange,
+    ServerUnavailable,
+    TransportFailed,
+)
+from headwater.client import admin as programs
+from headwater.client.operations import RequestTarget
+from headwater.client.retrying import attempt
+from headwater.client.wire import Request, Response
+from headwater.testing import RunningServer, running_server
+
+from .conftest import run
+from .lifting import Lifted
+from .script import LOST, UNREACHABLE, Line, Script
+
+POLICY = RetryPolicy(attempts_max=3, first_delay_seconds=1.0, dice=lambda: 0.0)
+TARGET = RequestTarget("http://h/__headwater", POLICY)
+ONE = [ScanRange("bucket/s", 1, 0, 9)]
+
+
+@pytest.fixture(scope="module")
+def lake_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with running_server(data=tmp_path_factory.mktemp("admin") / "data") as server:
+        yield server
+
+
+@pytest.fixture(params=[Admin, AsyncAdmin])
+def admin_of(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """Makes an admin client with the methods of the asynchronous one."""
+    return lambda url: Lifted(Admin(url)) if request.param is Admin else AsyncAdmin(url)
+
+
+def table(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+
+
+def arrow(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def test_the_server_says_what_it_is(lake_server: RunningServer, admin_of: Callable[[str], Any]) -> None:
+    async def check() -> None:
+        async with admin_of(lake_server.url + "/") as admin:
+            status = await admin.status()
+            assert status["log_id"]
+            assert set(await admin.flush()) == {"0"}
+
+    run(check())
+
+
+def test_a_consumer_is_registered_and_forgotten(
+    lake_server: RunningServer, admin_of: Callable[[str], Any], name: str
+) -> None:
+    async def check() -> None:
+        async with admin_of(lake_server.url) as admin:
+            positions = await admin.flush()
+            await admin.register_consumer(f"{name}.x", positions)
+            found = await admin.consumer(f"{name}.x")
+            assert found in await admin.consumers()
+            assert (found.name, found.positions) == (f"{name}.x", positions)
+            assert found.committed_at_ms > 1_700_000_000_000
+            await admin.forget_consumer(f"{name}.x")
+            assert await admin.consumer(f"{name}.x") is None
+
+    run(check())
+
+
+def test_many_streams_are_appended_described_located_and_scanned(
+    lake_server: RunningServer, admin_of: Callable[[str], Any], name: str
+) -> None:
+    with Client(lake_server.url) as client:
+        client.bucket(name).create()
+    streams = [f"{name}/a", f"{name}/b"]
+    rows = {
+        "stream": streams,
+        "messages": [[b"one", b"three"], [b"two"]],
+        "content_type": ["text/plain"] * 2,
+        "create": [True] * 2,
+        "close": [False] * 2,
+        "producer_id": ["p"] * 2,
+        "producer_epoch": [0] * 2,
+        "producer_seq": [0] * 2,
+    }
+
+    async def check() -> None:
+        async with admin_of(lake_server.url) as admin:
+            assert set(table(await admin.append(arrow(pa.table(rows))))["status"].to_pylist()) == {200}
+            described = table(await admin.describe([*streams, f"{name}/none"]))
+            assert described["stream"].to_pylist() == streams
+            page = table(await admin.describe_prefix(f"{name}/", after=streams[0], page_streams_max=5))
+            assert page["stream"].to_pylist() == streams[1:]
+            incarnation = described["incarnation"][0].as_py()
+            assert await admin.locate([(streams[0], incarnation, record) for record in range(3)]) == [0, 3, 8]
+            async with admin.scan([ScanRange(streams[0], incarnation, 0, 99)], columns=["payload"]) as pieces:
+                data = b"".join([piece async for piece in pieces])
+            assert table(data)["payload"].to_pylist() == [b"one", b"three"]
+            async with admin.scan([ScanRange(streams[0], incarnation + 1, 0, 99)]) as pieces:
+                with pytest.raises(Conflict) as caught:
+                    await anext(aiter(pieces))
+            assert caught.value.problem["problems"][0]["index"] == 0
+
+    run(check())
+
+
+# -- Without a network -------------------------------------------------------------------------------------------------
+
+
+def test_a_scan_is_asked_for_again_until_it_is_being_read() -> None:
+    script = Script([LOST, Response(503), (Response(200), [b"a", b"b"])])
+    assert script.run(programs.scan(TARGET, ONE, None, None, None)) == [b"a", b"b"]
+    broken = Script([(Response(200), [b"a", LOST])])
+    with pytest.raises(ResponseIncomplete, match="cut short"):
+        broken.run(programs.scan(TARGET, ONE, None, None, None))
+    assert len(broken.requests) == 1
+
+
+def test_an_answer_of_another_server_is_named() -> None:
+    for body in (b"[]", b"<html>"):
+        with pytest.raises(ProtocolViolation, match="http://h/__headwater/status"):
+            Script([Response(200, {}, body)]).run(programs.status(TARGET))
+
+
+def test_a_busy_server_is_waited_for_without_counting() -> None:
+    patient = RetryPolicy(attempts_max=2, first_delay_seconds=1.0, busy_seconds=5.0, dice=lambda: 0.0)
+    script = Script([Response(503)] * 20)
+    with pytest.raises(ServerUnavailable):
+        script.run(attempt(Request("GET", "http://h"), patient, repeatable=True))
+    assert 5.0 <= script.clock < 7.0 and len(script.requests) > 5
+
+
+def test_a_server_that_was_never_reached_is_given_up_early() -> None:
+    policy = RetryPolicy(attempts_max=8, connect_attempts_max=3)
+    never: list[Line] = [UNREACHABLE] * 8
+    for answers, sent in ((never, 3), ([Response(503), *never], 8)):
+        script = Script(answers)
+        with pytest.raises(TransportFailed):
+            script.run(attempt(Request("GET", "http://h"), policy, repeatable=True))
+        assert len(script.requests) == sent
+
+
+def test_errors_travel_between_processes() -> None:
+    refused = RequestRefused(Request("GET", "http://h"), Response(409, {"a": "b"}, b'{"code": "x", "n": [1]}'))
+    again = pickle.loads(pickle.dumps(refused))
+    assert (str(again), again.status, again.headers) == (str(refused), 409, {"a": "b"})
+    assert (again.code, again.problem) == ("x", {"code": "x", "n": [1]})
+    lost = pickle.loads(pickle.dumps(UNREACHABLE))
+    assert (str(lost), lost.sent) == (str(UNREACHABLE), False)
