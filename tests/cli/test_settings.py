@@ -82,7 +82,7 @@ def test_a_file_takes_numbers_and_units(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_what_the_setting_takes(flag: str, text: str, told: str) -> None:
-    assert told in refusal(**{flag: text})
+    assert told in refusal(None, **{flag: text})
 
 
 def test_a_wrong_value_is_blamed_on_its_origin() -> None:

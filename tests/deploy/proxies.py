@@ -62,13 +62,8 @@ class Proxy:
     ) -> Answer:
         with self.connected(source) as connection:
             connection.request(method, target, body, headers or {})
-            return answer(connection)
-
-
-def answer(connection: HTTPSConnection) -> Answer:
-    """Wait for the response to the request that was sent, and read all of it."""
-    with connection.getresponse() as response:
-        return Answer(response.status, response.headers, response.read())
+            with connection.getresponse() as response:
+                return Answer(response.status, response.headers, response.read())
 
 
 def free_port() -> int:

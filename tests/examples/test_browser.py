@@ -114,7 +114,7 @@ def test_a_re_created_stream_is_not_mixed_with_the_old_one(stream: Stream, page:
 
 def test_the_end_of_the_stream_is_the_end_of_the_page(stream: Stream, page: Page) -> None:
     append(stream, "the last")
-    stream.close()
+    stream.close_stream()
     page.wait("document.getElementById('state').textContent === 'closed'")
     page.reload()
     page.wait("document.getElementById('state').textContent === 'closed'")
@@ -160,7 +160,7 @@ def test_a_stream_of_another_type_is_not_shown_and_the_page_says_why(stream: Str
 
 def test_a_message_that_is_not_accepted_is_reported_and_kept(stream: Stream, page: Page) -> None:
     page.evaluate("source.close()")
-    stream.close()
+    stream.close_stream()
     send(page, "too late")
     page.wait(f"{PROBLEM}.startsWith('Not sent. ')")
     assert page.evaluate("document.getElementById('text').value") == "too late"

@@ -78,7 +78,7 @@ def test_a_watcher_resumes_at_an_offset(url: str, client: Client) -> None:
     stream.create("application/json")
     kept = stream.append_json({"token": "not shown "}).next_offset
     stream.append_json({"token": "shown"})
-    stream.close()
+    stream.close_stream()
     done = run(url, *TOKENS, "watch", "watched-run", "--offset", kept)
     assert done.stdout.strip() == "shown"
     assert stream.head().next_offset in done.stderr

@@ -109,7 +109,7 @@ def retry_policy(seconds: float) -> RetryPolicy:
     while total + delay <= seconds:
         total, attempts = total + delay, attempts + 1
         delay = min(delay * policy.multiplier, policy.delay_seconds_max)
-    return RetryPolicy(attempts_max=attempts, retry_after_seconds_max=seconds)
+    return RetryPolicy(attempts_max=attempts, connect_attempts_max=attempts, retry_after_seconds_max=seconds)
 
 
 def as_flat(offset: str | None) -> str | None:

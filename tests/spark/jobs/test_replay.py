@@ -48,7 +48,7 @@ def test_what_is_new_is_copied_once_with_types_borders_and_ends(
         frames = streams.stream("frames", content_type="application/x-thing")
         frames.create()
         frames.append_batch([b"\x00", b"ab", b"c" * 1000])
-        frames.close()
+        frames.close_stream()
         streams.stream("silent", content_type="text/plain").create(closed=True)
         monkeypatch.setattr(link_module, "PAGE_STREAMS", 2)
 
@@ -65,7 +65,7 @@ def test_what_is_new_is_copied_once_with_types_borders_and_ends(
         }
 
         open_one.append_json(4)
-        open_one.close()
+        open_one.close_stream()
         result = CliRunner().invoke(main, command.split())
         assert result.exit_code == 0, result.output
         told = json.loads(result.stdout.splitlines()[-1])

@@ -76,7 +76,7 @@ def put(
 def _earliest(stream: Stream) -> str | None:
     """Return the offset at which a stream's history starts; None if nothing was trimmed."""
     try:
-        stream.page(START, max_bytes=1)
+        stream.page(START, page_bytes_max=1)
     except OffsetTrimmed as error:
         return as_flat(error.earliest_offset)
     return None

@@ -127,10 +127,10 @@ class Plain:
 
     def finish(self, *, close: bool) -> None:
         if close and not self._closed:
-            self.next_offset = self._stream.close().next_offset
+            self.next_offset = self._stream.close_stream().next_offset
 
     def _append(self, body: bytes, messages: int, last: bool) -> None:
-        done = self._stream.close(body) if last else self._stream.append(body)
+        done = self._stream.close_stream(body) if last else self._stream.append(body)
         self._closed = last
         self.messages += messages
         self.next_offset = done.next_offset
@@ -165,10 +165,10 @@ class Produced:
         self._producer: Producer = stream.producer(
             id,
             epoch=epoch,
-            max_batch_messages=1,
+            batch_messages_max=1,
             linger_ms=0,
-            max_in_flight=IN_FLIGHT_MAX,
-            max_pending_bytes=PENDING_BYTES_MAX,
+            in_flight_max=IN_FLIGHT_MAX,
+            pending_bytes_max=PENDING_BYTES_MAX,
         )
 
     def write(self, batch: Batch, *, last: bool) -> None:

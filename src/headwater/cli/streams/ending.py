@@ -21,7 +21,7 @@ from headwater.client import NotFound, RequestRefused
 @connected
 def close(server: Server, name: str, as_json: bool) -> None:
     """Close a stream, so that nothing can be appended any more."""
-    done = server.stream(name).close()
+    done = server.stream(name).close_stream()
     if as_json:
         click.echo(json.dumps({"name": name, "closed": True, "next_offset": done.next_offset}))
     else:

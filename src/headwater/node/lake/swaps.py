@@ -171,7 +171,7 @@ class Swaps:
             for listed in old:
                 for table in read_columns(self._store, listed, COLUMNS):
                     self._go_on()
-                    comparison.look(table)
+                    comparison.compare(table)
         except SegmentDamaged as damage:
             raise _Refused(str(damage)) from damage
         except KeyMissing as missing:
