@@ -131,7 +131,7 @@ def test_a_read_is_led_on_and_a_write_is_not() -> None:
 
 def test_an_answer_of_something_else_is_no_answer_of_a_stream() -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi"
-    with serving(page) as (client, _), pytest.raises(ProtocolViolation, match="stream-next-offset"):
+    with serving(page) as (client, _), pytest.raises(ProtocolViolation, match="Stream-Next-Offset"):
         client.stream("s").read()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import headwater.client
 from headwater.client import Deframer, ProtocolViolation, errors, frame
-from headwater.client.bodies import EncodedMessages, encode, join, merge, raw_piece, values_piece
+from headwater.client.bodies import EncodedMessages, encode, encode_raw, encode_values, join, merge
 from headwater.client.gathering import Gathering, Waiting
 from headwater.client.multipart import PartParser
 from headwater.client.operations import Conditions
@@ -32,10 +32,10 @@ FEW = settings(max_examples=40)
 @FEW
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_appends_that_are_joined_hold_what_each_of_them_held(appends: list[list[object]]) -> None:
-    body = join([values_piece(values) for values in appends], JSON)
+    body = join([encode_values(values) for values in appends], JSON)
     assert json.loads(body) == [value for values in appends for value in values]
     # What was encoded passes as it is through the way for bodies that others have encoded.
-    assert raw_piece(body, JSON).messages == sum(map(len, appends))
+    assert encode_raw(body, JSON).messages == sum(map(len, appends))
 
 
 @FEW

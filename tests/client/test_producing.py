@@ -238,7 +238,7 @@ def test_the_incarnation_of_the_first_answer_is_sent_with_the_rest() -> None:
     (a,) = taken(core)
     core.settle(a, Response(200, {"stream-incarnation": "x-1"}), 0.0)
     (b,) = taken(core)
-    assert core.request(b).headers["stream-incarnation"] == "x-1"
+    assert core.request(b).headers["Stream-Incarnation"] == "x-1"
 
 
 def test_there_is_room_up_to_a_limit() -> None:

@@ -109,7 +109,7 @@ def test_an_answer_without_an_offset_is_none() -> None:
 
 def test_the_incarnation_goes_with_every_later_request() -> None:
     script, _ = read(page(b"a", "1", up_to_date=False, stream_incarnation="x-1"), page(b"b", "2"))
-    assert [request.headers.get("stream-incarnation") for request in script.requests] == [None, "x-1"]
+    assert [request.headers.get("Stream-Incarnation") for request in script.requests] == [None, "x-1"]
 
 
 def test_another_incarnation_is_never_read_as_more_of_this_one() -> None:
