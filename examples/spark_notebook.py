@@ -1,4 +1,4 @@
-"""Streams as tables, cell by cell: open it as a notebook (Jupyter, VS Code), or run it whole.
+"""Streams as tables, cell by cell: open it as a notebook (Jupyter, VS Code), or run it as a script.
 
 headwater serve &
 python examples/spark_notebook.py
@@ -6,8 +6,8 @@ python examples/spark_notebook.py
 
 # %% [markdown]
 # # From streams to tables and back
-# One timeline for each customer, written over HTTP; the same history as a table in Spark; and what was computed from it
-# written back into streams, exactly once.
+# One stream per customer, written over HTTP; the same history as a table in Spark; and a result computed from it, written
+# back to streams exactly once.
 
 # %%
 import json
@@ -24,7 +24,7 @@ folder = Path(tempfile.mkdtemp(prefix="headwater-notebook-"))
 
 # %% [markdown]
 # ## Some history
-# Any HTTP client will do; this is ours. Each customer is a stream of JSON messages in the bucket `visits`.
+# Any HTTP client will do; this one is Headwater's. Each customer is a stream of JSON messages in the bucket `visits`.
 
 # %%
 with Client(f"{URL}/v1/stream") as client:
@@ -36,7 +36,7 @@ with Client(f"{URL}/v1/stream") as client:
 
 # %% [markdown]
 # ## The bucket is a table
-# A batch read begins with a barrier: everything that was acknowledged before it is in it.
+# A batch read includes everything that was acknowledged before it.
 
 # %%
 visits = spark.read.format("headwater").option("url", URL).option("bucket", "visits").option("value", "string").load()
@@ -44,7 +44,7 @@ visits.select("stream", "record", "committed_at", "value").orderBy("stream", "re
 assert visits.count() == sum(10 + customer for customer in range(20))
 
 # %% [markdown]
-# ## Typed columns and an answer
+# ## Typed columns and a query
 
 # %%
 typed = visits.selectExpr("stream", "record", "from_json(value, 'page string, ms long') as visit").select(
@@ -54,9 +54,9 @@ by_page = typed.groupBy("page").agg({"ms": "avg", "*": "count"}).orderBy("page")
 by_page.show()
 
 # %% [markdown]
-# ## What comes next, as it comes
-# A streaming query reads what is new since its checkpoint. `availableNow` ends it when it has everything; without that
-# it goes on. The target is a bucket of streams: whatever is tried again is written once.
+# ## New messages, as a stream
+# A streaming query reads what is new since its checkpoint. With `availableNow` it stops when it has read everything;
+# without it, it keeps running. The target is a bucket of streams: retries write nothing twice.
 
 # %%
 copy = (
