@@ -44,14 +44,14 @@ def test_port_0_takes_a_free_port_each_time() -> None:
         assert first.url != second.url
 
 
-def test_a_given_port_is_taken() -> None:
+def test_a_given_port_is_used() -> None:
     port = free_port()
     with running_server("--port", str(port)) as server:
         assert server.url == f"http://127.0.0.1:{port}"
 
 
-def test_what_is_printed_can_be_tried_at_once() -> None:
-    """The commands that the server suggests are right: every one names the URL, and the streams it speaks of work."""
+def test_the_printed_commands_can_be_used_as_they_are() -> None:
+    """Every command that the server suggests names its URL."""
     with running_server() as server:
         commands = [line.strip() for line in server.output().splitlines() if "curl" in line]
         assert len(commands) == 3
@@ -59,7 +59,7 @@ def test_what_is_printed_can_be_tried_at_once() -> None:
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-def test_an_ipv6_address_is_printed_as_a_url_wants_it() -> None:
+def test_an_ipv6_address_is_printed_as_a_url() -> None:
     try:
         closing(socket.create_server(("::1", 0), family=socket.AF_INET6)).__exit__()
     except OSError:
@@ -103,7 +103,7 @@ def test_a_signal_answers_long_polls_ends_live_reads_cleanly_and_exits_with_0(nu
         assert "Traceback" not in server.output()
 
 
-def test_a_client_that_keeps_the_server_waiting_does_not_keep_it_for_long() -> None:
+def test_a_stalled_client_does_not_delay_the_shutdown_for_long() -> None:
     with (
         running_server("--drain-seconds", "0.5") as server,
         Wire(server.url) as half,
@@ -115,31 +115,31 @@ def test_a_client_that_keeps_the_server_waiting_does_not_keep_it_for_long() -> N
         lazy.send(request("GET", "/v1/stream/x"))
         time.sleep(0.3)
         server.process.terminate()
-        # Long before a body, or a reader that does not read, would be given up otherwise.
+        # Long before the time-outs for bodies and for slow readers.
         assert server.process.wait(TIMEOUT_SECONDS) == 0
 
 
-def test_while_it_drains_nobody_new_is_let_in() -> None:
+def test_a_draining_server_refuses_new_connections() -> None:
     with running_server("--drain-seconds", "60") as server, Wire(server.url, receive_buffer_bytes=4096) as lazy:
         with Wire(server.url) as wire:
             wire.ask("PUT", "/v1/stream/x", {}, bytes(8 * 1024 * 1024))
         lazy.send(request("GET", "/v1/stream/x"))
         assert lazy.take(1) == b"H"
 
-        def turned_away() -> bool:
+        def refused() -> bool:
             with Wire(server.url) as wire:
                 return wire.ask("HEAD", "/v1/stream/x").status == 503
 
-        assert not turned_away()
+        assert not refused()
         server.process.terminate()
-        assert eventually(turned_away, 20)
-        assert server.process.poll() is None, "it did not wait for the client that was being answered"
-        # The answer that was under way comes to its end, and the server with it.
+        assert eventually(refused, 20)
+        assert server.process.poll() is None, "it did not wait for the client that was reading"
+        # The running answer is completed; then the server ends.
         assert len(lazy.rest()) > 8 * 1024 * 1024
         assert server.process.wait(TIMEOUT_SECONDS) == 0
 
 
-def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_acknowledged_data_is_there_after_a_restart(tmp_path: Path) -> None:
     with running_server(data=tmp_path / "data") as server, Wire(server.url) as wire:
         life = wire.ask("PUT", "/v1/stream/x", TEXT, b"abc").headers["stream-incarnation"]
         tag = wire.ask("GET", "/v1/stream/x").headers["etag"]
@@ -149,7 +149,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
         assert (response.body, response.headers["etag"]) == (b"abc", tag)
 
 
-def test_a_writer_that_is_cut_off_by_the_end_lost_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_writer_that_is_cut_off_by_the_shutdown_loses_nothing_acknowledged(tmp_path: Path) -> None:
     acknowledged = 0
     with running_server(data=tmp_path / "data") as server, Wire(server.url) as wire:
         wire.ask("PUT", "/v1/stream/x", TEXT)

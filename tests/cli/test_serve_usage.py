@@ -53,7 +53,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
 
 
 def test_memory_and_a_data_directory_exclude_each_other(tmp_path: Path) -> None:
-    # An address that is not ours ends the server at once, should it have begun.
+    # A foreign address ends the server at once, should it start.
     finished = headwater("serve", "--host", "192.0.2.1", "--memory", "--data", str(tmp_path / "data"))
     assert finished.returncode == 2
     text = sentence(finished)
@@ -101,7 +101,7 @@ def test_a_port_in_use_is_a_failure_of_one_sentence() -> None:
     assert str(port) in sentence(finished)
 
 
-def test_an_address_that_is_not_ours_is_a_failure_of_one_sentence() -> None:
+def test_a_foreign_address_is_a_failure_of_one_sentence() -> None:
     finished = headwater("serve", "--memory", "--port", "0", "--host", "192.0.2.1")
     assert finished.returncode == 1
     assert "192.0.2.1" in sentence(finished)
@@ -138,7 +138,7 @@ def test_help_names_every_setting_with_its_default() -> None:
             assert f"[{'|'.join(setting.choices)}]" in text
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     finished = headwater("--version")
     assert finished.returncode == 0
     assert re.search(r"[0-9]+\.[0-9]+\.[0-9]+", finished.stdout)
@@ -191,7 +191,7 @@ def test_a_lake_has_one_owner(tmp_path: Path) -> None:
     with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:
         wire.ask("PUT", "/v1/stream/x", TEXT, b"abc")
         assert wire.ask("POST", "/__headwater/flush").status == 200
-    theirs = pytest.raises(ServerNotStarted, match=r"belongs to another server \(journal [0-9a-f]+\)")
+    theirs = pytest.raises(ServerNotStarted, match=r"belongs to another server \(log [0-9a-f]+\)")
     with theirs, running_server("--lake", lake, data=tmp_path / "second"):
         pass
     with running_server("--lake", lake, data=tmp_path / "first") as server, Wire(server.url) as wire:
@@ -205,11 +205,11 @@ def test_a_lake_has_one_owner(tmp_path: Path) -> None:
         (["--flush-concurrency", "0"], "--flush-concurrency is '0', but it takes a whole number from 1 to 16"),
     ],
 )
-def test_a_lake_that_makes_no_sense_is_wrong_usage(flags: list[str], problem: str) -> None:
+def test_contradictory_settings_of_the_lake_are_wrong_usage(flags: list[str], problem: str) -> None:
     assert problem in usage_error(headwater("serve", "--port", "0", *flags))
 
 
-def test_a_lake_that_is_no_place_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_an_invalid_lake_url_is_reported_in_one_sentence(tmp_path: Path) -> None:
     finished = headwater("serve", "--port", "0", "--data", str(tmp_path / "data"), "--lake", "ftp://example.org/lake")
     assert finished.returncode == 1
     assert "is not a valid lake URL" in sentence(finished)

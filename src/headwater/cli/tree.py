@@ -78,7 +78,7 @@ class Tree(click.Group):
 
 
 def _not_installed(name: str, error: ModuleNotFoundError) -> click.Command:
-    """Stand in for a command of the server where only the client is installed: it says what to install."""
+    """Return a command that says what to install, in place of one of the server where only the client is installed."""
     package = (error.name or "headwater").partition(".")[0]
     if package == "headwater":
         raise error
@@ -99,7 +99,8 @@ def _show(error: click.ClickException, *, as_json: bool) -> None:
         near = [one for one in error.possibilities if _similar(one, error.option_name)]
         error = click.NoSuchOption(error.option_name, error.message, near, error.ctx)
     if as_json:
-        report(error.format_message(), "usage", None, as_json=True)
+        code = "usage" if isinstance(error, click.UsageError) else "failed"
+        report(error.format_message(), code, None, as_json=True)
     else:
         error.show()
 

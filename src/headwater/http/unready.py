@@ -1,16 +1,16 @@
-"""While the server starts, and while it ends: it says that it lives, and asks everybody else to come again."""
+"""Connections while the server starts or shuts down: it reports that it is alive, and refuses everything else."""
 
 import asyncio
 from typing import cast
 
-from headwater.http.api.operate import TEXT_LINES
 from headwater.http.wire import rendering, statuses
+from headwater.http.wire.rendering import TEXT_LINES
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
 
 STARTING = "The server is starting; try again in a second."
-ENDING = "The server is about to end; try again in a second, or use another one."
+ENDING = "The server is shutting down; try again in a second, or use another server."
 
 _ALIVE = Answer(200, TEXT_LINES, b"ok\n")
 
@@ -18,8 +18,8 @@ _ALIVE = Answer(200, TEXT_LINES, b"ok\n")
 class UnreadyConnection(asyncio.Protocol):
     """Answers one request by its first line, and closes."""
 
-    def __init__(self, why: str) -> None:
-        self._refusal = Refusal(Code.DRAINING, why)
+    def __init__(self, reason: str) -> None:
+        self._refusal = Refusal(Code.DRAINING, reason)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

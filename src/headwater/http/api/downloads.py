@@ -1,4 +1,4 @@
-"""Downloads: responses that are larger than a page, sent as fast as the client reads and never whole in memory."""
+"""Downloads: responses larger than a page, sent as fast as the client reads and never whole in memory."""
 
 import asyncio
 import hashlib
@@ -20,25 +20,28 @@ Parts = AsyncGenerator[bytes, None]
 
 
 class Held(Protocol):
-    """What a response needs until it is over."""
+    """What a response holds until it is over: a file, or a scan."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release it."""
 
 
 class Download:
-    """A streamed response: parts that are fetched when their turn comes, one task for all of them."""
+    """A streamed response: one task fetches its parts one after the other."""
+
+    endless = False
 
     def __init__(self, exchange: Exchange, lines: str, parts: Parts, length: int | None, held: Held | None) -> None:
         self._exchange, self._connection = exchange, exchange.connection
-        self._lines = lines + exchange.origin_lines()
+        self._lines = lines + exchange.own_lines()
         self._parts, self._length, self._held = parts, length, held
         self._chunked = length is None and exchange.request.takes_chunks
-        self._room = asyncio.Event()
+        self._has_room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._over = False
 
     def begin(self) -> None:
-        """Send the head; a body of unknown length that cannot be chunked ends with the connection."""
+        """Send the head; closing the connection ends a body of unknown length that cannot be chunked."""
         if self._length is None and not self._chunked:
             self._exchange.close = True
         head = rendering.download_head(self._lines, self._length, chunked=self._chunked, close=self._exchange.close)
@@ -49,56 +52,56 @@ class Download:
         try:
             async with aclosing(self._parts) as parts:
                 async for part in parts:
-                    await self._has_room()
+                    await self._wait_for_room()
                     if self._over:
                         return
                     assert part, "an empty chunk would end the response"
                     self._connection.write(rendering.chunk(part) if self._chunked else part)
         except OSError as error:
-            # The head is out: all that can be said now is that the response is not whole.
-            log.error("a response had to be cut short: %s", error)
+            # The head has been sent, so the only way left to report the failure is an incomplete response.
+            log.error("response cut short: %s", error)
             self._connection.abort()
             return
         except Exception:
-            # Once the client is gone, or the server stops, nothing depends on it any more.
+            # A failure no longer matters once the client is gone or the server stops.
             if not self._over:
-                log.exception("a response had to be cut short")
+                log.exception("response cut short")
                 self._connection.abort()
             return
         finally:
-            self._let_go()
+            self._release()
         self._over = True
         self._exchange.response = [rendering.LAST_CHUNK] if self._chunked else []
         self._connection.finished()
 
-    async def _has_room(self) -> None:
+    async def _wait_for_room(self) -> None:
         while self._connection.write_paused and not self._over:
-            self._room.clear()
-            await self._room.wait()
+            self._has_room.clear()
+            await self._has_room.wait()
 
     def resume(self) -> None:
-        self._room.set()
+        self._has_room.set()
 
     def tick(self, now: float) -> None:
         pass
 
     def finish(self) -> None:
-        """The server shuts down: what was begun is finished."""
+        """The server shuts down: a download that has begun runs to its end."""
 
     def abandon(self) -> None:
-        """The client is gone; what is being read at the moment is read to its end first."""
+        """The client is gone: stop after the part that is being read."""
         self._over = True
-        self._room.set()
+        self._has_room.set()
         if self._task is None:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._held is not None:
             self._held.close()
 
 
 async def blob_parts(node: Node, blob: BlobReader, size: int, digest: str) -> Parts:
-    """The bytes of a blob, read in a thread; the last of them are given only if all are what was stored."""
+    """The bytes of a blob, read in a thread; the last part comes only if the digest of all of them is right."""
     seen = hashlib.sha256()
 
     def read(at: int) -> bytes:
@@ -109,5 +112,5 @@ async def blob_parts(node: Node, blob: BlobReader, size: int, digest: str) -> Pa
     for at in range(0, size, READ_BYTES):
         data = await asyncio.get_running_loop().run_in_executor(node.threads, read, at)
         if at + READ_BYTES >= size and seen.hexdigest() != digest:
-            raise OSError("a snapshot's file is damaged")
+            raise OSError("the file of a snapshot is damaged")
         yield data
