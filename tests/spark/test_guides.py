@@ -1,8 +1,8 @@
 """Every block of the Spark guides runs, page by page and in order, against a new server for each page.
 
 Starting Spark takes longer than most of these commands, so `headwater spark` runs inside this process, in the session
-that all tests share; the rest of a shell block runs in a shell. The slow suite starts a process for every block of every
-page, as a reader of the guides would.
+that all tests share; the rest of a shell block runs in a shell. The slow suite starts a process for every block of all
+pages, as a reader of the guides would.
 """
 
 import os
