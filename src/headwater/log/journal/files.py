@@ -19,7 +19,7 @@ from headwater.storage.disk import Disk, File
 from headwater.streams import commands
 from headwater.streams.commands import Batch
 
-VERSION = 1
+VERSION = 2
 SUFFIX = ".journal"
 FIRST_FRAME = 256
 """Where the first batch of a file begins; the frame of its header lies before."""
