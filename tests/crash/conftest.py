@@ -1,6 +1,5 @@
 import pytest
 
-from headwater.node.chores import imager
 from headwater.streams import images
 
 
@@ -10,5 +9,3 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "PIECE_BYTES", 700)
     monkeypatch.setattr(images, "PIECE_ROWS", 3)
     monkeypatch.setattr(images, "NAMES_PER_STEP", 3)
-    monkeypatch.setattr(imager, "SLICE_SECONDS", 0)
-    monkeypatch.setattr(imager, "RETRY_SECONDS", 0.05)

@@ -6,10 +6,7 @@ from random import Random
 
 import pytest
 
-from headwater.node.lake import cataloger, compactor, flusher
-from headwater.node.lake import sweeper as lake_sweeper
 from headwater.node.node import Node
-from headwater.node.reads import cold as cold_reads
 from headwater.node.reads.queries import Queries
 from headwater.protocol.refusals import Refusal
 from headwater.streams.queries import Read
@@ -28,17 +25,6 @@ from .seeds import all_seeds_run, for_each_seed
 pytestmark = pytest.mark.crash
 
 LIVES = 3
-
-
-@pytest.fixture(autouse=True)
-def no_time_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
-    for chore in (flusher, cataloger, compactor, lake_sweeper):
-        monkeypatch.setattr(chore, "LOOK_SECONDS", 0.005)
-    for chore in (flusher, compactor):
-        monkeypatch.setattr(chore, "RETRY_SECONDS", 0.005)
-    monkeypatch.setattr(compactor, "AVOID_US", 0)
-    monkeypatch.setattr(lake_sweeper, "ORPHANS_SECONDS", 0.02)
 
 
 def test_a_store_that_fails_lies_and_forgets_to_answer_costs_no_acknowledged_byte() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import Done, ask
 from headwater.node.node import Node
 from headwater.node.placement import place
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
@@ -35,6 +36,7 @@ from headwater.streams.state import State
 from headwater.testing.shared_log import SharedLog
 
 LOG_ID = "9f2c"
+LIMITS = ShardLimits(ImageLimits(1 << 40))
 TEXT = "text/plain"
 NAMES = [f"agents/{number:02d}" for number in range(40)]
 
@@ -42,7 +44,7 @@ NAMES = [f"agents/{number:02d}" for number in range(40)]
 @asynccontextmanager
 async def running(*logs: CommandLog) -> AsyncIterator[Node]:
     """A node with a shard on each of these logs."""
-    node = Node([ShardParts(State(LOG_ID), log, None, MemoryBlobs()) for log in logs], image_log_bytes=1 << 40)
+    node = Node([ShardParts(State(LOG_ID), log, None, MemoryBlobs()) for log in logs], limits=LIMITS)
     node.start()
     try:
         yield node

@@ -15,12 +15,11 @@ from operator import attrgetter
 
 from headwater.node.clock import Clock
 from headwater.node.committer import Done, Now, Submit
-from headwater.node.lake.lake import LAKE_LIMITS, LakeLimits
 from headwater.node.metrics import Metrics
 from headwater.node.placement import place
 from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.tails import Tails, Waiter
-from headwater.node.shard import PAGE_BYTES, Shard, ShardLimits, ShardParts
+from headwater.node.shard import Shard, ShardLimits, ShardParts
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.refusals import Refusal
 from headwater.storage.store import Store
@@ -43,11 +42,9 @@ class Node:
         self,
         parts: Sequence[ShardParts],
         *,
-        image_log_bytes: int,
-        page_bytes: int = PAGE_BYTES,
+        limits: ShardLimits,
         clock: Clock | None = None,
         store: Store | None = None,
-        lake_limits: LakeLimits = LAKE_LIMITS,
     ) -> None:
         self.tails = Tails()
         self.metrics = Metrics()
@@ -57,7 +54,7 @@ class Node:
             Shard(
                 number,
                 one,
-                limits=ShardLimits(image_log_bytes, page_bytes, lake_limits),
+                limits=limits,
                 store=store,
                 clock=clock.now,
                 tails=self.tails,

@@ -10,9 +10,9 @@ import pytest
 from headwater.log import directory
 from headwater.log.images import ImageFiles
 from headwater.log.seam import Ticket
-from headwater.node.chores import imager
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.streams import images as stream_images
 from headwater.streams.apply import apply
 from headwater.streams.commands import Append, Batch, Command, Create, Delete
@@ -31,7 +31,6 @@ IMAGE_LOG_BYTES = 20_000
 def many_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_images, "PIECE_BYTES", 700)
     monkeypatch.setattr(stream_images, "NAMES_PER_STEP", 3)
-    monkeypatch.setattr(imager, "SLICE_SECONDS", 0)
 
 
 def anything(seed: int) -> Callable[[State], list[Command]]:
@@ -66,7 +65,7 @@ class Run:
     async def work(self, turns: int, commands: Callable[[State], list[Command]]) -> Node:
         """Submit what comes, for so many turns of the loop, and stop as a server does."""
         recovered = directory.recover(DATA, JOURNAL_FILE_BYTES, self.disk, fail)
-        node = Node([ShardParts(*recovered)], image_log_bytes=IMAGE_LOG_BYTES)
+        node = Node([ShardParts(*recovered)], limits=ShardLimits(ImageLimits(IMAGE_LOG_BYTES, slice_seconds=0.0)))
         deliver = node.only.committer.deliver
 
         def note(batch: Batch, ticket: Ticket | None) -> None:

@@ -8,7 +8,7 @@ from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
 from headwater.lake.writer import Written
-from headwater.node.lake.swaps import Handed
+from headwater.node.lake.swaps import SwapRequest
 from headwater.protocol.limits import MINUTE_US
 from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Cold
@@ -74,9 +74,9 @@ def put(store: Store, written: Iterable[Written]) -> list[str]:
 
 def hand_in(
     state: State, store: Store, now: int, keep: Keep = KEEP_ALL, numbers: Iterable[int] | None = None
-) -> Handed:
+) -> SwapRequest:
     """Rewrite segments, all of them if none are named, store the new ones, and say what is to be swapped."""
     numbers = list(state.cold.segments if numbers is None else numbers)
     deadline = now + MINUTE_US
     made = rewritten(store, state.cold, numbers, deadline, keep)
-    return Handed(0, numbers, put(store, made.written), made.told.dropped, deadline)
+    return SwapRequest(0, numbers, put(store, made.written), made.told.dropped, deadline)

@@ -15,6 +15,7 @@ from headwater.lake.reader import read_all, read_footer, read_group
 from headwater.lake.writer import SegmentWriter
 from headwater.node.committer import Done
 from headwater.node.lake.compactor import CompactLimits, Compactor
+from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import (
     Append,
@@ -80,9 +81,9 @@ class CountingStore(FaultyStore):
 
 
 class Lake:
-    """A shard, its store, and a compactor that a test tells when to work."""
+    """A shard, its store, and a compactor that runs when a test says so."""
 
-    def __init__(self, limits: CompactLimits = LIMITS) -> None:
+    def __init__(self, limits: CompactLimits = LIMITS, intervals: LakeIntervals = LAKE_INTERVALS) -> None:
         self.shard = Shard()
         self.state = self.shard.state
         self.store = CountingStore()
@@ -91,7 +92,14 @@ class Lake:
         self.before_swap: Callable[[SwapSegments], None] = lambda swap: None
         self.replies: list[Reply] = []
         self.compactor = Compactor(
-            SHARD, self.state, self.store, self.submit, now=lambda: self.now, in_use=self.in_use, limits=limits
+            SHARD,
+            self.state,
+            self.store,
+            self.submit,
+            now=lambda: self.now,
+            in_use=self.in_use,
+            limits=limits,
+            intervals=intervals,
         )
         self._ids = count()
 

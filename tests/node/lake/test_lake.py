@@ -6,10 +6,8 @@ import msgspec
 import pytest
 
 from headwater.lake.catalog import newest_catalog
-from headwater.node.lake import cataloger, compactor, flusher
-from headwater.node.lake import sweeper as lake_sweeper
+from headwater.node.lake import flusher
 from headwater.node.lake.flusher import FlushFailed
-from headwater.node.reads import cold as cold_reads
 from headwater.protocol.limits import DAY_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import StoreFailed
@@ -20,12 +18,9 @@ from headwater.streams.replies import Anchored, Appended, Page, Reply
 from headwater.testing.faulty_store import Fault, FaultyStore
 
 from .handed_in import hand_in
-from .lakes import JSON, NEVER, TEXT, Bench, bench, until
+from .lakes import JSON, NEVER, ON_DEMAND, TEXT, Bench, bench, until
 
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
+OFTEN = ON_DEMAND._replace(flush_check_seconds=0.02, flush_retry_seconds=0.05)
 
 
 def test_a_flush_moves_everything_applied_so_far_and_reads_do_not_notice() -> None:
@@ -117,11 +112,9 @@ def test_a_flush_begins_by_itself_when_enough_is_hot() -> None:
     asyncio.run(run())
 
 
-def test_age_makes_a_flush_due_only_if_enough_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.02)
-
+def test_age_makes_a_flush_due_only_if_enough_is_hot() -> None:
     async def run() -> None:
-        async with bench(flush=NEVER._replace(interval_seconds=0.05, bytes_min=10)) as node:
+        async with bench(flush=NEVER._replace(interval_seconds=0.05, bytes_min=10), intervals=OFTEN) as node:
             await node.create("b/s", b"x" * 9)
             await asyncio.sleep(0.3)
             assert node.state.hot_bytes == 9
@@ -132,10 +125,8 @@ def test_age_makes_a_flush_due_only_if_enough_is_hot(monkeypatch: pytest.MonkeyP
 
 
 def test_a_grown_journal_makes_a_flush_due_however_little_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.02)
-
     async def run() -> None:
-        async with bench(flush=NEVER._replace(journal_bytes=1000)) as node:
+        async with bench(flush=NEVER._replace(journal_bytes=1000), intervals=OFTEN) as node:
             logged = [999]
             monkeypatch.setattr(node.lake.flusher, "_journal_bytes", lambda: logged[-1])
             await node.create("b/s", b"x")
@@ -295,12 +286,9 @@ def test_a_bootstrap_reads_lake_and_memory_as_of_one_instant() -> None:
 # -- Back-pressure ----------------------------------------------------------------------------------------------------
 
 
-def test_appends_wait_while_the_lake_does_not_keep_up_and_go_on_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.02)
-
+def test_appends_are_refused_while_the_lake_does_not_keep_up_and_accepted_again_when_it_does() -> None:
     async def run() -> None:
-        async with bench(flush=NEVER._replace(bytes_max=100), hot_bytes_max=300) as node:
+        async with bench(flush=NEVER._replace(bytes_max=100), hot_bytes_max=300, intervals=OFTEN) as node:
             node.store.plan["create"] = Fault.FAIL_BEFORE
             await node.create("b/s")
             replies: list[Reply] = []
@@ -420,13 +408,6 @@ def test_an_upload_under_way_is_no_orphan() -> None:
     asyncio.run(run())
 
 
-@pytest.fixture
-def on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the start no chore does anything by itself."""
-    for chore in (cataloger, compactor, lake_sweeper):
-        monkeypatch.setattr(chore, "LOOK_SECONDS", 1e6)
-
-
 async def swapped(node: Bench) -> set[str]:
     """Have two segments replaced, of which a catalog tells; their keys."""
     for payload in (b"one", b"two"):
@@ -438,7 +419,6 @@ async def swapped(node: Bench) -> set[str]:
     return old
 
 
-@pytest.mark.usefixtures("on_demand")
 def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
     async def run() -> None:
         async with bench(grace_seconds=0.0) as node:
@@ -453,7 +433,6 @@ def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.usefixtures("on_demand")
 def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
     async def run() -> None:
         async with bench(grace_seconds=0.0) as node:
@@ -471,7 +450,6 @@ def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.usefixtures("on_demand")
 def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_without_it() -> None:
     async def run() -> None:
         async with bench() as node:

@@ -17,8 +17,8 @@ from headwater.lake.compaction.rewriting import Keep
 from headwater.lake.format import SCHEMA, new_segment_id, segment_key
 from headwater.lake.reader import read_all
 from headwater.lake.writer import SegmentWriter
-from headwater.node.lake import compactor, swaps
-from headwater.node.lake.swaps import Handed, Swaps
+from headwater.node.lake import swaps
+from headwater.node.lake.swaps import SwapRequest, Swaps
 from headwater.protocol.limits import DAY_US, MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
@@ -31,11 +31,6 @@ from .handed_in import KEEP_ALL, dead_by, hand_in, key_of, put, rewritten
 from .lakes import Bench, bench
 
 replace = msgspec.structs.replace
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_rewrites(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compactor, "LOOK_SECONDS", 3_600.0)
 
 
 def on_a_node(work: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
@@ -60,7 +55,7 @@ async def contents(node: Bench) -> dict[str, bytes]:
     return {name: await node.whole(name) for name in node.state.streams}
 
 
-async def swap(node: Bench, handed: Handed) -> int | Refusal:
+async def swap(node: Bench, handed: SwapRequest) -> int | Refusal:
     return await asyncio.wait_for(node.lake.swaps.swap(handed), 60)
 
 
@@ -71,7 +66,7 @@ def known(node: Bench) -> tuple[Any, ...]:
     return dict(cold.segments), dict(cold.tombstones), dict(cold.retired), cold.dropped, cold.flushed, extents
 
 
-async def refused(node: Bench, handed: Handed, reason: str) -> None:
+async def refused(node: Bench, handed: SwapRequest, reason: str) -> None:
     """Assert that a swap is refused and changes nothing."""
     before, read = known(node), await contents(node)
     outcome = await swap(node, handed)
@@ -110,7 +105,7 @@ def test_what_is_published_is_what_the_writer_said() -> None:
         await three_flushes(node)
         deadline = node.node.now() + MINUTE_US
         made = rewritten(node.store, node.state.cold, (1, 2, 3), deadline)
-        handed = Handed(0, [1, 2, 3], put(node.store, made.written), 0, deadline)
+        handed = SwapRequest(0, [1, 2, 3], put(node.store, made.written), 0, deadline)
         assert isinstance(await swap(node, handed), int)
         assert [held.segment for held in node.state.cold.segments.values()] == [made.written[0].segment]
 
@@ -155,7 +150,7 @@ def test_of_two_rewrites_of_the_same_segments_one_takes_place() -> None:
         outcomes = await asyncio.gather(*(swap(node, handed) for handed in both))
         assert isinstance(outcomes[0], int)
         assert isinstance(outcomes[1], Refusal)
-        assert "others may have taken their place" in outcomes[1].detail
+        assert "they may have been replaced" in outcomes[1].detail
         assert await contents(node) == before
 
     on_a_node(work)
@@ -241,7 +236,7 @@ def test_rows_that_are_in_none_of_the_replaced_segments_are_refused(name: str) -
         await three_flushes(node)
         handed = hand_in(node.state, node.store, node.node.now())
         key = forged(node, name, 2, b"never written")
-        await refused(node, replace(handed, keys=[*handed.keys, key]), "that are not those of the segments")
+        await refused(node, replace(handed, keys=[*handed.keys, key]), "that are not in the segments")
 
     on_a_node(work)
 
@@ -267,8 +262,8 @@ def test_a_rewrite_with_another_value_in_one_row_is_refused(changes: dict[str, A
         rows[2] |= changes
         segment = SegmentWriter(old.segment.id, old.segment.first_position, old.segment.last_position)
         segment.add_table(pa.Table.from_pylist(rows, SCHEMA))
-        handed = Handed(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
-        await refused(node, handed, "rows of 'a/x' that are not those of the segments")
+        handed = SwapRequest(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
+        await refused(node, handed, "rows of 'a/x' that are not in the segments")
 
     on_a_node(work)
 
@@ -282,7 +277,7 @@ def test_the_bytes_of_payloads_are_taken_from_whoever_rewrites_them() -> None:
         rows = [row | {"payload": row["payload"].upper()} for row in table.to_pylist()]
         segment = SegmentWriter(old.segment.id, old.segment.first_position, old.segment.last_position)
         segment.add_table(pa.Table.from_pylist(rows, SCHEMA))
-        handed = Handed(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
+        handed = SwapRequest(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
         assert isinstance(await swap(node, handed), int)
         # So what the other tests read after a swap is what was swapped in.
         assert await contents(node) == {name: body.upper() for name, body in before.items()}
@@ -294,8 +289,8 @@ def test_rows_of_other_segments_are_refused() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         handed = hand_in(node.state, node.store, node.node.now())
-        await refused(node, replace(handed, replaced=[1, 3]), "that are not those of the segments")
-        await refused(node, replace(handed, replaced=[1, 2]), "not within")
+        await refused(node, replace(handed, replaced=[1, 3]), "that are not in the segments")
+        await refused(node, replace(handed, replaced=[1, 2]), "are outside of")
 
     on_a_node(work)
 
@@ -305,7 +300,7 @@ def test_a_rewrite_of_segments_with_another_between_them_is_refused() -> None:
         await three_flushes(node)
         deadline = node.node.now() + MINUTE_US
         parts = [rewritten(node.store, node.state.cold, [number], deadline).written for number in (1, 3)]
-        handed = Handed(0, [1, 3], [key for part in parts for key in put(node.store, part)], 0, deadline)
+        handed = SwapRequest(0, [1, 3], [key for part in parts for key in put(node.store, part)], 0, deadline)
         await refused(node, handed, "differ from those in the lake")
 
     on_a_node(work)
@@ -341,7 +336,7 @@ def test_a_rewrite_that_drops_what_a_reader_has_not_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda handed: 1, lambda handed: 10**9])
-def test_rows_are_not_said_to_be_dropped_where_none_was(change: Callable[[Handed], int]) -> None:
+def test_rows_are_not_said_to_be_dropped_where_none_was(change: Callable[[SwapRequest], int]) -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         handed = hand_in(node.state, node.store, node.node.now())
@@ -350,26 +345,26 @@ def test_rows_are_not_said_to_be_dropped_where_none_was(change: Callable[[Handed
     on_a_node(work)
 
 
-def wrong(handed: Handed, now: int) -> Iterator[tuple[Handed, str]]:
+def wrong(handed: SwapRequest, now: int) -> Iterator[tuple[SwapRequest, str]]:
     """What cannot be asked for, whatever the objects hold."""
     [key] = handed.keys
-    yield replace(handed, shard=1), "no shard 1"
+    yield replace(handed, shard=1), "Shard 1 does not exist"
     yield replace(handed, replaced=[]), "replaces 1 to"
     yield replace(handed, replaced=[1, 2, 3, 3]), "replaced twice"
-    yield replace(handed, replaced=[1, 2, 3, 9]), "no segments [9]"
+    yield replace(handed, replaced=[1, 2, 3, 9]), "Segments [9] do not exist"
     yield replace(handed, replaced=list(range(swaps.SEGMENTS_MAX + 1))), "replaces 1 to"
     yield replace(handed, keys=[key] * (swaps.SEGMENTS_MAX + 1)), "replaces 1 to"
     yield replace(handed, keys=[key, key]), "named twice"
-    yield replace(handed, keys=[key.replace("shard=0", "shard=1")]), "no key of a segment"
-    yield replace(handed, keys=["../../etc/passwd"]), "no key of a segment"
-    yield replace(handed, keys=[""]), "no key of a segment"
-    yield replace(handed, deadline=now - SECOND_US), "is past"
+    yield replace(handed, keys=[key.replace("shard=0", "shard=1")]), "is not the key of a segment"
+    yield replace(handed, keys=["../../etc/passwd"]), "is not the key of a segment"
+    yield replace(handed, keys=[""]), "is not the key of a segment"
+    yield replace(handed, deadline=now - SECOND_US), "has passed"
     yield replace(handed, deadline=now + 2 * DAY_US), "a day ahead"
-    yield replace(handed, deadline=handed.deadline + SECOND_US), "is before that of the swap"
+    yield replace(handed, deadline=handed.deadline + SECOND_US), "is earlier than that of the swap"
     yield replace(handed, deadline=2**70), "a day ahead"
     id_ = key.rpartition("-")[2].removesuffix(".parquet")
-    yield replace(handed, keys=[segment_key(0, 0, 5, id_)]), "are not within"
-    yield replace(handed, keys=[segment_key(0, 9, 8, id_)]), "are not within"
+    yield replace(handed, keys=[segment_key(0, 0, 5, id_)]), "are outside of"
+    yield replace(handed, keys=[segment_key(0, 9, 8, id_)]), "are outside of"
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -380,8 +375,8 @@ def test_what_makes_no_sense_is_refused() -> None:
             await refused(node, changed, reason)
         assert isinstance(await swap(node, handed), int)
         for again, reason in (
-            (handed, "others may have taken their place"),
-            (replace(handed, replaced=[4]), "is in use already"),
+            (handed, "they may have been replaced"),
+            (replace(handed, replaced=[4]), "is already in use"),
         ):
             await refused(node, again, reason)
 
@@ -408,7 +403,7 @@ def test_a_swap_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         for limit in ("STREAMS_PER_SEGMENT_MAX", "LIVES_MAX"):
             with monkeypatch.context() as patch:
                 patch.setattr(swaps, limit, 2)
-                await refused(node, handed, "applied in one go")
+                await refused(node, handed, "applied in one step")
 
     on_a_node(work)
 

@@ -9,9 +9,6 @@ import pytest
 
 from headwater.lake import writer
 from headwater.lake.format import SCHEMA
-from headwater.node.lake import compactor
-from headwater.node.lake import sweeper as lake_sweeper
-from headwater.node.reads import cold as cold_reads
 from headwater.node.reads.cold import LakeUnreadable
 from headwater.node.scans import pace, scans, windows
 from headwater.node.scans.scans import Scan
@@ -26,22 +23,14 @@ from ..lake.lakes import NEVER, TEXT, bench
 from ..lake.stories import Story, found, plan, rows_of
 
 
-@pytest.fixture(autouse=True)
-def on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pauses; and chores do nothing by themselves, however long a test takes."""
-    monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
-    for chore in (compactor, lake_sweeper):
-        monkeypatch.setattr(chore, "LOOK_SECONDS", 1e6)
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows and row groups of a few rows, and a turn of the loop for each stream that is looked at."""
+    """Windows and row groups of a few rows, and a turn of the loop for each stream that is looked up."""
     monkeypatch.setattr(scans, "WINDOW", Limits(5, 40))
     monkeypatch.setattr(windows, "CUT_BYTES_MIN", 7)
     monkeypatch.setattr(writer, "GROUP_BYTES", 30)
     monkeypatch.setattr(writer, "GROUP_ROWS", 4)
-    monkeypatch.setattr(scans, "LOOKS_PER_STEP", 1)
+    monkeypatch.setattr(scans, "LOOKUPS_PER_STEP", 1)
     monkeypatch.setattr(pace, "TURN_SECONDS", -1.0)
 
 

@@ -11,7 +11,7 @@ from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.node.lake.lake import Lake
-from headwater.node.lake.swaps import Handed
+from headwater.node.lake.swaps import SwapRequest
 from headwater.protocol.refusals import Code, Refusal
 
 EXAMPLE = '{"shard": 0, "replaced": [1, 2], "keys": ["segments/..."], "dropped": 0, "deadline": 1763251200000000}'
@@ -24,14 +24,14 @@ def swap(request: Request, address: Address, exchange: Exchange) -> None:
         exchange.refuse(Code.NOT_IMPLEMENTED, "This server keeps nothing, so it has no lake; start it with --data.")
         return
     try:
-        handed = msgspec.json.decode(request.body, type=Handed)
+        handed = msgspec.json.decode(request.body, type=SwapRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         exchange.refuse(Code.BAD_REQUEST, f"Give the body as {EXAMPLE}: {error}.")
         return
     exchange.run(FORK, _begin, exchange, lake, handed)
 
 
-def _begin(exchange: Exchange, lake: Lake, handed: Handed) -> None:
+def _begin(exchange: Exchange, lake: Lake, handed: SwapRequest) -> None:
     task = asyncio.get_running_loop().create_task(lake.swaps.swap(handed))
     task.add_done_callback(partial(_done, exchange))
 
