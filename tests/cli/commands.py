@@ -1,4 +1,4 @@
-"""Running the command: inside this process where that is enough, in one of its own, and in a terminal."""
+"""Ways to run the command: in this process where possible, in its own process, and in a terminal."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from ..http.processes import eventually
 
 TIMEOUT_SECONDS = 60.0
 COMMAND = [sys.executable, "-m", "headwater"]
-# A process in the background of a shell starts with Ctrl-C ignored, and so would whatever it starts.
+# A background process of a shell starts with Ctrl-C ignored, and its children inherit that.
 IN_TERMINAL = (
     "import os, pty, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
@@ -25,7 +25,7 @@ IN_TERMINAL = (
 
 
 class Done(NamedTuple):
-    """How a command ended, and what it printed."""
+    """A command's exit code and output."""
 
     code: int
     out: bytes
@@ -50,13 +50,13 @@ class Shell:
         return Done(result.exit_code, result.stdout_bytes, result.stderr)
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> Done:
-        """Run a command that is to succeed, and to say nothing on standard error."""
+        """Run a command that must succeed without a word on standard error."""
         done = self(*arguments, stdin=stdin)
         assert (done.code, done.err) == (0, ""), done
         return done
 
     def process(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Done:
-        """Run a command in a process of its own."""
+        """Run a command in its own process."""
         done = subprocess.run(
             [*COMMAND, *arguments],
             input=stdin,
@@ -68,7 +68,7 @@ class Shell:
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
     def bash(self, script: str) -> Done:
-        """Run a line of shell, in which `headwater` is ours and any failure ends it."""
+        """Run a shell script, in which `headwater` is the code under test and any failure ends it."""
         function = f'headwater() {{ "{sys.executable}" -m headwater "$@"; }}'
         command = ["bash", "-euo", "pipefail", "-c", f"{function}\n{script}"]
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, env=self.env(), check=False)
@@ -80,19 +80,19 @@ class Shell:
 
 
 def sentence(done: Done, code: int = 1) -> str:
-    """The one sentence that says why a command failed."""
+    """Return the one sentence that says why a command failed."""
     assert done.code == code, done
     assert "Traceback" not in done.err, done.err
     errors = [line for line in done.err.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1, done.err
-    told = errors[0].removeprefix("Error: ")
-    assert told.endswith("."), told
-    assert not re.search(r"[.!?]\s+[A-Z]", told), f"more than one sentence: {told}"
-    return told
+    text = errors[0].removeprefix("Error: ")
+    assert text.endswith("."), text
+    assert not re.search(r"[.!?]\s+[A-Z]", text), f"more than one sentence: {text}"
+    return text
 
 
 class Running:
-    """A command in the background, and what it has printed so far."""
+    """A command in the background, and its output so far."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
@@ -122,14 +122,14 @@ class Running:
 
 @contextmanager
 def running(shell: Shell, *arguments: str) -> Iterator[Running]:
-    """A command all of whose output goes to a pipe."""
+    """Run a command whose output goes to a pipe."""
     with _started([*COMMAND, *arguments], shell.env()) as started:
         yield started
 
 
 @contextmanager
 def in_terminal(shell: Shell, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """A command in a terminal, with everything that the terminal shows."""
+    """Run a command in a terminal; the output is what the terminal shows."""
     with _started([sys.executable, "-c", IN_TERMINAL, *COMMAND, *arguments], shell.env(env)) as started:
         yield started
 

@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[2]
 VARIABLE = re.compile(r"\bHEADWATER_[A-Z][A-Z_]*[A-Z]\b")
 
 
-def load(environment: Mapping[str, str] | None = None, **flags: str) -> Settings:
+def load(environment: Mapping[str, str] | None = None, /, **flags: str) -> Settings:
     return settings.load(flags, None, environment or {})
 
 
-def refusal(environment: Mapping[str, str] | None = None, **flags: str) -> str:
+def refusal(environment: Mapping[str, str] | None = None, /, **flags: str) -> str:
     with pytest.raises(SettingsError) as caught:
         load(environment, **flags)
     return str(caught.value)

@@ -66,8 +66,8 @@ NAMES = {
     "attempts_max": "maxRetries",
     "first_delay_seconds": "initialDelayMs",
     "delay_seconds_max": "maxDelayMs",
-    "max_batch_bytes": "maxBatchBytes",
-    "max_batch_messages": "maxBatchItems",
+    "batch_bytes_max": "maxBatchBytes",
+    "batch_messages_max": "maxBatchItems",
 }
 """What the suite calls our settings."""
 
@@ -210,7 +210,7 @@ class Adapter:
         return {"status": 200}
 
     async def do_close(self, command: Json) -> Json:
-        closed = await self.stream(command).close(command.get("data"))
+        closed = await self.stream(command).close_stream(command.get("data"))
         return {"finalOffset": closed.next_offset}
 
     # -- Producers -----------------------------------------------------------------------------------------------------
@@ -240,9 +240,9 @@ class Adapter:
             command["producerId"],
             epoch=command["epoch"],
             auto_claim=bool(command.get("autoClaim")),
-            max_in_flight=width,
+            in_flight_max=width,
             linger_ms=0 if width > 1 else 1000,
-            max_batch_bytes=1 if width > 1 else 1024 * 1024,
+            batch_bytes_max=1 if width > 1 else 1024 * 1024,
         )
         async with producer:
             for item in command["items"]:
@@ -291,8 +291,8 @@ class Adapter:
                 ProducerOptions(
                     target.get("producerId", "test-producer"),
                     target.get("epoch", 0),
-                    max_batch_bytes=target.get("maxBatchBytes", 1),
-                    max_batch_messages=target.get("maxBatchItems", 1),
+                    batch_bytes_max=target.get("maxBatchBytes", 1),
+                    batch_messages_max=target.get("maxBatchItems", 1),
                 )
         except ValueError as error:
             ours = str(error).partition(" ")[0]

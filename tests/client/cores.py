@@ -17,7 +17,7 @@ GAP = Response(409, {"producer-expected-seq": "0"})
 
 def producing(policy: RetryPolicy = POLICY, **options: Any) -> Producing[int]:
     return Producing(
-        URL, "text/plain", ProducerOptions("p", **{"linger_ms": 0.0, "max_batch_bytes": 1, **options}), policy
+        URL, "text/plain", ProducerOptions("p", **{"linger_ms": 0.0, "batch_bytes_max": 1, **options}), policy
     )
 
 

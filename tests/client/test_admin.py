@@ -108,7 +108,7 @@ def test_many_streams_are_appended_described_located_and_scanned(
             assert set(table(await admin.append(arrow(pa.table(rows))))["status"].to_pylist()) == {200}
             described = table(await admin.describe([*streams, f"{name}/none"]))
             assert described["stream"].to_pylist() == streams
-            page = table(await admin.describe_prefix(f"{name}/", after=streams[0], limit=5))
+            page = table(await admin.describe_prefix(f"{name}/", after=streams[0], page_streams_max=5))
             assert page["stream"].to_pylist() == streams[1:]
             incarnation = described["incarnation"][0].as_py()
             assert await admin.locate([(streams[0], incarnation, record) for record in range(3)]) == [0, 3, 8]

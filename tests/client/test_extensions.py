@@ -129,7 +129,7 @@ def test_history_that_was_let_go_of_is_gone_and_a_reader_may_start_over(
             assert caught.value.earliest_offset == offset
             async with stream.chunks(on_trimmed="earliest") as chunks:
                 assert [chunk.json() async for chunk in chunks] == [[3]]
-            await stream.close()
+            await stream.close_stream()
             async with stream.follow(on_trimmed="bootstrap") as follower:
                 (chunk,) = [chunk async for chunk in follower]
             assert chunk.snapshot.data == b"one and two" and chunk.json() == [3] and chunk.closed

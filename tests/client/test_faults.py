@@ -65,7 +65,7 @@ def test_a_blocking_producer_writes_each_message_once_and_in_order(server: Runni
         direct.stream(name).create("application/json")
         with client_of(proxy.url) as client:
             stream = client.stream(name, content_type="application/json")
-            with stream.producer("p", linger_ms=0, max_in_flight=1 + seed % 4, max_batch_messages=5) as producer:
+            with stream.producer("p", linger_ms=0, in_flight_max=1 + seed % 4, batch_messages_max=5) as producer:
                 futures = [producer.append_json(number) for number in range(MESSAGES)]
                 closed = producer.close_stream()
         FAULTS.update(proxy.faults)
@@ -79,7 +79,7 @@ def test_an_asynchronous_producer_writes_each_message_once_and_in_order(server: 
     async def write(url: str, name: str) -> None:
         async with async_client_of(url) as client:
             stream = client.stream(name, content_type="text/plain")
-            async with stream.producer("p", linger_ms=0, max_in_flight=1 + seed % 4, max_batch_bytes=200) as producer:
+            async with stream.producer("p", linger_ms=0, in_flight_max=1 + seed % 4, batch_bytes_max=200) as producer:
                 for number in range(MESSAGES):
                     await producer.append(message(seed, number))
                     if number % 40 == 0:
@@ -123,7 +123,7 @@ def test_two_that_claim_from_each_other_write_each_message_once_at_most(server: 
         with client_of(proxy.url) as client:
             stream = client.stream(name, content_type="application/json")
             both = [
-                stream.producer("p", auto_claim=True, linger_ms=0, max_in_flight=3, max_batch_messages=4)
+                stream.producer("p", auto_claim=True, linger_ms=0, in_flight_max=3, batch_messages_max=4)
                 for _ in range(2)
             ]
             futures: dict[tuple[int, int], Future[Appended]] = {}

@@ -48,7 +48,7 @@ def test_a_follower_sees_what_is_there_and_what_comes(
             stream = client.stream(name)
             stream.append("2")
             stream.append("3")
-            stream.close("4")
+            stream.close_stream("4")
 
     run(check())
 
@@ -64,7 +64,7 @@ def test_a_follower_may_begin_at_the_tail(server: RunningServer, name: str, clie
                     if chunk.empty and not chunk.closed:
                         with Client(flat(server)) as other:
                             other.stream(name).append_json(3)
-                            other.stream(name).close()
+                            other.stream(name).close_stream()
                     found += chunk.json()
             assert found == [3]
 
@@ -117,7 +117,7 @@ def test_text_and_messages_come_one_by_one(server: RunningServer, name: str, cli
             await text.create(TEXT)
             for byte in "aü€".encode():
                 await text.append(bytes([byte]))
-            await text.close()
+            await text.close_stream()
             messages = client.stream(f"{name}-json")
             await messages.create(JSON, body="[1,[2],{}]", closed=True)
             if isinstance(client, AsyncClient):

@@ -35,7 +35,7 @@ def test_everything_is_written_in_order(server: RunningServer, name: str, client
         async with client_of(flat(server)) as client:
             stream = client.stream(name)
             await stream.create(JSON)
-            async with stream.producer("p", linger_ms=1, max_batch_messages=7) as producer:
+            async with stream.producer("p", linger_ms=1, batch_messages_max=7) as producer:
                 futures = [await producer.append_json(number) for number in range(500)]
                 await producer.append("[500, 501]")
                 await producer.flush()
@@ -97,7 +97,7 @@ def test_a_producer_may_claim_the_next_epoch_whenever_it_starts(
             stream = client.stream(name)
             await stream.create(JSON)
             for run_ in range(4):
-                async with stream.producer("p", auto_claim=True, max_batch_bytes=1) as producer:
+                async with stream.producer("p", auto_claim=True, batch_bytes_max=1) as producer:
                     for number in range(3):
                         await producer.append_json([run_, number])
                     await producer.flush()
@@ -163,7 +163,7 @@ def test_too_much_at_once_waits_for_room(server: RunningServer, name: str, clien
         async with client_of(flat(server)) as client:
             stream = client.stream(name)
             await stream.create("text/plain")
-            async with stream.producer("p", max_pending_bytes=50, max_batch_bytes=40) as producer:
+            async with stream.producer("p", pending_bytes_max=50, batch_bytes_max=40) as producer:
                 for _ in range(100):
                     await producer.append("0123456789")
             assert await stream.read() == b"0123456789" * 100

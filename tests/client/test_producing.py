@@ -39,7 +39,7 @@ def test_requests_carry_the_id_the_epoch_and_consecutive_numbers() -> None:
 
 
 def test_no_more_requests_are_under_way_than_there_may_be() -> None:
-    core = producing(max_in_flight=2)
+    core = producing(in_flight_max=2)
     given_to(core, "a", "b", "c")
     first, second = taken(core)
     core.settle(second, accepted(second), 0.0)
@@ -48,20 +48,20 @@ def test_no_more_requests_are_under_way_than_there_may_be() -> None:
 
 
 def test_what_is_pending_goes_together_up_to_a_size() -> None:
-    core = producing(max_batch_bytes=6, max_in_flight=9)
+    core = producing(batch_bytes_max=6, in_flight_max=9)
     given_to(core, "aa", "bb", "cc", "dddddddddd", "e")
     assert [core.request(batch).body for batch in taken(core)] == [b"aabb", b"cc", b"dddddddddd", b"e"]
 
 
 def test_what_is_pending_goes_together_up_to_a_number_of_messages() -> None:
-    core = producing(max_batch_bytes=1_000, max_batch_messages=2)
+    core = producing(batch_bytes_max=1_000, batch_messages_max=2)
     given_to(core, "a", "b", "c")
     core.flush()
     assert [core.request(batch).body for batch in taken(core)] == [b"ab", b"c"]
 
 
 def test_messages_linger_for_company_but_not_when_flushed() -> None:
-    core = producing(max_batch_bytes=1_000, linger_ms=500)
+    core = producing(batch_bytes_max=1_000, linger_ms=500)
     given_to(core, "a", "b")
     assert taken(core, 0.4) == [] and core.wake_at(0.4) == 0.5
     core.flush()
@@ -96,7 +96,7 @@ def test_a_lost_request_is_sent_again_as_it_was() -> None:
 
 
 def test_nothing_overtakes_a_request_that_waits_to_be_sent_again() -> None:
-    core = producing(max_in_flight=3)
+    core = producing(in_flight_max=3)
     given_to(core, "a")
     (batch,) = taken(core)
     core.settle(batch, LOST, 0.0)
@@ -175,7 +175,7 @@ def test_a_gap_with_nothing_before_it_means_that_the_stream_has_forgotten() -> N
     ],
 )
 def test_any_other_refusal_ends_the_producer(answer: Response, error: type[ClientError]) -> None:
-    core = producing(max_in_flight=1)
+    core = producing(in_flight_max=1)
     given_to(core, "a", "b")
     (a,) = taken(core)
     told = core.settle(a, answer, 0.0)
@@ -194,7 +194,7 @@ def test_what_is_under_way_when_the_producer_ends_may_still_succeed() -> None:
 
 
 def test_a_producer_that_is_abandoned_says_what_is_not_known() -> None:
-    core = producing(max_in_flight=1)
+    core = producing(in_flight_max=1)
     given_to(core, "a", "b")
     taken(core)
     told = dict(core.abandon())
@@ -233,7 +233,7 @@ def test_a_close_that_was_taken_for_a_repetition_is_an_error() -> None:
 
 
 def test_the_incarnation_of_the_first_answer_is_sent_with_the_rest() -> None:
-    core = producing(max_in_flight=1)
+    core = producing(in_flight_max=1)
     given_to(core, "a", "b")
     (a,) = taken(core)
     core.settle(a, Response(200, {"stream-incarnation": "x-1"}), 0.0)
@@ -242,7 +242,7 @@ def test_the_incarnation_of_the_first_answer_is_sent_with_the_rest() -> None:
 
 
 def test_there_is_room_up_to_a_limit() -> None:
-    core = producing(max_pending_bytes=4)
+    core = producing(pending_bytes_max=4)
     room = []
     for _ in range(3):
         given_to(core, "aa")
@@ -253,7 +253,7 @@ def test_there_is_room_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    [{"epoch": -1}, {"max_batch_bytes": 0}, {"max_batch_messages": 0}, {"max_in_flight": 0}, {"linger_ms": -1}],
+    [{"epoch": -1}, {"batch_bytes_max": 0}, {"batch_messages_max": 0}, {"in_flight_max": 0}, {"linger_ms": -1}],
 )
 def test_options_that_make_no_sense_are_refused(broken: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(broken))):

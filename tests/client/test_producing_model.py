@@ -49,7 +49,7 @@ def test_whatever_the_network_does_everything_is_written_once_and_in_order(seed:
     """Requests and answers are lost, delayed and overtaken; others may claim the epoch in between."""
     dice = random.Random(seed)
     stream = Rules()
-    core = producing(FOREVER, max_in_flight=width, max_batch_bytes=4, auto_claim=fences > 0)
+    core = producing(FOREVER, in_flight_max=width, batch_bytes_max=4, auto_claim=fences > 0)
     flying: list[Batch[int]] = []
     late: list[Request] = []
     told: dict[int, Appended | ClientError] = {}

@@ -32,7 +32,7 @@ def test_a_producer_and_a_follower_outlive_the_server(tmp_path: Path) -> None:
                 seen.extend(follower.messages())
 
         follower = threading.Thread(target=follow)
-        producer = stream.producer("p", linger_ms=1, max_batch_messages=10)
+        producer = stream.producer("p", linger_ms=1, batch_messages_max=10)
         for life in range(LIVES):
             with running_server("--port", str(port), data=tmp_path / "data") as server:
                 if life == 0:

@@ -86,9 +86,9 @@ def test_a_long_stream_is_read_page_by_page(server: RunningServer, name: str, cl
                 found = [chunk async for chunk in chunks]
             assert len(found) > 2 and [chunk.up_to_date for chunk in found][-2:] == [False, True]
             assert b"".join(chunk.data for chunk in found) == await stream.read()
-            page = await stream.page(max_bytes=300)
+            page = await stream.page(page_bytes_max=300)
             assert page.data == b"000" * 100
-            assert await stream.page(max_bytes=300, etag=page.etag) is None
+            assert await stream.page(page_bytes_max=300, etag=page.etag) is None
             info = await stream.head()
             assert await stream.head_if_changed(info.etag) is None
 
@@ -100,8 +100,8 @@ def test_a_closed_stream_takes_nothing_more(server: RunningServer, name: str, cl
         async with client_of(flat(server)) as client:
             stream = client.stream(name)
             await stream.create(TEXT)
-            closed = await stream.close("the end")
-            assert (await stream.close()).next_offset == closed.next_offset
+            closed = await stream.close_stream("the end")
+            assert (await stream.close_stream()).next_offset == closed.next_offset
             with pytest.raises(StreamClosed) as caught:
                 await stream.append("more")
             assert caught.value.next_offset == closed.next_offset
@@ -244,6 +244,6 @@ def test_framed_messages_come_back_from_a_byte_stream(server: RunningServer, nam
         for message in messages:
             stream.append(frame(message))
         deframer = Deframer()
-        with stream.chunks(max_bytes=10) as chunks:
+        with stream.chunks(page_bytes_max=10) as chunks:
             assert [message for chunk in chunks for message in deframer.feed(chunk.data)] == messages
         assert deframer.waiting_bytes == 0

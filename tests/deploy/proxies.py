@@ -62,13 +62,8 @@ class Proxy:
     ) -> Answer:
         with self.connected(source) as connection:
             connection.request(method, target, body, headers or {})
-            return answer(connection)
-
-
-def answer(connection: HTTPSConnection) -> Answer:
-    """Wait for the response to the request that was sent, and read all of it."""
-    with connection.getresponse() as response:
-        return Answer(response.status, response.headers, response.read())
+            with connection.getresponse() as response:
+                return Answer(response.status, response.headers, response.read())
 
 
 def free_port() -> int:
@@ -97,8 +92,8 @@ def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
     environment = {
         **os.environ,
         "HOME": str(folder),
-        "HEADWATER_SITE": f"https://localhost:{port}",
-        "HEADWATER_UPSTREAM": upstream,
+        "PROXY_SITE": f"https://localhost:{port}",
+        "PROXY_UPSTREAM": upstream,
     }
     command = [find("caddy") or "caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
     with _running(command, folder / "caddy.log", port, environment):

@@ -16,13 +16,11 @@ def test_a_lake_is_claimed_once(store: Store, reopen: Callable[[], Store]) -> No
     claim(reopen(), "mine")
     with pytest.raises(LakeOwned) as refusal:
         claim(reopen(), "yours")
-    assert str(refusal.value) == (
-        f"The lake at {store.url} belongs to another server (journal mine); use another prefix."
-    )
+    assert str(refusal.value) == (f"The lake at {store.url} belongs to another server (log mine); use another prefix.")
     assert store.read(OWNER_KEY) == b'{"version":1,"log_id":"mine"}'
 
 
-def test_of_those_who_race_to_claim_a_lake_one_gets_it(store: Store, reopen: Callable[[], Store]) -> None:
+def test_of_several_concurrent_claims_one_succeeds(store: Store, reopen: Callable[[], Store]) -> None:
     start = Barrier(8)
 
     def race(log_id: str) -> str | None:
@@ -40,15 +38,15 @@ def test_of_those_who_race_to_claim_a_lake_one_gets_it(store: Store, reopen: Cal
     claim(store, winners.pop())
 
 
-def test_a_claim_that_is_written_otherwise_counts(store: Store) -> None:
+def test_a_claim_in_another_json_layout_counts(store: Store) -> None:
     store.create(OWNER_KEY, b'{ "log_id": "mine", "version": 1, "since": "today" }')
     claim(store, "mine")
-    with pytest.raises(LakeOwned, match="journal mine"):
+    with pytest.raises(LakeOwned, match="log mine"):
         claim(store, "yours")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2,"log_id":"mine"}', b'{"log_id":"mine"}', b"\xff"])
-def test_a_claim_that_is_not_understood_is_somebody_elses(data: bytes) -> None:
+def test_an_owner_file_that_cannot_be_decoded_belongs_to_something_else(data: bytes) -> None:
     store = open_store("memory:")
     store.create(OWNER_KEY, data)
     with pytest.raises(LakeOwned, match="belongs to something else; use another prefix"):

@@ -22,9 +22,9 @@ from .lives import (
     LIMITS,
     RANDOMLY,
     USUAL,
-    Coming,
     Life,
     Limits,
+    NewAppend,
     life,
     limited,
     plain,
@@ -37,9 +37,9 @@ from .lives import (
 
 PRODUCER = Producer("p", 3, 4)
 THREE = [
-    life("team-a/notes", 7, [Coming([b"one"]), Coming([b"2"], PRODUCER)], offset=100, record=5),
-    life("team/chat", 20, [Coming([b"{}", b'"b"', b"3"], Producer("q", 0, 0)), Coming([b"null"])]),
-    life("team/chät/1", 30, [Coming([b"\x00\xff"])]),
+    life("team-a/notes", 7, [NewAppend([b"one"]), NewAppend([b"2"], PRODUCER)], offset=100, record=5),
+    life("team/chat", 20, [NewAppend([b"{}", b'"b"', b"3"], Producer("q", 0, 0)), NewAppend([b"null"])]),
+    life("team/chät/1", 30, [NewAppend([b"\x00\xff"])]),
 ]
 
 
@@ -70,7 +70,7 @@ def test_a_segment_holds_a_row_for_each_message_in_the_public_schema(lives: list
 
 @RANDOMLY
 @given(some_lives(), LIMITS)
-def test_a_segment_says_which_rows_are_whose(lives: list[Life], limits: Limits) -> None:
+def test_a_segment_lists_the_rows_of_each_life(lives: list[Life], limits: Limits) -> None:
     expected, row = [], 0
     for name, incarnation, _, appends in lives:
         count = sum(hot.messages for hot in appends)
@@ -122,7 +122,7 @@ def test_appends_and_tables_go_into_one_segment() -> None:
 
 @RANDOMLY
 @given(some_lives(), LIMITS)
-def test_a_life_may_come_in_pieces(lives: list[Life], limits: Limits) -> None:
+def test_a_life_may_be_added_in_pieces(lives: list[Life], limits: Limits) -> None:
     with limited(limits) as writer:
         for name, incarnation, content_type, appends in lives:
             for hot in appends:
@@ -145,7 +145,7 @@ def test_a_segment_is_rewritten_group_by_group(lives: list[Life], before: Limits
 
 
 def cut(lives: Sequence[Life], limits: Limits) -> list[int]:
-    """The rows of each group by the rules, an append at a time."""
+    """The rows of each group according to the rules, one append at a time."""
     groups: list[list[Hot]] = [[]]
 
     def weigh(appends: list[Hot]) -> tuple[int, int]:
@@ -192,7 +192,7 @@ def test_a_group_has_a_limited_number_of_rows() -> None:
 
 
 def test_an_append_is_never_split() -> None:
-    many = life("b/s", 1, [Coming([b"1"]), Coming([b"2"] * (GROUP_ROWS + 9)), Coming([b"3"])])
+    many = life("b/s", 1, [NewAppend([b"1"]), NewAppend([b"2"] * (GROUP_ROWS + 9)), NewAppend([b"3"])])
     assert rows_per_group([many]) == [1, GROUP_ROWS + 9, 1]
 
 
@@ -206,12 +206,12 @@ def test_a_small_stream_begins_a_group_if_it_does_not_fit_into_one_that_is_half_
     assert rows_per_group([plain("b/1", 1, half), plain("b/2", 2, half, 1)]) == [1, 2]
 
 
-def test_a_small_stream_stretches_a_group_that_is_not_half_full() -> None:
+def test_a_small_stream_enlarges_a_group_that_is_not_half_full() -> None:
     half = GROUP_BYTES // 2
     assert rows_per_group([plain("b/1", 1, half - 1), plain("b/2", 2, half, half)]) == [3]
 
 
-# -- What is refused ---------------------------------------------------------------------------------------------------
+# -- Refused input ----------------------------------------------------------------------------------------------------
 
 FIRST, SECOND = plain("b/1", 1, 5, 6), plain("b/2", 20, 5)
 
@@ -224,21 +224,21 @@ def hot(offset: int, payload: bytes, record: int, position: int = 1, ends: tuple
     ("lives", "problem"),
     [
         ([], "has no rows"),
-        ([SECOND, FIRST], "'b/1' may not follow those of 'b/2'"),
-        ([plain("b/1", 9, 1), plain("b/1", 8, 1)], "'b/1' may not follow"),
-        ([plain("b/1", 9, 1), plain("b/2", 9, 1)], "'b/2' may not follow"),
+        ([SECOND, FIRST], "'b/1' cannot follow rows of 'b/2'"),
+        ([plain("b/1", 9, 1), plain("b/1", 8, 1)], "'b/1' cannot follow"),
+        ([plain("b/1", 9, 1), plain("b/2", 9, 1)], "'b/2' cannot follow"),
         ([FIRST, FIRST], "'b/1' have a gap between 11 and 0"),
         ([Life("b", 1, "text/plain", FIRST.appends)], "'b' has no bucket"),
         ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(3, b"c", 1)])], "a gap in its offsets"),
         (
             [Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(2, b"c", 2)])],
-            "hold 2 messages, but their records say 3",
+            "hold 2 messages, but 3 by their records",
         ),
         ([Life("b/1", 1, "a", [hot(0, b"ab", 0), hot(2, b"c", 0), hot(3, b"d", 2)])], "a gap in its records"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(2, b"", 1)])], "payload does not fit"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, ends=(1, 1, 2))])], "payload does not fit"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, LAST_POSITION + 1)])], "outside of its range"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, -1)])], "outside of its range"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(2, b"", 1)])], "payload does not match"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, ends=(1, 1, 2))])], "payload does not match"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, LAST_POSITION + 1)])], "outside its range"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, -1)])], "outside its range"),
     ],
 )
 def test_rows_that_no_reader_could_rely_on_are_refused(lives: list[Life], problem: str) -> None:
@@ -253,7 +253,7 @@ def test_a_gap_between_two_groups_is_refused() -> None:
 
 
 def test_a_table_of_other_columns_is_refused() -> None:
-    with pytest.raises(ValueError, match="has not the columns of a segment"):
+    with pytest.raises(ValueError, match="does not have the columns of a segment"):
         SegmentWriter(ID, 0, 9).add_table(rows_in(write(THREE).data).drop_columns(["append"]))
 
 
@@ -319,6 +319,6 @@ def test_every_byte_belongs_to_one_group_or_the_footer() -> None:
     assert end + segment.footer_bytes == segment.size == len(data)
 
 
-def test_names_that_outgrow_a_dictionary_page_come_back_all_the_same() -> None:
+def test_names_that_outgrow_a_dictionary_page_are_read_back() -> None:
     lives = [plain(f"b/{index:06}{'ü' * 50}", index, 1) for index in range(12_000)]
     assert rows_in(write(lives).data)["stream"].to_pylist() == [one.name[2:] for one in lives]

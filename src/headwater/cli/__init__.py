@@ -12,10 +12,10 @@ __all__ = ["main", "run"]
 
 
 def run() -> NoReturn:
-    """Run the command that the process was started with, and end the process.
+    """Run the command line and end the process without tearing the interpreter down.
 
-    At once: Arrow may still be reading ahead, in threads of its own, through files of ours. A thread that comes back to
-    an interpreter that is being taken down makes it abort.
+    Threads of Arrow may still be reading ahead through our files; one that returns to an interpreter in teardown
+    aborts the process.
     """
     code: str | int | None = 0
     try:

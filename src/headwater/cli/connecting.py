@@ -1,8 +1,7 @@
-"""Which server a command speaks to, and what all such commands have in common."""
+"""The server that a command talks to, and what all such commands have in common."""
 
-import json
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import wraps
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -10,8 +9,19 @@ from urllib.parse import quote, urlsplit
 import click
 import httpx2
 
-from headwater.cli.failures import fail, sentence
-from headwater.client import Bucket, Client, ClientError, RequestRefused, RetryPolicy, Stream, TransportFailed
+from headwater.cli import parameters
+from headwater.cli.failures import fail, fail_request
+from headwater.client import (
+    Admin,
+    Bucket,
+    Client,
+    ClientError,
+    NotFound,
+    ProtocolViolation,
+    RetryPolicy,
+    Stream,
+    TransportFailed,
+)
 from headwater.client.errors import refusal
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
@@ -19,29 +29,31 @@ from headwater.protocol import offsets
 DEFAULT_URL = "http://127.0.0.1:4437"
 FLAT = "/v1/stream"
 DEFAULT_BUCKET = "_default"
-RETRY = RetryPolicy(attempts_max=4)
-"""Somebody waits at a terminal: a second of patience, not ten."""
+RETRY_SECONDS = 1.0
+"""Enough for a server that is just starting; a person who mistyped a URL is told soon."""
 
 
 class Server:
-    """A server by its URL. Below a URL with a path are the streams themselves, as of any server of the protocol."""
+    """A server by its URL. A URL with a path is the place of the streams, of any server of the protocol."""
 
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
+    def __init__(self, url: str, headers: dict[str, str], retry_seconds: float = RETRY_SECONDS) -> None:
         self.url = url.rstrip("/")
         self.headers = headers
         self.has_path = urlsplit(self.url).path != ""
         self.streams_url = self.url if self.has_path else self.url + FLAT
         self.root_url = self.streams_url.removesuffix(FLAT)
-        self.client = Client(self.streams_url, headers=headers, retry=RETRY)
+        self._retry = retry_policy(retry_seconds)
+        # A reader that fails for longer is resumed by `tail`, which says so.
+        self.client = Client(self.streams_url, headers=headers, retry=self._retry, follow_retry=retry_policy(1.0))
         self._root: Client | None = None
 
-    def stream(self, name: str) -> Stream:
-        """The stream `bucket/stream`, or `stream` of the bucket that needs no name."""
+    def stream(self, name: str, incarnation: str | None = None) -> Stream:
+        """The stream `bucket/stream`, or `stream` of the default bucket."""
         _check_name(name)
-        return self.client.stream(name.lstrip("/"))
+        return self.client.stream(name.lstrip("/"), incarnation=incarnation)
 
     def extended(self, name: str) -> Stream:
-        """The same stream where it has snapshots, batches and a bootstrap: below its bucket."""
+        """The same stream at its bucket's URL, which has snapshots, batches and a bootstrap."""
         _check_name(name)
         bucket, slash, stream = name.lstrip("/").partition("/")
         if not slash:
@@ -50,13 +62,13 @@ class Server:
 
     def bucket(self, name: str) -> Bucket:
         _check_name(name)
-        self._root = self._root or Client(self.root_url, headers=self.headers, retry=RETRY)
+        self._root = self._root or Client(self.root_url, headers=self.headers, retry=self._retry)
         return self._root.bucket(name)
 
     def send(
         self, method: str, url: str, params: dict[str, str] | None = None, timeout_seconds: float = 60.0
     ) -> Response:
-        """A request that the client library has no name for; all but success is raised as the library would."""
+        """Send a request for which the client library has no method; a refusal is raised as the library would."""
         request = Request(method, url, params=params or {})
         try:
             found = httpx2.request(method, url, params=params, headers=self.headers, timeout=timeout_seconds)
@@ -67,19 +79,18 @@ class Server:
             raise refusal(request, response)
         return response
 
-    def ask(self, method: str, path: str, timeout_seconds: float = 60.0) -> dict[str, Any]:
-        """What the server says of itself."""
+    @contextmanager
+    def admin(self, timeout_seconds: float = 60.0) -> Iterator[Admin]:
+        """Open the administrative surface, which only a Headwater server has."""
         try:
-            told = json.loads(self.send(method, self.root_url + path, timeout_seconds=timeout_seconds).body)
-        except RequestRefused as error:
-            if error.code is not None:
+            with Admin(
+                self.root_url, headers=self.headers, retry=self._retry, timeout_seconds=timeout_seconds
+            ) as opened:
+                yield opened
+        except (ProtocolViolation, NotFound) as error:
+            if isinstance(error, NotFound) and error.code is not None:
                 raise
-            told = None
-        except ValueError:
-            told = None
-        if not isinstance(told, dict):
-            fail(f"{self.root_url} is no Headwater server; check --url.")
-        return told
+            fail(f"{self.root_url} is not a Headwater server; check --url.", "protocol_violation")
 
     def close(self) -> None:
         self.client.close()
@@ -87,11 +98,25 @@ class Server:
             self._root.close()
 
 
-def as_flat(offset: str | None) -> str | None:
-    """An offset of any surface as the flat one prints it, so that all commands print them alike.
+def retry_policy(seconds: float) -> RetryPolicy:
+    """Return a policy whose delays add up to at most so many seconds.
 
-    >>> as_flat("00000000000000000042"), as_flat("of-another-server")
-    ('0000000000000000_0000000000000042', 'of-another-server')
+    >>> retry_policy(0).attempts_max, retry_policy(1).attempts_max, retry_policy(60).attempts_max
+    (1, 4, 12)
+    """
+    policy = RetryPolicy(attempts_max=1, retry_after_seconds_max=seconds)
+    delay, total, attempts = policy.first_delay_seconds, 0.0, 1
+    while total + delay <= seconds:
+        total, attempts = total + delay, attempts + 1
+        delay = min(delay * policy.multiplier, policy.delay_seconds_max)
+    return RetryPolicy(attempts_max=attempts, connect_attempts_max=attempts, retry_after_seconds_max=seconds)
+
+
+def as_flat(offset: str | None) -> str | None:
+    """Write an offset of any surface in the form of the flat one, so that all commands print offsets alike.
+
+    >>> as_flat("of-another-server"), as_flat(as_flat("00000000000000000042")) == as_flat("00000000000000000042")
+    ('of-another-server', True)
     """
     position = None if offset is None else offsets.parse(offset)
     return offset if position is None else offsets.render(position, offsets.Form.FLAT)
@@ -104,7 +129,7 @@ def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> 
     except ValueError:
         valid = False
     if not valid or not url.isascii() or not url.isprintable():
-        raise click.BadParameter(f"{url!r} is no URL of a server; it should read like {DEFAULT_URL}.")
+        raise click.BadParameter(f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}.")
     return url
 
 
@@ -112,7 +137,7 @@ def _check_name(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise click.UsageError(f"{name!r} is not UTF-8, and names are.") from None
+        raise click.UsageError(f"{name!r} is not UTF-8, as names must be.") from None
 
 
 def _split_headers(context: click.Context, parameter: click.Parameter, lines: tuple[str, ...]) -> dict[str, str]:
@@ -120,7 +145,7 @@ def _split_headers(context: click.Context, parameter: click.Parameter, lines: tu
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip() or not (line.isascii() and line.isprintable()):
-            raise click.BadParameter(f"{line!r} is no header; it should read 'Name: value'.")
+            raise click.BadParameter(f"{line!r} is not a header; write it like 'Name: value'.")
         headers[name.strip()] = value.strip()
     return headers
 
@@ -132,27 +157,34 @@ URL = click.option(
     show_default=True,
     show_envvar=True,
     callback=_check_url,
-    help="Where the server is; with a path, where its streams are.",
+    help="URL of the server; with a path, of its streams.",
 )
 HEADER = click.option(
     "--header", "headers", multiple=True, callback=_split_headers, help="'Name: value' for every request; repeatable."
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+RETRY = click.option(
+    "--retry-seconds",
+    default=f"{RETRY_SECONDS:g}",
+    metavar="DURATION",
+    show_default=True,
+    callback=parameters.duration,
+    help="How long to retry while the server does not answer or is busy.",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are JSON on standard error.")
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that speaks to a server, whose every failure is one sentence."""
+    """Make a command of one that talks to a server; any failed request ends it with one sentence."""
 
     @URL
     @HEADER
+    @RETRY
     @wraps(command)
-    def run(url: str, headers: dict[str, str], **options: Any) -> None:
-        with ExitStack() as stack:
-            server = Server(url, headers)
-            stack.callback(server.close)
+    def run(url: str, headers: dict[str, str], retry_seconds: float, **options: Any) -> None:
+        with closing(Server(url, headers, retry_seconds)) as server:
             try:
                 command(server, **options)
             except ClientError as error:
-                fail(sentence(error, server.url, str(options.get("name") or options.get("bucket") or "NAME")))
+                fail_request(error, server.url, str(options.get("name") or options.get("bucket") or "NAME"))
 
     return run

@@ -1,5 +1,7 @@
-"""What goes wrong, as one sentence that says what to do next."""
+"""Failures as one sentence that says what to do next, or as one JSON object for a program."""
 
+import json
+import re
 import sys
 from typing import NoReturn
 
@@ -17,71 +19,105 @@ from headwater.client import (
 )
 
 NEXT_STEPS = {
-    "stream_not_found": "There is no stream {name} at {url}; make it with `headwater create {name}`.",
-    "stream_gone": "The stream {name} was deleted and lives on in its forks only; read one of those.",
-    "stream_exists": "The stream {name} is there with another configuration; look at it with `headwater head {name}`.",
-    "stream_closed": "Stream {name} is closed and takes nothing more; write to another one.",
-    "bucket_not_found": "There is no bucket {bucket} at {url}; make it with `headwater bucket make {bucket}`.",
-    "bucket_exists": "The bucket {bucket} is there already; look at it with `headwater bucket show {bucket}`.",
-    "bucket_not_empty": "The bucket {bucket} is not empty; see what it holds with `headwater ls {bucket}`.",
+    "stream_not_found": "There is no stream {name} at {url}; create it with `headwater create {name}`.",
+    "stream_gone": "Stream {name} was deleted, and only its forks still hold its data; read one of them.",
+    "stream_exists": "Stream {name} exists with other options; compare them with `headwater head {name}`.",
+    "stream_closed": "Stream {name} is closed and cannot be appended to; write to another one.",
+    "bucket_not_found": "There is no bucket {bucket} at {url}; create it with `headwater bucket make {bucket}`.",
+    "bucket_exists": "Bucket {bucket} exists already; see it with `headwater bucket show {bucket}`.",
+    "bucket_not_empty": "Bucket {bucket} is not empty; list its streams with `headwater ls {bucket}`.",
     "snapshot_not_found": "There is no such snapshot of {name}; publish one with `headwater snapshot put {name}`.",
-    "offset_beyond_tail": "The stream {name} does not reach that far; see where it ends with `headwater head {name}`.",
-    "producers_too_many": "The stream {name} knows as many producers as it can; append without --producer.",
-    "draining": "The server at {url} is about to end; try again in a moment.",
+    "offset_beyond_tail": "The offset is beyond the end of {name}; see where that is with `headwater head {name}`.",
+    "producers_too_many": "Stream {name} cannot remember another producer; append without --producer.",
+    "draining": "The server at {url} is shutting down; try again in a moment.",
 }
-"""By the code of a refusal, where a command line has a better next step than what the server says to any client."""
+"""By the code of a refusal, where a person at a command line needs another next step than an HTTP client."""
+
+EXISTING_STREAM_VERBS = frozenset({"rm", "head", "close"})
+"""Verbs for which a missing stream is a wrong name: creating it would not help."""
+
+_CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (.+?)(?: \(_ssl|\.?$)")
 
 
-def fail(told: str) -> NoReturn:
-    """End with exit code 1 and say why."""
-    click.echo(f"Error: {told}", err=True)
+def fail(detail: str, code: str = "failed", status: int | None = None) -> NoReturn:
+    """End with exit code 1 and the reason."""
+    context = click.get_current_context(silent=True)
+    report(detail, code, status, as_json=context is not None and bool(context.params.get("as_json")))
     sys.exit(1)
 
 
+def report(detail: str, code: str, status: int | None, *, as_json: bool) -> None:
+    """Print an error to standard error: a sentence, or an object if the command was asked for JSON."""
+    if as_json:
+        click.echo(json.dumps({"error": code, "detail": detail, "status": status}, ensure_ascii=False), err=True)
+    else:
+        click.echo(f"Error: {detail}", err=True)
+
+
+def fail_request(error: ClientError, url: str, name: str) -> NoReturn:
+    """End because of a request that failed."""
+    if isinstance(error, RequestRefused):
+        fail(sentence(error, url, name), error.code or "refused", error.status)
+    code = {ProtocolViolation: "protocol_violation", OutcomeUnknown: "outcome_unknown"}.get(type(error))
+    fail(sentence(error, url, name), code or "unreachable")
+
+
 def sentence(error: ClientError, url: str, name: str) -> str:
-    """What a failed request means to whoever typed the command."""
+    """Say what a failed request means to the person who typed the command."""
     match error:
         case OutcomeUnknown():
             return (
-                f"The server at {url} gave no answer, so part of it may be written or not; look with "
-                f"`headwater head {name}`, and append with --producer to be able to try again."
+                f"The server at {url} did not answer, so part of the data may have been written; check with "
+                f"`headwater head {name}`, and append with --producer to be able to repeat the command safely."
             )
         case TransportFailed(sent=False):
-            return (
-                f"No server answers at {url}; start one with `headwater serve`, or name another with --url or "
-                "HEADWATER_URL."
-            )
+            return _not_connected(str(error), url)
         case TransportFailed():
-            return f"The server at {url} stopped answering; try again, or look into it with `headwater doctor`."
+            return f"The server at {url} stopped answering; try again, or run `headwater doctor`."
         case ProtocolViolation():
-            return f"What {url} answers is not the protocol of durable streams; check --url ({_plain(str(error))})."
+            return f"{url} does not speak the durable streams protocol; check --url ({_clause(str(error))})."
         case RequestRefused():
             return _refused(error, url, name)
-    return f"{_plain(str(error))}."
+    return f"{_clause(str(error))}."
+
+
+def _not_connected(reason: str, url: str) -> str:
+    if found := _CERTIFICATE.search(reason):
+        return (
+            f"The certificate of {url} is not trusted ({found[1]}); set SSL_CERT_FILE to a file with the certificate "
+            "of the authority that signed it."
+        )
+    if "SSL" in reason:
+        return f"{url} does not speak TLS; try the URL with http://."
+    return f"No server answers at {url}; start one with `headwater serve`, or name another with --url or HEADWATER_URL."
 
 
 def _refused(error: RequestRefused, url: str, name: str) -> str:
-    said = _plain(error.detail or error.title or f"{url} answered with {error.status} and no reason")
+    detail = _clause(error.detail or error.title or f"{url} answered with {error.status} and no reason")
     code = error.code or ("stream_not_found" if error.status == 404 else "")
+    bucket, slash, _ = name.partition("/")
+    context = click.get_current_context(silent=True)
+    if code == "stream_not_found" and context is not None and context.info_name in EXISTING_STREAM_VERBS:
+        return f"There is no stream {name} at {url}; list streams with `headwater ls{' ' + bucket if slash else ''}`."
     if code in NEXT_STEPS:
-        bucket = name.partition("/")[0]
         return NEXT_STEPS[code].format(name=name, bucket=bucket, url=url)
     match error:
         case OffsetTrimmed():
             earliest = error.earliest_offset or "a later one"
             return (
-                f"{name} no longer holds that offset; begin with --offset {earliest}, or `headwater bootstrap {name}`."
+                f"{name} no longer holds that offset; start with --offset {earliest}, or use "
+                f"`headwater bootstrap {name}`."
             )
         case ProducerFenced():
             following = "a higher one" if error.current_epoch is None else f"--epoch {error.current_epoch + 1}"
-            return f"Another run has taken this producer of {name} over; stop it, then take over with {following}."
+            return f"Another run has taken over this producer of {name}; stop it, then take over with {following}."
         case ServerUnavailable():
-            return f"The server at {url} cannot do this now, try again later: {said}."
+            return f"The server at {url} cannot do this now, try again later: {detail}."
         case RequestRefused(status=401 | 403):
-            return f"{url} does not allow this; give a token with --header 'Authorization: Bearer ...' ({said})."
-    return f"{said}."
+            return f"{url} does not allow this; send a token with --header 'Authorization: Bearer ...' ({detail})."
+    return f"{detail}."
 
 
-def _plain(text: str) -> str:
-    """A remark as a part of a sentence; the sentences of a longer one are joined."""
+def _clause(text: str) -> str:
+    """Turn a remark into a part of a sentence; several sentences are joined."""
     return " ".join(text.split()).rstrip(".").replace(". ", "; ")

@@ -1,4 +1,4 @@
-"""What commands print: aligned text for people, JSON for machines."""
+"""What commands print: aligned columns for people, JSON for programs."""
 
 import json
 import sys
@@ -9,31 +9,41 @@ from itertools import islice
 import click
 
 BLOCK_ROWS = 1_000
-"""Rows that are aligned with each other; there may be more than memory holds."""
+"""How many rows are aligned with each other; all of them may not fit into memory."""
 GAP = "  "
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def say(text: str) -> None:
-    """One line for whoever looks at a terminal; nothing where the output is read by a program."""
+    """Print a remark on a terminal; a program that reads the output does not get it."""
     if sys.stdout.isatty():
         click.echo(text)
 
 
+def note(text: str) -> None:
+    """Print a remark that a person must not miss, to standard error."""
+    click.echo(text, err=True)
+
+
 def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool], *, head: bool) -> None:
-    """Print rows in columns, those of numbers with their right ends in line."""
+    """Print rows in columns, aligned to the right where `right` says so."""
     widths = [len(name) if head else 0 for name in heads]
     blocks = _blocks(rows)
-    first = next(blocks, [])
-    _widen(widths, first)
+    block = next(blocks, [])
+    _widen(widths, block)
     if head:
         _print(heads, widths, right)
-    while first:
-        for row in first:
+    while block:
+        for row in block:
             _print(row, widths, right)
-        first = next(blocks, [])
-        _widen(widths, first)
+        block = next(blocks, [])
+        _widen(widths, block)
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
+    columns(("", ""), rows, (False, False), head=False)
 
 
 def _blocks(rows: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
@@ -56,19 +66,28 @@ def _print(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
 
 
 def json_list(values: Iterable[object]) -> None:
-    """Print a JSON list, a value on each line, as they come."""
-    begun = "["
+    """Print a JSON list with one value per line, as the values arrive."""
+    opening = "["
     before = None
     for value in values:
         if before is not None:
-            click.echo(f"{begun}{before},")
-            begun = ""
+            click.echo(f"{opening}{before},")
+            opening = ""
         before = json.dumps(value, ensure_ascii=False)
-    click.echo(f"{begun}{before or ''}]")
+    click.echo(f"{opening}{before or ''}]")
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    >>> counted(1, "message"), counted(1200, "message")
+    ('1 message', '1,200 messages')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(count: int) -> str:
-    """Bytes for a person.
+    """Write a number of bytes for a person.
 
     >>> size(999), size(1536), size(5 * 1024**4)
     ('999 B', '1.5 KiB', '5.0 TiB')
@@ -84,7 +103,7 @@ def size(count: int) -> str:
 
 
 def moment(at_us: int) -> str:
-    """Microseconds since 1970 as a time; as they are where no calendar reaches.
+    """Write microseconds since 1970 as a time; as a number if no calendar reaches that far.
 
     >>> moment(1_763_251_200_000_000), moment(1_763_251_200_000_001), moment(2**62)
     ('2025-11-16T00:00:00Z', '2025-11-16T00:00:00.000001Z', '4611686018427387904')

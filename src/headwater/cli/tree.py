@@ -1,35 +1,45 @@
-"""The command tree. A command's module is loaded when the command is wanted, so that small ones start fast."""
+"""The command tree. A command's module is imported when the command is used, so that small commands start fast."""
 
+import sys
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 import click
 
+from headwater.cli.failures import report
+
 COMMANDS = {
     "serve": "serve",
-    "create": "streams.managing",
+    "create": "streams.creating",
     "append": "streams.appending",
     "read": "streams.reading",
-    "tail": "streams.reading",
-    "head": "streams.managing",
-    "ls": "streams.managing",
-    "close": "streams.managing",
-    "rm": "streams.managing",
-    "bucket": "buckets",
-    "snapshot": "snapshots",
-    "bootstrap": "snapshots",
-    "status": "operating",
-    "flush": "operating",
+    "tail": "streams.following",
+    "head": "streams.listing",
+    "ls": "streams.listing",
+    "close": "streams.ending",
+    "rm": "streams.ending",
+    "bucket": "buckets.command",
+    "snapshot": "snapshots.command",
+    "bootstrap": "snapshots.bootstrap",
+    "status": "server.status",
+    "flush": "server.flush",
     "bench": "bench.command",
     "doctor": "doctor.command",
     "lake": "lake.sql",
     "spark": "spark.command",
-    "backup": "backup",
+    "backup": "backup.command",
 }
-"""Each command and the module that has it, in the order in which they are listed."""
+"""Each command and its module, in the order of the help."""
+
+SIMILARITY_MIN = 0.6
+"""How similar an option must be to the one that was typed to be suggested; the dashes do not count."""
 
 
 class Tree(click.Group):
-    """A group whose commands are imported one by one."""
+    """A group that imports its commands on demand, and reports errors as JSON to programs that asked for JSON."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -37,9 +47,71 @@ class Tree(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(f"headwater.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        try:
+            found = getattr(import_module(f"headwater.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        except ModuleNotFoundError as error:
+            return _not_installed(cmd_name, error)
         assert isinstance(found, click.Command)
         return found
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            code: object = run()
+        except click.ClickException as error:
+            _show(error, as_json="--json" in words)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            click.echo("Aborted.", err=True)
+            sys.exit(1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _not_installed(name: str, error: ModuleNotFoundError) -> click.Command:
+    """Return a command that says what to install, in place of one of the server where only the client is installed."""
+    package = (error.name or "headwater").partition(".")[0]
+    if package == "headwater":
+        raise error
+
+    def run() -> None:
+        raise click.ClickException(
+            f"`headwater {name}` needs the package {package}, which is not installed; "
+            "run `pip install 'headwater[server]'`."
+        )
+
+    lenient = {"ignore_unknown_options": True, "allow_extra_args": True}
+    short = "Not installed; needs `pip install 'headwater[server]'`."
+    return click.Command(name, lenient, run, help=short, short_help=short, add_help_option=False)
+
+
+def _show(error: click.ClickException, *, as_json: bool) -> None:
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        near = [one for one in error.possibilities if _similar(one, error.option_name)]
+        error = click.NoSuchOption(error.option_name, error.message, near, error.ctx)
+    if as_json:
+        code = "usage" if isinstance(error, click.UsageError) else "failed"
+        report(error.format_message(), code, None, as_json=True)
+    else:
+        error.show()
+
+
+def _similar(option: str, typed: str) -> bool:
+    """Tell whether one option may be meant by another.
+
+    >>> _similar("--offset", "--ofset"), _similar("--lake", "--token")
+    (True, False)
+    """
+    return SequenceMatcher(None, option.lstrip("-"), typed.lstrip("-")).ratio() >= SIMILARITY_MIN
 
 
 @click.group(cls=Tree, context_settings={"help_option_names": ["-h", "--help"]})

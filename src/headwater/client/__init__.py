@@ -1,14 +1,19 @@
-"""A client for Durable Streams: any server's, with what Headwater adds where it is there."""
+"""A client for Durable Streams: for any server of the protocol, with the extensions of Headwater where they exist.
+
+`Client` blocks, `AsyncClient` is awaited. `Admin` and `AsyncAdmin` are for operators of a Headwater server.
+"""
 
 from headwater.client.admin import ConsumerInfo, ScanRange
 from headwater.client.asynchronous.admin import AsyncAdmin
 from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
 from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
+from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.asynchronous.writing import AsyncProducer
 from headwater.client.blocking.admin import Admin
 from headwater.client.blocking.client import Bucket, Client
 from headwater.client.blocking.flows import Bootstrap, Follower
+from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.stream import Stream
 from headwater.client.blocking.writing import Producer
 from headwater.client.errors import (
@@ -33,9 +38,24 @@ from headwater.client.errors import (
     TransportFailed,
 )
 from headwater.client.framing import Deframer, frame
-from headwater.client.operations import Fork
+from headwater.client.operations import Fork, IfExists
 from headwater.client.retrying import RetryPolicy
-from headwater.client.values import NOW, START, Appended, BatchAck, Chunk, Created, Record, Snapshot, StreamInfo
+from headwater.client.settings import AsyncRequestValue, RequestValue
+from headwater.client.values import (
+    NOW,
+    START,
+    Appended,
+    BatchAck,
+    BucketInfo,
+    Chunk,
+    Created,
+    ListedStream,
+    Live,
+    OnTrimmed,
+    Record,
+    Snapshot,
+    StreamInfo,
+)
 
 __all__ = [
     "NOW",
@@ -46,13 +66,16 @@ __all__ = [
     "AsyncBootstrap",
     "AsyncBucket",
     "AsyncClient",
+    "AsyncFlow",
     "AsyncFollower",
     "AsyncProducer",
+    "AsyncRequestValue",
     "AsyncStream",
     "BadRequest",
     "BatchAck",
     "Bootstrap",
     "Bucket",
+    "BucketInfo",
     "Chunk",
     "Client",
     "ClientError",
@@ -60,12 +83,17 @@ __all__ = [
     "ConsumerInfo",
     "Created",
     "Deframer",
+    "Flow",
     "Follower",
     "Fork",
     "Gone",
+    "IfExists",
     "IncarnationChanged",
+    "ListedStream",
+    "Live",
     "NotFound",
     "OffsetTrimmed",
+    "OnTrimmed",
     "OutcomeUnknown",
     "PreconditionFailed",
     "Producer",
@@ -74,6 +102,7 @@ __all__ = [
     "ProtocolViolation",
     "Record",
     "RequestRefused",
+    "RequestValue",
     "ResponseIncomplete",
     "RetryPolicy",
     "ScanRange",

@@ -109,8 +109,10 @@ def describe(target: RequestTarget, streams: Iterable[str]) -> Program[bytes]:
     return answer.response.body
 
 
-def describe_prefix(target: RequestTarget, prefix: str, after: str | None, limit: int | None) -> Program[bytes]:
-    body = {"prefix": prefix, "after": after, "limit": limit}
+def describe_prefix(
+    target: RequestTarget, prefix: str, after: str | None, page_streams_max: int | None
+) -> Program[bytes]:
+    body = {"prefix": prefix, "after": after, "limit": page_streams_max}
     answer = yield from ask(_post(target, "/describe", body), target.policy)
     return answer.response.body
 

@@ -18,18 +18,18 @@ class ProducerOptions:
     id: str
     epoch: int = 0
     auto_claim: bool = False
-    max_batch_bytes: int = 1024 * 1024
-    max_batch_messages: int = 10_000
+    batch_bytes_max: int = 1024 * 1024
+    batch_messages_max: int = 10_000
     linger_ms: float = 5.0
-    max_in_flight: int = 5
-    max_pending_bytes: int = 16 * 1024 * 1024
+    in_flight_max: int = 5
+    pending_bytes_max: int = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
         if not self.id:
             raise ValueError("id is empty; give the producer a name.")
         if not 0 <= self.epoch <= NUMBER_MAX:
             raise ValueError(f"epoch is {self.epoch}; it must be from 0 to {NUMBER_MAX}.")
-        for name in ("max_batch_bytes", "max_batch_messages", "max_in_flight", "max_pending_bytes"):
+        for name in ("batch_bytes_max", "batch_messages_max", "in_flight_max", "pending_bytes_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0.")
         if self.linger_ms < 0:

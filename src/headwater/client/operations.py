@@ -211,9 +211,11 @@ def appended(request: Request, response: Response) -> Appended:
 # -- Reading one page --------------------------------------------------------------------------------------------------
 
 
-def read_page(target: RequestTarget, offset: str, max_bytes: int | None, etag: str | None) -> Program[Chunk | None]:
+def read_page(
+    target: RequestTarget, offset: str, page_bytes_max: int | None, etag: str | None
+) -> Program[Chunk | None]:
     """One plain read; None if the page is still the one that gave `etag`."""
-    params = given({"offset": offset, "max_bytes": None if max_bytes is None else str(max_bytes)})
+    params = given({"offset": offset, "max_bytes": None if page_bytes_max is None else str(page_bytes_max)})
     request = target.request("GET", headers=given({"If-None-Match": etag}), params=params)
     answer = yield from attempt(request, target.policy, repeatable=True)
     if answer.response.status == 304:

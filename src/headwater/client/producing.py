@@ -95,7 +95,7 @@ class Producing(Generic[W]):
             self._oldest_at = now
         self._pending.append((piece, waiter))
         self._pending_bytes += len(piece.data) + 1
-        return first or self._flushing or self._pending_bytes >= self.options.max_batch_bytes
+        return first or self._flushing or self._pending_bytes >= self.options.batch_bytes_max
 
     def close_stream(self, piece: EncodedMessages | None, waiter: W) -> None:
         """Close the stream behind everything that was added, with a last message or without."""
@@ -128,7 +128,7 @@ class Producing(Generic[W]):
 
     @property
     def room(self) -> bool:
-        return self._pending_bytes < self.options.max_pending_bytes
+        return self._pending_bytes < self.options.pending_bytes_max
 
     @property
     def idle(self) -> bool:
@@ -189,12 +189,12 @@ class Producing(Generic[W]):
         return Request("POST", self.url, headers, body=body)
 
     def _width(self) -> int:
-        return self.options.max_in_flight if self._proven or not self.options.auto_claim else 1
+        return self.options.in_flight_max if self._proven or not self.options.auto_claim else 1
 
     def _due(self, now: float) -> bool:
         if not self._pending:
             return False
-        full = self._pending_bytes >= self.options.max_batch_bytes
+        full = self._pending_bytes >= self.options.batch_bytes_max
         return self._flushing or full or now >= self._oldest_at + self.options.linger_ms / 1000
 
     def _fly(self, batch: Batch[W]) -> Batch[W]:
@@ -210,7 +210,7 @@ class Producing(Generic[W]):
             piece, waiter = self._pending[0]
             size += len(piece.data) + 1
             messages += piece.messages
-            if pieces and (size > self.options.max_batch_bytes or messages > self.options.max_batch_messages):
+            if pieces and (size > self.options.batch_bytes_max or messages > self.options.batch_messages_max):
                 break
             self._pending.popleft()
             self._pending_bytes -= len(piece.data) + 1

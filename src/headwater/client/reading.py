@@ -58,7 +58,7 @@ class ReadOptions:
 
     live: Live | None = None
     on_trimmed: OnTrimmed = "raise"
-    max_bytes: int | None = None
+    page_bytes_max: int | None = None
     poll_timeout_ms: int | None = None
 
 
@@ -76,7 +76,7 @@ class Reader:
     up_to_date: bool = False
     closed: bool = False
     failures: Failures = field(init=False)
-    told_up_to_date: bool = False
+    reported_up_to_date: bool = False
     polls_without_wait: int = 0
     sse_short: int = 0
     sse_possible: bool = True
@@ -131,9 +131,9 @@ class Reader:
         self.cursor = chunk.cursor or self.cursor
         self.closed = chunk.closed
         # The same news twice is no news: an idle long-poll says nothing.
-        news = not chunk.empty or chunk.snapshot is not None or (chunk.up_to_date and not self.told_up_to_date)
+        news = not chunk.empty or chunk.snapshot is not None or (chunk.up_to_date and not self.reported_up_to_date)
         if news or chunk.closed:
-            self.told_up_to_date = chunk.up_to_date
+            self.reported_up_to_date = chunk.up_to_date
             yield Emit(chunk)
 
     def _meet(self, request: Request, response: Response, incarnation: str | None) -> None:
@@ -151,8 +151,8 @@ class Reader:
                 params["cursor"] = self.cursor
             if live == "long-poll" and self.options.poll_timeout_ms is not None:
                 params["timeout_ms"] = str(self.options.poll_timeout_ms)
-        if self.options.max_bytes is not None and live != "sse":
-            params["max_bytes"] = str(self.options.max_bytes)
+        if self.options.page_bytes_max is not None and live != "sse":
+            params["max_bytes"] = str(self.options.page_bytes_max)
         headers = {} if self.incarnation is None else {INCARNATION: self.incarnation}
         return Request("GET", self.url, headers, params, waits=live is not None)
 

@@ -8,9 +8,9 @@ from headwater.client.retrying import RetryPolicy
 
 Text = Callable[[], str]
 AsyncText = Callable[[], Awaitable[str]]
-Value = str | Text
+RequestValue = str | Text
 """A header or parameter; a function is called for each request, so that a token can be renewed."""
-AsyncValue = Value | AsyncText
+AsyncRequestValue = RequestValue | AsyncText
 
 CONNECTIONS_MAX = 1_000
 """Every live reader holds one."""
@@ -24,8 +24,8 @@ class ClientSettings:
     """How a client behaves; `wait_timeout_seconds` is for answers that a server takes its time with on purpose."""
 
     base_url: str
-    headers: Mapping[str, AsyncValue] = field(default_factory=dict, repr=False)
-    params: Mapping[str, AsyncValue] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
+    params: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     follow_retry: RetryPolicy = FOLLOW_RETRY
     timeout_seconds: float = 30.0

@@ -1,51 +1,49 @@
-"""A connection: hands requests to the routes and sends their responses in order, as fast as the client reads them.
+"""A connection: hands requests to their routes and sends the responses in order, as fast as the client reads them.
 
-After a refusal that leaves the rest of the input in doubt the connection closes cleanly: it reads on for a moment, so
-that the client gets to see the answer instead of a reset.
+After a refusal that leaves the framing of the input in doubt, the connection closes cleanly: it keeps reading for a
+moment, so that the client sees the answer instead of a reset.
 """
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from headwater.http.api.live import LiveRead, SseRead
-from headwater.http.endpoints import body_bytes_max, dispatch, wants_upload
-from headwater.http.exchange import FORK, READ, WRITE, Exchange
+from headwater.http.context import Context
+from headwater.http.exchange import FORK, READ, WRITE, Exchange, LiveResponse, StreamedResponse
+from headwater.http.router import Router
 from headwater.http.wire import rendering
-from headwater.http.wire.downloads import Download
-from headwater.http.wire.parser import BODY, HEAD, IDLE, RequestReader
+from headwater.http.wire.parser import BODY, HEAD, IDLE, RequestParser
 from headwater.http.wire.requests import NOTHING, Request
+from headwater.http.wire.statuses import Answer
 from headwater.http.wire.uploads import Upload
-from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
+from headwater.protocol.limits import APPEND_BYTES_MAX, SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 
-if TYPE_CHECKING:
-    from headwater.http.server import Server
-
 PIPELINE_MAX = 64
-"""Unanswered requests on one connection before it is read no further."""
+"""Unanswered requests on one connection before reading from it pauses."""
 WRITE_BUFFER_BYTES = 256 * 1024
-"""Unsent bytes on one connection before nothing more is written to it."""
+"""Unsent bytes on one connection before writing to it pauses."""
 LINGER_SECONDS = 2.0
 LINGER_BYTES_MAX = 2 * SNAPSHOT_BYTES_MAX
-"""How long and how much a refused client may go on sending."""
+"""How long and how much a refused client may keep sending."""
 _NEVER = float("inf")
 
 
 class Connection(asyncio.Protocol):
-    """One client; `deadline` is when the server loses patience with it."""
+    """One client; at its `deadline` the server expires it."""
 
-    def __init__(self, server: "Server") -> None:
-        self.server = server
-        self.settings = server.settings
-        self.deadline = server.now + server.settings.header_seconds
+    def __init__(self, context: Context, router: Router) -> None:
+        self.context = context
+        self._settings = context.settings
+        self._find = router.find
+        self.deadline = context.now + context.settings.header_seconds
         self.write_paused = False
         self.lost = False
         self._transport: asyncio.Transport
-        self._reader = RequestReader(self, server.heads)
+        self._parser = RequestParser(self, context.heads)
         self._exchanges: deque[Exchange] = deque()
-        self._live: dict[Exchange, LiveRead] = {}
-        self._waiting_streams: dict[Exchange, SseRead | Download] = {}
+        self._live: dict[Exchange, LiveResponse] = {}
+        self._waiting_streams: dict[Exchange, StreamedResponse] = {}
         self._upload: Upload | None = None
         self._reading_paused = False
         self._lingered_bytes = 0
@@ -57,16 +55,16 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        if not self.server.admit(self):
-            self._reader.refused = True
+        if not self.context.admit(self):
+            self._parser.refused = True
             self.refuse(Code.OVERLOADED, "Too many connections are open; try again in a second.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
-        self.server.forget(self)
+        self.context.forget(self)
         for live in list(self._live.values()):
             live.abandon()
-        # Break every cycle, so that nothing of this connection waits for the collector.
+        # Break every reference cycle, so that the connection is freed without the garbage collector.
         self._live.clear()
         for exchange in self._exchanges:
             if exchange.start is not None:
@@ -75,37 +73,38 @@ class Connection(asyncio.Protocol):
         self._waiting_streams.clear()
         if self._upload is not None:
             self._upload.abandon()
-        self._reader.close()
+        self._parser.close()
 
     def data_received(self, data: bytes) -> None:
-        reader = self._reader
-        if reader.refused:
+        parser, context = self._parser, self.context
+        context.received_bytes += len(data)
+        if parser.refused:
             self._linger(len(data))
             return
-        if reader.stage is IDLE:
-            self.deadline = self.server.now + self.settings.header_seconds
-        reader.feed(data)
-        if reader.stage is BODY:
-            self.deadline = self.server.now + self.settings.body_seconds
-        elif reader.stage is HEAD and self.deadline == _NEVER:
-            self.deadline = self.server.now + self.settings.header_seconds
+        if parser.stage is IDLE:
+            self.deadline = context.now + self._settings.header_seconds
+        parser.feed(data)
+        if parser.stage is BODY:
+            self.deadline = context.now + self._settings.body_seconds
+        elif parser.stage is HEAD and self.deadline == _NEVER:
+            self.deadline = self.context.now + self._settings.header_seconds
 
     def eof_received(self) -> bool:
-        """The client sends no more; stay for what it still waits for, unless that never ends."""
-        endless = any(not isinstance(live, Download) for live in self._live.values())
-        if not self._exchanges or endless or self._reader.refused:
+        """The client sends no more; keep the connection for the answers it waits for, unless one never ends."""
+        endless = any(live.endless for live in self._live.values())
+        if not self._exchanges or endless or self._parser.refused:
             return False
         self._exchanges[-1].close = True
         return True
 
     def pause_writing(self) -> None:
         self.write_paused = True
-        self.deadline = self.server.now + self.settings.slow_reader_seconds
+        self.deadline = self.context.now + self._settings.slow_reader_seconds
         self._balance_reading()
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        self.deadline = _NEVER if self._exchanges else self.server.now + self.settings.idle_seconds
+        self.deadline = _NEVER if self._exchanges else self.context.now + self._settings.idle_seconds
         self._balance_reading()
         self._start_waiting()
         for live in self._begun():
@@ -121,26 +120,44 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.resume_reading()
 
-    # -- The reader's side ----------------------------------------------------------------------------------------
+    # -- The parser's side ----------------------------------------------------------------------------------------
 
     def requested(self, request: Request) -> None:
         self.deadline = _NEVER
         self._owes_continue = False
         self._upload = None
-        exchange = Exchange(self, request, close=self.server.draining or not request.keep_alive)
+        exchange = Exchange(self, request, close=self.context.draining or not request.keep_alive)
         exchanges = self._exchanges
         exchanges.append(exchange)
         if len(exchanges) >= PIPELINE_MAX:
             self._balance_reading()
         try:
-            dispatch(request, exchange)
+            self._dispatch(request, exchange)
         except Exception:
             exchange.fail()
 
+    def _dispatch(self, request: Request, exchange: Exchange) -> None:
+        """Find the route and run it, now or when the exchanges before it allow."""
+        method = request.method
+        if method == b"OPTIONS":
+            exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
+            return
+        found = self._find(method, request.path)
+        if isinstance(found, Refusal):
+            exchange.reply(found)
+            return
+        run, address, exchange.route, _ = found
+        if not address.flat:
+            exchange.voice = self.context.plain_voice
+        run(request, address, exchange)
+
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Upload | None]:
-        if wants_upload(method, path):
-            self._upload = Upload(self.server.node.only.blobs, self.server.node.threads, self._balance_reading)
-        return body_bytes_max(path), self._upload
+        found = self._find(method, path)
+        if isinstance(found, Refusal):
+            return APPEND_BYTES_MAX, None
+        if found.route.uploads:
+            self._upload = Upload(self.context.node.only.blobs, self.context.node.threads, self._balance_reading)
+        return found.route.body_bytes_max, self._upload
 
     def expects_continue(self) -> None:
         self._owes_continue = True
@@ -152,11 +169,11 @@ class Connection(asyncio.Protocol):
             self._transport.write(rendering.CONTINUE)
 
     def refuse(self, code: Code, detail: str) -> None:
-        """Answer, read no further requests, and close when the client has seen it."""
+        """Answer, read no more requests, and close when the client has seen the answer."""
         if self._upload is not None:
             self._upload.abandon()
             self._upload = None
-        self.deadline = self.server.now + LINGER_SECONDS
+        self.deadline = self.context.now + LINGER_SECONDS
         exchange = Exchange(self, NOTHING, close=True)
         self._exchanges.append(exchange)
         exchange.reply(Refusal(code, detail))
@@ -178,15 +195,15 @@ class Connection(asyncio.Protocol):
         for other in exchanges:
             if other is exchange:
                 break
-            waits = other.kind is FORK or (other.kind is WRITE and exchange.kind is not WRITE)
-            if other.start is not None or (waits and other.response is None):
+            blocks = other.kind is FORK or (other.kind is WRITE and exchange.kind is not WRITE)
+            if other.start is not None or (blocks and other.response is None):
                 return False
-            if other.looking and exchange.kind is not READ:
+            if other.fetching and exchange.kind is not READ:
                 return False
         return True
 
     def finished(self) -> None:
-        """An exchange has its response: send what has become sendable, and start what has waited for it."""
+        """An exchange has its response: send every response whose turn has come, and start what waited for it."""
         if not self._starting:
             self._send_finished()
             if self._exchanges:
@@ -203,8 +220,11 @@ class Connection(asyncio.Protocol):
                 exchanges.clear()
         if last is not None:
             if len(out) == 1:
-                self._transport.write(out[0])
+                data = out[0]
+                self.context.sent_bytes += len(data)
+                self._transport.write(data)
             else:
+                self.context.sent_bytes += sum(map(len, out))
                 self._transport.writelines(out)
             self._sent(last)
 
@@ -220,7 +240,7 @@ class Connection(asyncio.Protocol):
                     start()
                 except Exception:
                     waiting.fail()
-                # At once, so that a client that does not read stops us after the first large page.
+                # At once, so that a client that does not read pauses writing after the first large page.
                 self._send_finished()
         self._starting = False
 
@@ -229,7 +249,7 @@ class Connection(asyncio.Protocol):
             for exchange in [exchange for exchange in self._live if exchange not in self._exchanges]:
                 self._live.pop(exchange).abandon()
         if last.close:
-            if self._reader.refused:
+            if self._parser.refused:
                 self._transport.write_eof()
             else:
                 self._transport.close()
@@ -238,30 +258,30 @@ class Connection(asyncio.Protocol):
         else:
             if self._owes_continue:
                 self._continue()
-            if self._reader.stage is IDLE and not self.write_paused:
-                self.deadline = self.server.now + self.settings.idle_seconds
+            if self._parser.stage is IDLE and not self.write_paused:
+                self.deadline = self.context.now + self._settings.idle_seconds
         if self._reading_paused:
             self._balance_reading()
 
-    # -- Responses that go on -------------------------------------------------------------------------------------
+    # -- Live responses -------------------------------------------------------------------------------------------
 
-    def go_live(self, exchange: Exchange, live: LiveRead) -> None:
+    def go_live(self, exchange: Exchange, live: LiveResponse) -> None:
         """Keep an exchange open while something waits for its answer."""
         self._live[exchange] = live
-        self.server.live.add(self)
+        self.context.live.add(self)
 
-    def take_over(self, exchange: Exchange, stream: "SseRead | Download") -> None:
-        """Let a response be sent piece by piece, once it is the first in line."""
+    def take_over(self, exchange: Exchange, stream: StreamedResponse) -> None:
+        """Send a response piece by piece, once it is the first in line."""
         self.go_live(exchange, stream)
         exchange.began_stream()
-        if isinstance(stream, SseRead):
-            # What is behind it on this connection is never answered: an SSE response ends with the connection.
-            self._reader.refused = True
+        if stream.endless:
+            # Requests after it are never answered: an SSE response ends with the connection.
+            self._parser.refused = True
         self._waiting_streams[exchange] = stream
         self._begin_stream()
 
-    def _begun(self) -> list[LiveRead]:
-        """Live reads but for those whose response must wait for one before it."""
+    def _begun(self) -> list[LiveResponse]:
+        """Live responses, except those that wait for a response before them."""
         return [live for exchange, live in self._live.items() if exchange not in self._waiting_streams]
 
     def _begin_stream(self) -> None:
@@ -270,8 +290,9 @@ class Connection(asyncio.Protocol):
             stream.begin()
 
     def write(self, data: bytes) -> None:
-        """Bytes of the SSE response that holds this connection."""
+        """Send a piece of the response that is first in line."""
         if not self._transport.is_closing():
+            self.context.sent_bytes += len(data)
             self._transport.write(data)
 
     def end_sse(self) -> None:
@@ -283,25 +304,25 @@ class Connection(asyncio.Protocol):
         self._exchanges.clear()
         self._transport.close()
 
-    # -- Patience -------------------------------------------------------------------------------------------------
+    # -- Time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """About twice a second for connections with live reads."""
+        """Called about twice a second on connections with live responses."""
         for live in self._begun():
             live.tick(now)
 
     def expire(self) -> None:
-        """The deadline has passed: answer a request that never ended, drop a reader that does not read."""
+        """The deadline has passed: refuse a request that never ended, or drop a client that does not read."""
         if self.write_paused:
             self._transport.abort()
-        elif self._reader.refused or self._reader.stage is IDLE:
+        elif self._parser.refused or self._parser.stage is IDLE:
             self._transport.close()
         else:
-            self._reader.refused = True
+            self._parser.refused = True
             self.refuse(Code.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
     def drain(self) -> None:
-        """The server shuts down: end live reads, close when nothing is left to answer."""
+        """The server shuts down: end live responses, and close when nothing is left to answer."""
         for exchange in self._exchanges:
             exchange.close = True
         for exchange, live in list(self._live.items()):

@@ -1,8 +1,8 @@
 """Exchanges: one request and its response, on a connection that may carry several at once.
 
-Responses leave in the order of the requests. Writes one behind the other are queued as they come; a read waits until
-every write before it has been applied, a write until every read before it has looked, and everything waits for a fork,
-whose saga takes more than one commit. So a pipeline reads as if its requests had come one by one.
+Responses leave in the order of the requests. Consecutive writes are queued as they arrive; a read waits until every
+write before it has been applied, a write until every read before it has its answer, and everything waits for a fork,
+whose saga takes more than one commit. So a pipeline behaves as if its requests had come one by one.
 """
 
 import logging
@@ -13,36 +13,92 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from headwater.http.context import Context
 from headwater.http.wire import rendering, statuses
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.http.wire.uploads import Upload
+from headwater.node.node import Node
+from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.queries import Query
 from headwater.streams.replies import Created, Page, Reply
 
-if TYPE_CHECKING:
-    from headwater.http.connection import Connection
-    from headwater.node.node import Node
-
 log = logging.getLogger(__name__)
 access = logging.getLogger("headwater.access")
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_REQUEST_ID = headers.X_REQUEST_ID.key
+_ORIGIN = headers.ORIGIN.key
 
 
 class Kind(Enum):
-    """What an exchange has to wait for, and who has to wait for it."""
+    """Decides what an exchange waits for, and what waits for it."""
 
     READ = "read"
     WRITE = "write"
     FORK = "fork"
 
 
-# An enum's members cost a function call each time they are looked up; these do not.
+# Looking up an enum's member costs a function call each time; these names cost none.
 READ, WRITE, FORK = Kind
+
+
+class LiveResponse(Protocol):
+    """A response that is not complete yet, as its connection and the server drive it."""
+
+    endless: bool
+    """Whether it may wait forever for something to send."""
+
+    def tick(self, now: float) -> None:
+        """About twice a second: time-outs, heartbeats."""
+
+    def resume(self) -> None:
+        """The socket has room again."""
+
+    def finish(self) -> None:
+        """End cleanly: the server shuts down."""
+
+    def abandon(self) -> None:
+        """The client is gone."""
+
+
+class StreamedResponse(LiveResponse, Protocol):
+    """A response that is sent piece by piece."""
+
+    def begin(self) -> None:
+        """Every response before it has been sent: send the head, and start."""
+
+
+class Carrier(Protocol):
+    """The connection, as an exchange uses it."""
+
+    context: Context
+    lost: bool
+    write_paused: bool
+
+    def may_start(self, exchange: "Exchange") -> bool:
+        """Whether nothing before this exchange holds it up."""
+
+    def finished(self) -> None:
+        """An exchange has its response."""
+
+    def go_live(self, exchange: "Exchange", live: LiveResponse) -> None:
+        """Keep an exchange open while something waits for its answer."""
+
+    def take_over(self, exchange: "Exchange", stream: StreamedResponse) -> None:
+        """Send a response piece by piece, once it is the first in line."""
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the response that is first in line."""
+
+    def end_sse(self) -> None:
+        """The SSE response is complete, and the connection with it."""
+
+    def abort(self) -> None:
+        """Close at once, so that the client sees that the response is incomplete."""
 
 
 class Exchange:
@@ -52,8 +108,9 @@ class Exchange:
         "began_at_seconds",
         "close",
         "connection",
+        "context",
+        "fetching",
         "kind",
-        "looking",
         "node",
         "request",
         "response",
@@ -62,31 +119,34 @@ class Exchange:
         "voice",
     )
 
-    def __init__(self, connection: "Connection", request: Request, *, close: bool) -> None:
+    def __init__(self, connection: Carrier, request: Request, *, close: bool) -> None:
         self.connection = connection
+        self.context = context = connection.context
         self.request = request
         self.close = close
-        self.node: Node = connection.server.node
-        self.voice: Voice = connection.server.voice
+        self.node: Node = context.node
+        self.voice: Voice = context.voice
         self.kind = READ
-        self.looking = False
-        """Whether it waits for bytes from the lake."""
+        self.fetching = False
+        """Whether its query waits for bytes from the lake."""
         self.start: Callable[[], None] | None = None
         self.response: list[bytes] | None = None
         self.route = "none"
-        """The row of the URL table and the method, for the metrics."""
+        """The method and the endpoint, for the metrics."""
         self.began_at_seconds = monotonic()
 
+    # -- Working --------------------------------------------------------------------------------------------------
+
     def run(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
-        """Do the work of this exchange as soon as what is before it allows."""
+        """Do the work of this exchange as soon as the exchanges before it allow."""
         self.kind = kind
         if self.connection.may_start(self):
             work(*arguments)
         else:
             self.start = partial(work, *arguments)
 
-    def look(self, query: Query, then: Callable[[Reply], None]) -> None:
-        """Go on with the answer to a query: at once, or when the lake has brought what it takes."""
+    def query(self, query: Query, then: Callable[[Reply], None]) -> None:
+        """Continue with the answer to a query: at once, or when its bytes have arrived from the lake."""
         reply = self.node.read(query)
         if isinstance(reply, Task):
             self.wait_for(reply, then)
@@ -94,12 +154,12 @@ class Exchange:
             then(reply)
 
     def wait_for(self, reply: "Task[Reply]", then: Callable[[Reply], None]) -> None:
-        """Go on when the lake has brought what the answer takes."""
-        self.looking = True
-        reply.add_done_callback(partial(self._looked, then))
+        """Continue when the bytes for an answer have arrived from the lake."""
+        self.fetching = True
+        reply.add_done_callback(partial(self._fetched, then))
 
-    def _looked(self, then: Callable[[Reply], None], task: "Task[Reply]") -> None:
-        self.looking = False
+    def _fetched(self, then: Callable[[Reply], None], task: "Task[Reply]") -> None:
+        self.fetching = False
         if task.cancelled() or self.connection.lost:
             self.give_up()
             return
@@ -109,37 +169,32 @@ class Exchange:
             self.fail()
 
     def give_up(self) -> None:
-        """Nobody waits for the answer any more: let go of what came with the request."""
+        """The client is gone: release what came with the request."""
         if isinstance(self.request.upload, Upload):
             self.request.upload.abandon()
+
+    # -- Answering ------------------------------------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
         """Answer with the outcome of a command or a query."""
         answer = statuses.answer(reply, self.voice)
         if type(reply) is Created:
-            answer = Answer(answer.status, f"{answer.headers}Location: {self.url()}\r\n")
+            answer = Answer(answer.status, f"{answer.headers}{headers.LOCATION.line}{self.url()}\r\n")
         self.answer(answer)
-
-    def url(self, more: str = "") -> str:
-        """The absolute URL of this request, or of what lies below it."""
-        authority = self.request.authority or self.request.headers.get(b"host", b"localhost")
-        # Whoever ends TLS before us says so.
-        scheme = "https" if self.request.headers.get(b"x-forwarded-proto") == b"https" else "http"
-        return f"{scheme}://{authority.decode('latin-1').strip()}{self.request.path.decode('latin-1')}{more}"
 
     def refuse(self, code: Code, detail: str) -> None:
         self.reply(Refusal(code, detail))
 
     def fail(self) -> None:
-        """Whatever went wrong is our mistake: the log says what, the client learns that."""
+        """Answer 500 after an exception, which goes to the log under the request's id."""
         request_id = self.request_id()
-        log.exception("a request failed", extra={"request_id": request_id})
+        log.exception("request failed", extra={"request_id": request_id})
         if self.response is None:
-            self.refuse(Code.INTERNAL, f"The server made a mistake; its log says more about request {request_id}.")
+            self.refuse(Code.INTERNAL, f"The server failed; its log says more about request {request_id}.")
 
     def answer_page(self, page: Page) -> None:
-        """Finish with a page, which others may read at the same time."""
-        if self.connection.server.origins is not None:
+        """Finish with a page, whose bytes all who read it at the same time share."""
+        if self.context.origins is not None or _REQUEST_ID in self.request.headers:
             self.answer(statuses.answer(page, self.voice))
             return
         self.response = rendering.page(page, self.voice, close=self.close)
@@ -147,46 +202,70 @@ class Exchange:
         self.connection.finished()
 
     def answer(self, answer: Answer) -> None:
-        """Finish; the bytes leave when every response before them has."""
-        if self.connection.server.origins is not None:
-            answer = Answer(answer.status, answer.headers + self.origin_lines(), answer.body)
-        head_only = self.request.method == b"HEAD"
-        self.response = rendering.response(answer, close=self.close, head_only=head_only)
+        """Finish; the response leaves when every response before it has."""
+        request = self.request
+        if self.context.origins is not None or _REQUEST_ID in request.headers:
+            answer = Answer(answer.status, answer.headers + self.own_lines(), answer.body)
+        self.response = rendering.response(answer, close=self.close, head_only=request.method == b"HEAD")
         self._count(answer.status)
         self.connection.finished()
 
-    def origin_lines(self) -> str:
-        """Where only some origins may read: whether this one may."""
-        allowed = self.connection.server.origins
-        if allowed is None:
-            return ""
-        origin = self.request.header(b"origin")
-        return f"Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n" if origin in allowed else "Vary: Origin\r\n"
+    def own_lines(self) -> str:
+        """Header lines that depend on the client: whether its origin may read, and its name for the request."""
+        lines = ""
+        allowed = self.context.origins
+        if allowed is not None:
+            origin = self.request.header(_ORIGIN)
+            lines = f"{headers.VARY.line}Origin\r\n"
+            if origin in allowed:
+                lines = f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}{origin}\r\n{lines}"
+        request_id = self._given_request_id()
+        return lines if request_id is None else f"{lines}{headers.X_REQUEST_ID.line}{request_id}\r\n"
+
+    def origin(self) -> str:
+        """The scheme and authority under which the client reached this server."""
+        request = self.request
+        authority = request.authority or request.headers.get(headers.HOST.key, b"localhost")
+        # A proxy that terminates TLS says so.
+        scheme = "https" if request.headers.get(headers.X_FORWARDED_PROTO.key) == b"https" else "http"
+        return f"{scheme}://{authority.decode('latin-1').strip()}"
+
+    def url(self, more: str = "") -> str:
+        """The absolute URL of this request, or of something below it."""
+        return f"{self.origin()}{self.request.path.decode('latin-1')}{more}"
+
+    # -- Counting and logging -------------------------------------------------------------------------------------
 
     def _count(self, status: int) -> None:
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
-        if self.connection.settings.access_log:
-            self.log_access(status, seconds)
-
-    def log_access(self, status: int, seconds: float) -> None:
-        """One line for a request that has been answered, or whose answer has begun."""
-        request = self.request
-        access.info(
-            "%s %s %d",
-            request.method.decode("latin-1"),
-            request.path.decode("latin-1"),
-            status,
-            extra={"request_id": self.request_id(), "milliseconds": round(seconds * 1000, 3)},
-        )
-
-    def request_id(self) -> str:
-        """What the client calls this request, or else a name of ours, to find it in the log by."""
-        given = self.request.header(b"x-request-id")
-        return given if given is not None and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        if self.context.settings.access_log:
+            self._log_access(status, seconds)
 
     def began_stream(self) -> None:
-        """Count a response that goes on: its status is out."""
+        """Count a streamed response when it begins, since its status is final then."""
         self.node.metrics.requests[self.route, 200] += 1
-        if self.connection.settings.access_log:
-            self.log_access(200, monotonic() - self.began_at_seconds)
+        if self.context.settings.access_log:
+            self._log_access(200, monotonic() - self.began_at_seconds)
+
+    def _log_access(self, status: int, seconds: float) -> None:
+        """Log a request that has its response, or whose streamed response begins; the length of that is unknown."""
+        method, path = self.request.method.decode("latin-1"), self.request.path.decode("latin-1")
+        facts = {
+            "method": method,
+            "path": path,
+            "status": status,
+            "milliseconds": round(seconds * 1000, 3),
+            "request_id": self.request_id(),
+        }
+        if self.response is not None:
+            facts["bytes"] = sum(map(len, self.response))
+        access.info("%s %s %d", method, path, status, extra=facts)
+
+    def request_id(self) -> str:
+        """The client's name for this request, or else a new one, to find it in the log."""
+        return self._given_request_id() or secrets.token_hex(8)
+
+    def _given_request_id(self) -> str | None:
+        given = self.request.header(_REQUEST_ID)
+        return given if given is not None and _VALID_REQUEST_ID.fullmatch(given) else None

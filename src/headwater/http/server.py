@@ -1,51 +1,40 @@
-"""The server: listens, keeps count of connections, loses patience with slow ones, and drains."""
+"""The server: listens, expires slow connections, and drains at shutdown."""
 
 import asyncio
-import logging
 import socket
 import time
+from collections.abc import Collection
 
 from headwater.http.connection import Connection
+from headwater.http.context import Context, Peer
+from headwater.http.endpoints import ROUTER
+from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.http.wire import rendering
-from headwater.http.wire.heads import KnownHeads
-from headwater.http.wire.statuses import Voice
-from headwater.http.wire.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
-from headwater.protocol.offsets import Form
 from headwater.settings import Settings
 
 BACKLOG = 4096
 TICK_SECONDS = 0.5
 
-log = logging.getLogger(__name__)
-
 
 class Server:
-    """All connections of one process; `now` is a coarse clock that every connection shares."""
-
-    node: Node
-    voice: Voice
-    plain_voice: Voice
+    """All connections of one process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.context = Context(settings)
         self.ready = False
-        self.now = time.monotonic()
-        self.heads = KnownHeads()
-        self.started_at = self.now
-        self.origins = None if settings.cors_origins == "*" else frozenset(settings.cors_origins.split(","))
-        """Which pages of other sites may read responses; None for all."""
-        rendering.set_browser_lines(to_all=self.origins is None, exposed_more=settings.cors_expose)
-        self.draining = False
-        self.connections: set[Connection] = set()
-        self.live: set[Connection] = set()
-        self.bulk_appends = 0
-        """How many are in progress."""
+        rendering.set_browser_lines(to_all=self.context.origins is None, exposed_more=settings.cors_expose)
         self._listener: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
 
+    @property
+    def connections(self) -> Collection[Peer]:
+        """All that are open."""
+        return self.context.connections
+
     async def listen(self) -> str:
-        """Take connections, which are asked to come again until the server is ready; returns the URL."""
+        """Accept connections, answering 503 until the server is ready; returns the URL."""
         loop = asyncio.get_running_loop()
         listening = socket.create_server(
             (self.settings.host, self.settings.port),
@@ -57,46 +46,37 @@ class Server:
         return f"http://{host}:{listening.getsockname()[1]}"
 
     def _connect(self) -> asyncio.Protocol:
-        if self.draining:
+        if self.context.draining:
             return UnreadyConnection(ENDING)
-        return Connection(self) if self.ready else UnreadyConnection(STARTING)
+        return Connection(self.context, ROUTER) if self.ready else UnreadyConnection(STARTING)
 
     def serve(self, node: Node) -> None:
-        """Be ready: answer requests by this node."""
-        self.node = node
-        self.voice = Voice(Form.FLAT, node.log_id, self.settings.private, self.settings.attachments)
-        self.plain_voice = self.voice._replace(form=Form.PLAIN)
+        """Become ready: answer requests with this node."""
+        self.context.adopt(node)
         self.ready = True
         self._tick()
 
-    def admit(self, connection: Connection) -> bool:
-        """Count a new connection, and say whether there was room for it."""
-        self.connections.add(connection)
-        return len(self.connections) <= self.settings.connections_max
-
-    def forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        self.live.discard(connection)
-
     def _tick(self) -> None:
-        self.now = now = time.monotonic()
-        for connection in [c for c in self.connections if c.deadline < now]:
+        context = self.context
+        context.now = now = time.monotonic()
+        for connection in [c for c in context.connections if c.deadline < now]:
             connection.expire()
-        for connection in list(self.live):
+        for connection in list(context.live):
             connection.tick(now)
         self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     async def drain(self) -> None:
-        """Take no more requests, end live reads, let running ones finish, then close what is left."""
-        self.draining = True
-        for connection in list(self.connections):
+        """Accept no more requests, end live reads, let running requests finish, then close what is left."""
+        connections = self.context.connections
+        self.context.draining = True
+        for connection in list(connections):
             connection.drain()
         until = time.monotonic() + self.settings.drain_seconds
-        while self.connections and time.monotonic() < until:
+        while connections and time.monotonic() < until:
             await asyncio.sleep(0.01)
         if self._listener is not None:
             self._listener.close()
         if self._ticker is not None:
             self._ticker.cancel()
-        for connection in list(self.connections):
+        for connection in list(connections):
             connection.abort()

@@ -1,1 +1,1 @@
-"""The cold tier: segments in an object store, where other engines read them too."""
+"""The cold tier: history as Parquet segments in an object store, which other engines can read too."""

@@ -1,4 +1,4 @@
-"""A bounded cache of what was read from the store and decoded: each thing once, however many ask for it at a time."""
+"""A bounded cache of objects that were read and decoded; concurrent requests for one object load it once."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Costly(Protocol):
-    """Something that knows what it takes in memory."""
+    """A value that knows its size in memory."""
 
     @property
     def cost_bytes(self) -> int: ...
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Costly)
 
 
 class Cache(Generic[T]):
-    """The things used last, up to so many bytes; what fails to load is not kept."""
+    """Keeps the most recently used values up to a number of bytes. A load that fails is not kept."""
 
     def __init__(self, bytes_max: int, threads: ThreadPoolExecutor) -> None:
         self._bytes_max, self._bytes = bytes_max, 0
@@ -26,17 +26,17 @@ class Cache(Generic[T]):
         self._loading: dict[object, asyncio.Future[T]] = {}
 
     async def get(self, key: object, load: Callable[[], T]) -> T:
-        """What is kept under a key, or what `load` brings, which runs in a thread."""
+        """The value under a key, loaded in a thread if it is not in the cache."""
         found = self._kept.pop(key, None)
         if found is not None:
-            self._kept[key] = found  # The one used last is the last to go.
+            self._kept[key] = found  # Now the last to be evicted.
             return found
         loading = self._loading.get(key)
         if loading is None:
             loading = asyncio.get_running_loop().run_in_executor(self._threads, load)
             self._loading[key] = loading
             loading.add_done_callback(lambda done: self._loaded(key, done))
-        # Whoever gives up waiting must not take the others' result away.
+        # A caller that is cancelled must not cancel the load for the others.
         return await asyncio.shield(loading)
 
     def _loaded(self, key: object, done: asyncio.Future[T]) -> None:

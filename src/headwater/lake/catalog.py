@@ -1,10 +1,10 @@
-"""The catalog: what is in the lake, for readers that have no server to ask. Public, versioned, never overwritten.
+"""The catalog: the contents of a lake, for readers without a server. Public, versioned, never overwritten.
 
-    catalog/shard=0/<position>.json             live segments, and up to which position everything is in them
-    catalog/shard=0/<position>.tombstones.parquet   lives, or the beginnings of lives, whose rows must be left out
-    catalog/shard=0/<position>.forks.parquet    forks: whose rows stand for their inherited bytes
+    catalog/shard=0/<position>.json                 live segments, and the position up to which they are complete
+    catalog/shard=0/<position>.tombstones.parquet   lives, or the beginnings of lives, whose rows are dead
+    catalog/shard=0/<position>.forks.parquet        forks, and the streams that hold their inherited rows
 
-The newest one wins. Its two tables are there before it is.
+The newest catalog is in force. Its two tables are written before it.
 """
 
 import json
@@ -31,7 +31,7 @@ TOMBSTONES = pa.schema(
         pa.field("below", pa.int64(), nullable=False),
     ]
 )
-"""Rows of that life with an offset below `below` are dead."""
+"""Rows of this life with an offset below `below` are dead."""
 
 FORKS = pa.schema(
     [
@@ -46,8 +46,8 @@ FORKS = pa.schema(
         pa.field("to", pa.int64(), nullable=False),
     ]
 )
-"""The bytes of that fork from `from` up to `to` are those of one life of its source, which may be a fork itself. A
-deleted one is no stream any more; it is listed for its own forks."""
+"""The fork inherits its bytes from `from` up to `to` from one life of its source, which may be a fork itself. A deleted
+fork is no longer a stream; it is listed for its own forks."""
 
 _KEY = re.compile(r"catalog/shard=(\d+)/(\d{20})\.(json|tombstones\.parquet|forks\.parquet)")
 
@@ -73,7 +73,7 @@ class ForkRow(NamedTuple):
 
 
 class ListedSegment(msgspec.Struct, frozen=True):
-    """A segment as a catalog tells of it; enough to plan a scan and to check every byte of one."""
+    """A segment as a catalog lists it: enough to plan a scan and to verify every byte."""
 
     key: str
     number: int
@@ -82,27 +82,27 @@ class ListedSegment(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """A catalog as it is read."""
+    """A catalog as it is stored."""
 
     shard: int
     log_id: str
     position: int
-    """The state that it tells of."""
+    """The position of the state that it describes."""
     flushed: int
     """Every live row up to this position is in one of the segments."""
     dropped: int
-    """The highest position of any row that has been dropped from the lake."""
+    """The highest position of any row that was ever dropped from the lake."""
     at: int
     segments: list[ListedSegment]
     tombstones_key: str
     tombstones_crc: int
     forks_key: str
     forks_crc: int
-    """The CRC-32C of the two tables, whole."""
+    """The CRC-32C of each of the two tables."""
 
 
 class Contents(NamedTuple):
-    """What a new catalog is made of, as of one instant."""
+    """The contents of a new catalog, as of one position."""
 
     shard: int
     log_id: str
@@ -160,7 +160,10 @@ def write_catalog(store: Store, contents: Contents) -> Catalog:
 
 
 def _create(store: Store, key: str, data: bytes) -> bytes:
-    """Create an object; one of the same position tells of the same state, whatever version wrote it. What is there."""
+    """Create an object and return what is stored under its key.
+
+    An existing object of the same position describes the same state, even if another version wrote it.
+    """
     try:
         store.create(key, data)
     except KeyExists:
@@ -169,7 +172,7 @@ def _create(store: Store, key: str, data: bytes) -> bytes:
 
 
 def encode(catalog: Catalog) -> bytes:
-    """The JSON of a catalog; a segment's facts stand in one object with its key."""
+    """The JSON of a catalog; the fields of a segment are in one object with its key."""
     plain = msgspec.to_builtins(catalog)
     for entry, listed in zip(plain["segments"], catalog.segments, strict=True):
         del entry["segment"]
@@ -178,7 +181,7 @@ def encode(catalog: Catalog) -> bytes:
 
 
 def seal(plain: dict[str, Any]) -> bytes:
-    """The text of a catalog; its last entry is the CRC-32C of the text as it is without it."""
+    """The text of a catalog. Its last entry is the CRC-32C of the text without this entry."""
     plain.pop("crc", None)
     return _text(plain | {"crc": crc32c(_text(plain))})
 
@@ -194,7 +197,7 @@ def decode(data: bytes) -> Catalog:
     if version != VERSION:
         raise ValueError(f"The catalog has version {version}; this version of Headwater reads version {VERSION}.")
     if data != seal(plain):
-        raise ValueError("The catalog is damaged: its checksum does not fit.")
+        raise ValueError("The catalog is damaged: its checksum does not match.")
     del plain["version"]
     for entry in plain["segments"]:
         entry["segment"] = [entry.pop(name) for name in Segment.__struct_fields__]
@@ -202,9 +205,15 @@ def decode(data: bytes) -> Catalog:
 
 
 def newest_catalog(store: Store, shard: int = 0) -> Catalog | None:
-    """The catalog that is in force."""
-    keys = [item.key for item in store.items(f"catalog/shard={shard}/") if item.key.endswith(".json")]
-    return decode(store.read(max(keys))) if keys else None
+    """The catalog in force, None if the lake has none; `scanning.read_catalog` explains damage too."""
+    key = newest_key(store, shard)
+    return decode(store.read(key)) if key else None
+
+
+def newest_key(store: Store, shard: int = 0) -> str | None:
+    """The key of the catalog in force."""
+    keys = (item.key for item in store.items(f"catalog/shard={shard}/") if item.key.endswith(".json"))
+    return max(keys, default=None)
 
 
 def _parquet(table: pa.Table) -> bytes:

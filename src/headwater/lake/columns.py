@@ -1,6 +1,6 @@
-"""Appends in memory become columns: whatever there is one of per row is done in native code, a group at a time.
+"""Appends in memory become columns, a row group at a time; all work per row is done in native code.
 
-Attributes are fetched by `map` and `attrgetter`; what an append or a life has once is spread over its rows by Arrow.
+Attributes are fetched with `map` and `attrgetter`; Arrow repeats the values of an append or a life over its rows.
 """
 
 from array import array
@@ -27,11 +27,11 @@ _PRODUCER_COLUMNS = ("producer_id", "producer_epoch", "producer_seq")
 _TIME = SCHEMA.field("committed_at").type
 
 _STEP = 8192
-"""Integers that are fetched in one go: half a millisecond."""
+"""Integers fetched at once, which takes half a millisecond."""
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
 ENCODED = pa.schema([field.with_type(_WORD) if field.name in WORDS else field for field in SCHEMA])
-"""The schema as it is handed to the Parquet writer, which then need not look for equal strings itself."""
+"""The schema for the Parquet writer, which then need not search for equal strings itself."""
 
 
 class _NoProducer(NamedTuple):
@@ -40,11 +40,11 @@ class _NoProducer(NamedTuple):
     seq: None = None
 
 
-_NOBODY = _NoProducer()
+_ABSENT = _NoProducer()
 
 
 class Life(NamedTuple):
-    """What the rows of one life share."""
+    """The values that all rows of one life share."""
 
     bucket: str
     stream: str
@@ -53,7 +53,7 @@ class Life(NamedTuple):
 
 
 class Lives:
-    """Neighbouring lives, each with some of its appends; the raw material of one row group."""
+    """Neighbouring lives, each with some of its appends: the input of one row group."""
 
     __slots__ = ("appends", "lives", "row_ends", "rows")
 
@@ -64,14 +64,14 @@ class Lives:
         self.rows = 0
 
     def add(self, life: Life, appends: Sequence[Hot], rows: int) -> None:
-        """One life more, with appends that hold so many rows."""
+        """Add a life with appends that hold this many rows."""
         self.appends.extend(appends)
         self.lives.append(life)
         self.rows += rows
         self.row_ends.append(self.rows)
 
     def table(self, names: Sequence[str] = ENCODED.names) -> pa.Table:
-        """One row for each message, in the schema `ENCODED` or some fields of it; nothing is fetched for the others."""
+        """One row for each message, in the schema `ENCODED` or some fields of it; other attributes are not fetched."""
         appends = self.appends
         payloads = list(map(_PAYLOAD, appends))
         several = list(map(_ENDS, appends))
@@ -88,7 +88,7 @@ class Lives:
             row_ends, within, first_rows = None, lengths, pa.arange(0, len(appends))
         rows = len(within)
         if rows != self.rows:
-            raise ValueError(f"The appends hold {rows} messages, but their records say {self.rows}.")
+            raise ValueError(f"The appends hold {rows} messages, but {self.rows} by their records.")
         append = spread(integers(map(_OFFSET, appends)), row_ends)
         next_offset = pc.add(append, within)
         message_ends = pc.add(spread(at.slice(0, len(appends)), row_ends), within)
@@ -125,7 +125,7 @@ class Lives:
                 "producer_epoch": nothing,
                 "producer_seq": nothing,
             }
-        known = [producer or _NOBODY for producer in producers]
+        known = [producer or _ABSENT for producer in producers]
         return {
             "producer_id": word([producer.id for producer in known], row_ends),
             "producer_epoch": spread(pa.array([producer.epoch for producer in known], pa.int64()), row_ends),
@@ -134,7 +134,7 @@ class Lives:
 
 
 def encoded(table: pa.Table) -> pa.Table:
-    """A table of the public schema as the Parquet writer takes it; words are numbered as they come."""
+    """A table of the public schema in the schema of the Parquet writer; words are numbered in order of appearance."""
     columns = [
         column.dictionary_encode() if name in WORDS else column
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -143,7 +143,7 @@ def encoded(table: pa.Table) -> pa.Table:
 
 
 def integers(values: Iterable[int]) -> pa.Array:
-    """An Arrow array of integers; filled a step at a time, so that the event loop gets its turn in between."""
+    """An Arrow array of integers, filled in steps so that the event loop can run in between."""
     data, source, filled = array("q"), iter(values), -1
     while filled < len(data):
         filled = len(data)
@@ -152,20 +152,20 @@ def integers(values: Iterable[int]) -> pa.Array:
 
 
 def spread(values: pa.Array, ends: pa.Array | None) -> pa.Array:
-    """Each value once for every row that it stands for, up to its row end; as it is where each stands for one."""
+    """Each value repeated up to its row end; unchanged if there are no row ends, where each value is one row."""
     if ends is None:
         return values
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
 
 
 def word(values: Sequence[str | None], ends: pa.Array | None) -> pa.Array:
-    """A dictionary column from a value for each run of rows."""
+    """A dictionary column from one value for each run of rows."""
     known = pa.array(values, pa.string()).dictionary_encode()
     return pa.DictionaryArray.from_arrays(spread(known.indices, ends), known.dictionary)
 
 
 def starts(*columns: pa.Array) -> pa.Array:
-    """The rows at which any of the columns has another value than in the row before."""
+    """The rows at which any of the columns differs from the row before."""
     count = len(columns[0])
     changed = pc.not_equal(columns[0].slice(1), columns[0].slice(0, count - 1))
     for column in columns[1:]:
@@ -174,18 +174,18 @@ def starts(*columns: pa.Array) -> pa.Array:
 
 
 def view(values: pa.Array, code: Literal["i", "q"] = "q") -> memoryview:
-    """Integers in place, as a sequence."""
+    """The integers of an array as a sequence, not copied."""
     width = values.type.bit_width // 8
-    # A buffer may be longer than what is in it, by any number of bytes.
+    # A buffer may be padded by any number of bytes.
     data = memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width]
     return data.cast(code)
 
 
 def gap(table: pa.Table) -> str | None:
-    """What is wrong with the rows of a group, whatever lives they are of; None if they follow upon each other."""
+    """What is wrong with the rows of a group, which may be of several lives; None if there is no gap within a life."""
     lengths = pc.subtract(table["next_offset"], table["offset"])
     if pc.min(lengths).as_py() < 1 or not lengths.equals(pc.binary_length(table["payload"]).cast(pa.int64())):
-        return "a row whose payload does not fit its offsets"
+        return "a row whose payload does not match its offsets"
     rest = len(table) - 1
     inside = pc.equal(table["incarnation"].slice(1), table["incarnation"].slice(0, rest))
     for column, before, step in (("offset", "next_offset", 0), ("record", "record", 1)):

@@ -1,7 +1,7 @@
-"""Segments as a dataset of Arrow's, through our own store.
+"""Segments as an Arrow dataset, read through our own store.
 
-So any engine that reads Arrow data reads a lake, wherever it is, and fetches no more than the columns and row groups
-that it needs. Page checksums are verified; the sums of whole row groups are not, since these are not read whole.
+So any engine that reads Arrow data can read a lake in any store, and fetches only the columns and row groups that it
+needs. Page checksums are verified; those of whole row groups are not, since row groups are not read whole.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from headwater.storage.store import Store
 
 
 def dataset(store: Store, segments: Iterable[ListedSegment]) -> ds.Dataset:
-    """All rows of some segments, dead or alive; segments whose positions or times are not asked for stay unopened."""
+    """All rows of some segments, dead or alive. Segments whose positions or times a query excludes are not opened."""
     sizes = {listed.key: listed.segment.size for listed in segments}
     filesystem = fs.PyFileSystem(_Objects(store, sizes))
     options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
@@ -32,7 +32,7 @@ def dataset(store: Store, segments: Iterable[ListedSegment]) -> ds.Dataset:
 
 
 def _facts(listed: ListedSegment) -> pc.Expression:
-    """What is true of every row of a segment."""
+    """A condition that every row of a segment meets."""
     segment, position, at = listed.segment, pc.field("position"), pc.field("committed_at")
     first_at, last_at = (
         pa.scalar(time, SCHEMA.field("committed_at").type) for time in (segment.first_at, segment.last_at)
@@ -42,7 +42,7 @@ def _facts(listed: ListedSegment) -> pc.Expression:
 
 
 class _Objects(fs.FileSystemHandler):  # type: ignore[misc]
-    """Objects of a store as files that can be read, and nothing else."""
+    """Objects of a store as a read-only file system."""
 
     def __init__(self, store: Store, sizes: dict[str, int]) -> None:
         self._store, self._sizes = store, sizes
@@ -66,7 +66,7 @@ class _Objects(fs.FileSystemHandler):  # type: ignore[misc]
         return self.open_input_file(path)
 
     def _refuse(self, *arguments: Any, **options: Any) -> None:
-        raise NotImplementedError("The lake is only read here.")
+        raise NotImplementedError("The lake is read-only here.")
 
     create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = _refuse
     move = copy_file = open_output_stream = open_append_stream = _refuse

@@ -1,6 +1,7 @@
-"""The public format of the lake, version 1: the columns of a segment, how its rows are sorted, how objects are named.
+"""The public format of the lake, version 1: the columns of a segment, the order of its rows, the keys of objects.
 
-`docs/reference/lake.md` says the same to those who read the files without this package.
+`docs/reference/lake.md` describes it for readers of the files. In this package a *life* is one incarnation of a stream:
+from its creation until it is deleted or expires.
 """
 
 import re
@@ -13,7 +14,7 @@ VERSION_KEY = "headwater.schema"
 GROUPS_KEY = "headwater.groups"
 SEAL_KEY = "headwater.footer"
 """Footer metadata: the version; a JSON list of [first row, rows, first byte, bytes, CRC-32C], one per row group; and
-the CRC-32C of the footer itself in hexadecimal digits, for which zeros stand while it is summed up."""
+the CRC-32C of the footer itself in hexadecimal digits, computed with zeros in their place."""
 
 SCHEMA = pa.schema(
     [
@@ -33,18 +34,18 @@ SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-"""One row per message. Rows are sorted by `name_of(bucket, stream)`, then incarnation, then offset; by the whole name
-because that is the order of listings and of the state: `team-a/x` stands before `team/x`, though `team` is less."""
+"""One row per message. Rows are sorted by `name_of(bucket, stream)`, then incarnation, then offset. The whole name
+counts because listings and the state are in that order: `team-a/x` comes before `team/x`, although `team` is less."""
 
 WORDS = ("bucket", "stream", "content_type", "producer_id")
 """Columns with few distinct values: dictionary encoded."""
 
 GROUP_BYTES = 1024 * 1024
 GROUP_ROWS = 16_384
-"""Payload and rows of a row group, about: what one cold read fetches and decodes at least."""
+"""The approximate payload and rows of a row group: the least that one cold read fetches and decodes."""
 
 ID_DIGITS = 11
-"""Hexadecimal digits of a deadline in milliseconds; enough until the year 2527."""
+"""Hexadecimal digits of a deadline in milliseconds, enough until the year 2527."""
 
 _KEY = re.compile(rf"segments/shard=(\d+)/(\d{{20}})-(\d{{20}})-([0-9a-f]{{{ID_DIGITS}}}[0-9a-z]+)\.parquet")
 _RANDOM = re.compile(r"[0-9a-z]+")
@@ -69,7 +70,7 @@ def segment_key(shard: int, first_position: int, last_position: int, id: str) ->
 
 
 def parse_segment_key(key: str) -> SegmentKey | None:
-    """What a key says, or None if it is no segment's.
+    """The parts of a segment's key, or None if it is another object's.
 
     >>> parse_segment_key(segment_key(0, 7, 1042, "19a0c3d2e00k3f9"))
     SegmentKey(shard=0, first_position=7, last_position=1042, id='19a0c3d2e00k3f9')
@@ -79,7 +80,7 @@ def parse_segment_key(key: str) -> SegmentKey | None:
 
 
 def new_segment_id(deadline_us: int, random: str) -> str:
-    """An id that begins with the deadline of its publication, rounded up to a millisecond: never swept too early.
+    """An id that begins with the deadline of its publication, rounded up to a millisecond so that no sweep is early.
 
     >>> new_segment_id(1_763_251_200_000_001, "k3f9")
     '19a89f62001k3f9'
@@ -88,7 +89,7 @@ def new_segment_id(deadline_us: int, random: str) -> str:
     if not 0 <= milliseconds < 16**ID_DIGITS:
         raise ValueError(f"The deadline {deadline_us} does not fit into the {ID_DIGITS} digits of a segment's id.")
     if not _RANDOM.fullmatch(random):
-        raise ValueError(f"A segment's id ends in digits and small letters, not in {random!r}.")
+        raise ValueError(f"A segment's id ends in digits and lower-case letters, not in {random!r}.")
     return f"{milliseconds:0{ID_DIGITS}x}{random}"
 
 
@@ -102,7 +103,7 @@ def deadline_us_of(id: str) -> int:
 
 
 def name_of(bucket: str, stream: str) -> str:
-    """The name of a stream as the server knows it.
+    """The full name of a stream.
 
     >>> name_of("team", "notes/1"), name_of("_default", "notes")
     ('team/notes/1', '_default/notes')
@@ -111,7 +112,7 @@ def name_of(bucket: str, stream: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The columns `bucket` and `stream` of a name; the first slash parts them, and every name has one.
+    """The columns `bucket` and `stream` of a full name, which the first slash separates.
 
     >>> split_name("team/notes/1")
     ('team', 'notes/1')

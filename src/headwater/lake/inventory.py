@@ -1,4 +1,4 @@
-"""The inventory of a lake: its streams, and what else lies in its store."""
+"""The inventory of a lake: its streams, and every object in its store."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,20 +15,20 @@ from headwater.storage.store import KeyMissing, Store
 
 
 class StreamTally(NamedTuple):
-    """What the lake has of one stream."""
+    """The rows that a lake holds of one stream."""
 
     name: str
     incarnation: int
     rows: int
     bytes: int
     inherited_bytes: int
-    """Of a fork: what it shares with its source, which counts there."""
+    """Of a fork: the bytes that it shares with its source, which are counted there."""
     first_at: int | None
     last_at: int | None
 
 
 class Heap(NamedTuple):
-    """Objects of one kind."""
+    """The number and size of the objects of one kind."""
 
     objects: int = 0
     bytes: int = 0
@@ -40,7 +40,7 @@ class Heap(NamedTuple):
 def streams(
     store: Store, catalog: Catalog, tombstones: pa.Table, forks: Iterable[ForkRow], prefix: str = ""
 ) -> Iterator[StreamTally]:
-    """The streams with a live row or with inherited ones, by name, whatever else the server has of them."""
+    """The streams with live or inherited rows in the lake, by name; bytes that only the server has are not counted."""
     known = sorted(fork for fork in forks if not fork.deleted and fork.name.startswith(prefix))
     inherited = (StreamTally(fork.name, fork.incarnation, 0, 0, fork.to - fork.start, None, None) for fork in known)
     with Spans() as spans:
@@ -60,7 +60,7 @@ def _tallies(spans: Iterable[LifeRows]) -> Iterator[StreamTally]:
 
 
 class Totals(NamedTuple):
-    """A lake in numbers; times are microseconds since 1970, None where there is nothing."""
+    """A lake in numbers. Times are microseconds since 1970; None in an empty lake."""
 
     log_id: str
     catalog_position: int
@@ -73,9 +73,9 @@ class Totals(NamedTuple):
     segments: int
     rows: int
     live_rows: int
-    """Those that a reader finds under the names that they were written under."""
+    """Rows that a scan returns under their own names."""
     needed_rows: int
-    """These, those that only forks need, and those that are dead but share an extent with such."""
+    """Live rows, rows that only forks need, and dead rows that share an extent with these."""
     dead_rows: int
     payload_bytes: int
     live_bytes: int
@@ -88,7 +88,7 @@ class Totals(NamedTuple):
 
 
 def totals(store: Store, catalog: Catalog, tombstones: pa.Table, forks: Sequence[ForkRow]) -> Totals:
-    """Count a lake; the names in every segment are read."""
+    """Count a lake, which reads the names in every segment."""
     known, live_rows, live_bytes = 0, 0, 0
     for tally in streams(store, catalog, tombstones, forks):
         known, live_rows, live_bytes = known + 1, live_rows + tally.rows, live_bytes + tally.bytes
@@ -123,10 +123,10 @@ def totals(store: Store, catalog: Catalog, tombstones: pa.Table, forks: Sequence
 
 
 def objects(store: Store, catalog: Catalog, now_us: int) -> dict[str, Heap]:
-    """How many objects of which kind are in a store, and their bytes.
+    """The number and size of the objects of each kind in a store.
 
-    A segment that the catalog does not list is *retired* if an older catalog does, *pending* if it may still be
-    published, else an *orphan*; the server deletes the first and the last of these after a while.
+    A segment that the catalog does not list is *retired* if an older catalog lists it, *pending* if it may still be
+    published, else an *orphan*. The server deletes retired segments and orphans after a while.
     """
     heaps = dict.fromkeys(("segments", "retired", "pending", "orphans", "catalogs", "other"), Heap())
     live = {listed.segment.id for listed in catalog.segments}
@@ -148,12 +148,12 @@ def objects(store: Store, catalog: Catalog, now_us: int) -> dict[str, Heap]:
 
 
 def _older(store: Store, newest: Catalog) -> set[str]:
-    """The segments that catalogs list which have been replaced but are still there."""
+    """The segments in catalogs that were replaced but not yet deleted."""
     ids: set[str] = set()
     for item in store.items(f"catalog/shard={newest.shard}/"):
         parsed = parse_catalog_key(item.key)
         if item.key.endswith(".json") and parsed is not None and parsed[1] < newest.position:
-            # One that is gone by now, or is damaged, tells nothing; `verify` is for the newest.
+            # It may have been deleted meanwhile. A damaged one is ignored: `verify` checks the newest.
             try:
                 ids.update(listed.segment.id for listed in decode(store.read(item.key)).segments)
             except (KeyMissing, ValueError, KeyError, TypeError, AttributeError):

@@ -1,6 +1,6 @@
-"""Objects of a store as files, from which some columns can be read without the others.
+"""Objects of a store as files, so that some columns can be read without the others.
 
-Page checksums are verified; the sums of whole row groups are not, since these are not read whole.
+Page checksums are verified; those of whole row groups are not, since row groups are not read whole.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from headwater.storage.store import Store
 
 
 class ObjectFile:
-    """An object of known size as a file; Arrow fetches ranges of it."""
+    """An object of known size as a file of which Arrow reads ranges."""
 
     closed = False
 
@@ -42,7 +42,7 @@ class ObjectFile:
 
 
 def read_columns(store: Store, listed: ListedSegment, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Some columns of a segment, a row group at a time; its whole footer is checked, and every page that is read."""
+    """Some columns of a segment, a row group at a time. The footer is verified, and so is every page that is read."""
     key, segment = listed.key, listed.segment
     footer = read_footer(lambda start, size: store.read(key, start, size), segment)
     source = pa.PythonFile(ObjectFile(store, key, segment.size), mode="r")

@@ -1,4 +1,4 @@
-"""Whose lake it is: one server claims it, and every other one refuses to write there."""
+"""Ownership of a lake: one server claims it, and every other server refuses to write to it."""
 
 import msgspec
 
@@ -13,27 +13,27 @@ class LakeOwned(Exception):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Whose lake it is: the journal from which everything in it came."""
+    """The owner of a lake: the log that everything in it came from."""
 
     version: int
     log_id: str
 
 
 def claim(store: Store, log_id: str) -> None:
-    """Make the lake this journal's own, unless it is another's already; of two who claim it at once, one gets it."""
+    """Claim the lake for a log. LakeOwned if it belongs to another; of two concurrent claims one succeeds."""
     mine = msgspec.json.encode(Owner(OWNER_VERSION, log_id))
     try:
         store.create(OWNER_KEY, mine)
     except KeyExists as error:
-        whose = _log_id(store.read(OWNER_KEY))
-        if whose == log_id:
+        found = _log_id(store.read(OWNER_KEY))
+        if found == log_id:
             return
-        owner = "something else" if whose is None else f"another server (journal {whose})"
+        owner = "something else" if found is None else f"another server (log {found})"
         raise LakeOwned(f"The lake at {store.url} belongs to {owner}; use another prefix.") from error
 
 
 def _log_id(data: bytes) -> str | None:
-    """The journal that an owner's file names; None if it is not one that we understand."""
+    """The log id in an owner file; None if the file cannot be decoded."""
     try:
         owner = msgspec.json.decode(data, type=Owner)
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
-"""The segment reader: ranged reads, each checked against its sum before anything looks into it.
+"""The segment reader: ranged reads, each verified against its checksum before it is decoded.
 
-A footer is read once and kept; then a row group costs one read of exactly its bytes. Where payloads are not asked for,
-only what stands before them is read, and checked page by page. Damage is never decoded and never served: it is
-`SegmentDamaged`. What the store itself raises passes through.
+A footer is read once and kept; then a row group costs one read of exactly its bytes. A read without payloads fetches
+only the bytes before them and verifies these page by page. Damaged bytes are never decoded or served: they raise
+`SegmentDamaged`. Exceptions of the store pass through.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,25 +27,25 @@ SERVED = ("offset", "record", "append", "payload")
 """The columns that a read over HTTP needs."""
 
 BOUNDS = ("offset", "next_offset")
-"""The columns by whose statistics the row groups of one stream are told apart."""
+"""The columns whose statistics locate an offset among the row groups of one stream."""
 
 _PAYLOAD = SCHEMA.get_field_index("payload")
 _OFFSET, _NEXT_OFFSET = map(SCHEMA.get_field_index, BOUNDS)
 _COLUMN_COST_BYTES = 1000
-"""What a parsed footer takes for each column of each row group: measured at 900, whatever is in it."""
+"""The memory of a parsed footer for each column of each row group; 900 were measured, whatever the content."""
 _GROUP_COST_BYTES = 2048
-"""What a decoded group takes beside its columns; Arrow's builders leave about an eighth of these unused."""
+"""The memory of a decoded group besides its columns, of which Arrow's builders leave about an eighth unused."""
 
 
 class SegmentDamaged(Exception):
-    """An object of the lake is not what was written."""
+    """An object of the lake differs from what was written."""
 
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class GroupRange(NamedTuple):
-    """Where a row group is, by rows and by bytes, and the sum of its bytes."""
+    """The rows and the bytes of a row group, and the checksum of its bytes."""
 
     row: Natural
     rows: Natural
@@ -70,7 +70,7 @@ class GroupRows(NamedTuple):
 
 
 class Footer:
-    """What a segment's footer says: where its row groups are and what is in them."""
+    """A parsed footer: where the row groups of a segment are, and what they contain."""
 
     def __init__(self, segment: Segment, metadata: pq.FileMetaData, groups: list[GroupRange]) -> None:
         self.segment = segment
@@ -81,7 +81,7 @@ class Footer:
         self._known_bounds: dict[int, tuple[int, int]] = {}
 
     def groups_of(self, row: int, rows: int) -> range:
-        """The row groups that hold the rows from `row` on."""
+        """The row groups that hold `rows` rows from `row` on."""
         if not 0 <= row < row + rows <= self.segment.rows:
             raise SegmentDamaged(f"The segment {self.segment.id!r} has no rows {row} to {row + rows}.")
         return range(bisect_right(self._rows, row) - 1, bisect_right(self._rows, row + rows - 1))
@@ -114,11 +114,11 @@ class Footer:
         return extent.row <= whole.row and whole.row_end <= extent.row + extent.rows
 
     def _border(self, extent: Extent, group: int) -> int:
-        """The offset at which an extent goes on in this group; this one or the one before is the extent's alone."""
+        """The offset at which an extent continues in this group; this group or the one before belongs to it alone."""
         return self._bounds(group - 1)[1] if self._alone(extent, group - 1) else self._bounds(group)[0]
 
     def _bounds(self, group: int) -> tuple[int, int]:
-        """Between which offsets the rows of a group lie; of use only where they are all one stream's."""
+        """The range of offsets in a group; meaningful only if all its rows are of one stream."""
         if group not in self._known_bounds:
             columns = self.metadata.row_group(group)
             lowest, highest = columns.column(_OFFSET).statistics.min, columns.column(_NEXT_OFFSET).statistics.max
@@ -127,7 +127,7 @@ class Footer:
 
 
 def read_footer(read: Read, segment: Segment) -> Footer:
-    """Read, check and parse a segment's footer."""
+    """Read, verify and parse a segment's footer."""
     data = read(segment.size - segment.footer_bytes, segment.footer_bytes)
     _check(segment, "footer", data, segment.footer_bytes, segment.footer_crc)
     try:
@@ -135,7 +135,7 @@ def read_footer(read: Read, segment: Segment) -> Footer:
         version = metadata.metadata[VERSION_KEY.encode()].decode()
         groups = _GROUPS.decode(metadata.metadata[GROUPS_KEY.encode()])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, msgspec.DecodeError) as problem:
-        raise SegmentDamaged(f"The footer of segment {segment.id!r} cannot be understood: {problem}.") from problem
+        raise SegmentDamaged(f"The footer of segment {segment.id!r} cannot be decoded: {problem}.") from problem
     if version != VERSION:
         raise SegmentDamaged(f"The segment {segment.id!r} has schema {version!r}; this version reads schema {VERSION}.")
     if metadata.num_rows != segment.rows or metadata.num_row_groups != len(groups):
@@ -144,16 +144,16 @@ def read_footer(read: Read, segment: Segment) -> Footer:
 
 
 def read_group(read: Read, footer: Footer, index: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read, check and decode one row group; all columns, or those named, and no payloads where they are not."""
+    """Read, verify and decode all columns of a row group, or some; payloads are fetched only if requested."""
     group, segment = footer.groups[index], footer.segment
     whole = columns is None or "payload" in columns
-    # Payloads are the last column, and each group ends with them.
+    # Payloads are the last column of every group.
     size = group.size if whole else _first_byte(footer.metadata.row_group(index).column(_PAYLOAD)) - group.start
     data = read(group.start, size)
     _check(segment, f"row group {index}", data, size, group.crc if whole else None)
     source = pa.PythonFile(_GroupFile(group.start, data, segment.size), mode="r")
     try:
-        # Our own checksum is of the whole group; for a part of it there are those of the pages.
+        # Our own checksum covers the whole group; a part of it is verified by its page checksums.
         parquet = pq.ParquetFile(
             source, metadata=footer.metadata, pre_buffer=False, page_checksum_verification=not whole
         )
@@ -177,7 +177,7 @@ def read_all(read: Read, segment: Segment) -> Iterator[pa.Table]:
 
 
 class Group:
-    """A decoded row group, kept to be served from: its columns in place, no object per row."""
+    """A decoded row group to serve reads from: views of its columns, without an object per row."""
 
     def __init__(self, id: str, table: pa.Table) -> None:
         table = table.select(SERVED).combine_chunks()
@@ -199,7 +199,7 @@ class Group:
         offset, record = self._offset[row], self._record[row]
         if self._offset[last] - offset != last_start - start or self._record[last] - record != rows - 1:
             raise SegmentDamaged(
-                f"The rows {row} to {last} of a row group of segment {self._id!r} are not one stream's."
+                f"The rows {row} to {last} of a row group of segment {self._id!r} are not of one stream."
             )
         ends = pc.subtract(self._ends.slice(row + 1, rows), pa.scalar(start, pa.int32()))
         return Run(
@@ -212,7 +212,7 @@ class Group:
 
 
 class _GroupFile:
-    """The bytes of one row group as a file that has nothing else; Arrow asks it for buffers, which are not copied."""
+    """The bytes of one row group as a file without any others; Arrow reads buffers from it, which are not copied."""
 
     closed = False
 
@@ -229,7 +229,7 @@ class _GroupFile:
     def read_buffer(self, size: int) -> pa.Buffer:
         at = self._at - self._start
         if not 0 <= at <= at + size <= self._data.size:
-            raise OSError(f"the footer points to byte {self._at}, outside of the row group")
+            raise OSError(f"the footer points to byte {self._at}, outside the row group")
         self._at += size
         return self._data.slice(at, size)
 
@@ -238,4 +238,4 @@ def _check(segment: Segment, what: str, data: bytes, size: int, crc: int | None)
     if len(data) != size:
         raise SegmentDamaged(f"The {what} of segment {segment.id!r} has {len(data)} bytes, not {size}.")
     if crc is not None and crc32c(data) != crc:
-        raise SegmentDamaged(f"The {what} of segment {segment.id!r} is damaged: its checksum does not fit.")
+        raise SegmentDamaged(f"The {what} of segment {segment.id!r} is damaged: its checksum does not match.")

@@ -1,10 +1,10 @@
 """Scanning: every live row exactly once, planned from a catalog and its two tables alone.
 
-    own rows         those of the catalog's segments whose life has no tombstone, or that lie at or above what it says
-    inherited rows   those of a fork's sources below its fork point, dead or not, under the name of the fork
+    own rows         rows of the catalog's segments whose life has no tombstone, or that are at or above its offset
+    inherited rows   rows of a fork's sources below its fork point, dead or not, under the name of the fork
 
-Nothing here reads a store, but for the two tables beside a catalog: whoever has the plan reads the segments where and
-how they like, a table at a time, and asks the plan which rows of it count.
+A plan reads no segments: the caller reads them, by any means and a table at a time, and the plan selects the rows that
+count.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,21 +18,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.catalog import FORKS, TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key, decode
+from headwater.lake.catalog import FORKS, TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key, decode, newest_key
 from headwater.lake.columns import starts, view
 from headwater.lake.format import name_of, split_name
 from headwater.lake.relabeling import StreamRange, relabel
 from headwater.storage.store import KeyMissing, Store, check_key
 
 NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")
-"""The columns of a segment that a plan looks at; a table may lack any others."""
+"""The columns that a plan needs; a table may lack all others."""
 
 EVER = 2**63 - 1
 """Above every offset, position and time."""
 
 
 class LakeDamaged(Exception):
-    """A catalog, or a table beside it, is not what was written; which one, and how."""
+    """A catalog, or a table beside it, differs from what was written."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"The object {key} is damaged: {problem}.")
@@ -40,20 +40,20 @@ class LakeDamaged(Exception):
 
 
 class RowFilter(NamedTuple):
-    """Which rows somebody asks for: those that meet every condition."""
+    """Which rows to return: those that meet every condition."""
 
     names: frozenset[str] | None = None
-    """Whole names, bucket and stream; None for all."""
+    """Full names, `bucket/stream`; None for all."""
     prefix: str = ""
     after: int = -1
     up_to: int = EVER
-    """Positions: above the one, not above the other."""
+    """Positions above `after` and up to `up_to`."""
     since: int = 0
     until: int = EVER
-    """Microseconds since 1970: not before the one, before the other."""
+    """Times from `since` on and before `until`, in microseconds since 1970."""
 
     def has(self, name: str) -> bool:
-        """Whether rows under this name are asked for."""
+        """Whether rows under this name are returned."""
         return (self.names is None or name in self.names) and name.startswith(self.prefix)
 
 
@@ -61,7 +61,7 @@ EVERYTHING = RowFilter()
 
 
 class Inherited(NamedTuple):
-    """Bytes that a fork has of one life, which may be its source's, or a source's of that."""
+    """Bytes that a fork inherits from one life: of its source, or of a source of that."""
 
     name: str
     incarnation: int
@@ -75,19 +75,19 @@ class Inherited(NamedTuple):
 
 
 def read_catalog(store: Store, shard: int = 0) -> Catalog | None:
-    """The catalog that is in force, None if the lake has none; LakeDamaged if it makes no sense."""
-    keys = [item.key for item in store.items(f"catalog/shard={shard}/") if item.key.endswith(".json")]
-    if not keys:
+    """The catalog in force, None if the lake has none. LakeDamaged if it cannot be decoded or is inconsistent."""
+    key = newest_key(store, shard)
+    if key is None:
         return None
-    key, data = max(keys), store.read(max(keys))
+    data = store.read(key)
     try:
         catalog = decode(data)
         for named in (catalog.tombstones_key, catalog.forks_key, *(listed.key for listed in catalog.segments)):
             check_key(named)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise LakeDamaged(key, f"it cannot be understood ({type(problem).__name__}: {problem})") from problem
+        raise LakeDamaged(key, f"it cannot be decoded ({type(problem).__name__}: {problem})") from problem
     if catalog_key(catalog.shard, catalog.position) != key:
-        raise LakeDamaged(key, f"it says that it is of shard {catalog.shard} at position {catalog.position}")
+        raise LakeDamaged(key, f"it describes shard {catalog.shard} at position {catalog.position}")
     return catalog
 
 
@@ -102,7 +102,7 @@ def read_forks_table(store: Store, catalog: Catalog) -> pa.Table:
 
 
 def read_forks(store: Store, catalog: Catalog) -> list[ForkRow]:
-    """The forks of a catalog, a value for each."""
+    """The forks of a catalog as values."""
     columns = [column.to_pylist() for column in read_forks_table(store, catalog).columns]
     return [
         ForkRow(name_of(bucket, stream), incarnation, deleted, name_of(source_bucket, source_stream), *rest)
@@ -114,7 +114,7 @@ def _read_table(store: Store, key: str, crc: int, schema: pa.Schema) -> pa.Table
     try:
         data = store.read(key)
         if crc32c(data) != crc:
-            raise LakeDamaged(key, "its checksum does not fit")
+            raise LakeDamaged(key, "its checksum does not match")
         table = pq.read_table(pa.BufferReader(data), use_threads=False)
     except KeyMissing as problem:
         raise LakeDamaged(key, "it is missing") from problem
@@ -126,7 +126,7 @@ def _read_table(store: Store, key: str, crc: int, schema: pa.Schema) -> pa.Table
 
 
 def inheritance(forks: Iterable[ForkRow]) -> list[Inherited]:
-    """What every fork that is still a stream has of which lives, in order of offset; chains of forks are followed."""
+    """What every live fork inherits from which lives, in order of offset; chains of forks are followed."""
     known = {fork.incarnation: fork for fork in forks}
     found: list[Inherited] = []
     for fork in known.values():
@@ -143,7 +143,7 @@ def _ancestors(fork: ForkRow, known: dict[int, ForkRow]) -> Iterator[Inherited]:
             raise ValueError(f"The fork {fork.name!r} is its own ancestor.")
         met.add(life)
         parent = known.get(life)
-        # How far the parent itself was trimmed is nothing to its forks: they hold what they had.
+        # A trim of the parent does not affect its forks: they keep what they inherited.
         own = 0 if parent is None else parent.to
         if max(own, fork.start) < to:
             yield Inherited(fork.name, fork.incarnation, source, life, max(own, fork.start), to)
@@ -159,30 +159,34 @@ class Plan:
     """Which segments to read, and which rows of them count."""
 
     def __init__(
-        self, segments: list[ListedSegment], tombstones: pa.Table | None, pieces: Sequence[Inherited], wanted: RowFilter
+        self,
+        segments: list[ListedSegment],
+        tombstones: pa.Table | None,
+        pieces: Sequence[Inherited],
+        row_filter: RowFilter,
     ) -> None:
         self.segments = segments
-        self._wanted = wanted
+        self._filter = row_filter
         self._tombstones = tombstones
         self._pieces: dict[int, list[Inherited]] = {}
         for piece in pieces:
             self._pieces.setdefault(piece.source_incarnation, []).append(piece)
 
     def own(self, table: pa.Table) -> pa.Table:
-        """The live rows of a table under the names that they have in it."""
-        wanted = self._wanted
+        """The live rows of a table, under their own names."""
+        row_filter = self._filter
         conditions = self._times(table)
         if self._tombstones is not None:
             conditions.append(alive(table, self._tombstones))
-        if wanted.names is not None or wanted.prefix:
+        if row_filter.names is not None or row_filter.prefix:
             names = pc.binary_join_element_wise(table["bucket"], table["stream"], "/")
-            if wanted.names is not None:
-                conditions.append(pc.is_in(names, value_set=pa.array(sorted(wanted.names), pa.string())))
-            conditions.append(pc.starts_with(names, pattern=wanted.prefix))
+            if row_filter.names is not None:
+                conditions.append(pc.is_in(names, value_set=pa.array(sorted(row_filter.names), pa.string())))
+            conditions.append(pc.starts_with(names, pattern=row_filter.prefix))
         return _kept(table, conditions)
 
     def inherited(self, table: pa.Table) -> Iterator[pa.Table]:
-        """The rows of a table that forks have a part in, once for each fork, under its name; cut at the fork point."""
+        """The rows of a table that forks inherit, once for each fork and under its name, cut at the fork point."""
         if not self._pieces or not len(table):
             return
         table = table.combine_chunks()
@@ -197,14 +201,14 @@ class Plan:
                     yield _kept(rows, self._times(rows))
 
     def rows(self, table: pa.Table) -> pa.Table:
-        """All that counts of a table."""
+        """The own and the inherited rows of a table."""
         return pa.concat_tables([self.own(table), *self.inherited(table)])
 
     def _times(self, table: pa.Table) -> list[pa.ChunkedArray]:
-        wanted, conditions = self._wanted, []
+        row_filter, conditions = self._filter, []
         for column, low, high in (
-            ("position", wanted.after + 1, wanted.up_to),
-            ("committed_at", wanted.since, wanted.until - 1),
+            ("position", row_filter.after + 1, row_filter.up_to),
+            ("committed_at", row_filter.since, row_filter.until - 1),
         ):
             if low > 0 or high < EVER - 1:
                 values = table[column].cast(pa.int64())
@@ -216,34 +220,34 @@ def live_rows(
     catalog: Catalog,
     tombstones: pa.Table | None,
     forks: Iterable[ForkRow] = (),
-    wanted: RowFilter = EVERYTHING,
+    row_filter: RowFilter = EVERYTHING,
     *,
     inherited: bool = True,
 ) -> Plan:
-    """A plan to find every live row once; with `inherited`, those of sources once more under the name of each fork.
+    """A plan that finds every live row once; with `inherited`, also the rows of sources under the name of each fork.
 
-    Without tombstones it finds dead rows too, as far as they are still there.
+    Without tombstones it also finds the dead rows that are still in the lake.
     """
-    pieces = [piece for piece in inheritance(forks) if wanted.has(piece.name)] if inherited else []
+    pieces = [piece for piece in inheritance(forks) if row_filter.has(piece.name)] if inherited else []
     sources = sorted({piece.source for piece in pieces})
-    # A row that only a fork needs counts as live too.
+    # Rows that only a fork needs count as live too.
     held = [listed for listed in catalog.segments if tombstones is None or listed.live_rows]
-    segments = [listed for listed in held if _may_hold(listed, wanted, sources)]
-    return Plan(segments, tombstones, pieces, wanted)
+    segments = [listed for listed in held if _may_hold(listed, row_filter, sources)]
+    return Plan(segments, tombstones, pieces, row_filter)
 
 
-def _may_hold(listed: ListedSegment, wanted: RowFilter, sources: list[str]) -> bool:
-    """Whether a segment can have rows that are asked for, by what its catalog says of it."""
+def _may_hold(listed: ListedSegment, row_filter: RowFilter, sources: list[str]) -> bool:
+    """Whether a segment can have rows that the filter selects, by its description in the catalog."""
     segment = listed.segment
-    if segment.last_position <= wanted.after or segment.first_position > wanted.up_to:
+    if segment.last_position <= row_filter.after or segment.first_position > row_filter.up_to:
         return False
-    if segment.last_at < wanted.since or segment.first_at >= wanted.until:
+    if segment.last_at < row_filter.since or segment.first_at >= row_filter.until:
         return False
     first, last = segment.first_name, segment.last_name
-    if wanted.names is None:
-        own = may_have(listed, wanted.prefix)
+    if row_filter.names is None:
+        own = may_have(listed, row_filter.prefix)
     else:
-        own = any(first <= name <= last and name.startswith(wanted.prefix) for name in wanted.names)
+        own = any(first <= name <= last and name.startswith(row_filter.prefix) for name in row_filter.names)
     return own or bisect_left(sources, first) < bisect_right(sources, last)
 
 
@@ -254,18 +258,18 @@ def may_have(listed: ListedSegment, prefix: str) -> bool:
 
 
 def alive(table: pa.Table, tombstones: pa.Table) -> pa.ChunkedArray:
-    """For each row whether no tombstone hides it: an anti join on incarnation and offset."""
+    """For each row whether it has no tombstone: an anti join on incarnation and offset."""
     tombstone = pc.index_in(table["incarnation"], value_set=tombstones["incarnation"])
     return pc.fill_null(pc.greater_equal(table["offset"], pc.take(tombstones["below"], tombstone)), True)
 
 
 def _kept(table: pa.Table, conditions: Sequence[pa.ChunkedArray]) -> pa.Table:
-    # Most often all rows are kept, and then nothing need be copied.
+    # Usually all rows are kept, and then nothing needs to be copied.
     matter = [condition for condition in conditions if not pc.all(condition, min_count=0).as_py()]
     return table.filter(reduce(pc.and_, matter)) if matter else table
 
 
 def _under(rows: pa.Table, piece: Inherited) -> pa.Table:
     """Rows of one life under the name of a fork."""
-    heir = StreamRange(*split_name(piece.name), piece.incarnation, piece.start, piece.to)
-    return relabel(rows, [heir], [len(rows)], rows.schema)
+    fork = StreamRange(*split_name(piece.name), piece.incarnation, piece.start, piece.to)
+    return relabel(rows, [fork], [len(rows)], rows.schema)

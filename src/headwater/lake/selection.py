@@ -1,4 +1,4 @@
-"""Selections: which rows of row groups are meant, and rows from several places put in order."""
+"""Selections: rows of row groups by life and offset, and rows of several tables in one order."""
 
 from array import array
 from bisect import bisect_left
@@ -13,14 +13,14 @@ from headwater.lake.reader import SegmentDamaged
 
 
 class RowRange(msgspec.Struct, frozen=True, gc=False):
-    """Rows of a table that stand one behind the other."""
+    """Consecutive rows of a table."""
 
     row: int
     rows: int
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """Messages of one life that begin between two offsets, among some rows of a row group."""
+    """The messages of one life that begin between two offsets, among some rows of a row group."""
 
     row: int
     rows: int
@@ -30,7 +30,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 def choose(table: pa.Table, choices: Sequence[Choice]) -> tuple[pa.Table, list[int]]:
-    """The rows that are meant by choices from one row group, those of each behind the last's, and how many of each."""
+    """The rows that each choice selects from one row group, in the order of choices, and how many each selects."""
     offset, incarnation = (view(table[name].chunk(0)) for name in ("offset", "incarnation"))
     spans: list[RowRange] = []
     for choice in choices:
@@ -43,12 +43,12 @@ def choose(table: pa.Table, choices: Sequence[Choice]) -> tuple[pa.Table, list[i
             end = bisect_left(offset, choice.until, row, end)
         spans.append(RowRange(row, end - row))
     rows = sum(span.rows for span in spans)
-    # What is only sliced keeps all of the table in memory.
+    # A slice keeps the whole table in memory.
     return arranged(table, spans, slices=2 * rows >= len(table)), [span.rows for span in spans]
 
 
 def arranged(table: pa.Table, spans: Iterable[RowRange], *, slices: bool = True) -> pa.Table:
-    """The rows of a table in another order, or fewer of them; not copied where they are one slice of it."""
+    """The rows of a table in another order, or some of them; not copied if they are one slice of it."""
     merged: list[RowRange] = []
     for span in spans:
         if merged and merged[-1].row + merged[-1].rows == span.row:

@@ -1,14 +1,15 @@
-"""The segment writer: rows of many streams, in order, become one Parquet object in memory.
+"""The segment writer: sorted rows of many streams become one Parquet object in memory.
 
-How row groups are cut, so that a range of one stream costs one row group where possible:
+Row groups are cut so that a range of one stream costs one row group where possible:
 
     an append is never split over two groups, whatever its size
-    a life of more than GROUP_BYTES or GROUP_ROWS begins a group, and is cut before the append that passes either
-    any other life is never cut: if it does not fit and the group is half full, it begins the next; else it stretches it
+    a life of more than GROUP_BYTES or GROUP_ROWS begins a group, and is cut before the append that exceeds either
+    any other life is never cut: if it does not fit, it begins the next group when this one is half full, else it
+    makes this one larger
 
-Every byte of the object is covered by one CRC-32C: the leading magic counts into the first group, what is behind the
-last group is the footer. The sums of the groups are in the footer, the sum of the footer is in the `Segment`; and for
-those who have nothing but the object, the footer bears a seal.
+Every byte of the object is covered by one CRC-32C: the leading magic belongs to the first group, everything after the
+last group is the footer. The footer holds the checksums of the groups, the `Segment` that of the footer. A seal in the
+footer lets an object be verified by itself.
 """
 
 import json
@@ -47,12 +48,12 @@ A = TypeVar("A")
 _OFFSET = attrgetter("offset")
 _RECORD = attrgetter("record")
 _COUNTED = [name for name in SCHEMA.names if name not in ("payload", "producer_id")]
-"""Columns with statistics; those of the others would only make the footer longer."""
+"""Columns with statistics. Those of the other columns would only make the footer longer."""
 _ORDINALS = ("incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
 
 
 class Written(NamedTuple):
-    """A segment that is ready to be stored: its bytes, what to know of it, and which rows are whose."""
+    """A finished segment: its bytes, its description, and the rows of each life."""
 
     data: bytes
     segment: Segment
@@ -60,7 +61,10 @@ class Written(NamedTuple):
 
 
 class _Lot(NamedTuple, Generic[A]):
-    """Appends of one life: where each begins, by offset and by row (counted from anywhere), and where the last ends."""
+    """Appends of one life: the offset and row at which each begins, and those at which the last ends.
+
+    Rows may be counted from any number.
+    """
 
     appends: Sequence[A]
     offset: Callable[[A], int]
@@ -70,9 +74,9 @@ class _Lot(NamedTuple, Generic[A]):
 
 
 class SegmentWriter:
-    """Writes one segment; lives are added in the order of name and incarnation, each with appends that follow closely.
+    """Writes one segment. Lives are added in the order of name and incarnation, each with appends without a gap.
 
-    A life may come in several pieces, one behind the other; groups are cut piece by piece.
+    A life may be added in several consecutive pieces; groups are cut piece by piece.
     """
 
     def __init__(self, id: str, first_position: int, last_position: int) -> None:
@@ -89,7 +93,7 @@ class SegmentWriter:
             column_encoding=dict.fromkeys(_ORDINALS, "DELTA_BINARY_PACKED"),
             data_page_version="1.0",
             write_page_checksum=True,
-            # A stored schema would say "dictionary"; without it everybody gets the public types from Parquet's own.
+            # A stored schema would say "dictionary"; without it readers derive the public types from Parquet's own.
             store_schema=False,
         )
         self._lives = Lives()
@@ -104,7 +108,7 @@ class SegmentWriter:
         self._payload_bytes = 0
 
     def add(self, name: str, incarnation: int, content_type: str, appends: Sequence[Hot]) -> None:
-        """Appends of one life, in order and without a gap."""
+        """Add appends of one life, in order and without a gap."""
         first, last = appends[0], appends[-1]
         end, record_end = last.offset + len(last.payload), last.record + (len(last.ends) if last.ends else 1)
         self._enter(Rows(name, incarnation, self._next_row, record_end - first.record, first.offset, end, first.record))
@@ -117,14 +121,14 @@ class SegmentWriter:
         self._place(_Lot(appends, _OFFSET, _RECORD, end, record_end), take)
 
     def add_table(self, table: pa.Table) -> None:
-        """Rows of the public schema, of any number of lives, in order; a life may go on from the table before."""
+        """Add rows of the public schema, of any number of lives, in order; the first may continue the last life."""
         if not table.schema.equals(SCHEMA):
-            raise ValueError(f"The table has not the columns of a segment, but {table.schema.names}.")
+            raise ValueError(f"The table does not have the columns of a segment, but {table.schema.names}.")
         if not len(table):
             return
         table = table.replace_schema_metadata(None).combine_chunks()
         if table["payload"].num_chunks > 1:
-            raise ValueError("The table has more than 2 GiB of payload; add it in parts.")
+            raise ValueError("The table has more than 2 GiB of payload; add it in several parts.")
         column = {name: values.chunk(0) for name, values in zip(table.column_names, table.columns, strict=True)}
         life_rows = starts(column["incarnation"], column["stream"], column["bucket"])
         append_rows = starts(column["append"], column["incarnation"], column["stream"], column["bucket"])
@@ -155,11 +159,11 @@ class SegmentWriter:
         """Close the object."""
         self._close_group()
         if not self._rows:
-            raise ValueError(f"The segment {self._id!r} has no rows; write none.")
+            raise ValueError(f"The segment {self._id!r} has no rows; do not write it.")
         if self._payload_bytes != sum(rows.end - rows.start for rows in self._rows):
-            raise ValueError(f"The segment {self._id!r} is given a life with a gap in its offsets.")
-        told = {VERSION_KEY: VERSION, GROUPS_KEY: json.dumps(self._groups), SEAL_KEY: UNSEALED}
-        self._parquet.add_key_value_metadata(told)
+            raise ValueError(f"The segment {self._id!r} was given a life with a gap in its offsets.")
+        metadata = {VERSION_KEY: VERSION, GROUPS_KEY: json.dumps(self._groups), SEAL_KEY: UNSEALED}
+        self._parquet.add_key_value_metadata(metadata)
         self._parquet.close()
         with self._sink.getbuffer() as whole, whole[self._written_bytes :] as unsealed:
             seal(unsealed)
@@ -186,7 +190,7 @@ class SegmentWriter:
         return self._row + self._group_rows
 
     def _enter(self, rows: Rows) -> None:
-        """Note whose rows come next; a further piece of the last life makes its entry longer."""
+        """Record the life of the next rows; another piece of the last life extends its entry."""
         if not self._rows:
             self._rows.append(rows)
             return
@@ -196,13 +200,13 @@ class SegmentWriter:
                 raise ValueError(f"The rows of {rows.name!r} have a gap between {last.end} and {rows.start}.")
             self._rows[-1] = msgspec.structs.replace(last, rows=last.rows + rows.rows, end=rows.end)
             return
-        # An incarnation is the log position of a creation: no two streams of a shard share one.
+        # An incarnation is the log position of a creation, so no two streams of a shard share one.
         if rows.incarnation == last.incarnation or (rows.name, rows.incarnation) < (last.name, last.incarnation):
-            raise ValueError(f"The rows of {rows.name!r} may not follow those of {last.name!r}; sort lives by name.")
+            raise ValueError(f"Rows of {rows.name!r} cannot follow rows of {last.name!r}; sort lives by name.")
         self._rows.append(rows)
 
     def _place(self, lot: _Lot[A], take: Callable[[int, int], None]) -> None:
-        """Take the appends of one life into this group and further ones."""
+        """Distribute the appends of one life over this group and new ones."""
         appends, offset, row, end, row_end = lot
         at, count = 0, len(appends)
         start, first_row = offset(appends[0]), row(appends[0])
@@ -230,21 +234,21 @@ class SegmentWriter:
         return self._group_bytes + size <= GROUP_BYTES and self._group_rows + rows <= GROUP_ROWS
 
     def _take_rows(self, table: pa.Table, start: int, stop: int) -> None:
-        """Rows of a table go into the group; one span where they follow upon the last that did."""
+        """Add rows of a table to the group, as one span with the last rows if they follow these."""
         self._flush_lives()
         if self._spans and self._spans[-1][0] is table and self._spans[-1][2] == start:
             start = self._spans.pop()[1]
         self._spans.append((table, start, stop))
 
     def _flush_lives(self) -> None:
-        """Appends that were added become rows."""
+        """Turn the appends added so far into rows."""
         if self._lives.rows:
             table = self._lives.table()
             self._spans.append((table, 0, len(table)))
             self._lives = Lives()
 
     def _close_group(self) -> None:
-        """Write what has been taken as one row group, and sum its bytes."""
+        """Write the collected rows as one row group, and compute its checksum."""
         self._flush_lives()
         if not self._spans:
             return
@@ -263,13 +267,13 @@ class SegmentWriter:
         self._group_rows = self._group_bytes = 0
 
     def _check(self, table: pa.Table) -> None:
-        """Whatever a reader will rely on is so, or nothing is written."""
+        """Refuse rows that break what readers rely on."""
         problem = gap(table)
         positions = pc.min_max(table["position"]).as_py()
         if positions["min"] < self._positions[0] or positions["max"] > self._positions[1]:
-            problem = f"a row of position {positions['min']} or {positions['max']}, outside of its range"
+            problem = f"a row of position {positions['min']} or {positions['max']}, outside its range"
         if problem:
-            raise ValueError(f"The segment {self._id!r} is given {problem}.")
+            raise ValueError(f"The segment {self._id!r} was given {problem}.")
         times = pc.min_max(table["committed_at"].cast(pa.int64())).as_py()
         self._times += times["min"], times["max"]
         self._payload_bytes += pc.sum(pc.binary_length(table["payload"])).as_py()

@@ -105,6 +105,35 @@ X_ACCEL_BUFFERING = _row(
     "X-Accel-Buffering", response=Use(shapes.TEXT, "`no`: asks proxies not to buffer events."), exposed=False
 )
 
+X_REQUEST_ID = _row(
+    "X-Request-Id",
+    request=Use(shapes.TEXT, "A name for this request, 1 to 64 of `A-Z a-z 0-9 _ . : -`; it appears in the log."),
+    response=Use(shapes.TEXT, "The request's own `X-Request-Id`."),
+    exposed=False,
+)
+
+# -- HTTP's machinery: read and written, without a meaning of our own ------------------------------------------------
+
+ACCEPT = _row("Accept")
+ACCESS_CONTROL_ALLOW_HEADERS = _row("Access-Control-Allow-Headers")
+ACCESS_CONTROL_ALLOW_METHODS = _row("Access-Control-Allow-Methods")
+ACCESS_CONTROL_ALLOW_ORIGIN = _row("Access-Control-Allow-Origin")
+ACCESS_CONTROL_EXPOSE_HEADERS = _row("Access-Control-Expose-Headers")
+ACCESS_CONTROL_MAX_AGE = _row("Access-Control-Max-Age")
+CONNECTION = _row("Connection")
+CONTENT_SECURITY_POLICY = _row("Content-Security-Policy")
+CROSS_ORIGIN_RESOURCE_POLICY = _row("Cross-Origin-Resource-Policy")
+DATE = _row("Date")
+EXPECT = _row("Expect")
+ORIGIN = _row("Origin")
+REFERRER_POLICY = _row("Referrer-Policy")
+SERVER = _row("Server")
+TRANSFER_ENCODING = _row("Transfer-Encoding")
+UPGRADE = _row("Upgrade")
+VARY = _row("Vary")
+X_CONTENT_TYPE_OPTIONS = _row("X-Content-Type-Options")
+X_FORWARDED_PROTO = _row("X-Forwarded-Proto")
+
 # -- Producers -------------------------------------------------------------------------------------------------------
 
 PRODUCER_ID = _row(

@@ -192,7 +192,7 @@ class Link:
         after: str | None = None
         while True:
             with _translated():
-                page = _table(self._admin.describe_prefix(prefix, after=after, limit=PAGE_STREAMS))
+                page = _table(self._admin.describe_prefix(prefix, after=after, page_streams_max=PAGE_STREAMS))
             if len(page):
                 yield page
             if len(page) < PAGE_STREAMS:

@@ -1,1 +1,1 @@
-"""Where bytes are kept: local disks and object stores, each behind a small seam."""
+"""Local disks and object stores, each behind a small seam."""

@@ -1,4 +1,7 @@
-"""Snapshot blobs: large values that do not pass through the log. Blob first, synced, then a command that names it."""
+"""Snapshot blobs: large values that do not pass through the log.
+
+A blob is written and synced first; then a command in the log refers to it.
+"""
 
 import hashlib
 import secrets
@@ -12,7 +15,7 @@ TEMPORARY = ".tmp"
 
 
 class Blob(NamedTuple):
-    """A blob that is durable."""
+    """A durable blob."""
 
     id: str
     size: int
@@ -20,19 +23,19 @@ class Blob(NamedTuple):
 
 
 class BlobWriter(Protocol):
-    """A blob in the making; used from one thread at a time."""
+    """A blob that is being written, from one thread at a time."""
 
     def write(self, data: bytes) -> None: ...
 
     def finish(self) -> Blob:
-        """Make it durable under its name."""
+        """Make the blob durable under its id."""
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Discard what was written."""
 
 
 class BlobReader(Protocol):
-    """A blob that is being read; it stays whole until it is closed, also if it is deleted meanwhile."""
+    """A blob that is open for reading. It stays readable until it is closed, even if it is deleted meanwhile."""
 
     def read(self, at: int, size: int) -> bytes: ...
 
@@ -40,21 +43,21 @@ class BlobReader(Protocol):
 
 
 class BlobStore(Protocol):
-    """Where blobs are; every call may block."""
+    """A store for blobs. Every call may block."""
 
     def create(self) -> BlobWriter: ...
 
     def open(self, blob: str) -> BlobReader:
-        """A blob to read from; FileNotFoundError if it is gone."""
+        """Open a blob for reading. FileNotFoundError if it does not exist."""
 
     def delete(self, blob: str) -> None:
-        """Delete a blob; one that is gone is no harm."""
+        """Delete a blob. Idempotent."""
 
     def names(self) -> list[str]: ...
 
 
 class MemoryBlobs:
-    """Blobs that go with the process."""
+    """Blobs in memory, which end with the process."""
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
@@ -104,7 +107,7 @@ class _MemoryWriter:
 
 
 class FolderBlobs:
-    """Blobs as files, named by their id."""
+    """Blobs as files, named by their ids."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory, self._disk = directory, disk

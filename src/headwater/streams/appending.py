@@ -11,7 +11,7 @@ from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.etags import Version
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
 from headwater.protocol.producers import LastAccepted, Producer, Standing, stand
-from headwater.protocol.refusals import Code, Refusal, incarnation_changed
+from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Append
 from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams.state import Hot, State, Stream
@@ -26,12 +26,10 @@ class BadBody(NamedTuple):
 
 def judge_standing(state: State, command: Append, now: int) -> Stream | Reply:
     """The stream, or an outcome that no later append can change, which may be returned without logging the command."""
-    stream = state.present(command.name, now)
-    if isinstance(stream, Refusal):
+    stream = state.find(command.name, command.incarnation, now)
+    if isinstance(stream, Refusal) or not stream.closed:
         return stream
-    if command.incarnation is not None and command.incarnation != stream.incarnation:
-        return incarnation_changed(stream.name, stream.incarnation)
-    return _judge_closed(stream, command) if stream.closed else stream
+    return _judge_closed(stream, command)
 
 
 def judge(state: State, command: Append, now: int) -> Stream | Reply:

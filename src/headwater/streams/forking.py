@@ -24,7 +24,7 @@ from headwater.protocol.limits import FORK_DEPTH_MAX
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
 from headwater.streams.commands import Ancestry, Command, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
-from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name
+from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name, new_life
 from headwater.streams.queries import Anchor, ForkTarget, Query
 from headwater.streams.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin, State, Stream
@@ -127,22 +127,10 @@ def create_fork(state: State, command: CreateFork) -> Reply:
     if state.now > command.deadline:
         return Refusal(Code.OVERLOADED, "The fork took too long to create; try again.")
     origin = command.origin
-    stream = Stream(
-        name=command.name,
-        incarnation=state.position,
-        content_type=command.content_type,
-        lifetime=command.lifetime,
-        created_at=state.now,
-        written_at=state.now,
-        touched_at=state.now,
-        tail=origin.to,
-        record_next=origin.record_to,
-        start=origin.start,
-        record_start=origin.record_start,
-        origin=origin,
-        ancestry=command.ancestry,
-        snapshot=command.snapshot,
-    )
+    stream = new_life(state, command)
+    stream.origin, stream.ancestry, stream.snapshot = origin, command.ancestry, command.snapshot
+    stream.start, stream.record_start = origin.start, origin.record_start
+    stream.tail, stream.record_next = origin.to, origin.record_to
     return enter(state, stream, command)
 
 

@@ -82,7 +82,12 @@ def create(state: State, command: Create) -> Reply:
     outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
     if outcome is not None:
         return outcome
-    stream = Stream(
+    return enter(state, new_life(state, command), command)
+
+
+def new_life(state: State, command: Create | CreateFork) -> Stream:
+    """An empty life that begins with this command."""
+    return Stream(
         name=command.name,
         incarnation=state.position,
         content_type=command.content_type,
@@ -91,7 +96,6 @@ def create(state: State, command: Create) -> Reply:
         written_at=state.now,
         touched_at=state.now,
     )
-    return enter(state, stream, command)
 
 
 def judge_founding(state: State, command: Create | CreateFork) -> Refusal | None:
@@ -126,12 +130,7 @@ def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created
 
 def judge_delete(state: State, command: Delete, now: int) -> Stream | Refusal:
     """The stream to delete, or why there is none."""
-    stream = state.present(command.name, now)
-    if isinstance(stream, Refusal):
-        return stream
-    if command.incarnation is not None and command.incarnation != stream.incarnation:
-        return incarnation_changed(stream.name, stream.incarnation)
-    return stream
+    return state.find(command.name, command.incarnation, now)
 
 
 def delete(state: State, command: Delete) -> Reply:

@@ -4,7 +4,7 @@ A snapshot is placed at a message boundary. Only the latest one is visible; its 
 that names it. When history is trimmed, the snapshot's offset becomes the earliest retained offset.
 """
 
-from headwater.protocol.refusals import Code, Refusal, incarnation_changed
+from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Discarded, PublishSnapshot, Retain, SetAttrs
 from headwater.streams.replies import Acknowledged, Done, Published, Reply
 from headwater.streams.state import State, Stream
@@ -24,9 +24,7 @@ def judge_publish(stream: Stream, offset: int, *, trims: bool) -> Refusal | None
 
 def publish(state: State, command: PublishSnapshot) -> Reply:
     """Make a snapshot visible in place of the previous one; the blob that is not visible is released in any case."""
-    stream, snapshot = state.present(command.name, state.now), command.snapshot
-    if isinstance(stream, Stream) and stream.incarnation != command.incarnation:
-        stream = incarnation_changed(stream.name, stream.incarnation)
+    stream, snapshot = state.find(command.name, command.incarnation, state.now), command.snapshot
     if isinstance(stream, Refusal):
         state.discarded[snapshot.blob] = None
         return stream
@@ -54,11 +52,9 @@ def publish(state: State, command: PublishSnapshot) -> Reply:
 
 def retain(state: State, command: Retain) -> Reply:
     """Drop history before an offset, as far as the snapshot covers it."""
-    stream = state.present(command.name, state.now)
+    stream = state.find(command.name, command.incarnation, state.now)
     if isinstance(stream, Refusal):
         return stream
-    if stream.incarnation != command.incarnation:
-        return incarnation_changed(stream.name, stream.incarnation)
     if stream.snapshot is None or command.offset > stream.snapshot.offset:
         return _conflict(
             stream, f"No snapshot of {stream.name!r} covers the data that would be dropped; publish one first."
@@ -72,11 +68,9 @@ def retain(state: State, command: Retain) -> Reply:
 
 def set_attrs(state: State, command: SetAttrs) -> Reply:
     """Replace the attributes, even of a closed stream."""
-    stream = state.present(command.name, state.now)
+    stream = state.find(command.name, command.incarnation, state.now)
     if isinstance(stream, Refusal):
         return stream
-    if command.incarnation is not None and command.incarnation != stream.incarnation:
-        return incarnation_changed(stream.name, stream.incarnation)
     state.before_change(stream)
     stream.attrs = command.attrs
     stream.touched_at = state.now

@@ -23,7 +23,7 @@ import msgspec
 from headwater.protocol.lifetimes import FOREVER, Lifetime, deadline
 from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted, Producer
-from headwater.protocol.refusals import Refusal, stream_gone, stream_not_found
+from headwater.protocol.refusals import Refusal, incarnation_changed, stream_gone, stream_not_found
 from headwater.streams.cold import ALL, Cold
 from headwater.streams.commands import Ancestry, Origin, Snapshot
 from headwater.streams.segments import Extent
@@ -184,6 +184,13 @@ class State:
     def present(self, name: str, now: int) -> Stream | Refusal:
         """The stream of that name if it is alive; else why not: unknown, expired, or kept only for its forks."""
         return living(self.streams.get(name), name, now)
+
+    def find(self, name: str, incarnation: int | None, now: int) -> Stream | Refusal:
+        """The living stream of that name, provided it is the incarnation that the client names, if it names one."""
+        stream = living(self.streams.get(name), name, now)
+        if incarnation is not None and isinstance(stream, Stream) and incarnation != stream.incarnation:
+            return incarnation_changed(name, stream.incarnation)
+        return stream
 
     def before_change(self, stream: Stream) -> None:
         """Every command calls this before it changes a stream, so that observers still see it unchanged."""

@@ -142,7 +142,7 @@ def test_a_rewrite_that_is_wrong_is_refused_and_changes_nothing(lake: Lake) -> N
         (handed | {"replaced": [1, 2]}, "are outside of"),
         (handed | {"deadline": 1}, "has passed"),
         (handed | {"keys": []}, "dropped must be"),
-        (needed, "rows out that are still needed"),
+        (needed, "omits rows that are still needed"),
     ):
         assert reason in refused(ask(lake, body), 409, "swap_refused")["detail"]
     path = Path(lake.store.url.removeprefix("file://")) / handed["keys"][0]

@@ -1,4 +1,4 @@
-"""The OpenAPI document tells of everything that the server does, and of nothing else."""
+"""The OpenAPI document describes everything that the server does, and nothing else."""
 
 import json
 import re
@@ -7,91 +7,88 @@ from typing import Any
 
 import pytest
 
-from headwater.http import addresses
-from headwater.http.addresses import Address, Resource
-from headwater.http.endpoints import ROUTES
+from headwater.http.endpoints import ENDPOINTS, ROUTER
 from headwater.http.openapi import document as openapi
-from headwater.http.openapi.operations import OPERATIONS
+from headwater.http.router import Found
+from headwater.http.routes import Action, Endpoint
 from headwater.http.wire.statuses import REFUSALS
 from headwater.protocol.refusals import Code
 
 from ..sockets import Wire, refused
 
-DOCUMENT = openapi.document(ROUTES)
+DOCUMENT = openapi.document(ENDPOINTS)
 VALUES = {"{bucket}": "team", "{stream}": "notes", "{path}": "team%2Fnotes", "{offset}": "-1", "{reader}": "spark"}
-OWN = {
-    (resource, method)
-    for resource in (
-        *(Resource.STATUS, Resource.FLUSH, Resource.READERS, Resource.READER),
-        *(Resource.DESCRIBE, Resource.LOCATE, Resource.SCAN, Resource.BULK_APPEND, Resource.SWAP),
-    )
-    for method in ROUTES[resource]
-}
-OPERATING = {
-    (resource, method)
-    for resource in (Resource.HEALTH, Resource.READY, Resource.METRICS)
-    for method in ROUTES[resource]
-}
-EVERYTHING = {(resource, method) for resource, methods in ROUTES.items() for method in methods}
+BELOW_BUCKETS = [one for one in ENDPOINTS if one.has_surfaces]
 
 
-def address_of(template: str) -> Address:
-    address = addresses.parse(re.sub(r"{\w+}", lambda match: VALUES[match[0]], template).encode())
-    assert isinstance(address, Address), template
-    return address
+def found(template: str, method: str) -> Found:
+    """The route that the server takes for a template with its parameters filled in."""
+    path = re.sub(r"{\w+}", lambda match: VALUES[match[0]], template)
+    route = ROUTER.find(method.encode(), path.encode())
+    assert isinstance(route, Found), (method, path)
+    return route
 
 
-def documented(prefix: str) -> set[tuple[Resource, bytes]]:
-    """Every resource and method whose path in the document begins with a prefix."""
-    return {
-        (address_of(template).resource, method.upper().encode())
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    """Every path, method and operation of the document."""
+    return [
+        (template, method.upper(), operation)
         for template, methods in DOCUMENT["paths"].items()
-        for method in methods.keys() - {"parameters"}
-        if template.startswith(prefix)
-    }
+        for method, operation in methods.items()
+        if method != "parameters"
+    ]
 
 
-@pytest.mark.parametrize(
-    ("prefix", "expected"),
-    [
-        ("/{bucket}", EVERYTHING - OWN - OPERATING),
-        ("/ds/{bucket}", EVERYTHING - OWN - OPERATING),
-        ("/__headwater/", OWN),
-        ("/v1/stream/{path}", {row for row in EVERYTHING if row[0] is Resource.STREAM}),
-        ("", EVERYTHING),
-    ],
-)
-def test_each_surface_documents_its_resources_and_methods_and_no_others(
-    prefix: str, expected: set[tuple[Resource, bytes]]
-) -> None:
-    assert documented(prefix) == expected
+def test_every_operation_of_the_document_is_the_route_that_the_server_takes() -> None:
+    for template, method, operation in operations():
+        assert found(template, method).route.summary == operation["summary"]
 
 
-def test_a_resource_with_an_argument_is_documented_with_and_without_it() -> None:
-    for template in DOCUMENT["paths"]:
-        assert (address_of(template).argument is not None) == template.endswith(("{offset}", "{reader}"))
-    assert {resource for resource, argument in OPERATIONS if argument} == {Resource.SNAPSHOT, Resource.RETENTION}
+@pytest.mark.parametrize("prefix", ["", "/ds"])
+@pytest.mark.parametrize("endpoint", BELOW_BUCKETS, ids=lambda one: one.path)
+def test_what_is_below_a_bucket_is_documented_on_both_surfaces(endpoint: Endpoint, prefix: str) -> None:
+    documented = DOCUMENT["paths"][prefix + endpoint.path].keys() - {"parameters"}
+    assert documented == {method.decode().lower() for method in endpoint.routes}
 
 
-def test_no_operation_is_described_that_the_url_table_lacks() -> None:
-    assert {(resource, method) for (resource, _), table in OPERATIONS.items() for method in table} <= EVERYTHING
+def test_the_other_surfaces_document_their_endpoints_and_no_others() -> None:
+    others = [one.path for one in ENDPOINTS if not one.has_surfaces]
+    listed = [path for path in DOCUMENT["paths"] if not path.startswith(("/{bucket}", "/ds/"))]
+    assert sorted(listed) == sorted([*others, "/v1/stream/{path}"])
+
+
+def test_a_template_has_the_parameters_that_it_names() -> None:
+    for template, methods in DOCUMENT["paths"].items():
+        named = [parameter["$ref"].rpartition(".")[2] for parameter in methods["parameters"]]
+        assert named == re.findall(r"{(\w+)}", template)
+
+
+def test_every_route_has_an_action_and_every_action_a_route() -> None:
+    actions = [route.action for endpoint in ENDPOINTS for route in endpoint.routes.values()]
+    assert all(isinstance(action, Action) for action in actions)
+    assert set(actions) == set(Action)
+
+
+def test_routes_that_anybody_may_use_show_neither_data_nor_numbers() -> None:
+    free = {one.path for one in ENDPOINTS if any(route.action is Action.NONE for route in one.routes.values())}
+    assert free == {"/", "/healthz", "/readyz", "/openapi", "/openapi.json"}
 
 
 def test_every_refusal_has_its_code_in_the_problem_and_its_status_in_a_response() -> None:
     problem = DOCUMENT["components"]["schemas"]["Problem"]["properties"]
     assert problem["code"]["enum"] == [code.value for code in Code]
     assert set(problem["status"]["enum"]) == {status for status, _ in REFUSALS.values()}
-    told = {(code, int(status)) for status, response in responses() for code in response["description"].split(", ")}
-    assert told >= {(code.value, REFUSALS[code][0]) for code in Code}
+    documented = {
+        (code, int(status)) for status, response in refusals() for code in response["description"].split(", ")
+    }
+    assert documented >= {(code.value, REFUSALS[code][0]) for code in Code}
 
 
-def responses() -> list[tuple[str, dict[str, Any]]]:
+def refusals() -> list[tuple[str, dict[str, Any]]]:
     """Every response of every operation that is a reference to a refusal."""
     return [
         (status, response)
-        for methods in DOCUMENT["paths"].values()
-        for method, operation in methods.items()
-        if method != "parameters"
+        for _, _, operation in operations()
         for status, response in operation["responses"].items()
         if "$ref" in response
     ]
@@ -101,26 +98,21 @@ def test_every_reference_leads_somewhere_and_everything_is_referred_to() -> None
     references = set(re.findall(r'"#/components/([^"]+)"', json.dumps(DOCUMENT)))
     components = {f"{kind}/{name}" for kind, named in DOCUMENT["components"].items() for name in named}
     assert references <= components
-    # A header is there in two kinds, required and not; one of them may have no use.
+    # Every header is there twice, required and not; one of them may be unused.
     assert {name.replace("required.", "") for name in components - references} <= {
         name.replace("required.", "") for name in references
     }
 
 
-def test_operations_have_names_of_their_own() -> None:
-    names = [
-        operation["operationId"]
-        for methods in DOCUMENT["paths"].values()
-        for method, operation in methods.items()
-        if method != "parameters"
-    ]
+def test_operations_have_unique_names() -> None:
+    names = [operation["operationId"] for _, _, operation in operations()]
     assert len(names) == len(set(names))
 
 
 # -- Served ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_document_is_served_and_may_be_kept_for_a_while(wire: Wire) -> None:
+def test_the_document_is_served_and_may_be_cached_for_a_while(wire: Wire) -> None:
     response = wire.ask("GET", "/openapi.json")
     assert response.status == 200
     assert response.headers["content-type"] == "application/json"

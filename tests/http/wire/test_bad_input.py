@@ -680,9 +680,7 @@ def test_another_method_is_not_allowed_and_the_answer_says_which_are(
         assert allowed == {"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"}
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/ds", "/ds/", "/some-bucket/stream/elsewhere", "/some-bucket/streams/elsewhere"]
-)
+@pytest.mark.parametrize("path", ["/ds", "/ds/", "/some-bucket/stream/elsewhere", "/some-bucket/streams/elsewhere"])
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
 def test_elsewhere_there_is_nothing(wire: Wire, method: str, path: str) -> None:
     refused(wire.ask(method, path, TEXT, b"abc"), 404, "stream_not_found")

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.http.wire import heads
 from headwater.http.wire.heads import Head, KnownHeads, is_one_head
-from headwater.http.wire.parser import IDLE, RequestReader
+from headwater.http.wire.parser import IDLE, RequestParser
 from headwater.http.wire.requests import Request
 from headwater.http.wire.uploads import Upload
 from headwater.protocol.limits import APPEND_BYTES_MAX
@@ -66,23 +66,23 @@ SINK = cast(Upload, Sink())
 
 
 class Listener:
-    """Whom a reader tells of what it has read: writes it all down."""
+    """Receives what the parser finds, and keeps all of it."""
 
     def __init__(self, known: KnownHeads) -> None:
         self.heard: list[object] = []
-        self.reader = RequestReader(self, known)
+        self.parser = RequestParser(self, known)
 
     def requested(self, request: Request) -> None:
         self.heard.append(request)
-        assert self.reader.stage is IDLE
+        assert self.parser.stage is IDLE
         if request.path.endswith(b"live"):
-            self.reader.refused = True  # As a connection does whose response never ends.
+            self.parser.refused = True  # As a connection does when a response never ends.
 
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Upload | None]:
         return APPEND_BYTES_MAX, SINK if b"/snapshot" in path else None
 
     def expects_continue(self) -> None:
-        if not self.reader.refused:
+        if not self.parser.refused:
             self.heard.append("continue")
 
     def refuse(self, code: Code, detail: str) -> None:
@@ -90,13 +90,13 @@ class Listener:
 
 
 def hear(known: KnownHeads, pieces: Iterable[bytes]) -> tuple[object, ...]:
-    """Everything a reader says of some input, and the state it ends in."""
+    """Everything the parser finds in some input, and the state it ends in."""
     listener = Listener(known)
     for piece in pieces:
-        if piece and not listener.reader.refused:
-            listener.reader.feed(piece)
-    # After a refusal nobody asks for the stage.
-    return *listener.heard, listener.reader.refused or listener.reader.stage
+        if piece and not listener.parser.refused:
+            listener.parser.feed(piece)
+    # After a refusal the stage means nothing.
+    return *listener.heard, listener.parser.refused or listener.parser.stage
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ def test_a_head_that_is_more_than_a_request_with_a_length_is_never_known(known: 
 
 def test_a_known_head_needs_no_parser(known: KnownHeads) -> None:
     listener = Listener(known)
-    del listener.reader._parser
-    listener.reader.feed(APPEND + READ + APPEND)
+    del listener.parser._native
+    listener.parser.feed(APPEND + READ + APPEND)
     assert [heard.body for heard in listener.heard if isinstance(heard, Request)] == [b"hello", b"", b"hello"]
 
 
@@ -143,7 +143,7 @@ def test_a_head_is_learned_whole_however_its_body_comes() -> None:
 
 
 def test_heads_are_looked_for_while_a_client_repeats_itself(known: KnownHeads) -> None:
-    reader = Listener(known).reader
+    reader = Listener(known).parser
 
     def looks_after(data: bytes) -> bool:
         reader.feed(data)
@@ -162,7 +162,7 @@ def test_what_is_known_is_bounded() -> None:
     for number in range(100):
         hear(known, 2 * [b"GET /v1/stream/%d HTTP/1.1\r\n%b\r\n" % (number, HOST)])
         assert len(known._heads) <= 10
-        assert len(known._met) <= 10
+        assert len(known._seen_once) <= 10
     assert known._heads
     hear(known, 2 * [b"GET /%b HTTP/1.1\r\n%b\r\n" % (b"x" * heads.HEAD_BYTES_MAX, HOST)])
     assert all(len(raw) <= heads.HEAD_BYTES_MAX for raw in known._heads)

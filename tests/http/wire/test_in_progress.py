@@ -35,7 +35,7 @@ def against(work: Callable[[str, Bench, Server], None]) -> None:
             try:
                 await in_thread(None, work, url, node, server)
                 assert await in_thread(None, eventually, lambda: not node.node.only.scans.in_progress)
-                assert await in_thread(None, eventually, lambda: not server.bulk_appends)
+                assert await in_thread(None, eventually, lambda: not server.context.bulk_appends)
                 assert not +node.lake.reads.in_use
                 assert not node.state.observers
             finally:
@@ -173,7 +173,7 @@ def test_a_bulk_append_beyond_the_most_is_asked_to_come_again_and_changes_nothin
             with held_up(node):
                 first.send(body("bulk/first"))
                 second.send(body("bulk/second"))
-                assert eventually(lambda: server.bulk_appends == 2)
+                assert eventually(lambda: server.context.bulk_appends == 2)
                 overloaded(third.ask_raw(body("bulk/third")))
             for wire in (first, second):
                 assert statuses(decode(wire.receive().body)) == [200]
@@ -192,8 +192,8 @@ def test_a_bulk_append_gives_its_place_back_when_its_client_is_gone_or_it_is_ref
         with wire_to(url) as wire:
             with held_up(node), wire_to(url) as gone:
                 gone.send(body("bulk/gone"))
-                assert eventually(lambda: server.bulk_appends == 1)
-            assert eventually(lambda: not server.bulk_appends)
+                assert eventually(lambda: server.context.bulk_appends == 1)
+            assert eventually(lambda: not server.context.bulk_appends)
             for _ in range(2):
                 refused(wire.ask("POST", PATH, ARROW, b"nonsense"), 400, "bad_request")
             assert statuses(decode(wire.ask_raw(body("bulk/kept")).body)) == [200]

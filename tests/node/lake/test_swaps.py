@@ -439,7 +439,7 @@ def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
         numbers = sorted(random.sample(list(lake.state.cold.segments), min(len(lake.state.cold.segments), 4)))
         if numbers:
             lowest = lake.state.cold.lowest_consumer(lake.now)
-            keep = random.choice([KEEP_ALL, dead_by(lake.state)._replace(lowest_reader=lowest), dead_by(lake.state)])
+            keep = random.choice([KEEP_ALL, dead_by(lake.state)._replace(lowest_consumer=lowest), dead_by(lake.state)])
             handed = hand_in(lake.state, lake.store, lake.now, keep, numbers)
             before = lake.seen()
             asyncio.run(handed_in.swap(handed))
@@ -456,7 +456,7 @@ def placed(seed: int) -> bool:
     handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
     while not lake.state.cold.segments or chance.random.random() < 0.98:
         chance.act()
-    keep = dead_by(lake.state)._replace(lowest_reader=lake.state.cold.lowest_consumer(lake.now))
+    keep = dead_by(lake.state)._replace(lowest_consumer=lake.state.cold.lowest_consumer(lake.now))
     outcome = asyncio.run(handed_in.swap(hand_in(lake.state, lake.store, lake.now, keep)))
     asyncio.run(handed_in.stop())
     asyncio.run(lake.compactor.stop())

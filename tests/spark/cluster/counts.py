@@ -1,4 +1,4 @@
-"""A user's own job, for `spark-submit`: counts the messages of each stream and writes the counts into streams."""
+"""A user's own job for `spark-submit`: counts the messages of each stream and writes the counts to streams."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on this machine: a master and workers, processes from the pip package on loopback."""
+"""A standalone Spark cluster on this machine: a master and workers from the pip package, on loopback."""
 
 import os
 import re
@@ -18,10 +18,10 @@ from ..processes import Process, family, kill_family, wait_until
 ROOT = Path(__file__).parents[3]
 SPARK_HOME = Path(pyspark.__file__).parent
 START_SECONDS_MAX = 180.0
-"""Each process compiles most of Spark's start anew, and others may use the cores."""
+"""Each process compiles most of Spark's start-up code again, and other processes may use the cores."""
 STOP_SECONDS_MAX = 30.0
 SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""One thread for garbage and the quick compiler only: three JVMs are to share two cores."""
+"""One thread for garbage collection, and only the fast compiler, because three JVMs share two cores."""
 MASTER_URL = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
 REGISTERED = "Successfully registered with master"
 
@@ -34,11 +34,11 @@ DRIVER_CONF = {
     "spark.driver.extraJavaOptions": f"{SMALL_JAVA} -Dlog4j2.configurationFile=file:{LOG_SETTINGS}",
     "spark.sql.shuffle.partitions": "4",
 }
-"""What a driver on this machine needs to work with the cluster."""
+"""Settings for a driver on this machine that uses the cluster."""
 
 
 def environment() -> dict[str, str]:
-    """What the cluster and its drivers run with: this Python, and nothing beyond this machine."""
+    """The environment of the cluster and its drivers: this Python, and loopback only."""
     return {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
@@ -46,14 +46,14 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "512m",
         "SPARK_DAEMON_JAVA_OPTS": SMALL_JAVA,
-        # However often executors die, and they will, the application is not to blame.
+        # Tests kill executors often; the master must not fail the application for it.
         "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
         "PYTHONUNBUFFERED": "1",
     }
 
 
 class Daemon(NamedTuple):
-    """A master or a worker, and what it prints."""
+    """A master or a worker, and its output."""
 
     process: subprocess.Popen[bytes]
     output_path: Path
@@ -61,12 +61,12 @@ class Daemon(NamedTuple):
     def output(self) -> str:
         return self.output_path.read_text(errors="replace")
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         return self.output()[-2000:]
 
 
 class Cluster(NamedTuple):
-    """A cluster that is ready for work."""
+    """A cluster that is ready to run applications."""
 
     url: str
     daemons: tuple[Daemon, ...]
@@ -86,7 +86,7 @@ class Cluster(NamedTuple):
 
 @contextmanager
 def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """A master and workers of one core each, while the block lasts."""
+    """A master and workers with one core each, for the duration of the block."""
     folder.mkdir(parents=True, exist_ok=True)
     daemons: list[Daemon] = []
     try:
@@ -96,10 +96,10 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
         found = MASTER_URL.search(master.output())
         assert found is not None
         for number in range(workers):
-            place = ("--work-dir", str(folder / f"work-{number}"))
+            work_dir = ("--work-dir", str(folder / f"work-{number}"))
             size = ("--cores", "1", "--memory", "1g")
             daemons.append(
-                _start(folder, "worker", ("--host", "127.0.0.1", "--webui-port", "0", *size, *place, found[1]))
+                _start(folder, "worker", ("--host", "127.0.0.1", "--webui-port", "0", *size, *work_dir, found[1]))
             )
         for daemon in daemons[1:]:
             _await(daemon, re.compile(REGISTERED))
@@ -116,7 +116,7 @@ def _start(folder: Path, role: str, arguments: Sequence[str]) -> Daemon:
 
 
 def spawn(command: Sequence[str], output_path: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, from the root of the repository; what it prints goes to a file."""
+    """Start a process in its own session, in the root of the repository, with its output appended to a file."""
     with output_path.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -131,14 +131,14 @@ def spawn(command: Sequence[str], output_path: Path, env: Mapping[str, str] | No
 
 def _await(daemon: Daemon, words: re.Pattern[str]) -> None:
     def is_ready() -> bool:
-        assert daemon.process.poll() is None, f"A part of the cluster ended:\n{daemon.last_words()}"
+        assert daemon.process.poll() is None, f"A part of the cluster ended:\n{daemon.last_output()}"
         return words.search(daemon.output()) is not None
 
-    wait_until(is_ready, START_SECONDS_MAX, lambda: f"A part of the cluster did not start:\n{daemon.last_words()}")
+    wait_until(is_ready, START_SECONDS_MAX, lambda: f"A part of the cluster did not start:\n{daemon.last_output()}")
 
 
 def _end(daemon: Daemon) -> None:
-    """Ask, then insist; executors go with their worker."""
+    """Terminate a daemon, and kill it if it does not end; executors end with their worker."""
     daemon.process.terminate()
     try:
         daemon.process.wait(STOP_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""A standalone cluster, master and two workers, runs the source, the sink and the jobs as a user would have it."""
+"""A standalone cluster with two workers runs the source, the sink and the jobs, as a user would run them."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def ledger(server: RunningServer) -> Ledger:
-    """Streams that came in many flushes, so that there is something to compact."""
+    """Streams that were written in many flushes, so that there is something to compact."""
     ledger = Ledger(STREAMS, hazards=False)
     with Link(LinkSettings(server.url)) as link:
         for _ in range(TURNS):
@@ -52,7 +52,7 @@ def ledger(server: RunningServer) -> Ledger:
 
 
 def append(link: Link, ledger: Ledger) -> None:
-    """A few more messages for every stream."""
+    """Append a few more messages to every stream."""
     timelines = ledger.timelines
     columns = {
         "stream": [f"{SOURCE}/{timeline.name}" for timeline in timelines],
@@ -60,14 +60,14 @@ def append(link: Link, ledger: Ledger) -> None:
         "content_type": [timeline.content_type for timeline in timelines],
         "create": [True] * len(timelines),
     }
-    told = link.append(pa.table(columns))
-    assert set(told["status"].to_pylist()) == {200}, told
+    answers = link.append(pa.table(columns))
+    assert set(answers["status"].to_pylist()) == {200}, answers
     for timeline in timelines:
         timeline.acknowledged += MESSAGES
 
 
 def run(name: str, cluster: Cluster, server: RunningServer, folder: Path, *options: str) -> dict[str, Any]:
-    """Run a job on the cluster: what it reports."""
+    """Run a job on the cluster; its report."""
     job = Driver(verb(name, cluster, server.url, *options, "--json"), folder, name)
     job.finish()
     report: dict[str, Any] = json.loads(job.output().splitlines()[-1])
@@ -80,7 +80,7 @@ def test_a_stream_is_read_and_written_by_executors(
     via: str, cluster: Cluster, server: RunningServer, ledger: Ledger, tmp_path: Path
 ) -> None:
     places = (str(tmp_path / "checkpoint"), SOURCE, f"copy-{via}", "--via", via, "--to-the-end")
-    command = [sys.executable, "-m", "tests.spark.fire_copy", server.url, cluster.url, *places]
+    command = [sys.executable, "-m", "tests.spark.fire.copy", server.url, cluster.url, *places]
     Driver(command, tmp_path, "copy").finish()
     difference = compare(ledger.everything(), read_streams(server.url, f"copy-{via}"))
     assert difference.is_none, str(difference)

@@ -1,11 +1,12 @@
-"""What differs between the streams that were written and their copies."""
+"""Comparing the streams that were written with their copies."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from headwater.spark.link import Link, LinkSettings, Range
+from headwater.client import ScanRange
+from headwater.spark.link import Link, LinkSettings
 
 from .ledger import number_of
 
@@ -14,7 +15,7 @@ EXAMPLES_MAX = 12
 
 @dataclass
 class Difference:
-    """How many messages differ, and a few of them in words."""
+    """How many messages differ, and a few examples."""
 
     compared: int = 0
     missing: int = 0
@@ -39,7 +40,7 @@ class Difference:
 
 
 def compare(expected: Mapping[str, Sequence[bytes]], found: Mapping[str, Sequence[bytes]]) -> Difference:
-    """Message by message, stream by stream: what is not there, is there too often, is not the same, or is out of order.
+    """Compare all streams, message by message: which are missing, repeated, changed or out of order.
 
     >>> one, two, three = (b"%d:" % number for number in (1, 2, 3))
     >>> str(compare({"s": [one, two]}, {"s": [one, two]}))
@@ -48,18 +49,18 @@ def compare(expected: Mapping[str, Sequence[bytes]], found: Mapping[str, Sequenc
     >>> print(difference)
     3 messages compared: missing = 1, extra = 3, changed = 1, misplaced = 1
       s: 1 is missing
-      s: 2 is there 2 times
-      s: 3 is there 2 times
+      s: 2 is found 2 times
+      s: 3 is found 2 times
       s: 3 reads b'3:!' instead of b'3:'
-      s: 3, 2 stand in this order
-      t: nobody wrote such a stream, and it holds 1 messages
+      s: 3 comes before 2
+      t: no writer wrote this stream, which holds 1 messages
     """
     difference = Difference(compared=sum(map(len, expected.values())))
     for name, messages in expected.items():
         _compare_stream(name, messages, found.get(name, ()), difference)
     for name in sorted(found.keys() - expected.keys()):
         difference.extra += len(found[name])
-        difference.note(name, f"nobody wrote such a stream, and it holds {len(found[name])} messages")
+        difference.note(name, f"no writer wrote this stream, which holds {len(found[name])} messages")
     return difference
 
 
@@ -75,7 +76,7 @@ def _compare_stream(name: str, expected: Sequence[bytes], found: Sequence[bytes]
         spare = times - (number in known)
         if spare:
             difference.extra += spare
-            difference.note(name, f"{number} is there {times} times")
+            difference.note(name, f"{number} is found {times} times")
     for message in found:
         original = known.get(number_of(message))
         if original is not None and original != message:
@@ -85,16 +86,16 @@ def _compare_stream(name: str, expected: Sequence[bytes], found: Sequence[bytes]
     for before, after in pairwise(firsts):
         if before is not None and after is not None and before > after:
             difference.misplaced += 1
-            difference.note(name, f"{before}, {after} stand in this order")
+            difference.note(name, f"{before} comes before {after}")
 
 
 def read_streams(url: str, bucket: str) -> dict[str, list[bytes]]:
-    """The messages of all streams of a bucket as the server has them, each with its borders."""
+    """The messages of all streams of a bucket, from the server."""
     found: dict[str, list[bytes]] = {}
     with Link(LinkSettings(url)) as link:
         for page in link.describe_all(f"{bucket}/"):
             rows = page.select(["stream", "incarnation", "start", "tail"]).to_pylist()
-            with link.scan([Range(*row.values()) for row in rows], ["stream", "payload"]) as batches:
+            with link.scan([ScanRange(*row.values()) for row in rows], ["stream", "payload"]) as batches:
                 for batch in batches:
                     for row in batch.to_pylist():
                         found.setdefault(row["stream"], []).append(row["payload"])

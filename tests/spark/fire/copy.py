@@ -1,4 +1,4 @@
-"""The driver of a copy, from a bucket into another: `python -m tests.spark.fire_copy --help`."""
+"""The driver of a pipeline that copies a bucket to another: `python -m tests.spark.fire.copy --help`."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from headwater.spark.writing import by_stream
 
 from ..cluster.standalone import DRIVER_CONF
 
-LOOK_SECONDS = 1
+REPORT_SECONDS = 1
 
 
 def main() -> None:
@@ -15,14 +15,14 @@ def main() -> None:
     for name in ("url", "master", "checkpoint", "source", "target"):
         parser.add_argument(name)
     parser.add_argument("--via", default="lake")
-    parser.add_argument("--to-the-end", action="store_true", help="copy what there is, then end")
-    asked = parser.parse_args()
-    spark = session("fire", master=asked.master, conf=DRIVER_CONF)
+    parser.add_argument("--to-the-end", action="store_true", help="copy what exists now, then end")
+    arguments = parser.parse_args()
+    spark = session("fire", master=arguments.master, conf=DRIVER_CONF)
     rows = (
         spark.readStream.format("headwater")
-        .option("url", asked.url)
-        .option("bucket", asked.source)
-        .option("via", asked.via)
+        .option("url", arguments.url)
+        .option("bucket", arguments.source)
+        .option("via", arguments.via)
         .option("startingOffsets", "earliest")
         .option("flushInterval", "1s")
         .option("maxBytesPerTrigger", "1m")
@@ -32,23 +32,23 @@ def main() -> None:
     writer = (
         by_stream(messages)
         .writeStream.format("headwater")
-        .queryName(f"copy-{asked.via}")
-        .option("url", asked.url)
-        .option("bucket", asked.target)
+        .queryName(f"copy-{arguments.via}")
+        .option("url", arguments.url)
+        .option("bucket", arguments.target)
         .option("orderColumn", "position,offset")
         .option("maxAppendMessages", "50")
-        .option("checkpointLocation", asked.checkpoint)
+        .option("checkpointLocation", arguments.checkpoint)
     )
     query = (
-        writer.trigger(availableNow=True) if asked.to_the_end else writer.trigger(processingTime="1 second")
+        writer.trigger(availableNow=True) if arguments.to_the_end else writer.trigger(processingTime="1 second")
     ).start()
-    said = ""
-    while not query.awaitTermination(LOOK_SECONDS):
+    printed = ""
+    while not query.awaitTermination(REPORT_SECONDS):
         progress = query.lastProgress
-        words = said if progress is None else f"batch {progress['batchId']}: {progress['numInputRows']} rows"
-        if words != said:
-            print(words, flush=True)
-            said = words
+        line = printed if progress is None else f"batch {progress['batchId']}: {progress['numInputRows']} rows"
+        if line != printed:
+            print(line, flush=True)
+            printed = line
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""Drivers: processes that run a pipeline, started again whenever they end."""
+"""Drivers: processes that run a pipeline and are restarted whenever they end."""
 
 import subprocess
 import sys
@@ -11,14 +11,14 @@ from ..cluster.standalone import DRIVER_CONF, Cluster, spawn
 from ..processes import Process, family, kill, kill_family
 
 FINAL_SECONDS_MAX = 420.0
-"""How long a last run may take that nobody disturbs, on a machine whose cores are shared."""
-WORDS_CHARACTERS = 4_000
+"""How long the last, undisturbed run may take on a machine whose cores are shared."""
+OUTPUT_CHARACTERS = 4_000
 
 
 def verb(
     name: str, cluster: Cluster | None, url: str, *options: str, conf: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The command of a job as a person would type it, on a cluster or on this machine."""
+    """The command line of a job, on a cluster or on this machine."""
     settings = {**DRIVER_CONF, **(conf or {})}
     pairs = [word for item in settings.items() for word in ("--conf", "=".join(item))]
     master = ["--master", cluster.url if cluster is not None else "local[1]"]
@@ -26,90 +26,92 @@ def verb(
 
 
 class Driver:
-    """One pipeline, whatever becomes of the processes that run it."""
+    """One pipeline, across all processes that run it."""
 
     def __init__(self, command: Sequence[str], folder: Path, name: str) -> None:
         self._command, self._folder, self._name = list(command), folder, name
         self._process: subprocess.Popen[bytes] | None = None
-        self._struck = False
+        self._may_fail = False
         self.runs: Counter[str] = Counter()
 
-    # -- Keeping it up --------------------------------------------------------------------------------------------
+    # -- Running --------------------------------------------------------------------------------------------------
 
     def tend(self) -> None:
-        """Start it if it does not run; it may only have ended well, or by what was done to it and to others."""
+        """Start the driver if it is not running. It may have ended only in success or because something was killed."""
         if self._process is not None and self._process.poll() is None:
             return
         if self._process is not None:
             code = self._process.returncode
-            assert code == 0 or self._struck, f"{self._name} ended with {code}, and nothing was killed:\n{self.words()}"
+            assert code == 0 or self._may_fail, (
+                f"{self._name} ended with {code}, and nothing was killed:\n{self.last_output()}"
+            )
             self.runs["finished" if code == 0 else "broken"] += 1
-        self._struck = False
+        self._may_fail = False
         self.runs["started"] += 1
         self._process = spawn(self._command, self._output_path())
 
-    def blame(self) -> None:
-        """Something that it needs was killed: from now on it may fail."""
-        self._struck = True
+    def excuse(self) -> None:
+        """Allow the driver to fail, because something that it needs was killed."""
+        self._may_fail = True
 
     def stop(self) -> None:
-        """End it, and all that it started."""
+        """Kill the driver and all its descendants."""
         if self._process is not None:
             kill_family(self._process.pid)
             self._process.wait(30)
             self._process = None
 
     def finish(self, *options: str) -> None:
-        """Run it once more, undisturbed; it must end well."""
+        """Run the driver once more, undisturbed; it must succeed."""
         self.stop()
         self.runs["started"] += 1
         self._process = spawn([*self._command, *options], self._output_path())
         try:
             code = self._process.wait(FINAL_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self._name} does not come to an end:\n{self.words()}") from None
-        assert code == 0, f"{self._name} ended with {code}, undisturbed:\n{self.words()}"
+            raise AssertionError(f"{self._name} does not end:\n{self.last_output()}") from None
+        assert code == 0, f"{self._name} ended with {code}, undisturbed:\n{self.last_output()}"
         self._process = None
 
-    # -- What it is made of ---------------------------------------------------------------------------------------
+    # -- Processes ------------------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def python(self) -> list[Process]:
-        """The Python processes that its JVM started: what plans and commits there."""
+        """The Python processes that its JVM started to plan and commit."""
         return [one for one in self._family() if " -m pyspark" in one.command]
 
     def parts(self) -> list[Process]:
-        """Its own process, and its JVM."""
+        """The driver's own process and its JVM."""
         return [one for one in self._family() if " -m pyspark" not in one.command]
 
     def kill(self, victims: Sequence[Process]) -> bool:
-        """End some of its processes at once."""
+        """Kill some of its processes; whether any was killed."""
         assert self._process is not None
-        self._struck = True
+        self._may_fail = True
         return bool(kill(victims, self._process.pid))
 
     def _family(self) -> list[Process]:
         return family(self._process.pid) if self._process is not None else []
 
-    # -- What it says ---------------------------------------------------------------------------------------------
+    # -- Output ---------------------------------------------------------------------------------------------------
 
     def output(self) -> str:
-        """All that the present run has printed."""
+        """Everything that the present run has printed."""
         path = self._output_path()
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def words(self) -> str:
-        return self.output()[-WORDS_CHARACTERS:]
+    def last_output(self) -> str:
+        return self.output()[-OUTPUT_CHARACTERS:]
 
     def _output_path(self) -> Path:
         return self._folder / f"{self._name}-{self.runs['started']}.txt"
 
 
 def pause(seconds: float, drivers: Sequence[Driver]) -> None:
-    """Wait, and keep drivers up meanwhile."""
+    """Wait, and keep the drivers running meanwhile."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for driver in drivers:

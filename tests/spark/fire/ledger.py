@@ -1,7 +1,7 @@
-"""The ledger of a fire: how many messages of each stream were acknowledged, and so what its copy must hold.
+"""The ledger of a run: how many messages of each stream were acknowledged, and so what its copy must contain.
 
-The nth message of a stream follows from its name and n alone, so a count says every byte. Each stream has one writer,
-who sends a message again, as an idempotent producer, until the server has said what became of it.
+The nth message of a stream depends on its name and n alone, so the count determines every byte. Each stream has one
+writer, which retries an append as an idempotent producer until the server has acknowledged it.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,11 @@ JSON, BYTES = "application/json", "application/octet-stream"
 PAD_BYTES_MAX = 120
 
 Fate = Literal["lives", "trimmed", "reborn", "closed"]
-"""What happens to a stream beside appends: nothing, its history is let go of again and again, it is deleted and made
-anew again and again, or it is closed."""
+"""What happens to a stream besides appends: nothing, repeated trims, repeated deletion and re-creation, or a close."""
 
 
 def compose(name: str, number: int, content_type: str) -> bytes:
-    """The message of a stream with that number, in bytes that nobody would make again from the value.
+    """The message of a stream with this number, in bytes that decoding and encoding the JSON would change.
 
     >>> compose("s", 7, JSON)[:26]
     b'{"n":7, "of":"s","x":7.50,'
@@ -37,7 +36,7 @@ def compose(name: str, number: int, content_type: str) -> bytes:
 
 
 def number_of(message: bytes) -> int | None:
-    """Which of its stream's messages one says it is.
+    """The number that a message contains.
 
     >>> number_of(compose("s", 12, JSON)), number_of(compose("s", 3, BYTES)), number_of(b"nothing")
     (12, 3, None)
@@ -48,15 +47,15 @@ def number_of(message: bytes) -> int | None:
 
 @dataclass
 class Timeline:
-    """A stream as its writer knows it; read by others only when nobody writes."""
+    """A stream as its writer knows it; others may read this only after the writer has stopped."""
 
     name: str
     content_type: str
     fate: Fate = "lives"
     acknowledged: int = 0
-    """Messages, over all its lives."""
+    """The number of messages in all its incarnations."""
     first: int = 0
-    """The number of the first message of the life that it is in."""
+    """The number of the first message of its present incarnation."""
     lives: int = 1
     trims: int = 0
     closed: bool = False
@@ -65,11 +64,11 @@ class Timeline:
         return [compose(self.name, first + number, self.content_type) for number in range(count)]
 
     def everything(self) -> list[bytes]:
-        """What a copy that was made in time holds."""
+        """What a copy that missed nothing contains."""
         return self.messages(0, self.acknowledged)
 
     def present(self) -> list[bytes]:
-        """What its present life was given."""
+        """What was written to its present incarnation."""
         return self.messages(self.first, self.acknowledged - self.first)
 
 
@@ -92,13 +91,13 @@ class Ledger:
         return sum(timeline.acknowledged for timeline in self.timelines)
 
     def everything(self) -> dict[str, list[bytes]]:
-        """What copies of all streams must hold."""
+        """What the copies of all streams must contain."""
         return {timeline.name: timeline.everything() for timeline in self.timelines if timeline.acknowledged}
 
     def summary(self) -> str:
         lives = sum(timeline.lives for timeline in self.timelines) - len(self.timelines)
         trims, closed = (sum(getattr(one, what) for one in self.timelines) for what in ("trims", "closed"))
         return (
-            f"{self.acknowledged:,} messages of {len(self.timelines)} streams; {trims} trims, {lives} deletions and "
-            f"new lives, {closed} streams closed"
+            f"{self.acknowledged:,} messages of {len(self.timelines)} streams; {trims} trims, {lives} streams "
+            f"recreated, {closed} streams closed"
         )

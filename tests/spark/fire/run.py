@@ -1,4 +1,4 @@
-"""A fire: writers write, a pipeline runs, the lake is compacted, things are killed; in the end nobody may see it."""
+"""A run under fire: writers write, a pipeline runs, the lake is compacted, processes are killed; no data may differ."""
 
 import json
 from pathlib import Path
@@ -20,13 +20,13 @@ SOURCE, BESIDE = "source", "beside"
 STREAMS = 48
 WRITERS = 3
 PAUSE_SECONDS = 0.05
-"""Between two appends of a writer: a pipeline on the cores that are left must be able to follow."""
+"""Between two appends of a writer, so that the pipeline can keep up on the cores that are left."""
 COMPACTIONS = 2
-"""How often the lake is compacted by a job, beside what the server does by itself."""
+"""How often a job compacts the lake, in addition to the server's own compactions."""
 
 
 class Fire:
-    """Everything that burns: one server, two buckets on it, one pipeline that reads one of them."""
+    """One server with two buckets, and a pipeline that reads one of them."""
 
     def __init__(self, folder: Path, cluster: Cluster, server: MortalServer, random: Random, *, hazards: bool) -> None:
         self._folder, self._cluster, self._server, self._random = folder, cluster, server, random
@@ -35,7 +35,7 @@ class Fire:
         self.rewrites = 0
 
     def burn(self, driver: Driver, aim: Aim, kills: int) -> Killer:
-        """Kill so many times while the pipeline runs; then let it come to its end."""
+        """Kill `kills` times while the pipeline runs, then stop the writers."""
         killer = Killer(self._cluster, self._server, driver, aim, self._random)
         registered, harmless = Event(), Event()
         harmless.set()
@@ -49,7 +49,7 @@ class Fire:
         try:
             for number in range(kills):
                 killer.strike()
-                self._look(registered, writers)
+                self._check(registered, writers)
                 if number + 1 in turns:
                     self._compact(number)
         finally:
@@ -61,12 +61,12 @@ class Fire:
         random = Random(self._random.random())
         return Writer(self._server.url, bucket, timelines, random, pause_seconds=PAUSE_SECONDS, may_harm=may_harm)
 
-    def _look(self, registered: Event, writers: list[Writer]) -> None:
+    def _check(self, registered: Event, writers: list[Writer]) -> None:
         for writer in writers:
             if writer.error is not None:
                 raise writer.error
         if self._hazards and not registered.is_set():
-            # Before its reader is known to the server, nothing is kept for the pipeline.
+            # Until the pipeline is registered as a consumer, the server keeps nothing for it.
             with Link(LinkSettings(self._server.url)) as link:
                 if link.readers():
                     registered.set()
@@ -76,20 +76,20 @@ class Fire:
         compaction.finish()
         self.rewrites += json.loads(compaction.output().splitlines()[-1])["rewrites"]
 
-    # -- Afterwards -----------------------------------------------------------------------------------------------
+    # -- Results --------------------------------------------------------------------------------------------------
 
     def check_source(self) -> None:
-        """What the pipeline read is what the writers wrote, as far as it still is there."""
+        """Check that the source streams contain what the writers wrote, as far as it was not trimmed."""
         found = read_streams(self._server.url, SOURCE)
         for timeline in self.ledger.timelines:
             present, messages = timeline.present(), found.pop(timeline.name, [])
             kept = present[len(present) - len(messages) :] if timeline.fate == "trimmed" else present
-            assert messages == kept, f"{timeline.name} holds {len(messages)} messages and not the {len(kept)} it should"
-        assert not found, f"nobody wrote {sorted(found)}"
+            assert messages == kept, f"{timeline.name} holds {len(messages)} messages instead of {len(kept)}"
+        assert not found, f"no writer wrote {sorted(found)}"
 
     def summary(self, killer: Killer, driver: Driver) -> str:
         runs, compactions = driver.runs, self._server.counts["compactions"]
         return (
-            f"{killer.summary()}; {runs['started']} drivers, of which {runs['broken']} ended in an error.\n"
+            f"{killer.summary()}; {runs['started']} drivers, {runs['broken']} of which failed.\n"
             f"{self.ledger.summary()}; {compactions} compactions by the server and {self.rewrites} by the job."
         )

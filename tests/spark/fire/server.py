@@ -1,4 +1,4 @@
-"""A server that is killed and started again, always at the same address and on the same data."""
+"""A server that is killed and restarted, always at the same address and on the same data."""
 
 import socket
 from collections import Counter
@@ -10,17 +10,17 @@ from headwater.testing import RunningServer, running_server
 from headwater.testing.servers import ServerNotStarted
 
 PORTS = range(20_000, 30_000)
-"""Below those that the kernel gives to connections, so that nobody takes the server's while it is away."""
+"""Below the range of ephemeral ports, so that no connection takes the server's port while it is offline."""
 STARTS_MAX = 5
 FLAGS = (
     *("--segment-bytes", str(4 << 20), "--image-log-bytes", str(4 << 20), "--retention", "snapshot"),
     *("--flush-bytes-max", "400000", "--flush-segment-bytes", "100000", "--lake-grace-seconds", "5"),
 )
-"""Much happens in little time: small files, frequent images and flushes, and old objects that soon go."""
+"""Small files, frequent images and flushes, and a short grace period, so that much happens in little time."""
 
 
 class MortalServer:
-    """The server of a fire; used from one thread."""
+    """A server that can be killed and restarted; used from one thread."""
 
     def __init__(self, data: Path) -> None:
         self._data, self._port = data, _free_port()
@@ -48,7 +48,7 @@ class MortalServer:
                     raise
 
     def kill(self) -> None:
-        """End it at once; it is gone until it is started again."""
+        """Kill the server; it is offline until it is started again."""
         self._end(kill=True)
 
     def _end(self, kill: bool) -> None:
@@ -59,12 +59,12 @@ class MortalServer:
         self._context.__exit__(None, None, None)
         self._server = self._context = None
         self.counts += Counter(lives=1, compactions=output.count("compaction ("))
-        complaints = [line for line in output.splitlines() if _is_complaint(line)]
-        assert not complaints, "\n".join(complaints)
+        errors = [line for line in output.splitlines() if _is_error(line)]
+        assert not errors, "\n".join(errors)
 
 
-def _is_complaint(line: str) -> bool:
-    """Whether a server says that it met a mistake of its own; a swap that another was quicker with is none."""
+def _is_error(line: str) -> bool:
+    """Whether the server logged an internal error; a swap that lost a race is none."""
     return any(word in line for word in ("ERROR", "CRITICAL", "Traceback")) and "the swap was refused" not in line
 
 

@@ -1,7 +1,7 @@
-"""Whatever is killed, a copy and an export hold every message once, as it was, in order.
+"""Whatever is killed, a copy and an export contain every message once, unchanged and in order.
 
-HEADWATER_SPARK_KILLS says how often something is killed in each test, HEADWATER_SPARK_SEED which choices are made; the
-instants are the machine's own.
+HEADWATER_SPARK_KILLS is the number of kills in each test, HEADWATER_SPARK_SEED the seed of the random choices. The
+exact instants depend on the machine.
 """
 
 import os
@@ -37,16 +37,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("via", ["lake", "live"])
-def test_a_copy_holds_everything_once_and_in_order(
+def test_a_copy_contains_everything_once_and_in_order(
     via: str, tmp_path: Path, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = time.monotonic()
     with MortalServer(tmp_path / "data") as server:
-        # What is trimmed or deleted is still in the lake, where a registered reader finds it; a server forgets it.
+        # The lake keeps what was trimmed or deleted for a registered consumer; the server does not.
         fire = Fire(tmp_path, cluster, server, Random(SEED), hazards=via == "lake")
         checkpoint = tmp_path / "checkpoint"
         places = (str(checkpoint), SOURCE, COPY, "--via", via)
-        command = [sys.executable, "-m", "tests.spark.fire_copy", server.url, cluster.url, *places]
+        command = [sys.executable, "-m", "tests.spark.fire.copy", server.url, cluster.url, *places]
         driver = Driver(command, tmp_path, "copy")
         try:
             killer = fire.burn(driver, Aim(checkpoint, bytes_of_bucket(server.url, COPY)), KILLS)
@@ -59,10 +59,10 @@ def test_a_copy_holds_everything_once_and_in_order(
         seconds = time.monotonic() - began
         print(f"\nCopy ({via}, seed {SEED}, {seconds:.0f} s): {fire.summary(killer, driver)}\n{difference}")
     assert difference.is_none, str(difference)
-    assert killer.half_written >= KILLS // 4, "too few kills hit a batch that was written in part; the test is blind"
+    assert killer.half_written >= KILLS // 4, "too few kills hit a partly written batch, so the test proves little"
 
 
-def test_an_export_holds_everything_once_and_in_order(
+def test_an_export_contains_everything_once_and_in_order(
     tmp_path: Path, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began, table = time.monotonic(), tmp_path / "table"
@@ -74,7 +74,7 @@ def test_an_export_holds_everything_once_and_in_order(
             checkpoint = table / CHECKPOINT
             killer = fire.burn(driver, Aim(checkpoint, files_of_folder(table, checkpoint)), KILLS)
             driver.finish()
-            # The job that looks for mistakes finds none either, in lives that have ended and lives that have been cut.
+            # The verify job finds no mistakes either, including in deleted and trimmed streams.
             Driver(verb("verify", cluster, server.url, "--export", str(table)), tmp_path, "verify").finish()
         finally:
             driver.stop()
@@ -84,11 +84,11 @@ def test_an_export_holds_everything_once_and_in_order(
         seconds = time.monotonic() - began
         print(f"\nExport (seed {SEED}, {seconds:.0f} s): {fire.summary(killer, driver)}\n{difference}")
     assert difference.is_none, str(difference)
-    assert killer.half_written >= KILLS // 4, "too few kills hit a batch that was written in part; the test is blind"
+    assert killer.half_written >= KILLS // 4, "too few kills hit a partly written batch, so the test proves little"
 
 
 def read_table(folder: Path) -> dict[str, list[bytes]]:
-    """The messages of a table of Parquet, by stream and in the order in which they were written."""
+    """The messages of a Parquet table, by stream and in the order in which they were written."""
     table = ds.dataset(folder, format="parquet", partitioning="hive").to_table(
         ["stream", "position", "offset", "payload"]
     )

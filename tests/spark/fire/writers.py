@@ -1,4 +1,4 @@
-"""Writers that append while things are killed, and end the lives of some streams; what they have done is certain."""
+"""Writers that append while processes are killed, and trim, delete or close some streams; each outcome is certain."""
 
 import json
 import time
@@ -17,12 +17,12 @@ from .ledger import JSON, Timeline
 
 TIMEOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 120.0
-"""How long a server may be away, killed twice in a row on a busy machine, before a writer gives up."""
+"""How long a server may be offline, even killed twice in a row on a busy machine, before a writer gives up."""
 RETRY_SECONDS = 0.1
 MESSAGES_MAX = 20
 CLOSE_AFTER_MESSAGES = 200
 HARM_SHARE = 0.04
-"""How often a stream that may be trimmed or deleted is, per append."""
+"""The probability per append that a stream with this fate is trimmed or deleted."""
 
 
 class Answer(NamedTuple):
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 
 class PatientClient:
-    """Asks until it knows; so it may only be asked what does no harm twice."""
+    """Retries until it gets a definite answer, so requests must be idempotent."""
 
     def __init__(self, url: str) -> None:
         self._netloc = urlsplit(url).netloc
@@ -67,7 +67,7 @@ class PatientClient:
 
 
 class Writer(Thread):
-    """Appends to its own streams until it is told to stop, and ends their lives as their fates say."""
+    """Appends to its own streams until it is stopped, and trims, deletes or closes them according to their fates."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Writer(Thread):
     ) -> None:
         super().__init__(name=f"writer-of-{bucket}", daemon=True)
         self._url, self._bucket, self._timelines, self._random = url, bucket, timelines, random
-        self._pause_seconds, self._may_harm, self._stop_asked = pause_seconds, may_harm, Event()
+        self._pause_seconds, self._may_harm, self._stopping = pause_seconds, may_harm, Event()
         self._client, self._link = PatientClient(url), Link(LinkSettings(url, retries=20))
         self._seqs: dict[str, int] = {}
         self._tails: dict[str, int] = {}
@@ -91,7 +91,7 @@ class Writer(Thread):
         try:
             for timeline in self._timelines:
                 self._create(timeline)
-            while not self._stop_asked.wait(self._pause_seconds):
+            while not self._stopping.wait(self._pause_seconds):
                 open_ones = [timeline for timeline in self._timelines if not timeline.closed]
                 if open_ones:
                     self._step(self._random.choice(open_ones))
@@ -102,10 +102,10 @@ class Writer(Thread):
             self._link.close()
 
     def stop(self) -> None:
-        """What was begun is finished first."""
-        self._stop_asked.set()
+        """Stop after the current operation."""
+        self._stopping.set()
         self.join(2 * PATIENCE_SECONDS)
-        assert not self.is_alive(), f"{self.name} does not come to an end"
+        assert not self.is_alive(), f"{self.name} does not end"
         if self.error is not None:
             raise self.error
 
@@ -116,7 +116,7 @@ class Writer(Thread):
 
     def _create(self, timeline: Timeline) -> None:
         answer = self._client.ask("PUT", self._path(timeline), {"Content-Type": timeline.content_type})
-        assert answer.status in (200, 201), f"making {timeline.name}: {answer}"
+        assert answer.status in (200, 201), f"creating {timeline.name}: {answer}"
         self._seqs[timeline.name] = self._tails[timeline.name] = 0
 
     def _step(self, timeline: Timeline) -> None:
@@ -152,7 +152,7 @@ class Writer(Thread):
         self._tails[timeline.name] = int(answer.headers["stream-next-offset"].rpartition("_")[2])
 
     def _bulk(self, timeline: Timeline, messages: Sequence[bytes]) -> None:
-        """Several messages of bytes in one append, which only requests about many streams can have."""
+        """Append several binary messages at once, which only bulk requests can do."""
         row = {
             "stream": f"{self._bucket}/{timeline.name}",
             "messages": list(messages),
@@ -171,14 +171,14 @@ class Writer(Thread):
         )
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            told = self._link.append(pa.Table.from_pylist([row], schema=schema)).to_pylist()[0]
-            if told["status"] in (200, 204):
-                self._tails[timeline.name] = told["next_offset"]
+            answer = self._link.append(pa.Table.from_pylist([row], schema=schema)).to_pylist()[0]
+            if answer["status"] in (200, 204):
+                self._tails[timeline.name] = answer["next_offset"]
                 return
-            assert told["status"] >= 500 and time.monotonic() < deadline, f"appending to {timeline.name}: {told}"
+            assert answer["status"] >= 500 and time.monotonic() < deadline, f"appending to {timeline.name}: {answer}"
             time.sleep(RETRY_SECONDS)
 
-    # -- Ends -----------------------------------------------------------------------------------------------------
+    # -- Fates ----------------------------------------------------------------------------------------------------
 
     def _close(self, timeline: Timeline) -> None:
         answer = self._client.ask("POST", self._path(timeline), {"Stream-Closed": "true"})
@@ -186,7 +186,7 @@ class Writer(Thread):
         timeline.closed = True
 
     def _harm(self, timeline: Timeline) -> None:
-        """What is let go of has been in the lake before, so that a reader who lags behind finds it there."""
+        """Trim or delete a stream, after a flush, so that a consumer that lags behind finds its rows in the lake."""
         self._link.flush()
         if timeline.fate == "trimmed":
             name, summary = f"{self._bucket}/{timeline.name}", json.dumps({"n": timeline.acknowledged}).encode()

@@ -1,4 +1,4 @@
-"""`headwater bench`: put load on a server, say what it did, and check every byte of it."""
+"""`headwater bench`: put load on a server, measure it, and check every byte that it returns."""
 
 import json
 import resource
@@ -13,11 +13,12 @@ import uvloop
 
 from headwater.cli.bench import loads as bench_loads
 from headwater.cli.bench.loads import MESSAGE_BYTES_MIN, Load
-from headwater.cli.bench.results import Result, tell
+from headwater.cli.bench.results import Result, show
 from headwater.cli.bench.wire import BenchFailed, Connection
 from headwater.cli.connecting import JSON, Server, connected
+from headwater.cli.examples import examples
 from headwater.cli.failures import fail
-from headwater.cli.terminal import ProgressLine
+from headwater.cli.progress import Progress
 
 Work = Callable[[Load, Result], Coroutine[Any, Any, None]]
 Before = dict[str, Any]
@@ -34,17 +35,19 @@ MESSAGES = click.option("--messages", type=click.IntRange(1, 1_000_000), default
 
 @click.group()
 def bench() -> None:
-    """Measure a server, and check what it gives back."""
+    """Measure a server, and check everything that it returns."""
 
 
 def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
-    """A command that measures; its body says what."""
+    """Make a measuring command of a function that returns the work to measure."""
 
     def decorate(command: Callable[..., Work]) -> Callable[..., None]:
         @click.option("--seconds", type=click.FloatRange(0.1, 86_400), default=5.0, show_default=True)
         @click.option("--bytes", "size", type=click.IntRange(MESSAGE_BYTES_MIN, 2**20), default=256, show_default=True)
-        @click.option("--keep", is_flag=True, help="Do not delete the streams in the end.")
-        @click.option("--compare", type=click.Path(path_type=Path), help="What an earlier run printed with --json.")
+        @click.option("--keep", is_flag=True, help="Keep the streams that the benchmark created.")
+        @click.option(
+            "--compare", type=click.Path(path_type=Path), help="Compare with what an earlier run printed with --json."
+        )
         @JSON
         @connected
         def run(server: Server, compare: Path | None, as_json: bool, **options: Any) -> None:
@@ -52,15 +55,15 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
             seconds, size, keep = options.pop("seconds"), options.pop("size"), options.pop("keep")
             result = Result(workload, server.streams_url, {**options, "bytes": size, "seconds": seconds})
             _allow_files(max(options.get("connections", 0), options.get("readers", 0), options.get("clients", 0)))
-            with ProgressLine() as line:
+            with Progress() as progress:
                 connect = partial(Connection, server.streams_url, server.headers)
-                _measure(command(**options), Load(connect, line.show, seconds, size, keep), result)
+                _measure(command(**options), Load(connect, progress.show, seconds, size, keep), result)
             if as_json:
                 click.echo(json.dumps(result.facts()))
             else:
-                tell(result, before)
+                show(result, before)
             if not result.check.ok:
-                fail(f"What was read back is not what was acknowledged: {result.check}; look at the server's log.")
+                fail(f"The data that was read is not what was acknowledged: {result.check}; see the server's log.")
 
         run.__doc__ = command.__doc__
         return run
@@ -68,30 +71,30 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
     return decorate
 
 
-@bench.command("append")
+@bench.command("append", epilog=examples("headwater bench append --streams 1000 --connections 64 --seconds 10"))
 @STREAMS
 @CONNECTIONS
 @load("append")
 def append(streams: int, connections: int) -> Work:
-    """Streams with one writer each."""
+    """Append to many streams, with one writer each."""
     return partial(bench_loads.append, streams=streams, connections=connections)
 
 
-@bench.command("fanout")
+@bench.command("fanout", epilog=examples("headwater bench fanout --readers 500 --rate 20"))
 @READERS
 @RATE
 @load("fanout")
 def fanout(readers: int, rate: float) -> Work:
-    """One stream with many SSE readers."""
+    """Deliver one stream to many SSE readers."""
     return partial(bench_loads.fanout, readers=readers, rate=rate)
 
 
-@bench.command("replay")
+@bench.command("replay", epilog=examples("headwater bench replay --clients 50 --messages 100000"))
 @CLIENTS
 @MESSAGES
 @load("replay")
 def replay(clients: int, messages: int) -> Work:
-    """Clients that read one stream from beginning to end, again and again."""
+    """Read one stream from beginning to end with many clients, again and again."""
     return partial(bench_loads.replay, clients=clients, messages=messages)
 
 
@@ -105,18 +108,20 @@ def _measure(work: Work, wanted: Load, result: Result) -> None:
 
 
 def _earlier(path: Path, workload: str) -> Before:
-    """What an earlier run of the same workload printed."""
+    """Return the result of an earlier run of the same workload."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
-        raise click.UsageError(f"{path} is no result; save one with `headwater bench {workload} --json`.") from None
+        raise click.UsageError(
+            f"{path} does not hold a result; save one with `headwater bench {workload} --json`."
+        ) from None
     if not isinstance(found, dict) or found.get("workload") != workload or not isinstance(found.get("figures"), dict):
-        raise click.UsageError(f"{path} is no result of `headwater bench {workload} --json`.")
+        raise click.UsageError(f"{path} does not hold a result of `headwater bench {workload} --json`.")
     return found
 
 
 def _allow_files(sockets: int) -> None:
-    """Each connection is a file descriptor."""
+    """Raise the limit of open files, if needed: each connection takes a file descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if sockets + SPARE_FILES > hard:
         fail(

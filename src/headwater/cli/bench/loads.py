@@ -1,4 +1,4 @@
-"""The three loads: many writers, many live readers, many replays. Each reads back what it wrote and compares."""
+"""The three loads: many writers, many live readers, many replays. Each reads back what it wrote and compares it."""
 
 import asyncio
 import secrets
@@ -15,14 +15,14 @@ from headwater.cli.bench.wire import BenchFailed, Connection, pages, sse_data
 TEXT = {"Content-Type": "text/plain"}
 FILL_BYTES = 1024 * 1024
 SETTLE_SECONDS_MAX = 60.0
-"""How long readers may take to catch up with the last event."""
+"""How long readers may take to receive the last event."""
 
 Show = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is wanted of a measurement; each load uses the numbers that it needs."""
+    """The parameters of a measurement; each load uses those that it needs."""
 
     connect: Callable[[], Connection]
     show: Show
@@ -32,7 +32,7 @@ class Load:
 
 
 def message(stream: int, number: int, size: int, at_ns: int = 0) -> bytes:
-    """A message that is like no other, of exactly this size, without line ends."""
+    """Return a unique message of exactly this size, without line ends."""
     head = b"%06x.%010x.%016x." % (stream, number, at_ns)
     return (head + b"0123456789abcdef" * (size // 16 + 1))[:size]
 
@@ -41,7 +41,7 @@ MESSAGE_BYTES_MIN = len(message(0, 0, 100).rpartition(b".")[0]) + 1
 
 
 async def append(load: Load, result: Result, streams: int, connections: int) -> None:
-    """So many streams with one writer each; the writers share connections."""
+    """Append to streams with one writer each; the writers share connections."""
     names = _names(streams)
     latencies = Latencies()
     counts = [0] * streams
@@ -75,18 +75,18 @@ async def append(load: Load, result: Result, streams: int, connections: int) -> 
 
 
 async def fanout(load: Load, result: Result, readers: int, rate: float) -> None:
-    """One stream, many SSE readers, and a writer at a steady rate."""
+    """Deliver one stream, written at a steady rate, to many SSE readers."""
     [name] = _names(1)
     latencies = Latencies()
     sent: list[bytes] = []
-    standing = 0
+    connected = 0
     deliveries = 0
 
     async def listen(connection: Connection) -> bytes:
-        nonlocal standing, deliveries
+        nonlocal connected, deliveries
         digest, rest, first = sha256(), b"", True
         async for data in sse_data(connection, name):
-            standing += first
+            connected += first
             first = False
             digest.update(data)
             now, rest = time.monotonic_ns(), rest + data
@@ -97,8 +97,8 @@ async def fanout(load: Load, result: Result, readers: int, rate: float) -> None:
         return digest.digest()
 
     async def speak(connection: Connection) -> float:
-        while standing < readers:
-            load.show(f"{standing:,} of {readers:,} readers stand")
+        while connected < readers:
+            load.show(f"{connected:,} of {readers:,} readers connected")
             await asyncio.sleep(0.02)
         began = time.monotonic()
         for number in range(max(int(rate * load.seconds), 1)):
@@ -117,7 +117,7 @@ async def fanout(load: Load, result: Result, readers: int, rate: float) -> None:
             async with asyncio.timeout(SETTLE_SECONDS_MAX):
                 digests = await asyncio.gather(*listening)
         except TimeoutError:
-            raise BenchFailed(f"Readers were behind by more than {SETTLE_SECONDS_MAX:g} s; use fewer.") from None
+            raise BenchFailed(f"Readers lagged by more than {SETTLE_SECONDS_MAX:g} s; use fewer.") from None
         finally:
             for task in listening:
                 task.cancel()
@@ -133,7 +133,7 @@ async def fanout(load: Load, result: Result, readers: int, rate: float) -> None:
 
 
 async def replay(load: Load, result: Result, clients: int, messages: int) -> None:
-    """Many clients that read one stream from its beginning to its end, again and again."""
+    """Read one stream from beginning to end with many clients, again and again."""
     [name] = _names(1)
     latencies = Latencies()
     size = load.message_bytes
@@ -164,7 +164,7 @@ async def replay(load: Load, result: Result, clients: int, messages: int) -> Non
     result.measured("replays", latencies.count, latencies.count * len(content), seconds, latencies)
 
 
-# -- What they share ---------------------------------------------------------------------------------------------------
+# -- Shared by the loads -----------------------------------------------------------------------------------------------
 
 
 def _names(count: int) -> list[str]:
@@ -174,7 +174,7 @@ def _names(count: int) -> list[str]:
 
 @asynccontextmanager
 async def _streams(load: Load, names: list[str], connections: int) -> AsyncIterator[list[Connection]]:
-    """New streams, and connections to reach them by; the streams are deleted in the end."""
+    """Create streams and open connections for them; delete the streams at the end."""
     opened = [load.connect() for _ in range(connections)]
 
     async def each(connection: Connection, method: str, share: list[str], *, ok: bool = True) -> None:
@@ -188,12 +188,12 @@ async def _streams(load: Load, names: list[str], connections: int) -> AsyncItera
         yield opened
     finally:
         for connection in opened:
-            # Whatever was under way when it failed; a new one is made when it is wanted.
+            # A failure may have left a request unanswered; the next request opens a new connection.
             connection.close()
         with suppress(BenchFailed):
             if not load.keep:
-                gone = zip(opened, shares, strict=True)
-                await _all(each(connection, "DELETE", share, ok=False) for connection, share in gone)
+                work = zip(opened, shares, strict=True)
+                await _all(each(connection, "DELETE", share, ok=False) for connection, share in work)
         for connection in opened:
             connection.close()
 
@@ -207,11 +207,11 @@ async def _verify(connection: Connection, name: str, count: int, content: Callab
         found.update(data)
     check.messages += count
     if found.digest() != expected.digest():
-        check.look(b"".join([data async for data in pages(connection, name)]), count, content)
+        check.explain(b"".join([data async for data in pages(connection, name)]), count, content)
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:
-    """Everything at once; the first failure ends the rest."""
+    """Run everything concurrently; the first failure cancels the rest."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)
@@ -221,7 +221,7 @@ async def _all(work: Iterable[Awaitable[None]]) -> None:
 
 
 async def _while(others: list["asyncio.Task[bytes]"], work: Awaitable[float]) -> float:
-    """Do something, unless one of the others fails meanwhile."""
+    """Await the work, unless one of the other tasks fails first."""
     mine = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait([mine, *others], return_when=asyncio.FIRST_EXCEPTION)

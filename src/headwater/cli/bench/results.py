@@ -1,4 +1,4 @@
-"""What a measurement found: figures, a check of every byte, and how both are told."""
+"""The result of a measurement: figures and a check of every byte, and how they are printed."""
 
 import math
 import sys
@@ -15,12 +15,12 @@ from headwater.cli.terminal import coloured
 GENERATOR = "one Python process (asyncio)"
 BUSY = 0.9
 STEPS_PER_E = 200
-"""Buckets of a latency: half a percent wide."""
+"""Latencies are counted in buckets half a percent wide."""
 QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p99_9_ms": 0.999}
 
 
 class Latencies:
-    """How long things took, in as little memory for an hour as for a second."""
+    """A histogram of durations, in constant memory."""
 
     def __init__(self) -> None:
         self._buckets: Counter[int] = Counter()
@@ -31,7 +31,7 @@ class Latencies:
         self.count += 1
 
     def quantile_ms(self, share: float) -> float:
-        """The time within which this share of them was done.
+        """Return the time within which this share was done.
 
         >>> latencies = Latencies()
         >>> for ms in range(1, 101):
@@ -49,7 +49,7 @@ class Latencies:
 
 @dataclass(slots=True)
 class Check:
-    """What was compared with what was written, and what was wrong with it."""
+    """How many messages were compared with what was written, and what was wrong with them."""
 
     messages: int = 0
     lost: int = 0
@@ -60,8 +60,8 @@ class Check:
     def ok(self) -> bool:
         return not (self.lost or self.doubled or self.changed)
 
-    def look(self, data: bytes, count: int, message: Callable[[int], bytes]) -> None:
-        """Find out what is wrong with a reading whose hash is not the right one; all messages have one length."""
+    def explain(self, data: bytes, count: int, message: Callable[[int], bytes]) -> None:
+        """Count what is wrong with data whose hash differs; all messages have the same length."""
         size = len(message(0)) if count else 1
         expected = {message(number): number for number in range(count)}
         seen: Counter[int] = Counter()
@@ -72,10 +72,10 @@ class Check:
             else:
                 seen[number] += 1
         self.doubled += sum(times - 1 for times in seen.values())
-        # What was changed is not lost as well.
+        # A changed message is not counted as lost too.
         self.lost += max(count - len(seen) - self.changed, 0)
         if self.ok:
-            # Every message once, and yet not the same bytes: their order is another one.
+            # Every message is there once, so their order differs.
             self.changed += 1
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Result:
     generator_cpu: float = 0.0
 
     def measured(self, noun: str, count: int, byte_count: int, seconds: float, latencies: Latencies) -> None:
-        """Set the figures from what was counted."""
+        """Compute the figures."""
         self.figures = {
             f"{noun}_per_second": round(count / seconds, 1),
             "mb_per_second": round(byte_count / seconds / 1e6, 3),
@@ -109,13 +109,13 @@ class Result:
         return asdict(self)
 
 
-def tell(result: Result, before: Mapping[str, Any] | None) -> None:
-    """Print a measurement for a person, beside an older one if there is one."""
+def show(result: Result, before: Mapping[str, Any] | None) -> None:
+    """Print a measurement for a person, next to an earlier one if given."""
     settings = ", ".join(f"{name} {value:g}" for name, value in result.settings.items())
     click.echo(f"{result.workload} at {result.url}: {settings}")
     share = f"used {result.generator_cpu:.0%} of a core"
-    limit = "; it was the limit, not the server" if result.generator_cpu > BUSY else ""
-    click.echo(f"Load came from {result.generator}, which {share}{limit}; benchmarks/run measures with wrk.")
+    limit = "; it was the bottleneck, not the server" if result.generator_cpu > BUSY else ""
+    click.echo(f"The load came from {result.generator}, which {share}{limit}; benchmarks/run measures with wrk.")
     old: Mapping[str, float] = before["figures"] if before else {}
     rows = [_row(name, value, old.get(name)) for name, value in result.figures.items()]
     heads = ("", "NOW", "BEFORE", "RATIO")

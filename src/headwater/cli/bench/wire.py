@@ -1,4 +1,4 @@
-"""Just enough of HTTP/1.1 to put load on a server: requests on kept connections, and bodies as they arrive."""
+"""A minimal HTTP/1.1 client for load: requests on persistent connections, and bodies as they arrive."""
 
 import asyncio
 import ssl
@@ -12,11 +12,11 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class BenchFailed(Exception):
-    """The measurement cannot go on; the message is one sentence for a person."""
+    """The measurement cannot continue; the message is one sentence for a person."""
 
 
 class Answer(NamedTuple):
-    """A response, its header names in lower case."""
+    """A response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """One connection to the place where streams are; used by one task at a time."""
+    """One connection to the URL of the streams; used by one task at a time."""
 
     def __init__(self, streams_url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(streams_url)
@@ -43,7 +43,7 @@ class Connection:
     async def ask(
         self, method: str, name: str, headers: Mapping[str, str] | None = None, body: bytes = b"", *, ok: bool = True
     ) -> Answer:
-        """Send, and read the whole answer; anything but success ends the measurement, unless that is fine."""
+        """Send a request and read the whole answer; with `ok`, anything but success ends the measurement."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 status, found = await self._begin(method, name, headers or {}, body)
@@ -57,16 +57,16 @@ class Connection:
         if found.get("connection", "").lower() == "close":
             self.close()
         if ok and not 200 <= status < 300:
-            said = " ".join(answer.body[:200].decode(errors="replace").split())
-            raise BenchFailed(f"{method} {self.url}/{name} was answered with {status}: {said.rstrip('.')}.")
+            reason = " ".join(answer.body[:200].decode(errors="replace").split())
+            raise BenchFailed(f"{method} {self.url}/{name} was answered with {status}: {reason.rstrip('.')}.")
         return answer
 
     async def open(self, name: str) -> AsyncIterator[bytes]:
-        """The body of a GET, piece by piece; it ends when the server ends it."""
+        """Yield the body of a GET, piece by piece, until the server ends it."""
         try:
             status, found = await self._begin("GET", name, {"Accept": "text/event-stream"}, b"")
             if status != 200:
-                raise BenchFailed(f"GET {self.url}/{name} was answered with {status}; look at the server's log.")
+                raise BenchFailed(f"GET {self.url}/{name} was answered with {status}; see the server's log.")
             async for piece in self._body("GET", status, found):
                 yield piece
         except (OSError, EOFError, ValueError) as error:
@@ -116,7 +116,7 @@ class Connection:
 
 
 async def pages(connection: Connection, name: str) -> AsyncIterator[bytes]:
-    """All that a stream holds, page by page."""
+    """Yield the content of a stream, page by page."""
     offset = "-1"
     while True:
         answer = await connection.ask("GET", f"{name}?offset={offset}")
@@ -128,9 +128,9 @@ async def pages(connection: Connection, name: str) -> AsyncIterator[bytes]:
 
 
 async def sse_data(connection: Connection, name: str) -> AsyncIterator[bytes]:
-    """The data of a stream as events bring it, counted when the offset behind it has come, until the stream is closed.
+    """Yield the data of a stream as events bring it, with each offset that confirms it, until the stream is closed.
 
-    The first piece is empty: the connection stands.
+    The first piece is empty: it says that the connection is open.
     """
     offset = "-1"
     while True:
@@ -142,7 +142,7 @@ async def sse_data(connection: Connection, name: str) -> AsyncIterator[bytes]:
                 if kind == b"data":
                     pending += data
                 elif kind == b"control":
-                    # By hand: a JSON parser would take most of the time that a reader has.
+                    # Parsed by hand: a JSON parser would take most of a reader's time.
                     offset = _member(data, b'"streamNextOffset"')
                     yield pending
                     pending = b""
@@ -151,7 +151,7 @@ async def sse_data(connection: Connection, name: str) -> AsyncIterator[bytes]:
 
 
 def _parsed(event: bytes) -> tuple[bytes, bytes]:
-    """The kind and the data of an event.
+    """Return the kind and the data of an event.
 
     >>> _parsed(b"event: data\\ndata:a\\ndata: b"), _parsed(b":comment")
     ((b'data', b'a\\nb'), (b'', b''))
@@ -167,7 +167,7 @@ def _parsed(event: bytes) -> tuple[bytes, bytes]:
 
 
 def _member(data: bytes, name: bytes) -> str:
-    """The value of a member that is a plain string.
+    """Return the value of a member that is a plain string.
 
     >>> _member(b'{"streamNextOffset": "0_1","x":1}', b'"streamNextOffset"')
     '0_1'

@@ -1,4 +1,4 @@
-"""What `headwater doctor` looks at; no check leaves more behind than the folder of a lake that was not there yet."""
+"""The checks of `headwater doctor`. None leaves anything behind, except the folder of a lake that did not exist yet."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from re import match
+from re import match, search
 from shutil import disk_usage
 from statistics import median
 from tempfile import TemporaryFile
@@ -28,23 +28,23 @@ Verdict = Literal["ok", "warning", "problem"]
 
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 256 * 1024**2
-"""Below that a server would soon stop: a journal segment, an image and a flush want room at a time."""
+"""Below this a server would soon stop: a journal file, an image and a flush need room at the same time."""
 FREE_BYTES_ENOUGH = 2 * 1024**3
 SYNCS = 15
 SYNC_MS_ENOUGH = 10.0
-"""What a disk for writing takes; above it, every append waits that long."""
+"""A disk made for writing is faster; every append waits for a sync."""
 CLOCK_BEFORE_US = 1_735_689_600_000_000
-"""The beginning of 2025: nothing here is older than that, so no clock should be."""
+"""The beginning of 2025: no correct clock is behind it."""
 SKEW_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 10.0
 
 
 class Finding(NamedTuple):
-    """What one check found, and how to better it."""
+    """The result of one check, and how to fix what it found."""
 
     check: str
     verdict: Verdict
-    told: str
+    detail: str
     fix: str = ""
 
 
@@ -52,25 +52,26 @@ class Finding(NamedTuple):
 
 
 def python() -> Finding:
-    told = f"Python {sys.version.split()[0]}"
+    detail = f"Python {sys.version.split()[0]}"
     if sys.version_info < PYTHON_MIN:
-        return Finding("python", "problem", told, f"install Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or later")
-    return Finding("python", "ok", told)
+        return Finding("python", "problem", detail, f"install Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or later")
+    return Finding("python", "ok", detail)
 
 
 def packages() -> Finding:
-    """Whether everything that we need is there."""
+    """Check that every package of the client and the server is installed."""
     there, missing = [f"headwater {version('headwater')}"], []
     for wanted in requires("headwater") or []:
         found = match(r"[A-Za-z0-9_.-]+", wanted)
-        if found is None or "extra ==" in wanted:
+        if found is None or ("extra ==" in wanted and not search("extra == .server", wanted)):
             continue
         try:
             there.append(f"{found[0]} {version(found[0])}")
         except PackageNotFoundError:
             missing.append(found[0])
     if missing:
-        return Finding("packages", "problem", f"{', '.join(missing)} missing", "run `pip install headwater` again")
+        again = "run `pip install 'headwater[server]'` again"
+        return Finding("packages", "problem", f"{', '.join(missing)} missing", again)
     return Finding("packages", "ok", ", ".join(there))
 
 
@@ -78,28 +79,28 @@ def open_files() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = Settings().connections_max
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        told = f"a process may open {hard:,} files, and each connection is one"
+        detail = f"a process may open {hard:,} files, and each connection needs one"
         return Finding(
-            "open files", "warning", told, f"raise the hard limit to {wanted:,} (`ulimit -Hn`, LimitNOFILE=)"
+            "open files", "warning", detail, f"raise the hard limit to {wanted:,} (`ulimit -Hn`, LimitNOFILE=)"
         )
     return Finding("open files", "ok", "no limit" if hard == resource.RLIM_INFINITY else f"up to {hard:,}")
 
 
 def clock(data: Path | None, server_date: str | None) -> Finding:
-    """Lifetimes and the times of records are this machine's; a clock that jumps spoils them."""
+    """Check the clock, by which streams expire and records are dated."""
     fix = "synchronise the clock (chrony, systemd-timesyncd)"
     now_us = time.time_ns() // 1000
-    told = f"it is {moment(now_us // 1_000_000 * 1_000_000)}"
+    detail = f"it shows {moment(now_us // 1_000_000 * 1_000_000)}"
     if now_us < CLOCK_BEFORE_US:
-        return Finding("clock", "problem", f"{told}, which cannot be", fix)
+        return Finding("clock", "problem", f"{detail}, which is in the past", fix)
     newest = max((one.stat().st_mtime for one in _journal(data)), default=0.0)
     if newest > now_us / 1e6 + SKEW_SECONDS_MAX:
-        return Finding("clock", "warning", f"{told}, but the journal is from {moment(int(newest * 1e6))}", fix)
+        return Finding("clock", "warning", f"{detail}, but the journal is from {moment(int(newest * 1e6))}", fix)
     if server_date is not None:
         skew = abs(parsedate_to_datetime(server_date).timestamp() - now_us / 1e6)
         if skew > SKEW_SECONDS_MAX:
-            return Finding("clock", "warning", f"{told}, and the server's clock is {skew:.0f} s away", fix)
-    return Finding("clock", "ok", told)
+            return Finding("clock", "warning", f"{detail}, and the server's clock is {skew:.0f} s away", fix)
+    return Finding("clock", "ok", detail)
 
 
 def _journal(data: Path | None) -> Iterator[Path]:
@@ -110,18 +111,18 @@ def _journal(data: Path | None) -> Iterator[Path]:
 
 
 def port(host: str, number: int, answered: bool) -> Finding:
-    """Whether a server could listen there, or one does."""
+    """Check whether a server could listen there, or does."""
     where = f"{host}:{number}"
     if answered:
-        return Finding("port", "ok", f"{where} is the server's")
+        return Finding("port", "ok", f"the server listens on {where}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, number))
     except OSError as error:
-        told = f"{where} cannot be had: {error.strerror or error}"
-        return Finding("port", "problem", told, "stop what holds it, or serve with another --port")
+        detail = f"{where} is not available: {error.strerror or error}"
+        return Finding("port", "problem", detail, "stop the process that uses it, or choose another --port")
     return Finding("port", "ok", f"{where} is free")
 
 
@@ -129,17 +130,17 @@ def port(host: str, number: int, answered: bool) -> Finding:
 
 
 def directory(data: Path) -> Iterator[Finding]:
-    """Where the journal is to be: may we write, is there room, how fast does it sync."""
+    """Check the place of the journal: permissions, free space, how fast it syncs."""
     place = data
     while not place.exists() and place != place.parent:
         place = place.parent
-    told = f"{data} is there" if place == data else f"{data} will be made in {place}"
-    fix = f"make it a folder that {_user()} owns, or use another --data"
+    detail = f"{data} exists" if place == data else f"{data} will be created in {place}"
+    fix = f"make it a folder that {_user()} owns, or choose another --data"
     if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         yield Finding("permissions", "problem", f"{place} cannot be written to by {_user()}", fix)
         return
     held = _holder(data)
-    yield Finding("permissions", "ok", f"{told}{f', held by {held}' if held else ''}")
+    yield Finding("permissions", "ok", f"{detail}{f', in use by {held}' if held else ''}")
     yield _room(place)
     yield _sync(place)
 
@@ -149,7 +150,7 @@ def _user() -> str:
 
 
 def _holder(data: Path) -> str | None:
-    """Who has the directory, if anybody; the lock is only asked about."""
+    """Return which process uses the directory, if one does; the lock is tested, not taken over."""
     try:
         with open(data / "lock", "rb") as file:
             try:
@@ -165,12 +166,14 @@ def _room(place: Path) -> Finding:
     free = disk_usage(place).free
     if free < FREE_BYTES_ENOUGH:
         verdict: Verdict = "problem" if free < FREE_BYTES_MIN else "warning"
-        return Finding("disk space", verdict, f"{size(free)} free in {place}", "make room, or use another --data")
+        return Finding(
+            "disk space", verdict, f"{size(free)} free in {place}", "free some space, or choose another --data"
+        )
     return Finding("disk space", "ok", f"{size(free)} free")
 
 
 def _sync(place: Path) -> Finding:
-    """How long an append has to wait for the disk."""
+    """Measure how long an append waits for the disk."""
     times = []
     try:
         with TemporaryFile(dir=place, prefix=".headwater-doctor-", buffering=0) as file:
@@ -180,18 +183,18 @@ def _sync(place: Path) -> Finding:
                 os.fdatasync(file.fileno())
                 times.append((time.perf_counter() - began) * 1000)
     except OSError as error:
-        told = f"a file in {place} cannot be written and synced: {error.strerror or error}"
-        return Finding("disk sync", "problem", told, "look at the disk, or use another --data")
-    told = f"{median(times):.2f} ms, at most {max(times):.2f} ms"
+        detail = f"a file in {place} cannot be written and synced: {error.strerror or error}"
+        return Finding("disk sync", "problem", detail, "check the disk, or choose another --data")
+    detail = f"{median(times):.2f} ms, at most {max(times):.2f} ms"
     if _file_system(place) in ("tmpfs", "ramfs"):
-        return Finding("disk sync", "warning", f"{told}, but {place} is in memory", "use a --data that is on a disk")
+        return Finding("disk sync", "warning", f"{detail}, but {place} is in memory", "choose a --data on a disk")
     if median(times) > SYNC_MS_ENOUGH:
-        return Finding("disk sync", "warning", f"{told}, and every append waits for one", "use a faster disk")
-    return Finding("disk sync", "ok", told)
+        return Finding("disk sync", "warning", f"{detail}, and every append waits for a sync", "use a faster disk")
+    return Finding("disk sync", "ok", detail)
 
 
 def _file_system(place: Path) -> str:
-    """The kind of the file system that a folder is on; nothing where the system does not say."""
+    """Return the type of the file system of a folder; empty where the system does not tell."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -205,7 +208,7 @@ def _file_system(place: Path) -> str:
 
 
 def lake(url: str) -> Finding:
-    """Whether objects can be made, read and deleted there."""
+    """Check that objects can be created, read and deleted."""
     fix = "check the URL, the permissions and, for S3, the AWS_ variables"
     key, data = f"doctor-{secrets.token_hex(8)}", secrets.token_bytes(64)
     try:
@@ -215,7 +218,7 @@ def lake(url: str) -> Finding:
     except (StoreFailed, KeyExists, KeyMissing, ValueError, OSError) as error:
         return Finding("lake", "problem", f"{url} does not work: {str(error).rstrip('.')}", fix)
     if found != data:
-        return Finding("lake", "problem", f"{url} gave back other bytes than it was given", fix)
+        return Finding("lake", "problem", f"{url} returned other bytes than were stored", fix)
     took_ms = (time.perf_counter() - began) * 1000
     return Finding("lake", "ok", f"{store.url} creates, reads and deletes, in {took_ms:.0f} ms")
 
@@ -228,27 +231,29 @@ def _round_trip(store: Store, key: str, data: bytes) -> bytes:
         store.delete(key)
 
 
-class Seen(NamedTuple):
-    """What a server answered, if one did."""
+class Contact(NamedTuple):
+    """The answer of a server, if there was one."""
 
     finding: Finding
     answered: bool
     date: str | None = None
 
 
-def server(url: str, headers: dict[str, str], expected: bool) -> Seen:
-    """Whether a server is there and ready; that none is there matters only to those who named one."""
+def server(url: str, headers: dict[str, str], expected: bool) -> Contact:
+    """Check whether a server is ready; that none answers is a problem only if a URL was given."""
     start = "start it with `headwater serve`, or correct --url"
     try:
         response = httpx2.get(f"{url}/readyz", headers=headers, timeout=ANSWER_SECONDS_MAX)
     except httpx2.HTTPError as error:
-        told = f"none answers at {url}"
+        detail = f"no server answers at {url}"
         if expected:
-            return Seen(Finding("server", "problem", f"{told} ({str(error) or type(error).__name__})", start), False)
-        return Seen(Finding("server", "ok", f"{told}, and none was asked for"), False)
+            return Contact(
+                Finding("server", "problem", f"{detail} ({str(error) or type(error).__name__})", start), False
+            )
+        return Contact(Finding("server", "ok", f"{detail}, and no --url was given"), False)
     date = response.headers.get("date")
     if response.status_code == 200:
         name = response.headers.get("server", "something")
-        return Seen(Finding("server", "ok", f"{name} is ready at {url}"), True, date)
-    told = f"{url} answers, but is not ready ({response.status_code})"
-    return Seen(Finding("server", "problem", told, "wait until it has started, or look at its log"), True, date)
+        return Contact(Finding("server", "ok", f"{name} is ready at {url}"), True, date)
+    detail = f"{url} answers, but is not ready ({response.status_code})"
+    return Contact(Finding("server", "problem", detail, "wait until it has started, or see its log"), True, date)

@@ -1,4 +1,4 @@
-"""`headwater doctor`: what would keep a server from running well here, and how to better it."""
+"""`headwater doctor`: find what keeps a server from running well here, and how to fix it."""
 
 import sys
 from collections.abc import Iterator
@@ -10,17 +10,22 @@ import click
 from headwater.cli.connecting import HEADER, JSON, URL
 from headwater.cli.doctor import checks
 from headwater.cli.doctor.checks import Finding
+from headwater.cli.examples import examples
 from headwater.cli.failures import fail
-from headwater.cli.printing import json_list
+from headwater.cli.printing import counted, json_list
 from headwater.cli.terminal import coloured
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@click.command()
-@click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server, there or yet to be made.")
-@click.option("--lake", help="Where history goes: a folder or s3://bucket/prefix.")
+@click.command(
+    epilog=examples(
+        "headwater doctor --data /var/lib/headwater", "headwater doctor --lake s3://history/headwater --json"
+    )
+)
+@click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server; it need not exist yet.")
+@click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
 @URL
 @HEADER
 @JSON
@@ -28,7 +33,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def doctor(
     context: click.Context, *, data: Path | None, lake: str | None, url: str, headers: dict[str, str], as_json: bool
 ) -> None:
-    """Check this machine for what keeps a server from running well."""
+    """Check whether a server runs well on this machine, and say how to fix what is wrong."""
     named = context.get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
     findings = []
 
@@ -41,12 +46,11 @@ def doctor(
         json_list(finding._asdict() for finding in found())
     else:
         for finding in found():
-            _tell(finding)
+            _print(finding)
     problems = [finding for finding in findings if finding.verdict == "problem"]
     if problems:
-        noun = "problem" if len(problems) == 1 else "problems"
-        them = ", ".join(finding.check for finding in problems)
-        fail(f"Found {len(problems)} {noun} ({them}); do what is said there, and run this again.")
+        names = ", ".join(finding.check for finding in problems)
+        fail(f"Found {counted(len(problems), 'problem')} ({names}); follow the advice above, and run this again.")
 
 
 def _findings(
@@ -56,8 +60,8 @@ def _findings(
     yield checks.packages()
     yield checks.open_files()
     parts = urlsplit(url)
-    seen = checks.server(f"{parts.scheme}://{parts.netloc}", headers, named)
-    yield checks.clock(data, seen.date)
+    contact = checks.server(f"{parts.scheme}://{parts.netloc}", headers, named)
+    yield checks.clock(data, contact.date)
     if data is not None:
         yield from checks.directory(data)
         if lake is None and (data / "lake").is_dir():
@@ -65,12 +69,12 @@ def _findings(
     if lake is not None:
         yield checks.lake(lake)
     if parts.hostname in LOOPBACK:
-        yield checks.port(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), seen.answered)
-    yield seen.finding
+        yield checks.port(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), contact.answered)
+    yield contact.finding
 
 
-def _tell(finding: Finding) -> None:
+def _print(finding: Finding) -> None:
     verdict = coloured(f"{finding.verdict:<8}", COLOURS[finding.verdict])
     fix = f"; {finding.fix}" if finding.fix else ""
-    click.echo(f"{verdict} {finding.check + ':':<12} {finding.told}{fix}.")
+    click.echo(f"{verdict} {finding.check + ':':<12} {finding.detail}{fix}.")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`headwater lake`: look at a lake, check it and ask it questions, with no server."""
+"""`headwater lake`: inspect, verify and query a lake, without a server."""
 
 import json
 import sys
@@ -12,7 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 import click
 import pyarrow as pa
 
-from headwater.cli.printing import columns, json_list, moment, say, size
+from headwater.cli.examples import examples
+from headwater.cli.failures import fail
+from headwater.cli.printing import columns, counted, facts, json_list, moment, size
+from headwater.cli.progress import Progress
 from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
 from headwater.lake.inventory import StreamTally, objects, streams, totals
 from headwater.lake.reader import SegmentDamaged
@@ -25,7 +28,7 @@ NEXT_STEP = "run `headwater lake verify` to see what else is wrong"
 
 
 class OpenLake(NamedTuple):
-    """A lake as its newest catalog tells of it."""
+    """A lake as of its newest catalog."""
 
     store: Store
     catalog: Catalog
@@ -35,27 +38,33 @@ class OpenLake(NamedTuple):
 
 @click.group()
 def lake() -> None:
-    """Look at a lake, check it, and ask it questions; no server is needed."""
+    """Inspect, verify and query a lake; no server is needed."""
 
 
 DATA = click.option(
-    "--data", type=click.Path(path_type=Path), help="Data directory of a server, whose folder lake is meant."
+    "--data", type=click.Path(path_type=Path), help="Data directory of a server that keeps its lake there."
 )
 
 
-def verb(command: Callable[..., None]) -> click.Command:
-    """A command on a lake that is named by its URL or by the data directory of its server."""
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are JSON on standard error.")
 
-    @wraps(command)
-    def run(url: str | None, data: Path | None, **options: Any) -> None:
-        with failing():
-            command(find_store(url, data), **options)
 
-    return lake.command()(click.argument("url", required=False)(DATA(run)))
+def verb(*lines: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command, with examples, on a lake that is named by its URL or by the data directory of its server."""
+
+    def decorate(command: Callable[..., None]) -> click.Command:
+        @wraps(command)
+        def run(url: str | None, data: Path | None, **options: Any) -> None:
+            with failing():
+                command(find_store(url, data), **options)
+
+        return lake.command(epilog=examples(*lines))(click.argument("url", required=False)(DATA(run)))
+
+    return decorate
 
 
 def find_store(url: str | None, data: Path | None) -> Store:
-    """The store that the command line names."""
+    """Return the store that the command line names."""
     if url is not None and data is None:
         place = url
     elif data is not None and url is None:
@@ -63,7 +72,7 @@ def find_store(url: str | None, data: Path | None) -> Store:
     else:
         raise click.UsageError("Name a lake: either its folder or s3://bucket/prefix, or --data DIR.")
     if place == "memory:":
-        raise click.UsageError("A lake in memory is its server's alone; name a folder or s3://bucket/prefix.")
+        raise click.UsageError("A lake in memory exists only inside its server; name a folder or s3://bucket/prefix.")
     try:
         return open_store(place)
     except ValueError as error:
@@ -72,25 +81,19 @@ def find_store(url: str | None, data: Path | None) -> Store:
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Whatever goes wrong with a lake is told in one sentence."""
+    """End with one sentence if anything is wrong with the lake."""
     try:
         yield
     except (LakeDamaged, SegmentDamaged) as error:
         fail(f"{str(error).rstrip('.')}; {NEXT_STEP}.")
     except KeyMissing as error:
-        fail(f"{str(error).rstrip('.')}, though the catalog names it; try again, and if it stays so, {NEXT_STEP}.")
+        fail(f"{str(error).rstrip('.')}, although the catalog lists it; try again, and if that fails too, {NEXT_STEP}.")
     except StoreFailed as error:
         fail(f"{str(error).rstrip('.')}; check the URL, the permissions and, for S3, the AWS_ variables.")
 
 
-def fail(sentence: str) -> NoReturn:
-    """End with exit code 1 and say why."""
-    click.echo(f"Error: {sentence}", err=True)
-    sys.exit(1)
-
-
 def open_lake(store: Store) -> OpenLake:
-    """The lake in a store, or a sentence on why there is none."""
+    """Return the lake in a store, or end with a sentence if there is none."""
     catalog = read_catalog(store)
     if catalog is None:
         no_lake(store)
@@ -98,7 +101,7 @@ def open_lake(store: Store) -> OpenLake:
 
 
 def no_lake(store: Store) -> NoReturn:
-    fail(f"There is no catalog at {store.url}; check the URL, or flush the server with POST /__headwater/flush.")
+    fail(f"There is no lake at {store.url}; check the URL, or write one with `headwater flush`.")
 
 
 # -- ls ----------------------------------------------------------------------------------------------------------------
@@ -109,10 +112,10 @@ STREAM_HEADS = ("STREAM", "INCARNATION", "ROWS", "BYTES", "INHERITED", "FROM", "
 STREAM_RIGHT = (False, True, True, True, True, False, False)
 
 
-@verb
-@click.option("--streams", "by_stream", is_flag=True, help="List streams instead; this reads every segment's names.")
-@click.option("--prefix", default="", help="Only what may hold names (bucket/stream) that begin with this.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@verb("headwater lake ls --data data", "headwater lake ls s3://history/headwater --streams --prefix team/")
+@click.option("--streams", "by_stream", is_flag=True, help="List streams instead; reads the names in every segment.")
+@click.option("--prefix", default="", help="Only streams (bucket/stream) that begin with this, or segments with such.")
+@JSON
 def ls(store: Store, by_stream: bool, prefix: str, as_json: bool) -> None:
     """List segments, or streams."""
     opened = open_lake(store)
@@ -132,9 +135,9 @@ def ls(store: Store, by_stream: bool, prefix: str, as_json: bool) -> None:
 
 
 def segment_facts(listed: ListedSegment) -> dict[str, Any]:
-    """What a catalog says of a segment, in one level."""
-    facts = {name: getattr(listed.segment, name) for name in listed.segment.__struct_fields__}
-    return {"key": listed.key, "live_rows": listed.live_rows, **facts}
+    """Return all members of a segment in the catalog, without nesting."""
+    members = {name: getattr(listed.segment, name) for name in listed.segment.__struct_fields__}
+    return {"key": listed.key, "live_rows": listed.live_rows, **members}
 
 
 def _segment_row(listed: ListedSegment) -> list[str]:
@@ -161,23 +164,23 @@ def _stream_row(tally: StreamTally) -> list[str]:
 # -- stat --------------------------------------------------------------------------------------------------------------
 
 
-@verb
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@verb("headwater lake stat --data data")
+@JSON
 def stat(store: Store, as_json: bool) -> None:
     """Count rows, bytes, streams and leftovers."""
     opened = open_lake(store)
-    counted = totals(store, opened.catalog, opened.tombstones, opened.forks)
-    heaps = {kind: heap._asdict() for kind, heap in objects(store, opened.catalog, time.time_ns() // 1000).items()}
-    facts = {"url": store.url, **counted._asdict()}
+    tally = totals(store, opened.catalog, opened.tombstones, opened.forks)
+    stored = {kind: heap._asdict() for kind, heap in objects(store, opened.catalog, time.time_ns() // 1000).items()}
+    members = {"url": store.url, **tally._asdict()}
     if as_json:
-        click.echo(json.dumps({**facts, "objects": heaps}, indent=1))
+        click.echo(json.dumps({**members, "objects": stored}, indent=1))
         return
-    rows = [(name.replace("_", " "), _told(name, value)) for name, value in facts.items()]
-    rows += [(f"{kind} in store", f"{heap['objects']} ({size(heap['bytes'])})") for kind, heap in heaps.items()]
-    columns(("", ""), rows, (False, False), head=False)
+    rows = [(name.replace("_", " "), _shown(name, value)) for name, value in members.items()]
+    rows += [(f"{kind} in store", f"{heap['objects']} ({size(heap['bytes'])})") for kind, heap in stored.items()]
+    facts(rows)
 
 
-def _told(name: str, value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if name.endswith("_at"):
@@ -188,38 +191,24 @@ def _told(name: str, value: Any) -> str:
 # -- verify ------------------------------------------------------------------------------------------------------------
 
 
-@verb
+@verb("headwater lake verify --data data", "headwater lake verify s3://history/headwater --json-values")
 @click.option("--json-values", is_flag=True, help="Also parse every message of JSON streams.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of problems.")
+@JSON
 def verify(store: Store, json_values: bool, as_json: bool) -> None:
-    """Check every byte and every row."""
+    """Check every byte and every row; print one line per problem."""
     if not any(item.key.endswith(".json") for item in store.items("catalog/")):
         no_lake(store)
-    with progress() as show:
-        verifier = Verifier(store, json_values=json_values, progress=show)
+    with Progress("Verifying") as progress:
+        verifier = Verifier(store, json_values=json_values, progress=progress.update)
         if as_json:
             json_list(problem._asdict() for problem in verifier.problems())
         else:
             for problem in verifier.problems():
                 click.echo(str(problem))
     if count := verifier.found:
-        noun = "problem" if count == 1 else "problems"
-        fail(f"The lake at {store.url} has {count} {noun}; bring damaged objects back from a copy, and verify again.")
+        problems = counted(count, "problem")
+        fail(f"The lake at {store.url} has {problems}; restore damaged objects from a backup, and verify again.")
     if not as_json:
-        read = f"{verifier.segments} segments, {verifier.rows} rows ({verifier.live_rows} live), {size(verifier.bytes)}"
-        say(f"No problem in {read} of {verifier.streams} streams.")
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[int, int], None]]:
-    """Shows how far something is, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    with click.progressbar(length=1, label="Verifying", file=sys.stderr) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.length = max(total, 1)
-            bar.update(done - bar.pos)
-
-        yield show
+        rows = f"{counted(verifier.rows, 'row')} ({verifier.live_rows:,} live)"
+        checked = f"{counted(verifier.segments, 'segment')}, {rows}, {size(verifier.bytes)}"
+        click.echo(f"The lake is intact: {checked} of {counted(verifier.streams, 'stream')}.")

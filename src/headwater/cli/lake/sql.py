@@ -1,8 +1,10 @@
-"""`headwater lake sql`: ask a lake with DuckDB, which reads the segments through our own store.
+"""`headwater lake sql`: query a lake with DuckDB, which reads the segments through our own store.
 
-streams     every live row once, under the name that it was written under
+The tables:
+
+streams     every live row once, under the name of the stream that it was written to
 inherited   the rows that a fork shares with its sources, under the name of the fork
-segments, tombstones, forks   what the catalog says
+segments, tombstones, forks   the contents of the catalog
 """
 
 import csv
@@ -19,7 +21,9 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from headwater.cli.lake.command import DATA, OpenLake, fail, failing, find_store, lake, open_lake, segment_facts
+from headwater.cli.examples import examples
+from headwater.cli.failures import fail
+from headwater.cli.lake.command import DATA, JSON, OpenLake, failing, find_store, lake, open_lake, segment_facts
 from headwater.cli.printing import columns
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA, split_name
@@ -54,15 +58,24 @@ PIECES = pa.schema(
 )
 
 
-@lake.command()
+@lake.command(
+    epilog=examples(
+        "headwater lake sql --data data 'select stream, count(*) from streams group by 1'",
+        "headwater lake sql s3://history/headwater 'from segments' --csv",
+    )
+)
 @click.argument("url_and_query", nargs=-1, metavar="[URL] QUERY")
 @DATA
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a head.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object on each line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a header line.")
+@JSON
 def sql(url_and_query: tuple[str, ...], data: Path | None, as_csv: bool, as_json: bool) -> None:
-    """Ask in SQL, with DuckDB."""
+    """Query in SQL, with DuckDB.
+
+    The tables are streams, inherited (what forks share with their sources), segments, tombstones and forks. With --json
+    each line is an object.
+    """
     if as_csv and as_json:
-        raise click.UsageError("Choose one of --csv and --json.")
+        raise click.UsageError("--csv and --json exclude each other; choose one.")
     if len(url_and_query) != (2 if data is None else 1):
         raise click.UsageError("Name a lake, by its URL or --data DIR, and give one query in quotes.")
     store = find_store(url_and_query[0] if data is None else None, data)
@@ -71,12 +84,12 @@ def sql(url_and_query: tuple[str, ...], data: Path | None, as_csv: bool, as_json
     except ImportError:
         fail(MISSING)
     with failing():
-        _ask(duckdb, open_lake(store), url_and_query[-1], as_csv, as_json)
+        _query(duckdb, open_lake(store), url_and_query[-1], as_csv, as_json)
 
 
-def _ask(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: bool) -> None:
+def _query(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: bool) -> None:
     with TemporaryDirectory(prefix="headwater-sql-") as folder:
-        # An extension would be fetched from the network in the middle of a query.
+        # Otherwise DuckDB would download an extension in the middle of a query.
         settings = {
             "autoinstall_known_extensions": "false",
             "python_enable_replacements": "false",
@@ -84,7 +97,7 @@ def _ask(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: bool)
         }
         with duckdb.connect(config=settings) as connection:
             try:
-                _offer(connection, opened)
+                _register(connection, opened)
                 result = connection.sql(query)
                 if result is not None:
                     _print(result.to_arrow_reader(BATCH_ROWS), as_csv, as_json)
@@ -92,17 +105,17 @@ def _ask(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: bool)
             except BrokenPipeError:
                 raise
             except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
-                misunderstood, failure = True, _line(error)
+                invalid, failure = True, _line(error)
             except (duckdb.Error, pa.ArrowException, OSError) as error:
-                misunderstood, failure = False, _line(error)
-    # Outside of the handlers: while an error is alive, so is DuckDB, and it complains about that at exit.
-    if misunderstood:
+                invalid, failure = False, _line(error)
+    # After the handlers: an exception keeps DuckDB alive, which would then print warnings at exit.
+    if invalid:
         raise click.UsageError(f"DuckDB does not understand the query: {failure}.")
     fail(f"DuckDB could not answer the query: {failure}; change it, or run `headwater lake verify`.")
 
 
-def _offer(connection: Any, opened: OpenLake) -> None:
-    """Make the lake known to DuckDB."""
+def _register(connection: Any, opened: OpenLake) -> None:
+    """Register the lake's tables with DuckDB."""
     pieces = [
         (*split_name(piece.name), piece.incarnation, piece.source_incarnation, piece.start, piece.to)
         for piece in inheritance(opened.forks)
@@ -116,7 +129,7 @@ def _offer(connection: Any, opened: OpenLake) -> None:
     }
     for name, table in tables.items():
         connection.register(name, table)
-    # DuckDB takes Arrow data for one row long, and would keep the whole lake in memory to look up tombstones in it.
+    # DuckDB estimates Arrow data at one row, and would build its hash table from the whole lake, not the tombstones.
     connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
     connection.execute(STREAMS)
     connection.execute(INHERITED)
@@ -131,7 +144,7 @@ def _segments(opened: OpenLake) -> pa.Table:
     return pa.table({name: pa.array([one[name] for one in facts], type) for name, type in types.items()})
 
 
-# -- What is printed ---------------------------------------------------------------------------------------------------
+# -- Output ------------------------------------------------------------------------------------------------------------
 
 
 def _print(reader: pa.RecordBatchReader, as_csv: bool, as_json: bool) -> None:
@@ -155,7 +168,7 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it. Bytes are as DuckDB prints them: those that are no printable ASCII as \\xNN."""
+    """Convert a value to JSON's types. Bytes look as in DuckDB: those that are not printable ASCII are \\xNN."""
     match value:
         case None | bool() | int() | float() | str():
             return value

@@ -1,1 +1,1 @@
-"""The verbs about streams."""
+"""The verbs on streams."""

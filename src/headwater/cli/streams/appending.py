@@ -1,4 +1,4 @@
-"""`headwater append`: what is given, or what comes through a pipe, written in order."""
+"""`headwater append`: arguments or standard input, appended in order."""
 
 import json
 from collections.abc import Iterator
@@ -8,22 +8,23 @@ from typing import Protocol
 import click
 
 from headwater.cli.connecting import JSON, Server, as_flat, connected
+from headwater.cli.examples import examples
 from headwater.cli.failures import fail
-from headwater.cli.printing import say
+from headwater.cli.printing import counted, say
 from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.inputs import BadInput, Batch, Cut, batches
 from headwater.client import Appended, Producer, RequestRefused, Stream
 from headwater.protocol import content_types
 
 NO_SUCH_RESOURCE = frozenset({404, 405, 501})
-"""What a server without batches may say to one, and ours where a stream's name has no place below its bucket."""
+"""How a server without batches refuses one, and how ours does for a stream with a slash in its name in the bucket."""
 PENDING_BYTES_MAX = 256 * 1024
 IN_FLIGHT_MAX = 2
-"""One is on its way while the other is applied. With more, some overtake others and are refused until those arrive."""
+"""One request travels while the other is applied. More would overtake each other and be refused out of order."""
 
 
 class Writer(Protocol):
-    """Where batches go."""
+    """Writes batches to a stream."""
 
     messages: int
     duplicates: int
@@ -34,18 +35,26 @@ class Writer(Protocol):
     def finish(self, *, close: bool) -> None: ...
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "headwater append demo/log 'hello, world'",
+        "tail -f app.log | headwater append demo/log --lines",
+        "headwater append demo/events --lines --producer import-7 < orders.ndjson",
+    )
+)
 @NAME
 @click.argument("data", nargs=-1)
 @click.option("--lines", is_flag=True, help="Each line is a message; on a JSON stream, each line is a JSON value.")
-@click.option("--json-values", is_flag=True, help="JSON values one after another, each a message, also an array.")
+@click.option("--json-values", is_flag=True, help="The input is a sequence of JSON values; each is a message.")
 @click.option(
-    "--producer", help="Write each message once, however often this is run: message N is number N of this id."
+    "--producer",
+    metavar="ID",
+    help="Append each message once, however often the command is repeated: message N is number N of this producer.",
 )
 @click.option(
-    "--epoch", type=click.IntRange(min=0), default=0, help="Which life of the producer; a higher one takes over."
+    "--epoch", type=click.IntRange(min=0), default=0, help="Epoch of the producer; a higher one fences off lower ones."
 )
-@click.option("--close", is_flag=True, help="Close the stream behind the last message.")
+@click.option("--close", is_flag=True, help="Close the stream with the last message.")
 @JSON
 @connected
 def append(
@@ -60,15 +69,15 @@ def append(
     close: bool,
     as_json: bool,
 ) -> None:
-    """Append DATA, or with none (or -) what is piped in."""
+    """Append DATA, or standard input if there is none or it is -."""
     if lines and json_values:
-        raise click.UsageError("--lines and --json-values are two ways to cut the input; choose one.")
+        raise click.UsageError("--lines and --json-values exclude each other; choose one.")
     if epoch and producer is None:
-        raise click.UsageError("--epoch is of a producer; name it with --producer.")
+        raise click.UsageError("--epoch needs a producer; name it with --producer.")
     stream = server.stream(name)
     is_json = content_types.is_json(stream.head().content_type)
     if json_values and not is_json:
-        fail(f"{name} is a stream of {stream.content_type}, so it takes no JSON values; leave --json-values out.")
+        fail(f"{name} is a {stream.content_type} stream, not a JSON stream; leave --json-values out.")
     cut: Cut = "lines" if lines else "json-values" if json_values else "whole"
     writer: Writer
     writer = Plain(server, name, stream, is_json) if producer is None else Produced(stream, producer, epoch, is_json)
@@ -77,14 +86,14 @@ def append(
             writer.write(batch, last=last)
         writer.finish(close=close)
     except (BadInput, ValueError) as error:
-        # What came before is written, and said to be.
+        # The messages before the bad one are written; the error says how many.
         writer.finish(close=False)
-        fail(f"{str(error).rstrip('.')} ({_counted(writer.messages)} appended before it).")
-    _tell(writer, name, as_json)
+        fail(f"{str(error).rstrip('.')} ({counted(writer.messages, 'message')} appended before it).")
+    _print(writer, name, as_json)
 
 
 def _with_last(source: Iterator[Batch], *, known: bool) -> Iterator[tuple[Batch, bool]]:
-    """Each batch, and whether it is the last; only where that must be known is one held back until the next comes."""
+    """Yield each batch and whether it is the last; only if that must be `known`, hold each back for the next."""
     if not known:
         for batch in source:
             yield batch, False
@@ -99,7 +108,7 @@ def _with_last(source: Iterator[Batch], *, known: bool) -> Iterator[tuple[Batch,
 
 
 class Plain:
-    """Requests one after another; one that got no answer ends the command."""
+    """Sends one request at a time; one that gets no answer ends the command."""
 
     def __init__(self, server: Server, name: str, stream: Stream, is_json: bool) -> None:
         self.messages = self.duplicates = 0
@@ -118,16 +127,16 @@ class Plain:
 
     def finish(self, *, close: bool) -> None:
         if close and not self._closed:
-            self.next_offset = self._stream.close().next_offset
+            self.next_offset = self._stream.close_stream().next_offset
 
     def _append(self, body: bytes, messages: int, last: bool) -> None:
-        done = self._stream.close(body) if last else self._stream.append(body)
+        done = self._stream.close_stream(body) if last else self._stream.append(body)
         self._closed = last
         self.messages += messages
         self.next_offset = done.next_offset
 
     def _append_batch(self, batch: Batch) -> bool:
-        """Append each message with borders of its own in one request; False if there is no such request here."""
+        """Append messages in one request and keep their boundaries; return False if the server has no batches."""
         if self._batched is None:
             return False
         try:
@@ -146,20 +155,20 @@ class Plain:
 
 
 class Produced:
-    """A request for each message, numbered as the messages are: what was written by an earlier run is left out."""
+    """Sends one request per message, numbered like the messages, so that a repeated run skips what is written."""
 
     def __init__(self, stream: Stream, id: str, epoch: int, is_json: bool) -> None:
         self.messages = self.duplicates = 0
         self.next_offset: str | None = None
         self._is_json = is_json
-        # One message a request: a longer input later has the same numbers for the same messages.
+        # With one message per request, a longer input gives the same numbers to the same messages.
         self._producer: Producer = stream.producer(
             id,
             epoch=epoch,
-            max_batch_messages=1,
+            batch_messages_max=1,
             linger_ms=0,
-            max_in_flight=IN_FLIGHT_MAX,
-            max_pending_bytes=PENDING_BYTES_MAX,
+            in_flight_max=IN_FLIGHT_MAX,
+            pending_bytes_max=PENDING_BYTES_MAX,
         )
 
     def write(self, batch: Batch, *, last: bool) -> None:
@@ -174,21 +183,17 @@ class Produced:
 
     def _count(self, written: "Future[Appended]") -> None:
         if written.exception() is None:
-            told = written.result()
-            self.messages += not told.duplicate
-            self.duplicates += told.duplicate
-            self.next_offset = told.next_offset
+            appended = written.result()
+            self.messages += not appended.duplicate
+            self.duplicates += appended.duplicate
+            self.next_offset = appended.next_offset
 
 
-def _tell(writer: Writer, name: str, as_json: bool) -> None:
+def _print(writer: Writer, name: str, as_json: bool) -> None:
     facts = {"messages": writer.messages, "duplicates": writer.duplicates, "next_offset": writer.next_offset}
     if as_json:
         click.echo(json.dumps({"name": name, **facts}))
         return
-    before = f", {_counted(writer.duplicates)} had been there" if writer.duplicates else ""
-    where = f"; the stream goes on at {writer.next_offset}" if writer.next_offset else ""
-    say(f"Appended {_counted(writer.messages)} to {name}{before}{where}.")
-
-
-def _counted(messages: int) -> str:
-    return f"{messages:,} message{'' if messages == 1 else 's'}"
+    before = f", skipped {counted(writer.duplicates, 'duplicate')}" if writer.duplicates else ""
+    where = f"; the next offset is {writer.next_offset}" if writer.next_offset else ""
+    say(f"Appended {counted(writer.messages, 'message')} to {name}{before}{where}.")

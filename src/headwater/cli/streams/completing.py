@@ -1,4 +1,4 @@
-"""Names for a shell that completes them: those of the server at hand, if it answers at once."""
+"""Names of streams for a shell that completes them, if the server answers fast enough."""
 
 import os
 from itertools import islice
@@ -13,7 +13,7 @@ ANSWER_SECONDS_MAX = 1.0
 
 
 def complete_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Streams whose names begin so; whatever goes wrong, somebody is typing, and there is nothing to say."""
+    """Return the streams whose names begin so; none after any failure, because an error would disturb the typing."""
     url = context.params.get("url") or os.environ.get("HEADWATER_URL") or DEFAULT_URL
     headers = context.params.get("headers") or {}
     bucket, slash, prefix = incomplete.partition("/")

@@ -1,4 +1,4 @@
-"""What is to be appended, from arguments or a pipe, in batches: as it comes, in order, never all at once."""
+"""The input of `append`, from arguments or a pipe, in batches: as it arrives, in order, never all in memory."""
 
 import codecs
 import json
@@ -17,7 +17,7 @@ from headwater.protocol.refusals import Refusal
 
 READ_BYTES = 256 * 1024
 PIECE_BYTES = 4 * 1024 * 1024
-"""A pipe of bytes that is longer than this is appended in pieces of this."""
+"""A longer pipe of bytes is appended in pieces of this size."""
 
 WHITE = re.compile(r"[ \t\r\n]*")
 
@@ -26,11 +26,11 @@ Batch = list[bytes]
 
 
 class BadInput(Exception):
-    """What was given cannot be appended; everything before it can."""
+    """A part of the input cannot be appended; what is before it can."""
 
 
 class Pipe(Protocol):
-    """What is read here of a binary file: all that was asked for, or what is there already."""
+    """The two ways in which a binary file is read here: as much as asked for, or what is there already."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -38,7 +38,7 @@ class Pipe(Protocol):
 
 
 def batches(data: Sequence[str], cut: Cut, is_json: bool) -> Iterator[Batch]:
-    """The messages that the command line or the standard input holds."""
+    """Return the messages of the command line or of standard input."""
     if data and tuple(data) != ("-",):
         return _grouped(message for one in data for message in _of_argument(one, cut, is_json))
     return _of_pipe(_standard_input(), cut, is_json)
@@ -47,7 +47,7 @@ def batches(data: Sequence[str], cut: Cut, is_json: bool) -> Iterator[Batch]:
 def _of_argument(text: str, cut: Cut, is_json: bool) -> Iterator[bytes]:
     data = os.fsencode(text)
     if not data:
-        raise click.UsageError("There is nothing to append; give DATA, or pipe it in.")
+        raise click.UsageError("DATA is empty; there is nothing to append.")
     match cut:
         case "lines":
             lines = data.splitlines(keepends=True) if not is_json else data.split(b"\n")
@@ -74,13 +74,13 @@ def _standard_input() -> Pipe:
         click.echo("Type what to append, then Ctrl-D.", err=True)
     file: BinaryIO = sys.stdin.buffer
     if not hasattr(file, "read1"):
-        raise BadInput("The standard input cannot be read; give DATA as an argument.")
+        raise BadInput("Standard input cannot be read; give DATA as an argument.")
     pipe: Pipe = file
     return pipe
 
 
 def _grouped(messages: Iterable[bytes]) -> Iterator[Batch]:
-    """Batches by count and size; for what does not have to arrive at once."""
+    """Collect messages into batches by count and size; for input that need not be sent at once."""
     batch: Batch = []
     size = 0
     failure: BadInput | None = None
@@ -103,12 +103,12 @@ def _grouped(messages: Iterable[bytes]) -> Iterator[Batch]:
 
 
 def _arriving(pipe: Pipe) -> Iterator[bytes]:
-    """What is there, without waiting for more: so a slow writer's lines go out one by one, a fast one's together."""
+    """Yield what has arrived without waiting for more: lines of a slow writer go out singly, of a fast one together."""
     return iter(lambda: pipe.read1(READ_BYTES), b"")
 
 
 def _lines(pipe: Pipe) -> Iterator[Batch]:
-    """Whole lines with their ends, so that they read back as they were; the last may have none."""
+    """Yield whole lines with their line ends, so that they read back unchanged; the last may have none."""
     rest = b""
     for data in _arriving(pipe):
         *whole, rest = (rest + data).split(b"\n")
@@ -127,7 +127,7 @@ def _checked_lines(pipe: Pipe) -> Iterator[Batch]:
 
 
 def _checked(lines: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
-    """Each line as one message of a JSON stream; empty ones are none."""
+    """Yield each line as one message of a JSON stream, without empty lines."""
     for number, line in lines:
         message = line.strip()
         if message:
@@ -138,7 +138,7 @@ def _checked(lines: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
 
 
 def _in_step(source: Iterable[Batch]) -> Iterator[Batch]:
-    """No batch larger than a request may be, and none that is empty."""
+    """Split batches to the size of a request, and drop empty ones."""
     for batch in source:
         for at in range(0, len(batch), BATCH_FRAMES_MAX):
             yield batch[at : at + BATCH_FRAMES_MAX]
@@ -155,28 +155,28 @@ def _all(pipe: Pipe) -> bytes:
 
 
 def _messages(body: bytes) -> Iterator[bytes]:
-    """The messages of a body as the protocol has them: each element of an array is one."""
+    """Return the messages of a body as the protocol defines them: each element of an array is one."""
     if not body.strip():
         return
     found = json_mode.split(body)
     if isinstance(found, Refusal):
-        raise BadInput(f"The stream takes JSON, and this is none: {found.detail}")
+        raise BadInput(f"This is a JSON stream, and the input is not JSON: {found.detail}")
     yield from found
 
 
 def _values(source: Iterable[bytes]) -> Iterator[Batch]:
-    """JSON values one after another, with whatever white space there is between them, as they come."""
+    """Yield the values of a sequence of JSON values, with any white space between them, as they arrive."""
     decoder, scanner = codecs.getincrementaldecoder("utf-8")(), json.JSONDecoder()
     text, wanted, count = "", 0, 0
     for data in chain(source, [b""]):
         text += _decoded(decoder, data)
-        # A value that has not ended is looked at again when there is twice as much of it, not at each piece.
+        # An unfinished value is parsed again when there is twice as much of it, not at each piece: linear in total.
         if data and len(text) < wanted:
             continue
         at, batch = _after_white(text, 0), []
         while at < len(text):
             end = _end(scanner, text, at)
-            # A number that reaches to the end of what is there may go on in what is not.
+            # A number at the end of the input so far may continue in the next piece.
             if end is None or (data and end == len(text)):
                 break
             batch.append(text[at:end].encode())

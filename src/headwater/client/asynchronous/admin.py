@@ -11,7 +11,7 @@ from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import AsyncValue, ClientSettings
+from headwater.client.settings import AsyncRequestValue, ClientSettings
 
 
 class AsyncAdmin:
@@ -25,7 +25,7 @@ class AsyncAdmin:
         self,
         url: str,
         *,
-        headers: Mapping[str, AsyncValue] | None = None,
+        headers: Mapping[str, AsyncRequestValue] | None = None,
         retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         http: httpx2.AsyncClient | None = None,
@@ -85,9 +85,11 @@ class AsyncAdmin:
         """One row for each of these streams, named `bucket/stream`; missing streams are left out."""
         return await self._carrier.run(admin.describe(self._target, streams))
 
-    async def describe_prefix(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> bytes:
+    async def describe_prefix(
+        self, prefix: str, *, after: str | None = None, page_streams_max: int | None = None
+    ) -> bytes:
         """One row for each stream whose name begins with a prefix, sorted by name, from the one after `after`."""
-        return await self._carrier.run(admin.describe_prefix(self._target, prefix, after, limit))
+        return await self._carrier.run(admin.describe_prefix(self._target, prefix, after, page_streams_max))
 
     async def locate(self, records: Sequence[tuple[str, int, int]]) -> list[int | None]:
         """The offset at which each record begins; a record is named by stream, incarnation and number."""

@@ -10,7 +10,7 @@ from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import FOLLOW_RETRY, AsyncValue, ClientSettings, segment
+from headwater.client.settings import FOLLOW_RETRY, AsyncRequestValue, ClientSettings, segment
 from headwater.client.values import BucketInfo, ListedStream
 
 
@@ -25,15 +25,15 @@ class AsyncClient:
         self,
         base_url: str,
         *,
-        headers: Mapping[str, AsyncValue] | None = None,
-        params: Mapping[str, AsyncValue] | None = None,
+        headers: Mapping[str, AsyncRequestValue] | None = None,
+        params: Mapping[str, AsyncRequestValue] | None = None,
         retry: RetryPolicy | None = None,
         follow_retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         wait_timeout_seconds: float = 75.0,
         http: httpx2.AsyncClient | None = None,
     ) -> None:
-        self.settings = ClientSettings(
+        self._settings = ClientSettings(
             base_url,
             headers or {},
             params or {},
@@ -42,7 +42,7 @@ class AsyncClient:
             timeout_seconds,
             wait_timeout_seconds,
         )
-        self._carrier = AsyncCarrier(self.settings, http)
+        self._carrier = AsyncCarrier(self._settings, http)
 
     def stream(self, path: str, *, content_type: str | None = None, incarnation: str | None = None) -> AsyncStream:
         """The stream at a path below the base URL, or at a complete URL; this sends nothing.
@@ -50,11 +50,11 @@ class AsyncClient:
         If no content type is given, the client asks the server for it when it is first needed. An incarnation ties the
         handle to one life of the stream.
         """
-        return AsyncStream(self._carrier, self.settings.url_of(path), content_type, incarnation)
+        return AsyncStream(self._carrier, self._settings.url_of(path), content_type, incarnation)
 
     def bucket(self, name: str) -> "AsyncBucket":
         """A bucket of a server that has them; the base URL is the one below which the buckets are."""
-        return AsyncBucket(self._carrier, self.settings.url_of(segment(name)))
+        return AsyncBucket(self._carrier, self._settings.url_of(segment(name)))
 
     async def aclose(self) -> None:
         await self._carrier.aclose()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import httpx2
 
 from headwater.client.errors import TransportFailed
-from headwater.client.settings import AsyncValue
+from headwater.client.settings import AsyncRequestValue
 from headwater.client.transport import plain_headers
 from headwater.client.wire import Emit, More, Now, Open, Pause, Program, Request, Response, Send, Shut
 
@@ -164,7 +164,7 @@ async def result_of(future: "asyncio.Future[T]") -> T:
     return await asyncio.shield(future)
 
 
-async def current(value: AsyncValue) -> str:
+async def current(value: AsyncRequestValue) -> str:
     """What a header or parameter is for this request."""
     if isinstance(value, str):
         return value

@@ -1,6 +1,7 @@
-"""A stream, for the asynchronous client."""
+"""Streams of the asynchronous client."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headwater.client import bodies, extensions, operations
@@ -30,7 +31,7 @@ from headwater.protocol.producers import Producer as Numbered
 
 
 class AsyncStream:
-    """One stream. A handle costs nothing; nothing is sent before a method is called. Tasks may share it."""
+    """One stream. Making the object sends nothing; its methods do. Tasks may share it."""
 
     def __init__(self, carrier: AsyncCarrier, url: str, content_type: str | None, incarnation: str | None) -> None:
         self.url = url
@@ -42,7 +43,7 @@ class AsyncStream:
     def __repr__(self) -> str:
         return f"AsyncStream({self.url!r})"
 
-    # -- Its life ------------------------------------------------------------------------------------------------------
+    # -- Lifecycle -----------------------------------------------------------------------------------------------------
 
     async def create(
         self,
@@ -56,7 +57,7 @@ class AsyncStream:
         attrs: Mapping[str, Any] | None = None,
         if_exists: IfExists = "accept",
     ) -> Created:
-        """Make the stream, or find it as it is asked for; one that is there but different is a `Conflict`."""
+        """Create the stream, or accept an existing one with the same options; one with others is a `Conflict`."""
         wanted = content_type or self.content_type
         program = operations.create(
             self._target,
@@ -74,13 +75,14 @@ class AsyncStream:
         return created
 
     async def head(self) -> StreamInfo:
+        """The stream's metadata."""
         found = await self._carrier.run(operations.head(self._target))
         assert found is not None, "only a request with an ETag is answered with 304"
         self.content_type = found.content_type
         return found
 
     async def head_if_changed(self, etag: str) -> StreamInfo | None:
-        """What the stream is; None if it is still as it was when it gave `etag`."""
+        """The stream's metadata; None if the stream has not changed since it returned `etag`."""
         return await self._carrier.run(operations.head(self._target, etag))
 
     async def delete(self) -> None:
@@ -96,10 +98,10 @@ class AsyncStream:
         if_match: str | None = None,
         record_match: int | None = None,
     ) -> Appended:
-        """Append bytes or text as they are; on a JSON stream they are JSON, and an array is several messages.
+        """Append bytes or text unchanged; a JSON stream takes JSON, and each element of an array is one message.
 
-        Appends from several tasks share requests. A write without an answer raises `OutcomeUnknown`; a `producer`
-        never has to.
+        Concurrent appends of several tasks share requests. A write without an answer raises `OutcomeUnknown`; with a
+        `producer` that cannot happen.
         """
         piece = bodies.raw_piece(data, await self._type())
         return await self._appender.append(piece, await self._type(), Conditions(seq, if_match, record_match))
@@ -107,19 +109,19 @@ class AsyncStream:
     async def append_json(
         self, *values: Any, seq: str | None = None, if_match: str | None = None, record_match: int | None = None
     ) -> Appended:
-        """Append each value as one message, whatever it is."""
+        """Append each value as one message, arrays too."""
         conditions = Conditions(seq, if_match, record_match)
         return await self._appender.append(bodies.values_piece(values), content_types.JSON, conditions)
 
     async def append_batch(self, messages: Sequence[bytes], *, record_match: int | None = None) -> list[BatchAck]:
-        """Append several messages, each with a border and an acknowledgement of its own."""
+        """Append several messages that stay apart, and return an acknowledgement for each."""
         conditions = Conditions(record_match=record_match)
         return await self._carrier.run(extensions.append_batch(self._target, await self._type(), messages, conditions))
 
     async def append_once(
         self, data: bytes | str, *, producer_id: str, epoch: int, seq: int, closed: bool = False
     ) -> Appended:
-        """Append as request `seq` of a producer; for writers that keep count themselves, and repeat the same bytes."""
+        """Append as request `seq` of a producer, for writers that number their requests and repeat them unchanged."""
         content_type = await self._type()
         body = bodies.join([bodies.raw_piece(data, content_type)], content_type)
         numbered = Numbered(producer_id, epoch, seq)
@@ -127,8 +129,8 @@ class AsyncStream:
             operations.append_once(self._target, content_type, body, numbered, closed=closed)
         )
 
-    async def close(self, last: bytes | str | None = None) -> Appended:
-        """Close the stream, with a last message or without: nothing can be added any more."""
+    async def close_stream(self, last: bytes | str | None = None) -> Appended:
+        """Close the stream on the server, with or without a last message; nothing can be appended afterwards."""
         if last is None:
             return await self._carrier.run(operations.close(self._target))
         return await self._appender.append(
@@ -141,32 +143,32 @@ class AsyncStream:
         *,
         epoch: int = 0,
         auto_claim: bool = False,
-        max_batch_bytes: int = 1024 * 1024,
-        max_batch_messages: int = 10_000,
+        batch_bytes_max: int = 1024 * 1024,
+        batch_messages_max: int = 10_000,
         linger_ms: float = 5.0,
-        max_in_flight: int = 5,
-        max_pending_bytes: int = 16 * 1024 * 1024,
+        in_flight_max: int = 5,
+        pending_bytes_max: int = 16 * 1024 * 1024,
     ) -> AsyncProducer:
-        """A producer: what it is given is written once and in order, however often it has to be sent."""
+        """A producer, which writes each message exactly once and in order."""
         options = ProducerOptions(
             id=id,
             epoch=epoch,
             auto_claim=auto_claim,
-            max_batch_bytes=max_batch_bytes,
-            max_batch_messages=max_batch_messages,
+            batch_bytes_max=batch_bytes_max,
+            batch_messages_max=batch_messages_max,
             linger_ms=linger_ms,
-            max_in_flight=max_in_flight,
-            max_pending_bytes=max_pending_bytes,
+            in_flight_max=in_flight_max,
+            pending_bytes_max=pending_bytes_max,
         )
-        return AsyncProducer(self._carrier, self._target, options, self._type)
+        return AsyncProducer(self._carrier, self._target, options, self._type_for_producer)
 
     # -- Reading -------------------------------------------------------------------------------------------------------
 
     def chunks(
-        self, offset: str = START, *, max_bytes: int | None = None, on_trimmed: OnTrimmed = "raise"
+        self, offset: str = START, *, page_bytes_max: int | None = None, on_trimmed: OnTrimmed = "raise"
     ) -> AsyncFollower:
-        """What is there from `offset` on, page by page; it ends where the stream ends for now."""
-        return self._reader(self._carrier.settings.retry, offset, ReadOptions(None, on_trimmed, max_bytes))
+        """The data from `offset` to the current end, page by page."""
+        return self._reader(self._carrier.settings.retry, offset, ReadOptions(None, on_trimmed, page_bytes_max))
 
     def follow(
         self,
@@ -174,12 +176,12 @@ class AsyncStream:
         *,
         live: Live = "auto",
         on_trimmed: OnTrimmed = "raise",
-        max_bytes: int | None = None,
+        page_bytes_max: int | None = None,
         poll_timeout_ms: int | None = None,
         timeout_seconds: float | None = None,
     ) -> AsyncFollower:
-        """What is there from `offset` on, and what comes, until the stream is closed or the time is up."""
-        options = ReadOptions(live, on_trimmed, max_bytes, poll_timeout_ms)
+        """The data from `offset` on, then new data as it arrives, until the stream is closed or the time is up."""
+        options = ReadOptions(live, on_trimmed, page_bytes_max, poll_timeout_ms)
         return self._reader(self._carrier.settings.follow_retry, offset, options, timeout_seconds)
 
     def _reader(
@@ -188,12 +190,14 @@ class AsyncStream:
         reader = Reader(self.url, policy, options, offset, self._target.incarnation)
         return AsyncFollower(self._carrier, reader, timeout_seconds)
 
-    async def page(self, offset: str = START, *, max_bytes: int | None = None, etag: str | None = None) -> Chunk | None:
-        """One response's worth; None if it is still the one that gave `etag`."""
-        return await self._carrier.run(operations.read_page(self._target, offset, max_bytes, etag))
+    async def page(
+        self, offset: str = START, *, page_bytes_max: int | None = None, etag: str | None = None
+    ) -> Chunk | None:
+        """The data of one response; None if it has not changed since it returned `etag`."""
+        return await self._carrier.run(operations.read_page(self._target, offset, page_bytes_max, etag))
 
     async def read(self, offset: str = START) -> bytes:
-        """All bytes from `offset` on; of a JSON stream, one array."""
+        """All bytes from `offset` on; one array if the stream is JSON."""
         async with self.chunks(offset) as chunks:
             pages = [chunk.data async for chunk in chunks]
         return bodies.merge(pages, chunks.content_type) if pages else b""
@@ -208,12 +212,12 @@ class AsyncStream:
             return [message async for chunk in chunks for message in chunk.json()]
 
     def records(self, first: int = 0, *, page_records_max: int | None = None) -> AsyncFlow[Record]:
-        """The messages of a JSON stream with their numbers, from number `first` on."""
+        """The messages of a JSON stream with their record numbers, from number `first` on."""
         program = extensions.read_records(self._target, first=first, last=None, page_records_max=page_records_max)
         return AsyncFlow(self._carrier, program)
 
     def last_records(self, count: int, *, page_records_max: int | None = None) -> AsyncFlow[Record]:
-        """The last so many messages of a JSON stream with their numbers."""
+        """The last `count` messages of a JSON stream with their record numbers."""
         program = extensions.read_records(self._target, first=None, last=count, page_records_max=page_records_max)
         return AsyncFlow(self._carrier, program)
 
@@ -227,20 +231,20 @@ class AsyncStream:
         record: int | None = None,
         content_type: str = content_types.DEFAULT,
     ) -> str | None:
-        """Publish what the stream amounts to before an offset or record; the offset at which it stands."""
-        place = StreamPosition(offset, record)
-        return await self._carrier.run(extensions.publish_snapshot(self._target, data, place, content_type))
+        """Publish the state of the stream just before an offset or record, and return the snapshot's offset."""
+        position = StreamPosition(offset, record)
+        return await self._carrier.run(extensions.publish_snapshot(self._target, data, position, content_type))
 
     async def snapshot(self, offset: str | None = None) -> Snapshot:
         """The latest snapshot, or the one at `offset`."""
         return await self._carrier.run(extensions.read_snapshot(self._target, offset))
 
     def bootstrap(self) -> AsyncBootstrap:
-        """The latest snapshot and every message behind it, as they arrive."""
+        """The latest snapshot and every message after it, as they arrive."""
         return AsyncBootstrap(self._carrier, extensions.bootstrap(self._target))
 
     async def retain_from(self, *, offset: str | None = None, record: int | None = None) -> None:
-        """Let go of what is before an offset or record."""
+        """Trim the stream: drop what is before an offset or record."""
         await self._carrier.run(extensions.retain_from(self._target, StreamPosition(offset, record)))
 
     async def attrs(self) -> dict[str, Any]:
@@ -257,4 +261,13 @@ class AsyncStream:
         if self.content_type is None:
             await self.head()
         assert self.content_type is not None, "the answer to HEAD has set it"
+        return self.content_type
+
+    async def _type_for_producer(self) -> str:
+        """The same, with the patience of a producer."""
+        if self.content_type is None:
+            target = replace(self._target, policy=self._carrier.settings.follow_retry)
+            found = await self._carrier.run(operations.head(target))
+            assert found is not None, "only a request with an ETag is answered with 304"
+            self.content_type = found.content_type
         return self.content_type

@@ -182,7 +182,7 @@ class AsyncProducer:
             if self._core is None:
                 policy = self._carrier.settings.follow_retry
                 self._core = Producing(self._target.url, found, self._options, policy, self._target.incarnation)
-                self._workers.start(self._options.max_in_flight, self._work)
+                self._workers.start(self._options.in_flight_max, self._work)
         return self._core
 
     async def _work(self) -> None:

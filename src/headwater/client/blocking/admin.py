@@ -12,7 +12,7 @@ from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Flow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import ClientSettings, Value
+from headwater.client.settings import ClientSettings, RequestValue
 
 
 class Admin:
@@ -26,7 +26,7 @@ class Admin:
         self,
         url: str,
         *,
-        headers: Mapping[str, Value] | None = None,
+        headers: Mapping[str, RequestValue] | None = None,
         retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         http: httpx2.Client | None = None,
@@ -86,9 +86,9 @@ class Admin:
         """One row for each of these streams, named `bucket/stream`; missing streams are left out."""
         return self._carrier.run(admin.describe(self._target, streams))
 
-    def describe_prefix(self, prefix: str, *, after: str | None = None, limit: int | None = None) -> bytes:
+    def describe_prefix(self, prefix: str, *, after: str | None = None, page_streams_max: int | None = None) -> bytes:
         """One row for each stream whose name begins with a prefix, sorted by name, from the one after `after`."""
-        return self._carrier.run(admin.describe_prefix(self._target, prefix, after, limit))
+        return self._carrier.run(admin.describe_prefix(self._target, prefix, after, page_streams_max))
 
     def locate(self, records: Sequence[tuple[str, int, int]]) -> list[int | None]:
         """The offset at which each record begins; a record is named by stream, incarnation and number."""

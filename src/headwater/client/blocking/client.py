@@ -11,7 +11,7 @@ from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.stream import Stream
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
-from headwater.client.settings import FOLLOW_RETRY, ClientSettings, Value, segment
+from headwater.client.settings import FOLLOW_RETRY, ClientSettings, RequestValue, segment
 from headwater.client.values import BucketInfo, ListedStream
 
 
@@ -26,15 +26,15 @@ class Client:
         self,
         base_url: str,
         *,
-        headers: Mapping[str, Value] | None = None,
-        params: Mapping[str, Value] | None = None,
+        headers: Mapping[str, RequestValue] | None = None,
+        params: Mapping[str, RequestValue] | None = None,
         retry: RetryPolicy | None = None,
         follow_retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         wait_timeout_seconds: float = 75.0,
         http: httpx2.Client | None = None,
     ) -> None:
-        self.settings = ClientSettings(
+        self._settings = ClientSettings(
             base_url,
             headers or {},
             params or {},
@@ -43,7 +43,7 @@ class Client:
             timeout_seconds,
             wait_timeout_seconds,
         )
-        self._carrier = Carrier(self.settings, http)
+        self._carrier = Carrier(self._settings, http)
 
     def stream(self, path: str, *, content_type: str | None = None, incarnation: str | None = None) -> Stream:
         """The stream at a path below the base URL, or at a complete URL; this sends nothing.
@@ -51,11 +51,11 @@ class Client:
         If no content type is given, the client asks the server for it when it is first needed. An incarnation ties the
         handle to one life of the stream.
         """
-        return Stream(self._carrier, self.settings.url_of(path), content_type, incarnation)
+        return Stream(self._carrier, self._settings.url_of(path), content_type, incarnation)
 
     def bucket(self, name: str) -> "Bucket":
         """A bucket of a server that has them; the base URL is the one below which the buckets are."""
-        return Bucket(self._carrier, self.settings.url_of(segment(name)))
+        return Bucket(self._carrier, self._settings.url_of(segment(name)))
 
     def close(self) -> None:
         self._carrier.close()

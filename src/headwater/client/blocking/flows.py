@@ -35,7 +35,7 @@ class Follower(Flow[Chunk]):
 
     @property
     def up_to_date(self) -> bool:
-        return self._reader.told_up_to_date
+        return self._reader.reported_up_to_date
 
     @property
     def closed(self) -> bool:
@@ -73,22 +73,22 @@ class Bootstrap(Flow[bytes]):
         return self
 
     @property
-    def head(self) -> BootstrapHead:
-        assert self._head is not None, "a bootstrap is used in a `with` block"
-        return self._head
-
-    @property
     def snapshot(self) -> Snapshot | None:
-        return self.head.snapshot
+        return self._opened_head().snapshot
 
     @property
     def next_offset(self) -> str:
-        return self.head.next_offset
+        return self._opened_head().next_offset
 
     @property
     def up_to_date(self) -> bool:
-        return self.head.up_to_date
+        return self._opened_head().up_to_date
 
     @property
     def closed(self) -> bool:
-        return self.head.closed
+        return self._opened_head().closed
+
+    def _opened_head(self) -> BootstrapHead:
+        if self._head is None:
+            raise RuntimeError("A bootstrap is read in a `with` block.")
+        return self._head

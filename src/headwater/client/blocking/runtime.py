@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import httpx2
 
 from headwater.client.errors import TransportFailed
-from headwater.client.settings import AsyncValue
+from headwater.client.settings import AsyncRequestValue
 from headwater.client.transport import plain_headers
 from headwater.client.wire import Emit, More, Now, Open, Pause, Program, Request, Response, Send, Shut
 
@@ -187,7 +187,7 @@ def result_of(future: "Future[T]") -> T:
     return future.result()
 
 
-def current(value: AsyncValue) -> str:
+def current(value: AsyncRequestValue) -> str:
     """What a header or parameter is for this request."""
     if isinstance(value, str):
         return value

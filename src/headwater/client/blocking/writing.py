@@ -181,7 +181,7 @@ class Producer:
             if self._core is None:
                 policy = self._carrier.settings.follow_retry
                 self._core = Producing(self._target.url, found, self._options, policy, self._target.incarnation)
-                self._workers.start(self._options.max_in_flight, self._work)
+                self._workers.start(self._options.in_flight_max, self._work)
         return self._core
 
     def _work(self) -> None:

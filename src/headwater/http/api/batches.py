@@ -1,30 +1,123 @@
-"""What the URL table does for append-batch and for attributes."""
+"""Batches: several appends to one stream in one request."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from headwater.http.addresses import Address
-from headwater.http.api import batch_bodies as batch_parsing
-from headwater.http.api import parsing
-from headwater.http.api.batch_bodies import Batch
-from headwater.http.exchange import READ, WRITE, Exchange
+from headwater.http.api.conditions import Writer, parse_conditions, parse_writer
+from headwater.http.api.streams import split_messages
+from headwater.http.exchange import WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
+from headwater.protocol import content_types, framing, headers, json_mode
+from headwater.protocol.etags import Version
 from headwater.protocol.offsets import render
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
-from headwater.streams.queries import Head
-from headwater.streams.replies import Appended, Described, Duplicate, Reply
+from headwater.streams.commands import Append
+from headwater.streams.replies import Appended, Duplicate, Reply
 
 _ABOUT_THE_STREAM = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE, Code.INCARNATION_CHANGED, Code.OVERLOADED})
 
+# -- Parsing ----------------------------------------------------------------------------------------------------------
 
-def append_batch(request: Request, address: Address, exchange: Exchange) -> None:
-    batch = batch_parsing.parse_batch(request, address.name, exchange.node.log_id)
+
+class Batch(NamedTuple):
+    """The appends of a batch: one if it is atomic, else one per frame; the bytes and messages of each frame."""
+
+    appends: list[Append | BadBody]
+    frames: list[tuple[int, int]]
+    atomic: bool
+
+    def is_same(self, accepted: Duplicate) -> bool:
+        """Whether an atomic batch may be the request that was accepted: it has as many bytes and messages."""
+        if accepted.size != sum(size for size, _ in self.frames):
+            return False
+        if accepted.record is None or accepted.record_next is None:
+            return True
+        return accepted.record_next - accepted.record == sum(messages for _, messages in self.frames)
+
+
+def parse_batch(request: Request, name: str, log_id: str) -> Batch | Refusal:
+    """The appends that a request asks for: one of all frames with producer headers, otherwise one per frame."""
+    writer = parse_writer(request, log_id)
+    if isinstance(writer, Refusal):
+        return writer
+    conditions = parse_conditions(request, log_id)
+    if isinstance(conditions, Refusal):
+        return conditions
+    frames = framing.split(request.body)
+    if isinstance(frames, Refusal):
+        return frames
+    content_type = request.header(headers.CONTENT_TYPE.key)
+    if not content_type:
+        return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
+    split: list[list[bytes] | Refusal] = [[frame] for frame in frames]
+    if content_types.is_json(content_type):
+        split = [split_messages(frame) for frame in frames]
+    close = request.says_true(headers.STREAM_CLOSED.key)
+    if writer.producer is not None:
+        return _atomic_batch(name, split, writer, conditions, content_type=content_type, close=close)
+    return _separate_batch(name, split, writer, conditions, content_type=content_type, close=close)
+
+
+def _atomic_batch(
+    name: str,
+    split: list[list[bytes] | Refusal],
+    writer: Writer,
+    conditions: tuple[tuple[Version, ...] | None, int | None],
+    *,
+    content_type: str,
+    close: bool,
+) -> Batch | Refusal:
+    whole: list[bytes] = []
+    frames = []
+    for messages in split:
+        if isinstance(messages, Refusal):
+            return messages
+        whole += messages
+        frames.append((sum(map(len, messages)), len(messages)))
+    append = Append(name, b"".join(whole), json_mode.message_ends(whole), content_type, close, *writer, *conditions)
+    return Batch([append], frames, atomic=True)
+
+
+def _separate_batch(
+    name: str,
+    split: list[list[bytes] | Refusal],
+    writer: Writer,
+    conditions: tuple[tuple[Version, ...] | None, int | None],
+    *,
+    content_type: str,
+    close: bool,
+) -> Batch:
+    """One append per frame. Each has the conditions as the frames before it leave them: they hold or fail for all."""
+    versions, record = conditions
+    appends: list[Append | BadBody] = []
+    for index, messages in enumerate(split):
+        last = close and index == len(split) - 1
+        if isinstance(messages, Refusal):
+            appends.append(BadBody(Append(name, b"-", None, content_type, last, *writer), messages))
+            continue
+        payload = b"".join(messages)
+        appends.append(
+            Append(name, payload, json_mode.message_ends(messages), content_type, last, *writer, versions, record)
+        )
+        if versions is not None:
+            versions = tuple(Version(v.incarnation, v.tail + len(payload), v.closed) for v in versions)
+        record = None if record is None else record + len(messages)
+    return Batch(appends, [], atomic=False)
+
+
+# -- Answering --------------------------------------------------------------------------------------------------------
+
+
+def append(request: Request, address: Address, exchange: Exchange) -> None:
+    """Append each frame of the body, or all of them as one if the request has a producer."""
+    batch = parse_batch(request, address.name, exchange.node.log_id)
     if isinstance(batch, Refusal):
         exchange.reply(batch)
     else:
@@ -52,8 +145,8 @@ def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
         return statuses.answer(first, exchange.voice)
     lines = _incarnation_line(replies, exchange.voice)
     succeeded = not any(isinstance(reply, Refusal) for reply in replies)
-    if succeeded and "return=minimal" in (exchange.request.header(b"prefer") or "").replace(" ", "").lower():
-        return Answer(204, f"{lines}Preference-Applied: return=minimal\r\n")
+    if succeeded and "return=minimal" in (exchange.request.header(headers.PREFER.key) or "").replace(" ", "").lower():
+        return Answer(204, f"{lines}{headers.PREFERENCE_APPLIED.line}return=minimal\r\n")
     acks: list[dict[str, Any]] = []
     if batch.atomic:
         assert isinstance(first, Appended | Duplicate)
@@ -64,7 +157,7 @@ def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
 
 
 def _incarnation_line(replies: list[Reply], voice: Voice) -> str:
-    """Which life the frames met; none is known where every frame was refused unread."""
+    """The incarnation that the frames met; unknown if every frame was refused before it reached the stream."""
     for reply in replies:
         if isinstance(reply, Appended | Duplicate | Refusal) and reply.incarnation is not None:
             return statuses.incarnation_line(reply.incarnation, voice)
@@ -72,7 +165,7 @@ def _incarnation_line(replies: list[Reply], voice: Voice) -> str:
 
 
 def _ack(reply: Reply, voice: Voice) -> dict[str, Any]:
-    """The acknowledgement of one frame that was an append of its own."""
+    """The acknowledgement of a frame that was one append."""
     if isinstance(reply, Refusal):
         ack: dict[str, Any] = {"status": statuses.REFUSALS[reply.code][0]}
         if reply.next_offset is not None:
@@ -86,9 +179,9 @@ def _ack(reply: Reply, voice: Voice) -> dict[str, Any]:
 
 
 def _shared_acks(batch: Batch, reply: Appended | Duplicate, voice: Voice) -> list[dict[str, Any]]:
-    """The acknowledgements of frames that were one append: where each of them ends within it."""
+    """The acknowledgements of frames that together were one append: where each of them ends in it."""
     if isinstance(reply, Duplicate) and not batch.is_same(reply):
-        # How the accepted request was framed is not known, or not any more; the offset is behind all of it.
+        # The frames of the accepted request are unknown, so every frame gets the offset after all of them.
         return [{"status": 204, "stream_next_offset": render(reply.next_offset, voice.form)} for _ in batch.frames]
     acks: list[dict[str, Any]] = []
     offset, record = reply.next_offset - sum(size for size, _ in batch.frames), reply.record
@@ -101,31 +194,3 @@ def _shared_acks(batch: Batch, reply: Appended | Duplicate, voice: Voice) -> lis
             record += messages
         acks.append(ack)
     return acks
-
-
-# -- Attributes -------------------------------------------------------------------------------------------------------
-
-
-def set_attrs(request: Request, address: Address, exchange: Exchange) -> None:
-    command = parsing.parse_set_attrs(request, address.name, exchange.node.log_id)
-    if isinstance(command, Refusal):
-        exchange.reply(command)
-    else:
-        exchange.run(WRITE, exchange.node.submit, command, exchange.reply)
-
-
-def get_attrs(request: Request, address: Address, exchange: Exchange) -> None:
-    query = parsing.parse_head(request, address.name, exchange.node.log_id)
-    if isinstance(query, Refusal):
-        exchange.reply(query)
-    else:
-        exchange.run(READ, _attrs, query, exchange)
-
-
-def _attrs(query: Head, exchange: Exchange) -> None:
-    reply = exchange.node.describe(query)
-    if isinstance(reply, Described):
-        lines = JSON_LINES + statuses.incarnation_line(reply.incarnation, exchange.voice)
-        exchange.answer(Answer(200, lines, reply.attrs or b"{}"))
-    else:
-        exchange.reply(reply)

@@ -1,4 +1,4 @@
-"""What the URL table does for buckets: make, look at, list, delete."""
+"""Buckets: create, inspect, list, delete."""
 
 import re
 
@@ -14,26 +14,26 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.queries import Listing
 from headwater.streams.replies import BucketFacts, Listed, Reply
 
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+_LIMIT = re.compile(r"[1-9][0-9]{0,3}")
 
 
-def make(request: Request, address: Address, exchange: Exchange) -> None:
+def create(request: Request, address: Address, exchange: Exchange) -> None:
     exchange.run(FORK, exchange.node.open_bucket, address.name, exchange.reply)
 
 
-def drop(request: Request, address: Address, exchange: Exchange) -> None:
+def delete(request: Request, address: Address, exchange: Exchange) -> None:
     exchange.run(FORK, exchange.node.drop_bucket, address.name, exchange.reply)
 
 
-def look(request: Request, address: Address, exchange: Exchange) -> None:
-    def looked(reply: Reply) -> None:
+def inspect(request: Request, address: Address, exchange: Exchange) -> None:
+    def answer(reply: Reply) -> None:
         if isinstance(reply, BucketFacts):
             body = msgspec.json.encode({"bucket_id": address.name, "streams": reply.streams})
             exchange.answer(Answer(200, JSON_LINES, body))
         else:
             exchange.reply(reply)
 
-    exchange.run(READ, exchange.node.look_at_bucket, address.name, looked)
+    exchange.run(READ, exchange.node.look_at_bucket, address.name, answer)
 
 
 def listing(request: Request, address: Address, exchange: Exchange) -> None:
@@ -61,11 +61,11 @@ def _list(query: Listing, exchange: Exchange) -> None:
 
 
 def parse_listing(request: Request, bucket: str) -> Listing | Refusal:
-    """The page that is asked for."""
+    """The page of a listing that a request asks for."""
     parameters = parse_query(request.query)
     if isinstance(parameters, Refusal):
         return parameters
     limit = parameters.get("limit", str(LISTING_MAX))
-    if _NUMBER.fullmatch(limit) is None or int(limit) > LISTING_MAX:
-        return Refusal(Code.BAD_REQUEST, f"limit={limit[:40]!r} must be from 1 to {LISTING_MAX}.")
+    if _LIMIT.fullmatch(limit) is None or int(limit) > LISTING_MAX:
+        return Refusal(Code.BAD_REQUEST, f"limit={limit[:40]!r} is not a whole number from 1 to {LISTING_MAX}.")
     return Listing(bucket, parameters.get("prefix", ""), parameters.get("after", ""), int(limit))

@@ -1,4 +1,4 @@
-"""What the URL table does for appends to many streams at once."""
+"""Appends to many streams at once."""
 
 import asyncio
 from functools import partial
@@ -8,19 +8,21 @@ import pyarrow as pa
 
 from headwater.http.addresses import Address
 from headwater.http.exchange import FORK, Exchange
+from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import REFUSALS, Answer
 from headwater.node.bulk.arrow import MEDIA_TYPE
 from headwater.node.bulk.lines import BulkAppend, Outcome
 from headwater.node.bulk.rows import decode
+from headwater.protocol import headers
 from headwater.protocol.content_types import media_type
 from headwater.protocol.limits import BULK_APPENDS_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.replies import ClosedOnly, Duplicate
 
-LINES = f"Content-Type: {MEDIA_TYPE}\r\nCache-Control: no-store\r\n"
+LINES = f"{CONTENT_TYPE}{MEDIA_TYPE}\r\n{NO_STORE_LINE}"
 
-ANSWERS = pa.schema(
+OUTCOMES = pa.schema(
     [
         pa.field("status", pa.int32(), nullable=False),
         pa.field("code", pa.string()),
@@ -31,31 +33,31 @@ ANSWERS = pa.schema(
         pa.field("closed", pa.bool_(), nullable=False),
     ]
 )
-"""What is said of each row."""
+"""The columns of the answer, which has a row for each row of the request."""
 
 
 def append(request: Request, address: Address, exchange: Exchange) -> None:
-    """Append to many streams; answered when every row is decided."""
-    content_type = request.header(b"content-type")
+    """Append to many streams; the answer comes when every row is decided."""
+    content_type = request.header(headers.CONTENT_TYPE.key)
     if content_type is not None and media_type(content_type) != MEDIA_TYPE:
-        exchange.refuse(Code.BAD_REQUEST, f"A bulk append is {MEDIA_TYPE}, not {content_type[:100]!r}.")
+        exchange.refuse(Code.BAD_REQUEST, f"The body must be {MEDIA_TYPE}, not {content_type[:100]!r}.")
     else:
-        # Like a fork it takes more than one commit, so what is behind it on the connection waits.
+        # Like a fork it takes more than one commit, so later requests on the connection wait.
         exchange.run(FORK, _begin, exchange)
 
 
 def _begin(exchange: Exchange) -> None:
-    server = exchange.connection.server
-    if server.bulk_appends >= BULK_APPENDS_MAX:
+    context = exchange.context
+    if context.bulk_appends >= BULK_APPENDS_MAX:
         exchange.refuse(Code.OVERLOADED, f"{BULK_APPENDS_MAX} bulk appends are in progress; try again in a second.")
         return
-    server.bulk_appends += 1
+    context.bulk_appends += 1
     task = asyncio.get_running_loop().create_task(_append(exchange))
     task.add_done_callback(partial(_done, exchange))
 
 
 async def _append(exchange: Exchange) -> bytes | Refusal | None:
-    """What is said of each row; None if nobody waits for it any more."""
+    """The outcome of each row; None if the client is gone."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, exchange.node.threads)
     rows = await in_thread(decode, exchange.request.body)
     if isinstance(rows, Refusal):
@@ -70,23 +72,23 @@ async def _append(exchange: Exchange) -> bytes | Refusal | None:
 
 
 def _done(exchange: Exchange, task: "asyncio.Task[bytes | Refusal | None]") -> None:
-    exchange.connection.server.bulk_appends -= 1
+    exchange.context.bulk_appends -= 1
     if task.cancelled():
         return
     try:
-        said = task.result()
+        outcome = task.result()
         if exchange.connection.lost:
             return
-        if isinstance(said, Refusal):
-            exchange.reply(said)
-        elif said is not None:
-            exchange.answer(Answer(200, LINES, said))
+        if isinstance(outcome, Refusal):
+            exchange.reply(outcome)
+        elif outcome is not None:
+            exchange.answer(Answer(200, LINES, outcome))
     except Exception:
         exchange.fail()
 
 
 def render(outcomes: list[Outcome]) -> bytes:
-    """One row for each outcome, as an Arrow stream."""
+    """The outcomes as an Arrow stream, a row for each."""
     refused = [outcome if isinstance(outcome, Refusal) else None for outcome in outcomes]
     columns = (
         [_status(outcome) for outcome in outcomes],
@@ -97,10 +99,10 @@ def render(outcomes: list[Outcome]) -> bytes:
         [refusal and refusal.expected_seq for refusal in refused],
         [isinstance(outcome, ClosedOnly) or outcome.closed for outcome in outcomes],
     )
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, ANSWERS, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, OUTCOMES, strict=True)]
     sink = BytesIO()
-    with pa.ipc.new_stream(sink, ANSWERS) as stream:
-        stream.write_batch(pa.record_batch(arrays, ANSWERS))
+    with pa.ipc.new_stream(sink, OUTCOMES) as stream:
+        stream.write_batch(pa.record_batch(arrays, OUTCOMES))
     return sink.getvalue()
 
 

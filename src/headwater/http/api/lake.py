@@ -1,4 +1,4 @@
-"""What the URL table does below /__headwater: the flush barrier and the readers of the lake."""
+"""The lake: the flush barrier, its consumers, and swaps of segments that were rewritten elsewhere."""
 
 import asyncio
 from functools import partial
@@ -7,12 +7,13 @@ from typing import Annotated
 import msgspec
 
 from headwater.http.addresses import Address
-from headwater.http.exchange import READ, WRITE, Exchange
-from headwater.http.wire.rendering import JSON_LINES
+from headwater.http.exchange import FORK, READ, WRITE, Exchange
+from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import Lake
+from headwater.node.lake.swaps import SwapRequest
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
 from headwater.streams.commands import DropConsumer, RegisterConsumer
@@ -20,13 +21,13 @@ from headwater.streams.replies import Done, Reply
 
 
 class Positions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far somebody has come on each shard."""
+    """A position on each shard."""
 
     positions: dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
 
 
 def flush(request: Request, address: Address, exchange: Exchange) -> None:
-    """Put everything that was acknowledged so far into the lake; answered when it is there."""
+    """Flush everything acknowledged so far to the lake; the answer comes when it is there."""
     exchange.run(READ, _flush, exchange)
 
 
@@ -41,73 +42,120 @@ def _flushed(exchange: Exchange, task: "asyncio.Task[int]") -> None:
     if exchange.connection.lost or task.cancelled():
         return
     try:
-        _say(exchange, Positions({_shard(exchange): task.result()}))
+        _answer(exchange, Positions({_shard(exchange): task.result()}))
     except FlushFailed:
-        exchange.refuse(Code.OVERLOADED, "The lake cannot be written to at the moment; nothing is lost, try again.")
+        exchange.refuse(
+            Code.OVERLOADED, "The lake cannot be written at the moment; nothing is lost, try again in a second."
+        )
     except Exception:
         exchange.fail()
 
 
-def readers(request: Request, address: Address, exchange: Exchange) -> None:
-    """Every registered reader of the lake, or one of them."""
-    exchange.run(READ, _readers, address, exchange)
+# -- Consumers --------------------------------------------------------------------------------------------------------
 
 
-def _readers(address: Address, exchange: Exchange) -> None:
+def consumers(request: Request, address: Address, exchange: Exchange) -> None:
+    """All registered consumers of the lake, or one of them."""
+    exchange.run(READ, _consumers, address, exchange)
+
+
+def _consumers(address: Address, exchange: Exchange) -> None:
     known = exchange.node.only.state.cold.consumers
     if address.argument is None:
-        _say(exchange, {"readers": [_told(exchange, name, reader) for name, reader in sorted(known.items())]})
+        _answer(
+            exchange, {"readers": [_described(exchange, name, consumer) for name, consumer in sorted(known.items())]}
+        )
     elif address.argument in known:
-        _say(exchange, _told(exchange, address.argument, known[address.argument]))
+        _answer(exchange, _described(exchange, address.argument, known[address.argument]))
     else:
-        exchange.refuse(Code.READER_NOT_FOUND, f"No reader {address.argument!r} is registered.")
+        exchange.refuse(Code.READER_NOT_FOUND, f"No consumer {address.argument!r} is registered.")
 
 
-def _told(exchange: Exchange, name: str, reader: Consumer) -> dict[str, object]:
-    return {"reader": name, "positions": {_shard(exchange): reader.position}, "committed_at_ms": reader.at // 1000}
+def _described(exchange: Exchange, name: str, consumer: Consumer) -> dict[str, object]:
+    return {"reader": name, "positions": {_shard(exchange): consumer.position}, "committed_at_ms": consumer.at // 1000}
 
 
 def register(request: Request, address: Address, exchange: Exchange) -> None:
-    """Say how far a reader has come; what lies above stays in the lake for it."""
+    """Record a consumer's position; the lake keeps everything above it for the consumer."""
     if _lake(exchange) is None:
         return
     shard = _shard(exchange)
     try:
         given = msgspec.json.decode(request.body, type=Positions).positions
     except msgspec.DecodeError as error:
-        exchange.refuse(Code.BAD_REQUEST, f'Give the body as {{"positions": {{"{shard}": 123}}}}: {error}.')
+        exchange.refuse(Code.BAD_REQUEST, f'Send the body as {{"positions": {{"{shard}": 123}}}}: {error}.')
         return
     if set(given) != {shard}:
-        exchange.refuse(Code.BAD_REQUEST, f"Give a position for shard {shard}, the only one, and for no other.")
+        exchange.refuse(Code.BAD_REQUEST, f"Send a position for shard {shard}, which is the only one.")
         return
     command = RegisterConsumer(address.argument or "", given[shard])
     exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
 def forget(request: Request, address: Address, exchange: Exchange) -> None:
-    """Keep nothing for a reader any more."""
+    """Remove a consumer, so that the lake keeps nothing for it."""
     command = DropConsumer(address.argument or "")
     exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
 def _done(exchange: Exchange, reply: Reply) -> None:
     if isinstance(reply, Done):
-        exchange.answer(Answer(204, "Cache-Control: no-store\r\n"))
+        exchange.answer(Answer(204, NO_STORE_LINE))
     else:
         assert isinstance(reply, Refusal)
         exchange.reply(reply)
 
 
 def _shard(exchange: Exchange) -> str:
-    """The number of the one shard; positions are given per shard, so that nothing changes when there are more."""
+    """The number of the only shard. Positions are given per shard, so that the format can hold more of them."""
     return str(exchange.node.only.number)
 
 
 def _lake(exchange: Exchange) -> Lake | None:
     if exchange.node.only.lake is None:
-        exchange.refuse(Code.NOT_IMPLEMENTED, "This server keeps nothing, so it has no lake; start it with --data.")
+        exchange.refuse(
+            Code.NOT_IMPLEMENTED, "This server keeps nothing on disk, so it has no lake; start it with --data."
+        )
     return exchange.node.only.lake
 
 
-def _say(exchange: Exchange, body: object) -> None:
+def _answer(exchange: Exchange, body: object) -> None:
     exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(body)))
+
+
+# -- Swaps ------------------------------------------------------------------------------------------------------------
+
+SWAP_EXAMPLE = '{"shard": 0, "replaced": [1, 2], "keys": ["segments/..."], "dropped": 0, "deadline": 1763251200000000}'
+
+
+def swap(request: Request, address: Address, exchange: Exchange) -> None:
+    """Replace segments by rewritten ones; the answer comes when that has happened."""
+    lake = _lake(exchange)
+    if lake is None:
+        return
+    try:
+        handed = msgspec.json.decode(request.body, type=SwapRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        exchange.refuse(Code.BAD_REQUEST, f"Send the body as {SWAP_EXAMPLE}: {error}.")
+        return
+    exchange.run(FORK, _swap, exchange, lake, handed)
+
+
+def _swap(exchange: Exchange, lake: Lake, handed: SwapRequest) -> None:
+    task = asyncio.get_running_loop().create_task(lake.swaps.swap(handed))
+    task.add_done_callback(partial(_swapped, exchange))
+
+
+def _swapped(exchange: Exchange, task: "asyncio.Task[int | Refusal]") -> None:
+    if task.cancelled():
+        return
+    try:
+        outcome = task.result()
+        if exchange.connection.lost:
+            return
+        if isinstance(outcome, Refusal):
+            exchange.reply(outcome)
+        else:
+            _answer(exchange, {"position": outcome})
+    except Exception:
+        exchange.fail()

@@ -1,59 +1,48 @@
-"""Live reads: a long-poll that waits for one page, an SSE stream that goes on.
+"""Live reads: a long-poll that waits for one page, and an SSE stream that keeps going.
 
-Both wait on the node's tails and are woken once per commit batch. What many readers of one stream would encode alike
-is encoded once per wake and shared. A reader that does not keep up gets nothing more until its socket has drained,
-then goes on from its own offset; so it never costs more memory than the socket's buffer, and the server drops it
-after a while.
+Both wait on the node's tails and are woken once per commit batch. Events that are the same for many readers of one
+stream are encoded once per wake and shared. A reader that does not keep up gets nothing more until its socket has
+drained, then resumes from its own offset; so it never costs more memory than the socket's buffer, and the server drops
+it after a while.
 """
 
 import asyncio
 import random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from headwater.http.api.reads import ReadRequest
 from headwater.http.exchange import Exchange
 from headwater.http.wire import rendering, statuses
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.reads.tails import Shared
-from headwater.protocol import content_types, cursors, sse
+from headwater.protocol import content_types, cursors, headers, sse
 from headwater.protocol.offsets import render
 from headwater.protocol.refusals import Refusal
 from headwater.streams.queries import Read
 from headwater.streams.replies import Page, Reply
 
-SSE_LINES = "Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-BASE64_LINE = "Stream-SSE-Data-Encoding: base64\r\n"
-
-
-class LiveRead(Protocol):
-    """What a connection and the server need of a read that goes on."""
-
-    def tick(self, now: float) -> None:
-        """About once a second: time-outs, heartbeats."""
-
-    def resume(self) -> None:
-        """The socket has room again."""
-
-    def finish(self) -> None:
-        """End cleanly: the server shuts down."""
-
-    def abandon(self) -> None:
-        """The client is gone."""
+SSE_LINES = (
+    f"{headers.CONTENT_TYPE.line}text/event-stream\r\n"
+    f"{headers.CACHE_CONTROL.line}no-cache\r\n"
+    f"{headers.X_ACCEL_BUFFERING.line}no\r\n"
+)
+BASE64_LINE = f"{headers.STREAM_SSE_DATA_ENCODING.line}base64\r\n"
 
 
 class LongPoll:
-    """Waits until there is something to read, the stream ends, or the time is over; answers once."""
+    """Waits until there is something to read, the stream ends, or the time is up; answers once."""
 
-    def __init__(self, exchange: Exchange, request: ReadRequest) -> None:
+    endless = True
+
+    def __init__(self, exchange: Exchange, read: Read, cursor: int, timeout_seconds: float | None) -> None:
         self._exchange, self._node, self._voice = exchange, exchange.node, exchange.voice
-        self._read, self._client_cursor = request.read, request.cursor
-        self._timeout_seconds = request.timeout_seconds or exchange.connection.settings.long_poll_seconds
+        self._read, self._client_cursor = read, cursor
+        self._timeout_seconds = timeout_seconds or exchange.context.settings.long_poll_seconds
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, page: Page) -> None:
-        """Wait behind a page that was empty."""
+        """Wait for what follows an empty page."""
         self._node.metrics.long_polls += 1
         self._read = self._read.following(page.next_offset, page.incarnation)
         self._timer = asyncio.get_running_loop().call_later(self._timeout_seconds, self.finish)
@@ -98,7 +87,7 @@ class LongPoll:
 
 
 def poll_answer(page: Page, voice: Voice, now_us: int, client_cursor: int) -> Answer:
-    """What a long-poll says: the data that there is, or that there is none."""
+    """The answer to a long-poll: the new data, or that there is none."""
     cursor = cursors.advance(now_us, client_cursor, random.random())
     if page.next_offset > page.start:
         return statuses.polled(page, voice, cursor)
@@ -106,7 +95,7 @@ def poll_answer(page: Page, voice: Voice, now_us: int, client_cursor: int) -> An
 
 
 class Event(NamedTuple):
-    """What goes to everybody at one offset: the bytes, where the reader stands then, and whether that is the end."""
+    """What every reader at one offset gets: the bytes, the read that follows, and whether that is at the end."""
 
     following: Read
     data: bytes
@@ -115,31 +104,34 @@ class Event(NamedTuple):
 
 
 class SseRead:
-    """An SSE response: everything from an offset on, then whatever comes, until it is closed or its time is over."""
+    """An SSE response: everything from an offset, then new data, until the stream is closed or the time is up."""
 
-    def __init__(self, exchange: Exchange, request: ReadRequest, page: Page) -> None:
+    endless = True
+
+    def __init__(self, exchange: Exchange, read: Read, cursor: int, page: Page) -> None:
         self._page = page
         self._node, self._voice, self._connection = exchange.node, exchange.voice, exchange.connection
         self._chunked = exchange.request.takes_chunks
-        self._read = request.read
-        # A client that echoes a cursor of the current interval gets one above it, alone, until time has caught up.
+        self._read = read
+        # A client that echoes a cursor of the current interval gets a higher one, of its own, until time has caught up.
         self._own_cursor = -1
-        self._origin_lines = exchange.origin_lines()
-        if request.cursor >= cursors.current(self._node.now()):
-            self._own_cursor = cursors.advance(self._node.now(), request.cursor, random.random())
-        settings, now = self._connection.settings, self._connection.server.now
+        self._own_lines = exchange.own_lines()
+        if cursor >= cursors.current(self._node.now()):
+            self._own_cursor = cursors.advance(self._node.now(), cursor, random.random())
+        settings, now = exchange.context.settings, exchange.context.now
+        self._heartbeat_seconds = settings.heartbeat_seconds
         self._ends_at = now + settings.sse_seconds * (0.9 + 0.2 * random.random())
-        self._beats_at = now + settings.heartbeat_seconds
+        self._beats_at = now + self._heartbeat_seconds
         self._over = False
         self._fetching: asyncio.Task[Reply] | None = None
 
     def begin(self) -> None:
-        """Send the head and what there is, then wait."""
+        """Send the head and the first page, then wait."""
         page = self._page
         text = page.record is not None or content_types.is_text(page.content_type)
         self._node.metrics.sse_reads += 1
         lines = (
-            self._origin_lines
+            self._own_lines
             + SSE_LINES
             + statuses.incarnation_line(page.incarnation, self._voice)
             + ("" if text else BASE64_LINE)
@@ -158,7 +150,7 @@ class SseRead:
         self._pump({})
 
     def _pump(self, shared: Shared) -> None:
-        """Send page after page until the tail, as far as the socket takes them."""
+        """Send page after page up to the tail, as long as the socket takes them."""
         up_to_date = False
         while not (up_to_date or self._over or self._connection.write_paused or self._fetching):
             event = shared.get(self._key()) if self._own_cursor < 0 else None
@@ -179,7 +171,7 @@ class SseRead:
             up_to_date = self._send(event)
 
     def _fetched(self, task: asyncio.Task[Reply]) -> None:
-        """A page came from the lake: send it, and go on."""
+        """A page has arrived from the lake: send it and continue."""
         self._fetching = None
         if self._over or task.cancelled():
             return
@@ -196,13 +188,13 @@ class SseRead:
         return self._read.offset, self._chunked, self._voice.form, self._read.records
 
     def _event(self, page: Page) -> Event:
-        """A page as a data and a control event, the same for all who stand at the same offset."""
+        """A page as a data and a control event, the same for all readers at the same offset."""
         over = page.up_to_date and page.closed
         following = self._read.following(page.next_offset, page.incarnation)
         return Event(following, self._framed(self._encode(page, over)), page.up_to_date, over)
 
     def _send(self, event: Event) -> bool:
-        """Send an event; whether the reader has everything then."""
+        """Send an event; returns whether the reader is up to date then."""
         self._read = event.following
         self._connection.write(event.data)
         if event.over:
@@ -239,15 +231,15 @@ class SseRead:
         if now >= self._ends_at:
             self._close()
         elif now >= self._beats_at:
-            self._beats_at = now + self._connection.settings.heartbeat_seconds
+            self._beats_at = now + self._heartbeat_seconds
             self._connection.write(self._framed(sse.HEARTBEAT))
 
     def finish(self) -> None:
-        """Say once more where the client is, so that it comes again right there."""
+        """Tell the client its offset once more, so that it resumes exactly there."""
         page = self._node.read(self._read)
         if isinstance(page, Page) and not self._connection.write_paused:
-            nothing = msgspec.structs.replace(page, next_offset=page.start)
-            self._connection.write(self._framed(self._encode(nothing, over=False)))
+            empty = msgspec.structs.replace(page, next_offset=page.start)
+            self._connection.write(self._framed(self._encode(empty, over=False)))
         self._close()
 
     def _close(self) -> None:

@@ -1,30 +1,34 @@
-"""What the URL table does for streams: create, fork, append, close, read, delete."""
+"""Streams: create, fork, append, close, describe, delete. Reading is in `reads`."""
 
-from asyncio import Task
-from functools import partial
+from typing import Any
 
+from headwater.http import addresses
 from headwater.http.addresses import Address
-from headwater.http.api import parsing
-from headwater.http.api import reads as read_parsing
-from headwater.http.api.live import LongPoll, SseRead, poll_answer
-from headwater.http.api.reads import Live, ReadRequest
+from headwater.http.api.attributes import parse_attributes
+from headwater.http.api.conditions import NUMBER, parse_conditions, parse_head, parse_incarnation, parse_writer
 from headwater.http.exchange import FORK, READ, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.protocol import etags
+from headwater.protocol import content_types, etags, headers, json_mode, lifetimes, offsets
+from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Append, Create
+from headwater.streams.commands import Ancestry, Append, Create, Delete
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import Head
-from headwater.streams.replies import Described, Page, Reply
+from headwater.streams.replies import Described
 
-_NOT_LIVE = Live.NO  # An enum's members cost a function call each time they are looked up; this does not.
+_CLOSED = headers.STREAM_CLOSED.key
+_CONTENT_TYPE = headers.CONTENT_TYPE.key
+_IF_MATCH, _RECORD_MATCH = headers.IF_MATCH.key, headers.STREAM_RECORD_MATCH.key
+
+# -- Creating ---------------------------------------------------------------------------------------------------------
 
 
 def create(request: Request, address: Address, exchange: Exchange) -> None:
-    parsed = parsing.parse_create(request, address, exchange.node.log_id)
+    """Create a stream, or fork one."""
+    parsed = parse_create(request, address, exchange.node.log_id)
     if isinstance(parsed, Create):
         exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, ForkRequest):
@@ -33,8 +37,69 @@ def create(request: Request, address: Address, exchange: Exchange) -> None:
         exchange.reply(parsed)
 
 
+def parse_create(request: Request, address: Address, log_id: str) -> Create | ForkRequest | Refusal:
+    """The command for a PUT of a stream."""
+    writer = parse_writer(request, log_id)
+    if isinstance(writer, Refusal):
+        return writer
+    lifetime = lifetimes.parse(request.header(headers.STREAM_TTL.key), request.header(headers.STREAM_EXPIRES_AT.key))
+    if isinstance(lifetime, Refusal):
+        return lifetime
+    content_type = request.header(_CONTENT_TYPE)
+    if content_type is not None and not content_types.is_valid(content_type):
+        content_type = None
+    closed = request.says_true(_CLOSED)
+    attributes_text = request.headers.get(headers.STREAM_ATTRS.key)
+    attributes = None if attributes_text is None else parse_attributes(attributes_text)
+    if isinstance(attributes, Refusal):
+        return attributes
+    ancestry = _parse_ancestry(request, content_type, None if lifetime is FOREVER else lifetime)
+    if isinstance(ancestry, Refusal):
+        return ancestry
+    name, needs_bucket = address.name, not address.flat
+    if ancestry is not None:
+        return ForkRequest(name, ancestry, closed, request.body, *writer, attributes, needs_bucket)
+    content_type = content_type or content_types.DEFAULT
+    payload, ends = request.body, None
+    if payload and content_types.is_json(content_type):
+        messages = json_mode.split(payload)
+        if isinstance(messages, Refusal):
+            return messages
+        payload, ends = b"".join(messages), json_mode.message_ends(messages)
+    return Create(name, content_type, lifetime, closed, payload, ends, *writer, attributes, needs_bucket)
+
+
+def _parse_ancestry(request: Request, content_type: str | None, lifetime: Lifetime | None) -> Ancestry | Refusal | None:
+    source_path = request.headers.get(headers.STREAM_FORKED_FROM.key)
+    offset_text = request.header(headers.STREAM_FORK_OFFSET.key)
+    steps_text = request.header(headers.STREAM_FORK_SUB_OFFSET.key)
+    forked_from, fork_offset = headers.STREAM_FORKED_FROM.name, headers.STREAM_FORK_OFFSET.name
+    sub_offset = headers.STREAM_FORK_SUB_OFFSET.name
+    if source_path is None:
+        if offset_text is not None or steps_text is not None:
+            return Refusal(Code.INVALID_HEADER, f"{fork_offset} and {sub_offset} require {forked_from}.")
+        return None
+    source = addresses.stream_at(source_path.strip())
+    if source is None:
+        return Refusal(Code.INVALID_HEADER, f"{forked_from} must be the path of a stream, as in its URL.")
+    offset = None if offset_text is None else offsets.parse(offset_text)
+    if offset_text is not None and (offset is None or offset == offsets.NOW):
+        return Refusal(Code.INVALID_OFFSET, f"{fork_offset} {offset_text[:40]!r} is not an offset of this server.")
+    if steps_text is not None and NUMBER.fullmatch(steps_text) is None:
+        return Refusal(Code.INVALID_HEADER, f"{sub_offset} {steps_text[:40]!r} is not a whole number.")
+    steps = int(steps_text or 0)
+    if steps and offset is None:
+        detail = f"{sub_offset} requires {fork_offset}: nothing follows the tail, which is the default."
+        return Refusal(Code.INVALID_HEADER, detail)
+    return Ancestry(source, offset, steps, content_type, lifetime)
+
+
+# -- Appending --------------------------------------------------------------------------------------------------------
+
+
 def append(request: Request, address: Address, exchange: Exchange) -> None:
-    parsed = parsing.parse_append(request, address.name, exchange.node.log_id)
+    """Append to a stream, close it, or both."""
+    parsed = parse_append(request, address.name, exchange.node.log_id)
     if isinstance(parsed, Append):
         exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, BadBody):
@@ -47,16 +112,50 @@ def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
     exchange.reply(exchange.node.judge_standing(bad.append) or bad.refusal)
 
 
-def delete(request: Request, address: Address, exchange: Exchange) -> None:
-    parsed = parsing.parse_delete(request, address.name, exchange.node.log_id)
-    if isinstance(parsed, Refusal):
-        exchange.reply(parsed)
-    else:
-        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
+def parse_append(request: Request, name: str, log_id: str) -> Append | BadBody | Refusal:
+    """The command for a POST to a stream."""
+    body, given = request.body, request.headers
+    writer = parse_writer(request, log_id)
+    if isinstance(writer, Refusal):
+        return writer
+    conditions: tuple[Any, ...] = ()
+    if _IF_MATCH in given or _RECORD_MATCH in given:
+        parsed = parse_conditions(request, log_id)
+        if isinstance(parsed, Refusal):
+            return parsed
+        conditions = parsed
+    close = _CLOSED in given and request.says_true(_CLOSED)
+    if not body:
+        if not close:
+            detail = (
+                f"There is nothing to append; send a body, or {headers.STREAM_CLOSED.line}true to close the stream."
+            )
+            return Refusal(Code.EMPTY_BODY, detail)
+        return Append(name, b"", None, "", True, *writer, *conditions)
+    content_type = request.header(_CONTENT_TYPE)
+    if not content_type:
+        return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
+    if not content_types.is_json(content_type):
+        return Append(name, body, None, content_type, close, *writer, *conditions)
+    messages = split_messages(body)
+    if isinstance(messages, Refusal):
+        return BadBody(Append(name, body, None, content_type, close, *writer, *conditions), messages)
+    payload, ends = b"".join(messages), json_mode.message_ends(messages)
+    return Append(name, payload, ends, content_type, close, *writer, *conditions)
+
+
+def split_messages(body: bytes) -> list[bytes] | Refusal:
+    """The messages of a JSON body, at least one."""
+    messages = json_mode.split(body)
+    return messages or Refusal(Code.EMPTY_BODY, "There is nothing to append: the JSON array is empty.")
+
+
+# -- Describing and deleting ------------------------------------------------------------------------------------------
 
 
 def head(request: Request, address: Address, exchange: Exchange) -> None:
-    parsed = parsing.parse_head(request, address.name, exchange.node.log_id)
+    """Describe a stream in headers."""
+    parsed = parse_head(request, address.name, exchange.node.log_id)
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:
@@ -65,7 +164,7 @@ def head(request: Request, address: Address, exchange: Exchange) -> None:
 
 def _describe(query: Head, exchange: Exchange) -> None:
     reply = exchange.node.describe(query)
-    if_none_match = exchange.request.header(b"if-none-match")
+    if_none_match = exchange.request.header(headers.IF_NONE_MATCH.key)
     if isinstance(reply, Described) and if_none_match is not None:
         etag = etags.render(exchange.voice.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
         if etags.matches(if_none_match, etag):
@@ -74,49 +173,10 @@ def _describe(query: Head, exchange: Exchange) -> None:
     exchange.reply(reply)
 
 
-def read(request: Request, address: Address, exchange: Exchange) -> None:
-    parsed = read_parsing.parse_read(request, address.name, exchange.node.log_id)
-    if isinstance(parsed, Refusal):
-        exchange.reply(parsed)
+def delete(request: Request, address: Address, exchange: Exchange) -> None:
+    """Delete a stream."""
+    incarnation = parse_incarnation(request, exchange.node.log_id)
+    if isinstance(incarnation, Refusal):
+        exchange.reply(incarnation)
     else:
-        exchange.run(READ, _read, parsed, exchange)
-
-
-def _read(request: ReadRequest, exchange: Exchange) -> None:
-    page = exchange.node.read(request.read)
-    if isinstance(page, Task):
-        exchange.wait_for(page, partial(_answer, request, exchange))
-    else:
-        _answer(request, exchange, page)
-
-
-def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:
-    if not isinstance(page, Page):
-        exchange.reply(page)
-    elif request.live is _NOT_LIVE:
-        _catch_up(request, page, exchange)
-    elif exchange.node.tails.full:
-        exchange.refuse(Code.WAITERS_TOO_MANY, "Too many live readers are connected; try again in a second.")
-    elif request.live is Live.SSE:
-        sse = SseRead(exchange, request, page)
-        exchange.connection.take_over(exchange, sse)
-    elif page.next_offset > page.start or page.closed:
-        exchange.answer(poll_answer(page, exchange.voice, exchange.node.now(), request.cursor))
-    else:
-        poll = LongPoll(exchange, request)
-        exchange.connection.go_live(exchange, poll)
-        poll.start(page)
-
-
-def _catch_up(request: ReadRequest, page: Page, exchange: Exchange) -> None:
-    if request.read.from_now:
-        exchange.answer(statuses.from_now(page, exchange.voice))
-        return
-    if request.if_none_match is not None:
-        etag = etags.render(
-            exchange.voice.log_id, page.incarnation, page.start, page.next_offset, page.closed and page.up_to_date
-        )
-        if etags.matches(request.if_none_match, etag):
-            exchange.answer(statuses.not_modified(page, exchange.voice))
-            return
-    exchange.answer_page(page)
+        exchange.run(WRITE, exchange.node.submit, Delete(address.name, incarnation), exchange.reply)

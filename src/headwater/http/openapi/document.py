@@ -1,80 +1,97 @@
-"""The OpenAPI document: the URL table on its three surfaces, with what `operations` and `fields` say of it."""
+"""The OpenAPI document, derived from the endpoint table and the tables of headers, parameters and schemas."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.http.addresses import OWN, Resource
-from headwater.http.exchange import Exchange
+from headwater.http.addresses import STREAM_SHAPE
 from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
-from headwater.http.openapi.operation_shapes import Gives, Operation, Takes
-from headwater.http.openapi.operations import ALWAYS, BUCKETED_ONLY, FLAT_ONLY, OPERATIONS, REFUSAL_HEADERS
 from headwater.http.openapi.schemas import SCHEMAS
-from headwater.http.wire.statuses import REFUSALS, Answer
-from headwater.protocol.headers import Use
-from headwater.protocol.refusals import Code, Refusal
+from headwater.http.routes import Endpoint, Gives, Route, Takes
+from headwater.http.wire.statuses import REFUSALS
+from headwater.protocol import headers as h
+from headwater.protocol.headers import Header, Use
+from headwater.protocol.refusals import Code
 from headwater.protocol.shapes import Shape as Schema
 
-PATH_OF_DOCUMENT = b"/openapi.json"
-PATH_OF_PAGE = b"/openapi"
-LINES = "Content-Type: application/json\r\nCache-Control: public, max-age=300\r\n"
+DESCRIPTION = (
+    "Durable streams over plain HTTP. Every URL also answers OPTIONS, every response carries the headers that browsers "
+    "need, and a valid `X-Request-Id` is echoed."
+)
 
-Routes = Mapping[Resource, Iterable[bytes]]
+ALWAYS = frozenset(
+    {
+        *(Code.BAD_REQUEST, Code.INVALID_HEADER, Code.INVALID_NAME, Code.METHOD_NOT_ALLOWED, Code.REQUEST_TIMEOUT),
+        *(Code.TOO_LARGE, Code.URI_TOO_LONG, Code.HEADERS_TOO_LARGE, Code.OVERLOADED, Code.DRAINING, Code.INTERNAL),
+    }
+)
+"""Refusals that any request may meet."""
+NOT_BELOW_BUCKETS = frozenset({Code.NOT_IMPLEMENTED})
+NOT_FLAT = frozenset({Code.BUCKET_NOT_FOUND})
+"""Refusals that only some surfaces have."""
+
+REFUSAL_HEADERS: dict[int, tuple[tuple[Header, ...], tuple[Header, ...]]] = {
+    400: (
+        (),
+        (
+            *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT),
+            h.PRODUCER_EPOCH,
+        ),
+    ),
+    403: ((h.STREAM_INCARNATION, h.PRODUCER_EPOCH), ()),
+    404: ((), (h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET)),
+    405: ((h.ALLOW,), ()),
+    409: (
+        (),
+        (
+            *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_CLOSED),
+            *(h.PRODUCER_EXPECTED_SEQ, h.PRODUCER_RECEIVED_SEQ),
+        ),
+    ),
+    410: (
+        (),
+        (
+            *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_EARLIEST_OFFSET),
+            *(h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT),
+        ),
+    ),
+    412: ((h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET), (h.STREAM_RECORD_NEXT,)),
+    429: ((h.STREAM_INCARNATION, h.RETRY_AFTER), ()),
+    503: ((h.RETRY_AFTER,), ()),
+}
+"""Headers of refusals by status: those that are always there, and those that may be."""
 
 
-HTML_LINES = LINES.replace("application/json", "text/html; charset=utf-8")
+def encode(endpoints: Sequence[Endpoint]) -> bytes:
+    """The document as JSON."""
+    return msgspec.json.encode(document(endpoints))
 
 
-def serve(exchange: Exchange, routes: Routes) -> None:
-    """Answer a request for the document itself, or for a page that shows it to a person."""
-    exchange.route = "GET openapi"
-    if exchange.request.method in (b"GET", b"HEAD") and exchange.request.path == PATH_OF_PAGE:
-        exchange.answer(Answer(200, HTML_LINES, _page()))
-    elif exchange.request.method in (b"GET", b"HEAD"):
-        exchange.answer(Answer(200, LINES, _encoded(tuple((row, tuple(methods)) for row, methods in routes.items()))))
-    elif exchange.request.path == PATH_OF_PAGE and exchange.request.method in (b"PUT", b"DELETE"):
-        exchange.refuse(Code.INVALID_NAME, "The bucket name 'openapi' is reserved.")
-    else:
-        detail = "The OpenAPI document can only be read."
-        exchange.reply(Refusal(Code.METHOD_NOT_ALLOWED, detail, allow="GET, HEAD, OPTIONS"))
-
-
-@cache
-def _page() -> bytes:
-    return (files("headwater.http.openapi") / "page.html").read_bytes()
-
-
-@cache
-def _encoded(routes: tuple[tuple[Resource, tuple[bytes, ...]], ...]) -> bytes:
-    return msgspec.json.encode(document(dict(routes)))
-
-
-def document(routes: Routes) -> dict[str, Any]:
-    """The whole document for a URL table."""
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The whole document for an endpoint table."""
     paths: dict[str, dict[str, Any]] = {}
-    for place in _places(routes):
-        paths[place.template] = {"parameters": [_reference("parameters", f"path.{name}") for name in place.names]}
-        for method in routes[place.resource]:
-            paths[place.template][method.decode().lower()] = _operation(place, method)
+    for place in places(endpoints):
+        paths[place.template] = {"parameters": [_reference("parameters", f"path.{name}") for name in place.parameters]}
+        for method, route in place.endpoint.routes.items():
+            paths[place.template][method.decode().lower()] = _operation(place, method, route)
+    routes = [route for endpoint in endpoints for route in endpoint.routes.values()]
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Headwater",
             "version": version("headwater"),
             "summary": "Durable streams: append-only timelines addressed by URL.",
-            "description": "Every URL also answers OPTIONS, and every response carries the headers that browsers need.",
+            "description": DESCRIPTION,
         },
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
             "schemas": SCHEMAS,
-            "parameters": dict(_parameters()),
-            "headers": dict(_response_headers()),
+            "parameters": dict(_parameters(routes)),
+            "headers": dict(_response_headers(routes)),
             "responses": {str(status): _refused(status) for status in sorted(_CODES)},
         },
     }
@@ -84,83 +101,53 @@ def document(routes: Routes) -> dict[str, Any]:
 
 
 class Place(NamedTuple):
-    """A resource on a surface: its template, the parameters in it, and how its operations are told apart by name."""
+    """An endpoint on a surface: the template of its URL, and the prefix that keeps its operations' ids unique."""
 
-    resource: Resource
-    argument: bool
+    endpoint: Endpoint
     surface: str
     template: str
-    names: tuple[str, ...]
+    parameters: tuple[str, ...]
 
 
-def _places(routes: Routes) -> Iterator[Place]:
+def places(endpoints: Sequence[Endpoint]) -> Iterator[Place]:
+    """Every endpoint on every surface that reaches it."""
     for surface, prefix in (("", ""), ("ds_", "/ds")):
-        for resource, argument in OPERATIONS:
-            if resource in routes and resource not in _OWN:
-                template, names = _bucketed(resource, argument)
-                yield Place(resource, argument, surface, prefix + template, names)
-    if Resource.STREAM in routes:
-        yield Place(Resource.STREAM, False, "flat_", "/v1/stream/{path}", ("path",))
-    for resource, (template, names) in _OWN.items():
-        if resource in routes:
-            yield Place(resource, False, "", template, names)
-
-
-_OWN: dict[Resource, tuple[str, tuple[str, ...]]] = {
-    Resource.HEALTH: ("/healthz", ()),
-    Resource.READY: ("/readyz", ()),
-    Resource.METRICS: ("/metrics", ()),
-    Resource.STATUS: (f"/{OWN}/status", ()),
-    Resource.FLUSH: (f"/{OWN}/flush", ()),
-    Resource.DESCRIBE: (f"/{OWN}/describe", ()),
-    Resource.LOCATE: (f"/{OWN}/locate", ()),
-    Resource.SCAN: (f"/{OWN}/scan", ()),
-    Resource.BULK_APPEND: (f"/{OWN}/append", ()),
-    Resource.SWAP: (f"/{OWN}/swap", ()),
-    Resource.READERS: (f"/{OWN}/readers", ()),
-    Resource.READER: (f"/{OWN}/readers/{{reader}}", ("reader",)),
-}
-
-
-def _bucketed(resource: Resource, argument: bool) -> tuple[str, tuple[str, ...]]:
-    if resource is Resource.BUCKET:
-        return "/{bucket}", ("bucket",)
-    if resource is Resource.LISTING:
-        return f"/{{bucket}}/{resource.value}", ("bucket",)
-    if resource is Resource.STREAM:
-        return "/{bucket}/{stream}", ("bucket", "stream")
-    if argument:
-        return f"/{{bucket}}/{{stream}}/{resource.value}/{{offset}}", ("bucket", "stream", "offset")
-    return f"/{{bucket}}/{{stream}}/{resource.value}", ("bucket", "stream")
+        for one in endpoints:
+            if one.has_surfaces:
+                yield Place(one, surface, prefix + one.path, one.parameters)
+    for one in endpoints:
+        if one.shape == STREAM_SHAPE:
+            yield Place(one, "flat_", "/v1/stream/{path}", ("path",))
+        elif not one.has_surfaces:
+            yield Place(one, "", one.path, one.parameters)
 
 
 # -- Operations --------------------------------------------------------------------------------------------------------
 
 
-def _operation(place: Place, method: bytes) -> dict[str, Any]:
-    table = OPERATIONS[place.resource, place.argument]
-    operation = table[b"GET"] if method == b"HEAD" and b"HEAD" not in table else table[method]
-    what = place.resource.value.replace("-", "_") + ("_at" if place.argument else "")
-    flat = place.surface == "flat_"
+def _operation(place: Place, method: bytes, route: Route) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "operationId": f"{place.surface}{method.decode().lower()}_{what}",
-        "summary": operation.summary,
-        "responses": dict(_responses(operation, flat=flat, own=place.resource in _OWN, bodiless=method == b"HEAD")),
+        "operationId": f"{place.surface}{method.decode().lower()}_{place.endpoint.operation}",
+        "summary": route.summary,
+        "responses": dict(_responses(place, route, bodiless=method == b"HEAD")),
     }
-    parameters = [f"query.{name}" for name in operation.query.split()]
-    parameters += [f"header.{name}" for name in operation.headers.split()]
+    parameters = [f"query.{name}" for name in route.query]
+    parameters += [f"header.{header.name}" for header in route.headers]
     if parameters:
         described["parameters"] = [_reference("parameters", name) for name in parameters]
-    if operation.body is not None:
-        described["requestBody"] = _body(operation.body)
+    if route.takes is not None:
+        described["requestBody"] = _body(route.takes)
     return described
 
 
-def _responses(operation: Operation, *, flat: bool, own: bool, bodiless: bool) -> Iterator[tuple[str, Schema]]:
-    for status, gives in operation.gives.items():
+def _responses(place: Place, route: Route, *, bodiless: bool) -> Iterator[tuple[str, Schema]]:
+    for status, gives in route.gives.items():
         yield str(status), _given(gives, bodiless=bodiless)
-    codes = set(f"{operation.refuses} {ALWAYS} {FLAT_ONLY}".split())
-    codes -= set((BUCKETED_ONLY if flat else "" if own else FLAT_ONLY).split())
+    codes = {*route.refuses, *ALWAYS, *NOT_BELOW_BUCKETS}
+    if place.surface == "flat_":
+        codes -= NOT_FLAT
+    elif place.endpoint.has_surfaces:
+        codes -= NOT_BELOW_BUCKETS
     for status, all_codes in _CODES.items():
         possible = [code for code in all_codes if code in codes]
         if possible:
@@ -169,26 +156,27 @@ def _responses(operation: Operation, *, flat: bool, own: bool, bodiless: bool) -
 
 def _given(gives: Gives, *, bodiless: bool) -> Schema:
     response: Schema = {"description": gives.meaning}
-    if gives.headers:
-        response["headers"] = _headers(gives.headers)
+    if gives.headers or gives.maybe:
+        response["headers"] = _headers(gives.headers, gives.maybe)
     if gives.content and not bodiless:
-        response["content"] = _content(gives.content)
+        response["content"] = _content(gives.content, {})
     return response
 
 
-def _headers(names: str) -> Schema:
-    return {
-        name.rstrip("?"): _reference("headers", name[:-1] if name.endswith("?") else f"required.{name}")
-        for name in names.split()
-    }
+def _headers(always: Sequence[Header], maybe: Sequence[Header]) -> Schema:
+    required = {header.name: _reference("headers", f"required.{header.name}") for header in always}
+    return required | {header.name: _reference("headers", header.name) for header in maybe}
 
 
 def _body(takes: Takes) -> Schema:
-    return {"required": takes.required, "content": _content(takes.content)}
+    return {"required": takes.required, "content": _content(takes.content, takes.examples)}
 
 
-def _content(schemas: Mapping[str, str]) -> Schema:
-    return {media_type: {"schema": _reference("schemas", name)} for media_type, name in schemas.items()}
+def _content(schemas: Mapping[str, str], examples: Mapping[str, Any]) -> Schema:
+    content: Schema = {media_type: {"schema": _reference("schemas", name)} for media_type, name in schemas.items()}
+    for media_type, example in examples.items():
+        content[media_type]["example"] = example
+    return content
 
 
 # -- Components --------------------------------------------------------------------------------------------------------
@@ -205,31 +193,41 @@ _CODES = _codes_by_status()
 
 
 def _refused(status: int) -> Schema:
+    always, maybe = REFUSAL_HEADERS.get(status, ((), ()))
     return {
         "description": f"{HTTPStatus(status).phrase}: {', '.join(_CODES[status])}",
-        "headers": _headers(f"Cache-Control {REFUSAL_HEADERS.get(status, '')}"),
+        "headers": _headers((h.CACHE_CONTROL, *always), maybe),
         "content": {"application/problem+json": {"schema": _reference("schemas", "Problem")}},
     }
 
 
-def _parameters() -> Iterator[tuple[str, Schema]]:
-    for name, field in PATH.items():
-        yield f"path.{name}", {"name": name, "in": "path", "required": True} | _described(field)
-    for name, field in QUERY.items():
-        yield f"query.{name}", {"name": name, "in": "query"} | _described(field)
-    for name, field in REQUEST_HEADERS.items():
-        yield f"header.{name}", {"name": name, "in": "header"} | _described(field)
+def _parameters(routes: Sequence[Route]) -> Iterator[tuple[str, Schema]]:
+    for name, use in PATH.items():
+        yield f"path.{name}", {"name": name, "in": "path", "required": True} | _described(use)
+    for name, use in QUERY.items():
+        yield f"query.{name}", {"name": name, "in": "query"} | _described(use)
+    used = {header.name for route in routes for header in route.headers}
+    for name, use in REQUEST_HEADERS.items():
+        if name in used:
+            yield f"header.{name}", {"name": name, "in": "header"} | _described(use)
 
 
-def _response_headers() -> Iterator[tuple[str, Schema]]:
-    """Each header twice, since a reference to one cannot add that it is required."""
-    for name, field in RESPONSE_HEADERS.items():
-        yield name, _described(field)
-        yield f"required.{name}", _described(field) | {"required": True}
+def _response_headers(routes: Sequence[Route]) -> Iterator[tuple[str, Schema]]:
+    """Each header that is used, twice: a reference cannot add that a header is required."""
+    used = {name for always, maybe in REFUSAL_HEADERS.values() for name in (*always, *maybe)}
+    used |= {name for route in routes for gives in route.gives.values() for name in (*gives.headers, *gives.maybe)}
+    for header in h.TABLE:
+        if header in used:
+            use = RESPONSE_HEADERS.get(header.name, _PLAIN)
+            yield header.name, _described(use)
+            yield f"required.{header.name}", _described(use) | {"required": True}
 
 
-def _described(field: Use) -> Schema:
-    return {"description": field.meaning, "schema": field.shape}
+_PLAIN = Use({"type": "string"}, "As HTTP defines it.")
+
+
+def _described(use: Use) -> Schema:
+    return {"description": use.meaning, "schema": use.shape}
 
 
 def _reference(kind: str, name: str) -> Schema:

@@ -5,10 +5,12 @@ from headwater.protocol.headers import Use
 from headwater.protocol.limits import NAME_BYTES_MAX
 
 PATH: dict[str, Use] = {
-    "bucket": Use({"type": "string", "pattern": "^[a-z0-9_-]{4,64}$"}, "The bucket."),
+    "bucket": Use(
+        {"type": "string", "pattern": "^[a-z0-9_-]{4,64}$"}, "The bucket's name: 4 to 64 characters from `a-z 0-9 _ -`."
+    ),
     "stream": Use(
         {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"^[^/\u0000]+$"},
-        f"The stream in its bucket: UTF-8, percent-encoded, at most {NAME_BYTES_MAX} bytes together with the bucket.",
+        f"The stream's id: UTF-8, percent-encoded, at most {NAME_BYTES_MAX} bytes together with the bucket.",
     ),
     "path": Use(
         {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"^[^\u0000]+$"},

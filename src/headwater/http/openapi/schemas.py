@@ -1,4 +1,4 @@
-"""The shapes of bodies, as JSON Schema."""
+"""The shapes of request and response bodies, as JSON Schema."""
 
 from headwater.http.wire.statuses import REFUSALS
 from headwater.lake.format import SCHEMA
@@ -28,7 +28,7 @@ def _object(properties: Schema, *optional: str) -> Schema:
 
 
 def _tuples(meaning: str, *items: Schema) -> Schema:
-    """An array of arrays, each of just these items."""
+    """An array of arrays, each with exactly these items."""
     one = {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
     return {"type": "array", "items": one | {"description": meaning}, "maxItems": SCAN_RANGES_MAX}
 
@@ -50,6 +50,8 @@ SCHEMAS: dict[str, Schema] = {
     "RangeProblem": _object(
         {"index": _WHOLE, "code": _CODE, "earliest": {"type": ["integer", "null"], "minimum": 0}},
     ),
+    "Root": _object({"name": TEXT, "version": TEXT, "links": {"type": "object", "additionalProperties": TEXT}}),
+    "Document": {"type": "object", "description": "OpenAPI 3.1."},
     "Bucket": _object({"bucket_id": TEXT, "streams": _WHOLE}),
     "Listing": _object(
         {
@@ -85,7 +87,10 @@ SCHEMAS: dict[str, Schema] = {
         },
         *("stream_next_offset", "stream_record_start", "stream_record_next", "stream_closed", "error_code", "error"),
     ),
-    "Status": {"type": "object", "description": "Version, positions, sizes, connections, and what the lake holds."},
+    "Status": {
+        "type": "object",
+        "description": "Version, positions, sizes, connections, and the contents of the lake.",
+    },
     "Positions": _object({"positions": _POSITIONS}),
     "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
     "Reader": _object({"reader": TEXT, "positions": _POSITIONS, "committed_at_ms": _WHOLE}),
@@ -124,7 +129,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Swapped": _object({"position": _WHOLE}),
     "Descriptions": {"description": "An Arrow stream; its columns are in the reference, docs/reference/http.md."},
-    "Scanned": {"description": "An Arrow stream in the columns of the lake, all or those that were asked for."},
+    "Scanned": {"description": "An Arrow stream in the columns of the lake, all or those that the request names."},
     "Appends": {
         "type": "string",
         "format": "binary",
@@ -132,10 +137,10 @@ SCHEMAS: dict[str, Schema] = {
     },
     "Outcomes": {"description": "An Arrow stream, one row for each row of the request."},
     "Messages": {"type": "array", "description": "The messages of a JSON stream, as they were sent."},
-    "Lines": {"description": "One message a line."},
-    "Events": {"description": "`data` events, each with a `control` event behind it."},
-    "Anything": {"description": "Any JSON value; an array is as many messages as it has elements."},
-    "Parts": {"description": "First the snapshot, empty if there is none; then one part for each message."},
+    "Lines": {"description": "One message per line."},
+    "Events": {"description": "`data` events, each followed by a `control` event."},
+    "Anything": {"description": "Any JSON value; each element of an array is one message."},
+    "Parts": {"description": "First the snapshot, which is empty if there is none, then one part for each message."},
     "Stored": {"description": "The bytes as they were sent."},
     "Text": TEXT,
     "Bytes": {"type": "string", "format": "binary"},

@@ -1,8 +1,7 @@
-"""The reader: bytes of a connection in, whole requests out; the only file that knows the native parser.
+"""The request parser: bytes of a connection in, whole requests out; the only file that uses the native parser.
 
-llhttp (through httptools) refuses most of what is malformed. What it lets through and RFC 9112 does not, and what is
-too large, is refused here. A refusal is final: how the rest of the input is framed is in doubt then, so nothing more is
-read.
+llhttp (through httptools) refuses most malformed input. What it accepts although RFC 9112 does not, and what is too
+large, is refused here. A refusal is final: the framing of the rest of the input is in doubt, so nothing more is read.
 """
 
 from enum import Enum
@@ -13,12 +12,16 @@ import httptools
 from headwater.http.wire.heads import END, HEAD_BYTES_MAX, KnownHeads
 from headwater.http.wire.requests import Request, head_problem, split_target
 from headwater.http.wire.uploads import Upload
+from headwater.protocol import headers as names
 from headwater.protocol.headers import SINGULAR
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
 from headwater.protocol.refusals import Code
 
 FRAMING_FACTOR_MAX = 16
-"""What chunks may take on the wire for each byte they carry, beside what trailers may take."""
+"""How many bytes chunks may take on the wire for each byte they carry, besides what trailers may take."""
+
+_CONNECTION, _CONTENT_LENGTH, _EXPECT = names.CONNECTION.key, names.CONTENT_LENGTH.key, names.EXPECT.key
+_TRANSFER_ENCODING = names.TRANSFER_ENCODING.key
 
 
 class Stage(Enum):
@@ -29,30 +32,31 @@ class Stage(Enum):
     BODY = "body"
 
 
-# An enum's members cost a function call each time they are looked up; these do not.
+# Looking up an enum's member costs a function call each time; these names cost none.
 IDLE, HEAD, BODY = Stage
 
 
 class Owner(Protocol):
-    """Whom a reader tells of what it has read."""
+    """Receives what the parser has found."""
 
     def requested(self, request: Request) -> None:
         """A whole request has arrived."""
 
     def plan_body(self, method: bytes, path: bytes) -> "tuple[int, Upload | None]":
-        """How large a body may be, and where it goes if it is not to be kept in memory."""
+        """How large a body may be, and where it goes if it is not kept in memory."""
 
     def expects_continue(self) -> None:
-        """The client waits for leave to send its body."""
+        """The client waits for `100 Continue` before it sends its body."""
 
     def refuse(self, code: Code, detail: str) -> None:
-        """What arrived cannot be answered as it is, and nothing after it can be read."""
+        """The input is not a valid request, and nothing after it can be read."""
 
 
-class RequestReader:
-    """Parses one connection's input; its `on_` methods are the parser's callbacks."""
+class RequestParser:
+    """Parses the input of one connection; its `on_` methods are callbacks of the native parser."""
 
     __slots__ = (
+        "_authority",
         "_body",
         "_body_bytes_max",
         "_chunks",
@@ -62,8 +66,10 @@ class RequestReader:
         "_input",
         "_more_body",
         "_more_body_bytes",
+        "_native",
         "_owner",
-        "_parser",
+        "_path",
+        "_query",
         "_raw_bytes",
         "_recalls",
         "_target",
@@ -79,7 +85,7 @@ class RequestReader:
         self._owner, self._heads = owner, heads
         self._input: bytes | None = None
         self._recalls = True
-        self._parser: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
+        self._native: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
         self._upgrading = False
         self._upgrade_body: tuple[int, bytes] | None = None
@@ -87,12 +93,12 @@ class RequestReader:
         self.stage = IDLE
 
     def close(self) -> None:
-        """Break the cycle with the parser."""
+        """Break the reference cycle with the native parser."""
         self.refused = True
-        del self._parser, self._owner
+        del self._native, self._owner
 
     def feed(self, data: bytes) -> None:
-        """Take what has arrived; requests that are whole by now have been handed over when this returns."""
+        """Take input; every request that it completes is handed over before this returns."""
         if self._upgrade_body is not None:
             self._read_upgrade_body(data)
             return
@@ -102,17 +108,17 @@ class RequestReader:
                 return
             self._input = data
         try:
-            self._parser.feed_data(data)
+            self._native.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if not self.refused:
                 self._pass_over_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self._refuse(Code.BAD_REQUEST, f"The request is not HTTP/1.1: {str(error)[:100]}.")
+            self._refuse(Code.BAD_REQUEST, f"The request is not valid HTTP/1.1: {str(error)[:100]}.")
         if stage is self.stage and stage is not IDLE:
             self._bound_raw_bytes(len(data))
 
     def _recall(self, data: bytes) -> bytes:
-        """Hand over the whole requests at the beginning of the input whose heads are known; returns what is left."""
+        """Hand over whole requests with known heads from the beginning of the input; returns what is left."""
         at, size = 0, len(data)
         while at < size and not self.refused:
             end = data.find(END, at, at + HEAD_BYTES_MAX) + len(END)
@@ -125,7 +131,7 @@ class RequestReader:
         return b""
 
     def _bound_raw_bytes(self, size: int) -> None:
-        """The parser tells of a header only when it is whole, of chunk extensions never: count what it swallows."""
+        """Bound what the native parser buffers silently: a header until it is whole, and chunk extensions."""
         self._raw_bytes += size
         if self.stage is HEAD:
             if self._raw_bytes > HEADERS_BYTES_MAX + URI_BYTES_MAX:
@@ -134,9 +140,9 @@ class RequestReader:
         body_bytes = self._uploaded_bytes + len(self._body)
         body_bytes += self._more_body_bytes if self._more_body is not None else 0
         if self._raw_bytes > FRAMING_FACTOR_MAX * body_bytes + HEADERS_BYTES_MAX:
-            self._refuse(Code.BAD_REQUEST, "The framing of the body takes more bytes than the body.")
+            self._refuse(Code.BAD_REQUEST, "The chunk framing takes far more bytes than the body; send larger chunks.")
 
-    # -- The parser's callbacks -----------------------------------------------------------------------------------
+    # -- Callbacks of the native parser ---------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self.stage = HEAD
@@ -156,12 +162,12 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage is not HEAD:
-            return  # A trailer: whatever it says, it says too late.
+            return  # A trailer: it comes too late to mean anything.
         name = name.lower()
         headers = self._headers
         if name in headers:
             if name in SINGULAR:
-                self._refuse(Code.INVALID_HEADER, f"The header {name.decode('latin-1')} is given twice.")
+                self._refuse(Code.INVALID_HEADER, f"The header {name.decode('latin-1')} appears twice; send it once.")
             value = headers[name] + b", " + value
         headers[name] = value
         self._headers_bytes += len(name) + len(value)
@@ -170,12 +176,13 @@ class RequestReader:
 
     def on_headers_complete(self) -> None:
         self.stage = BODY
-        parser, headers = self._parser, self._headers
-        self._upgrading = parser.should_upgrade()
-        if self._upgrading and (b"transfer-encoding" in headers or parser.get_method() == b"CONNECT"):
-            self._refuse(Code.BAD_REQUEST, "This server speaks HTTP/1.1 and upgrades to nothing else.")
+        native, headers = self._native, self._headers
+        method = native.get_method()
+        self._upgrading = native.should_upgrade()
+        if self._upgrading and (_TRANSFER_ENCODING in headers or method == b"CONNECT"):
+            self._refuse(Code.BAD_REQUEST, "This server only supports HTTP/1.1 and no upgrades; send a plain request.")
             return
-        version = parser.get_http_version()
+        version = native.get_http_version()
         self._chunks = version == "1.1"
         problem = head_problem(version, self._target, headers)
         if problem is not None:
@@ -183,17 +190,14 @@ class RequestReader:
             return
         self._upload = None
         self._body_bytes_max = APPEND_BYTES_MAX
-        target = self._target
-        if b"/snapshot" in target or b"/append-batch" in target or b"/__headwater/" in target or b"%" in target:
-            self._plan_body(parser.get_method())
-        if b"content-length" in headers and int(headers[b"content-length"]) > self._body_bytes_max:
+        self._authority, self._path, self._query = split_target(self._target)
+        if method != b"GET":
+            # A route may take larger bodies than others, or upload them as they arrive.
+            self._body_bytes_max, self._upload = self._owner.plan_body(method, self._path)
+        if _CONTENT_LENGTH in headers and int(headers[_CONTENT_LENGTH]) > self._body_bytes_max:
             self._refuse_body()
-        elif b"expect" in headers and self._chunks and headers[b"expect"].lower() == b"100-continue":
+        elif _EXPECT in headers and self._chunks and headers[_EXPECT].lower() == b"100-continue":
             self._owner.expects_continue()
-
-    def _plan_body(self, method: bytes) -> None:
-        """Some resources take larger bodies, and a snapshot's goes to its blob as it arrives."""
-        self._body_bytes_max, self._upload = self._owner.plan_body(method, split_target(self._target)[1])
 
     def on_body(self, body: bytes) -> None:
         if self.refused:
@@ -217,17 +221,27 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         if not (self.refused or self._upgrading):
-            parser = self._parser
-            self._hand_over(parser.get_method(), parser.should_keep_alive())
+            native = self._native
+            self._hand_over(native.get_method(), native.should_keep_alive())
 
     def _hand_over(self, method: bytes, keep_alive: bool) -> None:
         self.stage = IDLE
         body = self._body
         if self._more_body is not None:
             body = b"".join([body, *self._more_body])
-        authority, path, query = split_target(self._target)
-        request = Request(method, authority, path, query, self._headers, body, keep_alive, self._chunks, self._upload)
-        # Whose head was new will come with a new one again; and the parser takes nothing after a last request.
+        request = Request(
+            method,
+            self._authority,
+            self._path,
+            self._query,
+            self._headers,
+            body,
+            keep_alive,
+            self._chunks,
+            self._upload,
+        )
+        # A client whose head was not worth learning will send another such head. And the native parser takes nothing
+        # after a last request.
         if self._input is not None:
             self._recalls = self._heads.learn(self._input, request)
             self._input = None
@@ -238,14 +252,14 @@ class RequestReader:
     # -- Offers to upgrade ----------------------------------------------------------------------------------------
 
     def _pass_over_upgrade(self, rest: bytes) -> None:
-        """Some clients offer HTTP/2 in their first request, and are answered in HTTP/1.1.
+        """Answer in HTTP/1.1 to a client that offers an upgrade to HTTP/2 in its first request.
 
-        The parser stops at the head of such a request and would take its body for the next request, so the body is read
-        here, and a new parser goes on behind it.
+        The native parser stops at the head of such a request and would take its body for the next request. So the body
+        is read here, and a new native parser continues after it.
         """
-        method = self._parser.get_method()
-        self._parser = httptools.HttpRequestParser(self)
-        self._upgrade_body = int(self._headers.get(b"content-length", b"0")), method
+        method = self._native.get_method()
+        self._native = httptools.HttpRequestParser(self)
+        self._upgrade_body = int(self._headers.get(_CONTENT_LENGTH, b"0")), method
         self._read_upgrade_body(rest)
 
     def _read_upgrade_body(self, data: bytes) -> None:
@@ -256,7 +270,7 @@ class RequestReader:
         self._upgrade_body = left - len(data[:left]), method
         if left <= len(data):
             self._upgrade_body = None
-            self._hand_over(method, b"close" not in self._headers[b"connection"].lower())
+            self._hand_over(method, b"close" not in self._headers[_CONNECTION].lower())
             if len(data) > left:
                 self.feed(data[left:])
 
@@ -268,10 +282,8 @@ class RequestReader:
             self._owner.refuse(code, detail)
 
     def _refuse_headers(self) -> None:
-        detail = f"The headers are larger than {HEADERS_BYTES_MAX} bytes or more than {HEADERS_MAX}."
+        detail = f"The headers exceed {HEADERS_BYTES_MAX} bytes in total or {HEADERS_MAX} in number."
         self._refuse(Code.HEADERS_TOO_LARGE, detail)
 
     def _refuse_body(self) -> None:
-        self._refuse(
-            Code.TOO_LARGE, f"The body is larger than {self._body_bytes_max} bytes, the most it may have here."
-        )
+        self._refuse(Code.TOO_LARGE, f"The body is larger than {self._body_bytes_max} bytes, the limit for this URL.")

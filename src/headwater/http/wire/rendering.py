@@ -1,4 +1,4 @@
-"""From an answer to the bytes of a response. What every response carries is rendered once a second."""
+"""From an answer to the bytes of a response. The headers that every response carries are rendered once a second."""
 
 import time
 from email.utils import formatdate
@@ -12,21 +12,27 @@ from headwater.protocol import headers
 from headwater.streams.replies import Page
 
 SERVER = f"headwater/{version('headwater')}"
-ALLOW_ALL_LINE = "Access-Control-Allow-Origin: *\r\n"
+ALLOW_ALL_LINE = f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}*\r\n"
 PREFLIGHT_LINES = (
-    "Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
-    f"Access-Control-Allow-Headers: {headers.ALLOWED}\r\n"
-    "Access-Control-Max-Age: 86400\r\n"
+    f"{headers.ACCESS_CONTROL_ALLOW_METHODS.line}GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
+    f"{headers.ACCESS_CONTROL_ALLOW_HEADERS.line}{headers.ALLOWED}\r\n"
+    f"{headers.ACCESS_CONTROL_MAX_AGE.line}86400\r\n"
 )
-JSON_LINES = "Content-Type: application/json\r\nCache-Control: no-store\r\n"
+CONTENT_TYPE = headers.CONTENT_TYPE.line
+NO_STORE_LINE = f"{headers.CACHE_CONTROL.line}no-store\r\n"
+JSON_LINES = f"{CONTENT_TYPE}application/json\r\n{NO_STORE_LINE}"
+TEXT_LINES = f"{CONTENT_TYPE}text/plain; charset=utf-8\r\n{NO_STORE_LINE}"
+CLOSE_LINE = f"{headers.CONNECTION.line}close\r\n"
+CHUNKED_LINE = f"{headers.TRANSFER_ENCODING.line}chunked\r\n"
+CONTENT_LENGTH = headers.CONTENT_LENGTH.line
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 COPY_BYTES_MAX = 64 * 1024
-"""Up to here copying a body behind its head is cheaper than sending two parts."""
+"""Up to this size, copying a body after its head is cheaper than sending two parts."""
 
 SHARED_BYTES_MAX = 4 * 1024
-"""Up to here a body is kept with its head; with larger ones the head does not matter."""
+"""Up to this size, a body is cached together with its head; rendering the head of a larger one does not matter."""
 
 _BODILESS = frozenset({204, 304})
 _heads: dict[int, bytes] = {}
@@ -34,18 +40,18 @@ _heads_until = 0.0
 
 
 def browser_lines(*, to_all: bool = True, exposed_more: str = "") -> str:
-    """What browsers are told with every response; where only some origins may read, each is told for itself."""
+    """What browsers need in every response; if only some origins may read, each exchange adds its own line."""
     exposed = f"{headers.EXPOSED}, {exposed_more}" if exposed_more else headers.EXPOSED
     return (
-        "X-Content-Type-Options: nosniff\r\n"
-        "Cross-Origin-Resource-Policy: cross-origin\r\n"
+        f"{headers.X_CONTENT_TYPE_OPTIONS.line}nosniff\r\n"
+        f"{headers.CROSS_ORIGIN_RESOURCE_POLICY.line}cross-origin\r\n"
         f"{ALLOW_ALL_LINE if to_all else ''}"
-        f"Access-Control-Expose-Headers: {exposed}\r\n"
+        f"{headers.ACCESS_CONTROL_EXPOSE_HEADERS.line}{exposed}\r\n"
     )
 
 
 def set_browser_lines(*, to_all: bool, exposed_more: str) -> None:
-    """Have all responses from now on say so."""
+    """Set what browsers get in all responses from now on."""
     global _browser_lines  # noqa: PLW0603
     _browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more)
     _heads.clear()
@@ -63,19 +69,20 @@ def _head(status: int) -> bytes:
     head = _heads.get(status)
     if head is None:
         date = formatdate(usegmt=True)
-        text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: {SERVER}\r\nDate: {date}\r\n{_browser_lines}"
+        text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{headers.SERVER.line}{SERVER}\r\n"
+        text += f"{headers.DATE.line}{date}\r\n{_browser_lines}"
         head = _heads[status] = text.encode("latin-1")
     return head
 
 
 def response(answer: Answer, *, close: bool = False, head_only: bool = False) -> list[bytes]:
-    """A whole response in one part, or two where the body is large; `head_only` leaves it out, as HEAD wants it."""
+    """A whole response in one part, or in two if the body is large; `head_only` leaves out the body, for HEAD."""
     status, lines, body = answer.status, answer.headers, answer.body
     if close:
-        lines += "Connection: close\r\n"
+        lines += CLOSE_LINE
     if status in _BODILESS or (head_only and not body):
         return [_head(status) + f"{lines}\r\n".encode("latin-1")]
-    head = _head(status) + f"{lines}Content-Length: {len(body)}\r\n\r\n".encode("latin-1")
+    head = _head(status) + f"{lines}{CONTENT_LENGTH}{len(body)}\r\n\r\n".encode("latin-1")
     if head_only:
         return [head]
     return [head + body] if len(body) < COPY_BYTES_MAX else [head, body]
@@ -90,21 +97,21 @@ def page(page: Page, voice: Voice, *, close: bool) -> list[bytes]:
 
 @lru_cache(maxsize=1024)
 def _shared_page(_: bytes, page: Page, voice: Voice) -> list[bytes]:
-    """The bytes of a page for all who read it while the head of a response stays the same."""
+    """The bytes of a page, shared by all who read it within the second for which a head stays the same."""
     return response(statuses.answer(page, voice))
 
 
 def stream_head(lines: str, *, chunked: bool) -> bytes:
-    """The head of a response that goes on until the connection ends."""
-    framing = "Transfer-Encoding: chunked\r\n" if chunked else ""
-    return _head(200) + f"{lines}{framing}Connection: close\r\n\r\n".encode("latin-1")
+    """The head of a response that lasts until the connection ends."""
+    framing = CHUNKED_LINE if chunked else ""
+    return _head(200) + f"{lines}{framing}{CLOSE_LINE}\r\n".encode("latin-1")
 
 
 def download_head(lines: str, length: int | None, *, chunked: bool, close: bool) -> bytes:
     """The head of a response that is sent piece by piece."""
-    framing = f"Content-Length: {length}\r\n" if length is not None else ""
-    framing += "Transfer-Encoding: chunked\r\n" if chunked else ""
-    framing += "Connection: close\r\n" if close else ""
+    framing = f"{CONTENT_LENGTH}{length}\r\n" if length is not None else ""
+    framing += CHUNKED_LINE if chunked else ""
+    framing += CLOSE_LINE if close else ""
     return _head(200) + f"{lines}{framing}\r\n".encode("latin-1")
 
 

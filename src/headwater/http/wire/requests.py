@@ -1,4 +1,4 @@
-"""A request as it came, and small readers of its parts."""
+"""A request as it arrived, and how its target, its query and its head are parsed and checked."""
 
 import re
 from functools import lru_cache
@@ -6,12 +6,13 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
+from headwater.protocol import headers as names
 from headwater.protocol import parameters
 from headwater.protocol.refusals import Code, Refusal
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """One HTTP request, whole."""
+    """One complete HTTP request."""
 
     method: bytes
     authority: bytes
@@ -21,9 +22,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     keep_alive: bool = False
     takes_chunks: bool = False
-    """Whether the client speaks HTTP/1.1, so that a response may go on without a length."""
+    """Whether the client supports HTTP/1.1, so that a response of unknown length can be chunked."""
     upload: object = None
-    """Where the body went, if it was not kept here."""
+    """Where the body went, if it is not in memory."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, stripped; names are lower case."""
@@ -51,14 +52,14 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING = Request(b"", b"", b"", b"", {}, b"")
-"""What stands for a request that was refused before it was whole."""
+"""Takes the place of a request that was refused before it was complete."""
 
 
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)", re.IGNORECASE)
 
 
 def split_target(target: bytes) -> tuple[bytes, bytes, bytes]:
-    """Authority, path and query of a request target; without an authority unless it is in absolute form.
+    """Authority, path and query of a request target; only the absolute form has an authority.
 
     >>> split_target(b"/a?b=c")
     (b'', b'/a', b'b=c')
@@ -72,31 +73,32 @@ def split_target(target: bytes) -> tuple[bytes, bytes, bytes]:
     return authority, path, query
 
 
+_HOST, _TRANSFER_ENCODING = names.HOST.key, names.TRANSFER_ENCODING.key
 _AUTHORITY = re.compile(rb"(?:\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~%!$&'()*+;=-]+)(?::[0-9]*)?")
 
 
 @lru_cache(maxsize=1024)
 def is_authority(host: bytes) -> bool:
-    """Whether a Host is one: a name or an address, perhaps a port."""
+    """Whether a Host header is valid: a name or an address, perhaps with a port."""
     return _AUTHORITY.fullmatch(host.strip()) is not None
 
 
 def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> str | None:
-    """What the parser lets through and RFC 9112 does not, as a sentence."""
+    """What is wrong with a head that the native parser accepts and RFC 9112 does not, as a sentence."""
     if version == "1.1":
-        if b"host" not in headers or not is_authority(headers[b"host"]):
+        if _HOST not in headers or not is_authority(headers[_HOST]):
             return "A request needs exactly one Host header with a name or an address."
-        if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
-            return "Transfer-Encoding may only be chunked."
+        if _TRANSFER_ENCODING in headers and headers[_TRANSFER_ENCODING].lower() != b"chunked":
+            return "Transfer-Encoding can only be chunked."
     elif version != "1.0":
-        return f"HTTP/{version} is not spoken here; use HTTP/1.1."
-    elif b"transfer-encoding" in headers:
-        return "Transfer-Encoding needs HTTP/1.1."
-    elif b"host" in headers and not is_authority(headers[b"host"]):
+        return f"HTTP/{version} is not supported; use HTTP/1.1."
+    elif _TRANSFER_ENCODING in headers:
+        return "Transfer-Encoding requires HTTP/1.1."
+    elif _HOST in headers and not is_authority(headers[_HOST]):
         return "The Host header must be a name or an address."
     if target[:1] != b"/" and target != b"*" and not _absolute_target(target):
         return "The request target must be a path."
-    return "The request target may not have a fragment." if b"#" in target else None
+    return "The request target cannot have a fragment." if b"#" in target else None
 
 
 def _absolute_target(target: bytes) -> bool:
@@ -106,7 +108,7 @@ def _absolute_target(target: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def parse_query(query: bytes) -> dict[str, str] | Refusal:
-    """The parameters of a query that mean something here; one of them twice is refused.
+    """The known parameters of a query, without unknown ones; a known one that appears twice is refused.
 
     >>> parse_query(b"offset=-1&live=sse&utm=x")
     {'offset': '-1', 'live': 'sse'}
@@ -118,6 +120,6 @@ def parse_query(query: bytes) -> dict[str, str] | Refusal:
         if name not in parameters.TABLE:
             continue
         if name in found:
-            return Refusal(Code.BAD_REQUEST, f"The parameter {name} is given twice.")
+            return Refusal(Code.BAD_REQUEST, f"The parameter {name} appears twice; send it once.")
         found[name] = unquote_plus(value)
     return found

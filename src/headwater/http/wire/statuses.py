@@ -1,7 +1,7 @@
 """THE table from reply to HTTP: a status, header lines, and the body of a refusal.
 
-`answer(reply, voice)` looks the reply's type up in `ANSWERS`; a refusal's code is looked up in `REFUSALS`. Whatever
-is not about the outcome itself (CORS, Date, framing) is added by the front.
+`answer(reply, voice)` looks up the reply's type in `ANSWERS`, and a refusal's code in `REFUSALS`. Headers that are not
+about the outcome itself (CORS, Date, framing) are added by `rendering`.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.protocol import etags, incarnations
+from headwater.protocol import etags, headers, incarnations
 from headwater.protocol.content_types import DEFAULT, is_json, media_type
 from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code, Refusal
@@ -32,18 +32,18 @@ from headwater.streams.replies import (
 
 
 class Voice(NamedTuple):
-    """How this surface of this server speaks: its offsets' form, and the journal's id in incarnations."""
+    """How a surface of this server prints things: the form of its offsets, and the log's id in incarnations."""
 
     form: Form
     log_id: str
     private: bool = False
-    """Whether only the client's own cache may keep a page."""
+    """Whether only the client's own cache may keep a page, and no shared one."""
     attachments: bool = False
-    """Whether browsers shall save byte streams instead of showing them."""
+    """Whether browsers save byte streams instead of showing them."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """A status, header lines that end in CRLF each, and a body."""
+    """A status, header lines that each end in CRLF, and a body."""
 
     status: int
     headers: str
@@ -99,27 +99,42 @@ REFUSALS: dict[Code, tuple[int, str]] = {
 EXTENSIONS = "append-batch, attrs, bootstrap, conditional-append, fork, incarnation, retention, snapshot"
 
 _RETRY_LATER = frozenset({Code.OVERLOADED, Code.WAITERS_TOO_MANY, Code.DRAINING, Code.PRODUCERS_TOO_MANY})
-_CACHE_PAGE = "Cache-Control: public, max-age=60, stale-while-revalidate=300\r\n"
-_CACHE_TAIL = "Cache-Control: no-cache\r\n"
-_NO_STORE = "Cache-Control: no-store\r\n"
+_CACHE_PAGE = f"{headers.CACHE_CONTROL.line}public, max-age=60, stale-while-revalidate=300\r\n"
+_CACHE_TAIL = f"{headers.CACHE_CONTROL.line}no-cache\r\n"
+_NO_STORE = f"{headers.CACHE_CONTROL.line}no-store\r\n"
+_CLOSED = f"{headers.STREAM_CLOSED.line}true\r\n"
+_UP_TO_DATE = headers.STREAM_UP_TO_DATE.line
+_IS_UP_TO_DATE = f"{_UP_TO_DATE}true\r\n"
+# Bound here, since an attribute of a module costs a lookup more on each request.
+_CONTENT_TYPE = headers.CONTENT_TYPE.line
+_CURSOR = headers.STREAM_CURSOR.line
+_ETAG = headers.ETAG.line
+_INCARNATION = headers.STREAM_INCARNATION.line
+_NEXT_OFFSET = headers.STREAM_NEXT_OFFSET.line
+_PRODUCER_EPOCH = headers.PRODUCER_EPOCH.line
+_PRODUCER_SEQ = headers.PRODUCER_SEQ.line
+_RECORD_FIRST = headers.STREAM_RECORD_FIRST.line
+_RECORD_NEXT = headers.STREAM_RECORD_NEXT.line
+_RECORD_START = headers.STREAM_RECORD_START.line
+_SNAPSHOT_OFFSET = headers.STREAM_SNAPSHOT_OFFSET.line
 
 
 def answer(reply: Reply, voice: Voice) -> Answer:
-    """What a reply is in HTTP."""
+    """A reply as HTTP."""
     return ANSWERS[type(reply)](reply, voice)
 
 
 def incarnation_line(incarnation: int, voice: Voice) -> str:
-    return f"Stream-Incarnation: {incarnations.render(voice.log_id, incarnation)}\r\n"
+    return f"{_INCARNATION}{incarnations.render(voice.log_id, incarnation)}\r\n"
 
 
 def stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice) -> str:
-    """What nearly every response about a stream says."""
+    """The header lines of nearly every response about a stream."""
     lines = (
-        f"Stream-Next-Offset: {render(next_offset, voice.form)}\r\n"
-        f"Stream-Incarnation: {incarnations.render(voice.log_id, incarnation)}\r\n"
+        f"{_NEXT_OFFSET}{render(next_offset, voice.form)}\r\n"
+        f"{_INCARNATION}{incarnations.render(voice.log_id, incarnation)}\r\n"
     )
-    return lines + "Stream-Closed: true\r\n" if closed else lines
+    return lines + _CLOSED if closed else lines
 
 
 def _created(reply: Created, voice: Voice) -> Answer:
@@ -134,7 +149,8 @@ def _existed(reply: Existed, voice: Voice) -> Answer:
 
 
 def _configuration_lines(reply: Created | Existed | Described, voice: Voice) -> str:
-    lines = f"Content-Type: {reply.content_type}\r\nStream-Extensions: {extensions(reply.content_type)}\r\n"
+    lines = f"{_CONTENT_TYPE}{reply.content_type}\r\n"
+    lines += f"{headers.STREAM_EXTENSIONS.line}{extensions(reply.content_type)}\r\n"
     return lines + stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
 
 
@@ -144,11 +160,11 @@ def extensions(content_type: str) -> str:
 
 
 def _record_lines(record: int | None, record_first: int | None, record_next: int | None) -> str:
-    """Ordinals of a JSON stream: of the first message in question, of the oldest retained, of the next."""
-    lines = "" if record is None else f"Stream-Record-Start: {record}\r\n"
+    """Record numbers of a JSON stream: of the first message of the response, of the oldest retained, of the next."""
+    lines = "" if record is None else f"{_RECORD_START}{record}\r\n"
     if record_first is not None:
-        lines += f"Stream-Record-First: {record_first}\r\n"
-    return lines if record_next is None else f"{lines}Stream-Record-Next: {record_next}\r\n"
+        lines += f"{_RECORD_FIRST}{record_first}\r\n"
+    return lines if record_next is None else f"{lines}{_RECORD_NEXT}{record_next}\r\n"
 
 
 def _appended(reply: Appended, voice: Voice) -> Answer:
@@ -174,7 +190,7 @@ def _duplicate(reply: Duplicate, voice: Voice) -> Answer:
 
 
 def _producer_lines(epoch: int, seq: int | None) -> str:
-    return f"Producer-Epoch: {epoch}\r\nProducer-Seq: {seq}\r\n"
+    return f"{_PRODUCER_EPOCH}{epoch}\r\n{_PRODUCER_SEQ}{seq}\r\n"
 
 
 def _deleted(reply: Deleted, voice: Voice) -> Answer:
@@ -183,13 +199,13 @@ def _deleted(reply: Deleted, voice: Voice) -> Answer:
 
 def _described(reply: Described, voice: Voice) -> Answer:
     etag = etags.render(voice.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
-    lines = f"{_configuration_lines(reply, voice)}ETag: {etag}\r\n{_NO_STORE}"
+    lines = f"{_configuration_lines(reply, voice)}{_ETAG}{etag}\r\n{_NO_STORE}"
     if reply.lifetime.ttl_seconds is not None:
-        lines += f"Stream-TTL: {reply.lifetime.ttl_seconds}\r\n"
+        lines += f"{headers.STREAM_TTL.line}{reply.lifetime.ttl_seconds}\r\n"
     if reply.lifetime.expires_at_text is not None:
-        lines += f"Stream-Expires-At: {reply.lifetime.expires_at_text}\r\n"
+        lines += f"{headers.STREAM_EXPIRES_AT.line}{reply.lifetime.expires_at_text}\r\n"
     if reply.snapshot is not None:
-        lines += f"Stream-Snapshot-Offset: {render(reply.snapshot.offset, voice.form)}\r\n"
+        lines += f"{_SNAPSHOT_OFFSET}{render(reply.snapshot.offset, voice.form)}\r\n"
     return Answer(200, lines + _record_lines(None, reply.record_first, reply.record_next))
 
 
@@ -202,11 +218,11 @@ def _published(reply: Published, voice: Voice) -> Answer:
 
 
 def snapshot_lines(incarnation: int, offset: int, tail: int, closed: bool, voice: Voice) -> str:
-    """What a response about a snapshot says: where it stands, which is where to go on, and whether anything follows."""
+    """The header lines of a response about a snapshot: its offset, where to resume, and whether anything follows."""
     up_to_date = offset == tail
-    lines = f"Stream-Snapshot-Offset: {render(offset, voice.form)}\r\n"
+    lines = f"{_SNAPSHOT_OFFSET}{render(offset, voice.form)}\r\n"
     lines += stream_lines(incarnation, offset, closed and up_to_date, voice)
-    return f"{lines}Stream-Up-To-Date: {'true' if up_to_date else 'false'}\r\n"
+    return f"{lines}{_UP_TO_DATE}{'true' if up_to_date else 'false'}\r\n"
 
 
 def _bucket_opened(_: BucketOpened, __: Voice) -> Answer:
@@ -231,22 +247,22 @@ def _page(reply: Page, voice: Voice) -> Answer:
 def _page_lines(  # noqa: PLR0917
     content_type: str, incarnation: int, start: int, next_offset: int, up_to_date: bool, ended: bool, voice: Voice
 ) -> str:
-    """The headers of a page: many readers ask for the same one."""
-    lines = f"Content-Type: {content_type}\r\n" + stream_lines(incarnation, next_offset, ended, voice)
+    """The headers of a page; many readers read the same one."""
+    lines = f"{_CONTENT_TYPE}{content_type}\r\n" + stream_lines(incarnation, next_offset, ended, voice)
     if up_to_date:
-        lines += "Stream-Up-To-Date: true\r\n"
+        lines += _IS_UP_TO_DATE
     etag = etags.render(voice.log_id, incarnation, start, next_offset, ended)
     cache = _CACHE_PAGE if next_offset > start else _CACHE_TAIL
     if voice.private:
         cache = cache.replace("public", "private")
     if voice.attachments and media_type(content_type) == DEFAULT:
-        lines += "Content-Disposition: attachment\r\n"
-    return f"{lines}ETag: {etag}\r\n{cache}"
+        lines += f"{headers.CONTENT_DISPOSITION.line}attachment\r\n"
+    return f"{lines}{_ETAG}{etag}\r\n{cache}"
 
 
 def _refusal(reply: Refusal, voice: Voice) -> Answer:
     status, title = REFUSALS[reply.code]
-    lines = f"Content-Type: application/problem+json\r\n{_NO_STORE}"
+    lines = f"{_CONTENT_TYPE}application/problem+json\r\n{_NO_STORE}"
     problem: dict[str, Any] = {
         "type": f"urn:headwater:error:{reply.code.value}",
         "title": title,
@@ -257,23 +273,24 @@ def _refusal(reply: Refusal, voice: Voice) -> Answer:
     if reply.incarnation is not None:
         lines += incarnation_line(reply.incarnation, voice)
     if reply.next_offset is not None:
-        lines += f"Stream-Next-Offset: {render(reply.next_offset, voice.form)}\r\n"
+        lines += f"{_NEXT_OFFSET}{render(reply.next_offset, voice.form)}\r\n"
     if reply.closed:
-        lines += "Stream-Closed: true\r\n"
+        lines += _CLOSED
     if reply.earliest_offset is not None:
-        lines += f"Stream-Earliest-Offset: {render(reply.earliest_offset, voice.form)}\r\n"
+        lines += f"{headers.STREAM_EARLIEST_OFFSET.line}{render(reply.earliest_offset, voice.form)}\r\n"
     lines += _record_lines(None, reply.record_first, reply.record_next)
     if reply.producer_epoch is not None:
-        lines += f"Producer-Epoch: {reply.producer_epoch}\r\n"
+        lines += f"{_PRODUCER_EPOCH}{reply.producer_epoch}\r\n"
     if reply.expected_seq is not None:
-        lines += f"Producer-Expected-Seq: {reply.expected_seq}\r\nProducer-Received-Seq: {reply.received_seq}\r\n"
+        lines += f"{headers.PRODUCER_EXPECTED_SEQ.line}{reply.expected_seq}\r\n"
+        lines += f"{headers.PRODUCER_RECEIVED_SEQ.line}{reply.received_seq}\r\n"
         problem |= {"expected_seq": reply.expected_seq, "received_seq": reply.received_seq}
     if reply.problems:
         problem["problems"] = reply.problems
     if reply.allow is not None:
-        lines += f"Allow: {reply.allow}\r\n"
+        lines += f"{headers.ALLOW.line}{reply.allow}\r\n"
     if reply.code in _RETRY_LATER:
-        lines += "Retry-After: 1\r\n"
+        lines += f"{headers.RETRY_AFTER.line}1\r\n"
     return Answer(status, lines, msgspec.json.encode(problem))
 
 
@@ -295,28 +312,28 @@ ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
 
 
 def from_now(page: Page, voice: Voice) -> Answer:
-    """The answer to a catch-up read whose beginning depended on the tail: never cached, never tagged."""
-    lines = f"Content-Type: {page.content_type}\r\n{_NO_STORE}"
+    """The answer to a catch-up read that began at the tail: never cached, and without an ETag."""
+    lines = f"{_CONTENT_TYPE}{page.content_type}\r\n{_NO_STORE}"
     if page.up_to_date:
-        lines += "Stream-Up-To-Date: true\r\n"
+        lines += _IS_UP_TO_DATE
     lines += _record_lines(page.record, page.record_first, page.record_next)
     ended = page.up_to_date and page.closed
     return Answer(200, lines + stream_lines(page.incarnation, page.next_offset, ended, voice), page.body)
 
 
 def not_modified(page: Page, voice: Voice) -> Answer:
-    """The answer to a read whose tag the client has already: the same headers, no body."""
+    """The answer to a read whose ETag the client already has: the same headers, and no body."""
     return Answer(304, _page(page, voice).headers)
 
 
 def polled(page: Page, voice: Voice, cursor: int) -> Answer:
     """The answer to a long-poll that found data: a page with a cursor."""
     found = _page(page, voice)
-    return Answer(found.status, f"{found.headers}Stream-Cursor: {cursor}\r\n", found.body)
+    return Answer(found.status, f"{found.headers}{_CURSOR}{cursor}\r\n", found.body)
 
 
 def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:
-    """The answer to a long-poll that found nothing: still at the tail, perhaps for ever."""
+    """The answer to a long-poll that found nothing: the reader is still at the tail, or at the end."""
     lines = stream_lines(page.incarnation, page.next_offset, page.closed, voice)
-    lines += f"Stream-Up-To-Date: true\r\n{_NO_STORE}{_record_lines(page.record, page.record_first, page.record_next)}"
-    return Answer(204, lines if page.closed else f"{lines}Stream-Cursor: {cursor}\r\n")
+    lines += f"{_IS_UP_TO_DATE}{_NO_STORE}{_record_lines(page.record, page.record_first, page.record_next)}"
+    return Answer(204, lines if page.closed else f"{lines}{_CURSOR}{cursor}\r\n")

@@ -1,4 +1,4 @@
-"""Uploads: the body of a snapshot goes to its blob as it arrives, in a thread, and is never whole in memory."""
+"""Uploads: the body of a snapshot is written to its blob as it arrives, in a thread, and is never whole in memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from headwater.storage.blobs import Blob, BlobStore, BlobWriter
 T = TypeVar("T")
 
 PENDING_BYTES_MAX = 1024 * 1024
-"""What may wait for the disk before the client is read no further."""
+"""How much may wait for the disk before reading from the client pauses."""
 
 
 class Abandoned(Exception):
-    """The client is gone, or the request was refused; nothing is kept."""
+    """The client is gone or its request was refused, so nothing is kept."""
 
 
 class Upload:
@@ -33,7 +33,7 @@ class Upload:
         return self._pending_bytes > PENDING_BYTES_MAX
 
     def write(self, data: bytes) -> None:
-        """Take a piece of the body."""
+        """Take the next piece of the body."""
         if not self._task.done():
             self._pieces.append(data)
             self._pending_bytes += len(data)
@@ -42,13 +42,13 @@ class Upload:
                 self._balance()
 
     def finish(self, finished: Callable[[Blob | OSError], None]) -> None:
-        """The body is whole: make it durable, then call back."""
+        """The body is complete: make it durable, then call back."""
         self._whole = True
         self._arrived.set()
         self._task.add_done_callback(lambda task: finished(_outcome(task)))
 
     def abandon(self) -> None:
-        """The blob is not wanted any more."""
+        """Discard the blob."""
         self._abandoned = True
         self._arrived.set()
         self._task.add_done_callback(_outcome)
@@ -70,7 +70,7 @@ class Upload:
                 elif self._whole:
                     return await self._in_thread(writer.finish)
         except (OSError, Abandoned):
-            # Whatever else comes is passed over, so the client is read on until its request is whole.
+            # Further pieces are ignored, so reading continues until the request is complete.
             self._pieces, self._pending_bytes = [], 0
             self._balance()
             await self._in_thread(writer.abandon)

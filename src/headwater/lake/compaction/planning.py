@@ -1,14 +1,14 @@
-"""Which segments to rewrite next: a pure plan over what the lake holds, for the local chore and for the Spark job.
+"""Which segments to rewrite next: a pure plan over the segments of a lake, for the local chore and for the Spark job.
 
-A *group* is all segments whose position ranges overlap: those of one flush, and those of flushes that failed half-way.
-Segments are merged by whole groups that are neighbours, so what a stream has in them is one stretch of its bytes. In
-this order:
+A *group* consists of all segments whose position ranges overlap: those of one flush, or of flushes that failed
+half-way. Only whole neighbouring groups are merged, so a stream's rows in them are one contiguous range of its bytes.
+In this order:
 
-    dead      segments without a live row go; nothing is read
-    crowded   groups that cut a stream into too many extents are merged, however large they are
+    dead      segments without a live row are dropped; nothing is read
+    crowded   groups that split a stream into too many extents are merged, whatever their size
     sparse    a segment that is mostly dead is rewritten alone
-    small     neighbours are merged where none is more than a third of the whole: so whatever is rewritten comes to lie
-              in a group at least three times as large, and the same byte is not moved often
+    small     neighbours are merged where none is more than a third of the whole; every merge thus puts a byte into a
+              group at least three times as large, so that the same byte is not moved often
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,23 +19,23 @@ from headwater.protocol.limits import KIB, MIB, STREAMS_PER_SEGMENT_MAX
 from headwater.streams.segments import Segment
 
 FAN_IN = 4
-"""Fewer groups than this are not merged; one is never more than a third of the whole, so it takes three at least."""
+"""The fewest groups that are merged. No group may be more than a third of the whole, so it takes at least three."""
 REWRITE_BYTES_MAX = 256 * MIB
-"""Payload of one rewrite: what a few seconds of work and, for a single large stream, memory allow."""
+"""The payload of one rewrite: limited by a few seconds of work and, for a single large stream, by memory."""
 SMALL_BYTES = 64 * KIB
-"""What a smaller group counts as: below this the requests cost, not the bytes."""
+"""Smaller groups count as this large: below it the requests cost more than the bytes."""
 SOURCES_MAX = 64
-"""Segments read side by side in one rewrite; of each a row group is in memory."""
+"""Segments read side by side in one rewrite; one row group of each is in memory."""
 LIVES_MAX = 4 * STREAMS_PER_SEGMENT_MAX
-"""Lives that the sources may have rows of, each counted anew: a swap names them all and is applied in one go, at 3 to 4
-microseconds for each that is left when those of one name have been put together."""
+"""The lives in all sources together, counted once for each source. One command swaps them all; applying it takes 3 to 4
+microseconds for each distinct life."""
 DEAD_AT_ONCE_MAX = 1_000
 
 NOTHING: frozenset[int] = frozenset()
 
 
 class RewriteLimits(NamedTuple):
-    """How much one rewrite may take on."""
+    """How large one rewrite may be."""
 
     bytes_max: int = REWRITE_BYTES_MAX
     small_bytes: int = SMALL_BYTES
@@ -47,7 +47,7 @@ REWRITE_LIMITS = RewriteLimits()
 
 
 class Candidate(NamedTuple):
-    """A segment of the lake, by its number in the state, and how many of its rows are live."""
+    """A segment of the lake: its number in the state, and how many of its rows are live."""
 
     number: int
     segment: Segment
@@ -55,12 +55,12 @@ class Candidate(NamedTuple):
 
     @property
     def lives_max(self) -> int:
-        """How many lives it can have rows of."""
+        """The most lives that it can have rows of."""
         return min(self.segment.rows, STREAMS_PER_SEGMENT_MAX)
 
 
 class Rewrite(NamedTuple):
-    """Segments to replace by what is to be kept of them."""
+    """Segments to replace by the rows of them that are kept."""
 
     why: str
     candidates: tuple[Candidate, ...]
@@ -79,12 +79,12 @@ class Rewrite(NamedTuple):
 
     @property
     def is_drop(self) -> bool:
-        """Whether nothing is to be kept: the segments need not be read, and all their positions count as dropped."""
+        """Whether no row is kept: the segments need not be read, and all their positions count as dropped."""
         return self.why == "dead"
 
 
 class Group:
-    """Segments that overlap in positions."""
+    """Segments whose position ranges overlap."""
 
     __slots__ = ("bytes", "candidates", "last_position", "lives_max", "weight")
 
@@ -108,24 +108,24 @@ class _Window(NamedTuple):
 
 def plan(
     candidates: Iterable[Candidate],
-    lowest_reader: int,
+    lowest_consumer: int,
     limits: RewriteLimits = REWRITE_LIMITS,
     crowded: AbstractSet[int] = NOTHING,
     avoid: AbstractSet[int] = NOTHING,
 ) -> Rewrite | None:
-    """The most useful rewrite, or None if the lake is well as it is.
+    """The most useful rewrite, or None if there is nothing to do.
 
-    `crowded` are the segments that a stream with too many extents is spread over; `avoid` those to leave alone.
+    `crowded` are the segments with the extents of a stream that has too many; `avoid` are segments to leave alone.
     """
     known = list(candidates)
     usable = [candidate for candidate in known if candidate.number not in avoid]
-    dead = [one for one in usable if not one.live_rows and one.segment.last_position <= lowest_reader]
+    dead = [one for one in usable if not one.live_rows and one.segment.last_position <= lowest_consumer]
     if dead:
         return Rewrite("dead", tuple(sorted(dead)[:DEAD_AT_ONCE_MAX]))
     groups = groups_of(known, limits.small_bytes)
     if len(crowded) > 1 and (window := _crowded(groups, limits, crowded, avoid)):
         return _merge("crowded", window)
-    sparse = [one for one in usable if _is_sparse(one, lowest_reader, limits)]
+    sparse = [one for one in usable if _is_sparse(one, lowest_consumer, limits)]
     if sparse:
         return Rewrite("sparse", (max(sparse, key=lambda one: (one.segment.rows - one.live_rows, -one.number)),))
     window = _small(groups, limits, avoid)
@@ -133,7 +133,7 @@ def plan(
 
 
 def groups_of(candidates: Iterable[Candidate], small_bytes: int = SMALL_BYTES) -> list[Group]:
-    """Segments by the positions they cover, in order; those that overlap are one group."""
+    """Segments grouped by overlapping positions, in order of position."""
     found: list[tuple[list[Candidate], int]] = []
     for candidate in sorted(candidates, key=lambda one: (one.segment.first_position, one.number)):
         first, last = candidate.segment.first_position, candidate.segment.last_position
@@ -146,21 +146,21 @@ def groups_of(candidates: Iterable[Candidate], small_bytes: int = SMALL_BYTES) -
     return [Group(members, last, small_bytes) for members, last in found]
 
 
-def _is_sparse(candidate: Candidate, lowest_reader: int, limits: RewriteLimits) -> bool:
+def _is_sparse(candidate: Candidate, lowest_consumer: int, limits: RewriteLimits) -> bool:
     segment = candidate.segment
-    readable = segment.last_position <= lowest_reader and segment.payload_bytes <= limits.bytes_max
+    readable = segment.last_position <= lowest_consumer and segment.payload_bytes <= limits.bytes_max
     return readable and 2 * candidate.live_rows < segment.rows
 
 
 def _crowded(
     groups: list[Group], limits: RewriteLimits, crowded: AbstractSet[int], avoid: AbstractSet[int]
 ) -> _Window | None:
-    """The window that takes the most extents off the crowded stream, and then the lightest such."""
+    """The window that saves the crowded stream the most extents; of several, the one with the fewest bytes."""
     best: tuple[tuple[int, int], _Window] | None = None
     for run in _runs(groups, lambda group: not group.holds(avoid)):
         crowds = [group.holds(crowded) for group in run]
         for start, stop, weight in _windows(run, limits):
-            # A window that begins or ends with a group that the stream is not in does the same with less.
+            # Groups without the stream at either end of a window add bytes and save nothing.
             if stop - start > 1 and crowds[start] and crowds[stop - 1]:
                 value = sum(crowds[start:stop]), -weight
                 if best is None or value > best[0]:
@@ -169,7 +169,7 @@ def _crowded(
 
 
 def _small(groups: list[Group], limits: RewriteLimits, avoid: AbstractSet[int]) -> _Window | None:
-    """The window that makes the lake have the fewest groups for the bytes that are moved, and then the longest such."""
+    """The window that merges the most groups for the bytes moved; of several, the longest."""
     best: tuple[tuple[float, int], _Window] | None = None
     for run in _runs(groups, lambda group: 3 * group.weight <= limits.bytes_max and not group.holds(avoid)):
         largest = 0
@@ -184,7 +184,7 @@ def _small(groups: list[Group], limits: RewriteLimits, avoid: AbstractSet[int]) 
 
 
 def _runs(groups: list[Group], fits: Callable[[Group], bool]) -> Iterator[list[Group]]:
-    """Stretches of neighbouring groups that may be merged."""
+    """Runs of neighbouring groups that may be merged."""
     run: list[Group] = []
     for group in groups:
         if fits(group):
@@ -197,7 +197,7 @@ def _runs(groups: list[Group], fits: Callable[[Group], bool]) -> Iterator[list[G
 
 
 def _windows(run: list[Group], limits: RewriteLimits) -> Iterator[tuple[int, int, int]]:
-    """Every stretch within a run that one rewrite can take on: (start, stop, weight), from each start ever longer."""
+    """Every part of a run within the limits: (start, stop, weight), for each start in order of length."""
     for start in range(len(run)):
         weight = payload = sources = lives = 0
         for stop in range(start + 1, len(run) + 1):

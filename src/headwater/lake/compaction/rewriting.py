@@ -1,12 +1,12 @@
-"""Rewriting: rows of several segments become one sorted sequence again, without those that are dead.
+"""Rewriting: merge the rows of several segments into one sorted sequence, without the dead ones.
 
-Each source is read a row group at a time, and cut into pieces: neighbouring rows of one life. The pieces are merged by
-name, incarnation and offset. Of a life the first rows may be dropped, never some in the middle, and whole appends only.
+Each source is read one row group at a time and cut into pieces: neighbouring rows of one life. The pieces are merged by
+name, incarnation and offset. Rows of a life are dropped from its beginning only, and only as whole appends.
 
-A life goes into one output, however large it is, since a swap takes the place of its extents by one stretch of rows.
-Only where its rows have a gap (history that was trimmed while it was hot never reached the lake, and a reader still
-needs the dead rows before it), what is behind the gap goes into another output beside it, which is cut at the same
-names: its next *layer*. A segment has no gaps within a life.
+A life goes into one output, however large, since a swap replaces its extents by one contiguous range of rows. The
+exception is a life with a gap: history that was trimmed while it was hot never reached the lake, and a consumer may
+still need the dead rows before it. The rows after the gap then go into another output beside the first, cut at the same
+names: the next *layer*. A segment never has gaps within a life.
 """
 
 import heapq
@@ -25,28 +25,28 @@ from headwater.streams.segments import Segment
 
 PENDING_BYTES = 2 * GROUP_BYTES
 PENDING_ROWS = 2 * GROUP_ROWS
-"""How many rows, kept or not, are gathered before they are handed to the writer; within one life four times as many,
-because the writer cuts row groups best where it sees all of a life."""
+"""How many rows, kept or dropped, are collected before they go to the writer. Within one life it is four times as many,
+because the writer cuts row groups best when it is given a whole life."""
 
 
 class Keep(NamedTuple):
-    """Which rows are to be kept: those a life still needs, and those that a reader has not seen."""
+    """Which rows to keep: those that a life still needs, and those that a consumer has not read."""
 
     dead_below: Callable[[str, int], int]
-    """By name and incarnation the offset up to which rows of that life are dead; asked once for each life."""
-    lowest_reader: int
-    """Rows of higher positions are kept in any case."""
+    """The offset below which the rows of a life are dead, by name and incarnation; called once for each life."""
+    lowest_consumer: int
+    """The lowest position of any consumer: rows above it are kept in any case."""
 
 
 class Cuts(NamedTuple):
-    """When an output is full; it is cut before the next life."""
+    """When an output is full; it ends before the next life."""
 
     segment_bytes: int
     streams_max: int
 
 
 class Rewritten(NamedTuple):
-    """What became of the rows."""
+    """The result of a rewrite."""
 
     rows_read: int
     rows_dropped: int
@@ -55,7 +55,7 @@ class Rewritten(NamedTuple):
 
 
 class _SourceRows(NamedTuple):
-    """Neighbouring rows of one life in a row group; they sort by life and offset."""
+    """Neighbouring rows of one life in a row group; sorted by life and offset."""
 
     name: str
     incarnation: int
@@ -67,7 +67,7 @@ class _SourceRows(NamedTuple):
 
 
 class _Rows:
-    """A row group, with its numbers in place."""
+    """A row group and views of its numeric columns."""
 
     __slots__ = ("append", "next_offset", "offset", "position", "table")
 
@@ -77,11 +77,11 @@ class _Rows:
             view(table[name].chunk(0)) for name in ("offset", "next_offset", "append", "position")
         )
 
-    def first_kept(self, piece: _SourceRows, dead_below: int, lowest_reader: int) -> int:
-        """The row from which on a piece is kept: where an append begins, or the end of the piece."""
+    def first_kept(self, piece: _SourceRows, dead_below: int, lowest_consumer: int) -> int:
+        """The first row of a piece that is kept: the beginning of an append, or the end of the piece."""
         row, row_end = piece.row, piece.row_end
         needed = bisect_right(self.next_offset, dead_below, row, row_end)
-        unread = bisect_right(self.position, lowest_reader, row, needed)
+        unread = bisect_right(self.position, lowest_consumer, row, needed)
         return unread if unread == row_end else bisect_left(self.append, self.append[unread], row, unread)
 
 
@@ -94,7 +94,7 @@ def rewrite(
     new_id: Callable[[], str],
     put: Callable[[Written], None],
 ) -> Rewritten:
-    """Merge segments into new ones, each given to `put` as soon as it is finished; SegmentDamaged if one is damaged."""
+    """Merge segments into new ones; `put` receives each once it is finished. SegmentDamaged if a source is damaged."""
     outputs = _Outputs(sources, cuts, new_id, put)
     rows_read = rows_dropped = dropped = 0
     life: tuple[str, int] | None = None
@@ -105,30 +105,30 @@ def rewrite(
             life, end, layer = (name, incarnation), 0, 0
             dead_below = keep.dead_below(name, incarnation)
             outputs.begin_life()
-        kept = rows.first_kept(piece, dead_below, keep.lowest_reader)
+        kept = rows.first_kept(piece, dead_below, keep.lowest_consumer)
         rows_read += row_end - row
         if kept > row:
             rows_dropped += kept - row
             dropped = max(dropped, rows.position[kept - 1])
         if offset < end:
-            raise SegmentDamaged(f"The rows of {name!r} at {offset} are in two segments, of which one is wrong.")
+            raise SegmentDamaged(f"Two segments hold rows of {name!r} at {offset}; one of them is wrong.")
         if end and kept < row_end and rows.offset[kept] > end:
             layer += 1
         outputs.add(rows, row, kept, row_end, layer)
         end = rows.next_offset[row_end - 1] if kept < row_end else 0
     outputs.finish()
     if rows_read != sum(source.rows for source in sources) or rows_read != rows_dropped + outputs.rows:
-        raise SegmentDamaged(f"Of {rows_read} rows {rows_dropped} were dropped and {outputs.rows} written.")
+        raise SegmentDamaged(f"The rewrite dropped {rows_dropped} and wrote {outputs.rows} of {rows_read} rows.")
     return Rewritten(rows_read, rows_dropped, dropped)
 
 
 def _pieces(read: Read, source: Segment, index: int) -> Iterator[_SourceRows]:
-    """The pieces of one segment, in order; one row group is in memory."""
+    """The pieces of one segment, in order, with one row group in memory."""
     for group in read_all(read, source):
         if not len(group):
             continue
         table = group.combine_chunks()
-        # An incarnation is the log position of a creation: no two streams of a shard share one.
+        # An incarnation is the log position of a creation, so no two streams of a shard share one.
         life_rows = starts(table["incarnation"].chunk(0))
         lives = table.select(["bucket", "stream", "incarnation"]).take(life_rows)
         rows = _Rows(table)
@@ -140,7 +140,7 @@ def _pieces(read: Read, source: Segment, index: int) -> Iterator[_SourceRows]:
 
 
 class _Outputs:
-    """The segments in the making: one, and one more for each layer that lives with gaps need."""
+    """The segments being written: one for each layer."""
 
     def __init__(
         self, sources: Sequence[Segment], cuts: Cuts, new_id: Callable[[], str], put: Callable[[Written], None]
@@ -156,7 +156,7 @@ class _Outputs:
         self.rows = 0
 
     def begin_life(self) -> None:
-        """Another life comes; here alone an output may end."""
+        """Begin another life. Outputs end only here."""
         self._life_is_kept = False
         if self._bytes >= self._cuts.segment_bytes or self._lives >= self._cuts.streams_max:
             self.finish()
@@ -164,8 +164,8 @@ class _Outputs:
             self._write()
 
     def add(self, rows: _Rows, row: int, kept: int, row_end: int, layer: int) -> None:
-        """Rows of one life, of which those from `kept` on go into a layer."""
-        # Dropped rows count too: what is pending keeps their whole row group in memory.
+        """Add rows of one life to a layer: those from `kept` on."""
+        # Dropped rows count too: a pending slice keeps its whole row group in memory.
         self._pending_bytes += rows.next_offset[row_end - 1] - rows.offset[row]
         self._pending_rows += row_end - row
         if kept < row_end:
@@ -186,7 +186,7 @@ class _Outputs:
             self._write()
 
     def _write(self) -> None:
-        """Hand what is pending to the writers."""
+        """Pass the pending rows to the writers."""
         for layer, pending in enumerate(self._pending):
             if pending:
                 writer = self._writers[layer]
@@ -197,7 +197,7 @@ class _Outputs:
         self._pending_bytes = self._pending_rows = 0
 
     def finish(self) -> None:
-        """Give every layer's output away."""
+        """Finish the output of every layer."""
         self._write()
         for layer, writer in enumerate(self._writers):
             if writer is not None:
@@ -207,9 +207,9 @@ class _Outputs:
 
 
 def _together(spans: list[tuple[pa.Table, int, int]]) -> pa.Table:
-    """Rows of several tables as one."""
+    """Slices of several tables as one table."""
     tables = [table.slice(row, row_end - row) for table, row, row_end in spans]
     if len(tables) == 1 and 2 * len(tables[0]) < len(spans[0][0]):
-        # A copy, or a few rows that wait in the writer would keep a whole row group in memory.
+        # Copied, because a few rows waiting in the writer would otherwise keep a whole row group in memory.
         return tables[0].take(pa.arange(0, len(tables[0])))
     return pa.concat_tables(tables)

@@ -1,8 +1,8 @@
-"""Fingerprints: one number for many rows, whatever pieces they come in and in whatever order.
+"""Fingerprints: one number for many rows, independent of their order and of how they are split into tables.
 
-It is the sum, modulo 2^64, of a number for each row, into which every column goes but the payload. Rows that differ
-have the same one by a chance of about one in 2^64, and nobody can aim for it: the numbers depend on a secret of the
-process.
+A fingerprint is the sum, modulo 2^64, of a hash of each row over every column except the payload. Different rows have
+the same fingerprint with a probability of about one in 2^64. The hashes depend on a secret of the process, so that a
+collision cannot be constructed.
 """
 
 import secrets
@@ -16,19 +16,19 @@ from headwater.lake.columns import view
 from headwater.lake.format import SCHEMA
 
 COLUMNS = tuple(name for name in SCHEMA.names if name != "payload")
-"""What goes into a fingerprint."""
+"""The columns that a fingerprint covers."""
 MODULUS = 2**64
 
 _U64 = pa.uint64()
 _SECRET = secrets.token_bytes(16)
 _SEED = pa.scalar(secrets.randbits(64), _U64)
-# The finalizer of MurmurHash3: a change of one bit changes half of them all.
+# The finalizer of MurmurHash3: a change of one bit changes half of all bits.
 _SHIFT = pa.scalar(33, _U64)
 _FACTORS = pa.scalar(0xFF51AFD7ED558CCD, _U64), pa.scalar(0xC4CEB9FE1A85EC53, _U64)
 
 
 class Fingerprints:
-    """Those of any neighbouring rows of a table, which is gone through once."""
+    """The fingerprints of any neighbouring rows of a table, which is hashed once."""
 
     def __init__(self, table: pa.Table) -> None:
         mixed = _SEED
@@ -39,12 +39,12 @@ class Fingerprints:
         self._sums = view(pa.concat_arrays([pa.array([0], pa.int64()), sums]))
 
     def of(self, row: int, row_end: int) -> int:
-        """The fingerprint of some rows; those of several such add up."""
+        """The fingerprint of some rows. Fingerprints of several ranges add up."""
         return (self._sums[row_end] - self._sums[row]) % MODULUS
 
 
 def _numbers(column: pa.Array, *, nullable: bool) -> Iterator[pa.Array]:
-    """A column as numbers; where there may be nulls, two for each row, so that null is not 0."""
+    """A column as numbers; a nullable one as two, so that null differs from 0."""
     if column.type == pa.string():
         words = column.cast(pa.binary()).dictionary_encode()
         numbers = pa.array(map(_number, words.dictionary.to_pylist()), _U64).take(words.indices)

@@ -1,7 +1,7 @@
-"""Inspecting: what a segment is and whose rows it has, found out from its object alone.
+"""Inspecting: the description of a segment and of the rows in it, derived from its object alone.
 
-Nobody's word is taken for anything: the footer is held against its seal, the row groups against their sums in it, and
-the rows against the rules of a segment. So every byte is looked at.
+Nothing is trusted: the footer is verified by its seal, the row groups by their checksums in the footer, and the rows by
+the rules of a segment. So every byte is checked.
 """
 
 import struct
@@ -28,14 +28,14 @@ from headwater.streams.segments import Rows, Segment
 
 MAGIC = b"PAR1"
 TRAILER = struct.Struct("<I4s")
-"""The end of every Parquet file: how long the footer before it is, and the magic."""
+"""The end of every Parquet file: the length of the footer before it, and the magic."""
 
 RAW = {pa.string(): pa.binary(), SCHEMA.field("committed_at").type: pa.int64()}
-"""Types as the file has them: bytes that may be no text, and times that Python may have no value for."""
+"""Types as they are in the file: bytes that may not be text, and times that Python may not be able to represent."""
 
 
 class Inspected(NamedTuple):
-    """What there is to know of a segment, which rows of it are whose, and the fingerprint of each such stretch."""
+    """The description of a segment, the rows of each life in it, and the fingerprint of each of these ranges."""
 
     segment: Segment
     rows: tuple[Rows, ...]
@@ -43,7 +43,7 @@ class Inspected(NamedTuple):
 
 
 def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
-    """A segment as its writer would describe it, from an object of so many bytes; SegmentDamaged if it is none."""
+    """Describe a segment as its writer would, given the size of its object. SegmentDamaged if it breaks any rule."""
     footer = _footer(read, size, key)
     checks, no_tombstones = RowChecks(footer.segment, json_values=False), TOMBSTONES.empty_table()
     spans: list[LifeRows] = []
@@ -67,19 +67,19 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
 
 
 def _footer(read: Read, size: int, key: SegmentKey) -> Footer:
-    """The footer of an object, of which nothing is known but its size."""
+    """The footer of an object of which only the size is known."""
     trailer = read(max(size - TRAILER.size, 0), min(size, TRAILER.size))
     length, magic = TRAILER.unpack(trailer) if len(trailer) == TRAILER.size else (0, b"")
     if magic != MAGIC or not 0 < length < size - TRAILER.size:
-        raise SegmentDamaged(f"The object of segment {key.id!r} is no Parquet file.")
+        raise SegmentDamaged(f"The object of segment {key.id!r} is not a Parquet file.")
     footer_bytes = length + TRAILER.size
     data = read(size - footer_bytes, footer_bytes)
     if not is_sealed(data):
-        raise SegmentDamaged(f"The footer of segment {key.id!r} is damaged, or has no seal.")
+        raise SegmentDamaged(f"The footer of segment {key.id!r} is damaged or not sealed.")
     try:
         rows = pq.read_metadata(pa.BufferReader(data)).num_rows
     except (pa.ArrowException, OSError) as problem:
-        raise SegmentDamaged(f"The footer of segment {key.id!r} cannot be understood: {problem}.") from problem
+        raise SegmentDamaged(f"The footer of segment {key.id!r} cannot be decoded: {problem}.") from problem
     positions = key.first_position, key.last_position
     segment = Segment(key.id, *positions, 0, 0, "", "", rows, 0, size, footer_bytes, crc32c(data))
     footer = read_footer(lambda start, size: data, segment)
@@ -91,33 +91,33 @@ def _footer(read: Read, size: int, key: SegmentKey) -> Footer:
 
 
 def _group(read: Read, footer: Footer, index: int, checks: RowChecks) -> pa.Table:
-    """The next row group, in which everything is as it must be."""
+    """The next row group, checked against every rule."""
     table, id_ = read_group(read, footer, index), footer.segment.id
     if not table.schema.equals(SCHEMA) or not len(table):
-        raise SegmentDamaged(f"Row group {index} of segment {id_!r} has not the columns of a segment, or no rows.")
+        raise SegmentDamaged(f"Row group {index} of segment {id_!r} lacks rows or the columns of a segment.")
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as problem:
-        raise SegmentDamaged(f"Row group {index} of segment {id_!r} makes no sense: {problem}.") from problem
-    for row, what in checks.look(table):
+        raise SegmentDamaged(f"Row group {index} of segment {id_!r} is invalid: {problem}.") from problem
+    for row, what in checks.inspect(table):
         raise SegmentDamaged(f"Row {footer.groups[index].row + row} of segment {id_!r} is wrong: {what}.")
     _check_statistics(footer, index, table)
     return table
 
 
 def _check_statistics(footer: Footer, index: int, table: pa.Table) -> None:
-    """Ours go by some of the statistics to find a row group, other engines by any: what is told must be so."""
+    """Our reader uses two columns' statistics, other engines may use any, so all of them must be correct."""
     columns, where = footer.metadata.row_group(index), f"row group {index} of segment {footer.segment.id!r}"
     for number, field in enumerate(SCHEMA):
         statistics = columns.column(number).statistics
-        told = None
+        stated = None
         if statistics is not None and statistics.has_min_max:
-            told = statistics.min_raw, statistics.max_raw
+            stated = statistics.min_raw, statistics.max_raw
         elif field.name not in BOUNDS:
             continue
         real = pc.min_max(table[field.name].cast(RAW.get(field.type, field.type)))
-        if told != (real["min"].as_py(), real["max"].as_py()):
-            raise SegmentDamaged(f"The statistics of {field.name!r} in {where} are wrong, or missing.")
+        if stated != (real["min"].as_py(), real["max"].as_py()):
+            raise SegmentDamaged(f"The statistics of {field.name!r} in {where} are wrong or missing.")
 
 
 def _described(segment: Segment, lives: list[LifeRows]) -> Segment:

@@ -1,4 +1,4 @@
-"""The checks of a segment's rows, a row group at a time: each names the first row that is wrong, and how."""
+"""The checks of a segment's rows, a row group at a time: each reports the first row that is wrong, and how."""
 
 import json
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ _JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
 class Wrong(NamedTuple):
-    """A row, counted from the first of its group, and what is wrong with it."""
+    """A row, counted from the beginning of its group, and what is wrong with it."""
 
     row: int
     what: str
 
 
 class RowChecks:
-    """Looks at the groups of one segment in order, and then tells whether its facts are right."""
+    """Inspects the row groups of one segment in order, then compares them with the segment's description."""
 
     def __init__(self, segment: Segment, *, json_values: bool) -> None:
         self._segment, self._json_values = segment, json_values
@@ -34,10 +34,10 @@ class RowChecks:
         self.rows = self._payload_bytes = 0
 
     def skip(self) -> None:
-        """A group could not be read: the next one follows upon nothing that is known."""
+        """Note that a group could not be read, so that the next one has no known predecessor."""
         self._last = None
 
-    def look(self, table: pa.Table) -> Iterator[Wrong]:
+    def inspect(self, table: pa.Table) -> Iterator[Wrong]:
         """What is wrong with the rows of the next group."""
         if not len(table):
             return
@@ -58,7 +58,7 @@ class RowChecks:
         self._names = [*self._names[:1], *ends]
 
     def _alone(self, table: pa.Table) -> Iterator[Wrong]:
-        """What can be said of each row by itself."""
+        """Checks of each row by itself."""
         segment, position = self._segment, table["position"]
         lengths = pc.binary_length(table["payload"]).cast(pa.int64())
         outside = pc.or_(pc.less(position, segment.first_position), pc.greater(position, segment.last_position))
@@ -77,9 +77,9 @@ class RowChecks:
             yield from _first(wrong, what)
 
     def facts(self) -> Iterator[str]:
-        """What the catalog has wrong about the segment, once all groups were looked at."""
+        """Where the catalog's description of the segment is wrong, once all groups were inspected."""
         segment = self._segment
-        for what, said, is_so in (
+        for what, stated, actual in (
             ("rows", segment.rows, self.rows),
             ("bytes of payload", segment.payload_bytes, self._payload_bytes),
             ("the first time", segment.first_at, min(self._times, default=0)),
@@ -87,8 +87,8 @@ class RowChecks:
             ("the first name", segment.first_name, self._names[0] if self._names else ""),
             ("the last name", segment.last_name, self._names[-1] if self._names else ""),
         ):
-            if said != is_so:
-                yield f"the catalog is wrong about {what}: it says {said!r}, but it is {is_so!r}"
+            if stated != actual:
+                yield f"the catalog is wrong about {what}: it says {stated!r}, but the segment has {actual!r}"
 
 
 def _first(wrong: pa.ChunkedArray, what: str) -> Iterator[Wrong]:
@@ -98,14 +98,14 @@ def _first(wrong: pa.ChunkedArray, what: str) -> Iterator[Wrong]:
 
 
 def _neighbours(table: pa.Table, *, first: bool) -> Iterator[Wrong]:
-    """What can be said of each row by the one before it."""
+    """Checks of each row against the one before it."""
     rest = len(table) - 1
     before, after = table.slice(0, rest), table.slice(1)
     names = [pc.binary_join_element_wise(side["bucket"], side["stream"], "/") for side in (before, after)]
     same_name, same_life = pc.equal(*names), pc.equal(before["incarnation"], after["incarnation"])
     life = pc.and_(same_name, same_life)
     in_append = pc.and_(life, pc.equal(after["append"], before["append"]))
-    # The first row that is looked at begins an append, and so does every row that does not go on with one.
+    # The first row begins an append, and so does every row that does not continue one.
     begins = pc.not_equal(after["append"], after["offset"])
     if first and table["append"][0].as_py() != table["offset"][0].as_py():
         yield Wrong(0, "the segment begins within an append")
@@ -122,11 +122,14 @@ def _neighbours(table: pa.Table, *, first: bool) -> Iterator[Wrong]:
         ),
         (
             pc.and_(life, pc.not_equal(after["record"], pc.add(before["record"], 1))),
-            "the record is not the one after that of the row before",
+            "the record does not follow that of the row before",
         ),
-        (pc.and_(life, pc.less(after["position"], before["position"])), "the position is below the one before"),
-        (pc.and_(life, pc.less(after["committed_at"], before["committed_at"])), "the time is before the one before"),
-        (pc.and_not(begins, in_append), "the append is neither that of the row before nor begins here"),
+        (pc.and_(life, pc.less(after["position"], before["position"])), "the position is below that of the row before"),
+        (
+            pc.and_(life, pc.less(after["committed_at"], before["committed_at"])),
+            "the time is before that of the row before",
+        ),
+        (pc.and_not(begins, in_append), "the append neither continues that of the row before nor begins here"),
         (
             pc.and_(in_append, pc.not_equal(after["position"], before["position"])),
             "two rows of one append have different positions",
@@ -142,15 +145,16 @@ def _json_values(table: pa.Table) -> Iterator[Wrong]:
     if types:
         marked = pc.is_in(table["content_type"], value_set=pa.array(sorted(types), pa.string())).combine_chunks()
         for row in pc.indices_nonzero(marked).to_pylist():
-            if not _is_json_value(table["payload"][row].as_py()):
+            if not is_json_value(table["payload"][row].as_py()):
                 yield Wrong(row, "the payload is not a JSON value")
 
 
-def _is_json_value(payload: bytes) -> bool:
+def is_json_value(payload: bytes) -> bool:
+    """Whether a payload is one JSON value."""
     try:
         _JSON.decode(payload)
     except msgspec.DecodeError:
-        # It refuses lone surrogates, which are legal.
+        # The decoder refuses lone surrogates, which are legal JSON.
         try:
             json.loads(payload.decode(), parse_constant=_refuse)
         except ValueError:

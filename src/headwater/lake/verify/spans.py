@@ -1,7 +1,7 @@
-"""Spans: what one life has in one segment, in one line; and all of them in order, however many they are.
+"""Spans: the rows of one life in one segment, summarized; and all spans of a lake in order, however many there are.
 
-A segment is read once and leaves a table of its spans in a file. These are merged by name, incarnation and offset, so
-that memory does not grow with the lake: a batch of each file is in it at a time.
+Each segment is read once, and its spans are written to a temporary file. The files are merged by name, incarnation and
+offset with one batch of each in memory, so that memory does not grow with the lake.
 """
 
 import heapq
@@ -23,15 +23,15 @@ from headwater.lake.scanning import alive, may_have
 from headwater.storage.store import Store
 
 COLUMNS = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "append", "position", "committed_at")
-"""What spans are made of: the first columns of a segment, which lie side by side in each row group."""
-_TOLD = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "position")
+"""The columns that spans are derived from: the first of a segment, adjacent in each row group."""
+_TAKEN = ("bucket", "stream", "incarnation", "offset", "next_offset", "record", "position")
 BATCH_ROWS = 250
 FAN_IN = 128
-"""Files that are open at a time."""
+"""Files that are open at the same time."""
 
 
 class LifeRows(NamedTuple):
-    """Neighbouring rows of one life; they sort by life and offset."""
+    """Neighbouring rows of one life; sorted by life and offset."""
 
     name: str
     incarnation: int
@@ -44,14 +44,14 @@ class LifeRows(NamedTuple):
     first_position: int
     last_position: int
     first_at: int
-    """Of the first row that is live, if any is."""
+    """The time of the first live row, if there is one."""
     last_at: int
     segment: int
-    """Which one of the catalog's."""
+    """The index of the segment in the catalog."""
     row: int
 
     def joined(self, other: "LifeRows") -> "LifeRows":
-        """This and what follows of the same life in the same segment."""
+        """This span joined with the next one of the same life and segment."""
         return other._replace(
             start=self.start,
             record=self.record,
@@ -68,7 +68,7 @@ _SCHEMA = pa.schema([(name, pa.string() if name == "name" else pa.int64()) for n
 
 
 def spans_of(table: pa.Table, tombstones: pa.Table, segment: int, row: int) -> list[LifeRows]:
-    """The spans of some neighbouring rows, of which the first has that number in its segment."""
+    """The spans of neighbouring rows, the first of which is row number `row` of its segment."""
     if not len(table):
         return []
     live = alive(table, tombstones)
@@ -78,11 +78,11 @@ def spans_of(table: pa.Table, tombstones: pa.Table, segment: int, row: int) -> l
     first = starts(*(table[name].chunk(0) for name in ("incarnation", "stream", "bucket")))
     stops = [*view(first)[1:], len(table)]
     last = pa.array([stop - 1 for stop in stops], pa.int64())
-    # Times are left out: there may be some that Python has no value for.
-    told = table.select(_TOLD)
-    firsts, lasts = (told.take(rows).to_pydict() for rows in (first, last))
+    # Times are left out: Python may not be able to represent some.
+    taken = table.select(_TAKEN)
+    firsts, lasts = (taken.take(rows).to_pydict() for rows in (first, last))
     live_rows, sizes = ([to - since for since, to in pairwise([0, *sums.take(last).to_pylist()])] for sums in so_far)
-    # What lives of a life is its last rows.
+    # The live rows of a life are its last ones.
     living = pa.array([stop - max(rows, 1) for stop, rows in zip(stops, live_rows, strict=True)], pa.int64())
     times = table["committed_at"].chunk(0).cast(pa.int64())
     first_at, last_at = (times.take(rows).to_pylist() for rows in (living, last))
@@ -108,7 +108,7 @@ def spans_of(table: pa.Table, tombstones: pa.Table, segment: int, row: int) -> l
 
 
 class Spans:
-    """The spans of a lake, gathered segment by segment in a folder that is there only for a while."""
+    """The spans of a lake, collected segment by segment in a temporary folder."""
 
     def __init__(self) -> None:
         self._folder = TemporaryDirectory(prefix="headwater-spans-")
@@ -122,7 +122,7 @@ class Spans:
         self._folder.cleanup()
 
     def add(self, spans: Iterator[LifeRows]) -> None:
-        """The spans of one segment, in order."""
+        """Add the spans of one segment, in order."""
         path = Path(self._folder.name, str(next(self._numbers)))
         batch: list[LifeRows] = []
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as stream:
@@ -136,7 +136,7 @@ class Spans:
         self._files.append(path)
 
     def gather(self, store: Store, catalog: Catalog, tombstones: pa.Table, prefix: str = "") -> None:
-        """The spans of all segments of a catalog that can have names with this prefix."""
+        """Add the spans of all segments of a catalog that can have names with this prefix."""
         for number, listed in enumerate(catalog.segments):
             if may_have(listed, prefix):
                 self.add(_spans_of_segment(store, catalog, tombstones, number))

@@ -1,11 +1,12 @@
-"""Verifying: whether a lake holds what its catalog says, byte by byte and row by row, with no server to ask.
+"""Verifying: whether a lake holds what its catalog says, byte by byte and row by row, without a server.
 
-    catalog     it is of the position in its key, its facts agree with each other, its tables have the right columns
-    segment     every sum, the schema, the order of rows, what follows upon what, the facts that the catalog has of it
-    lives       over all segments: no gap and no overlap in what the stream or a fork of it still needs
+    catalog     its position matches its key, its fields are consistent, its tables have the right columns
+    segment     every checksum, the schema, the order and continuity of rows, and the catalog's description of it
+    lives       across all segments: no gap and no overlap in the bytes that a stream or a fork of it still needs
 
-A life may have gaps in what is dead: what was trimmed before it was flushed never came here. Nor can a lake alone tell
-where a life should begin; only a fork can, whose source must have all that was flushed before the fork was made.
+A life may have gaps among its dead rows: bytes that were trimmed before they were flushed never reached the lake. Nor
+does a lake show where a life should begin. Only a fork does: its source must have everything that was flushed before
+the fork was created.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 
 class Problem(NamedTuple):
-    """Something that is not as it should be."""
+    """Something in a lake that is wrong."""
 
     key: str
     row: int | None
@@ -37,7 +38,7 @@ class Problem(NamedTuple):
 
 
 class Verifier:
-    """Verifies one shard of a lake; `problems` can be asked for once, the counts are right when it has ended."""
+    """Verifies one shard of a lake. `problems` may be iterated once; afterwards the counts are complete."""
 
     def __init__(
         self,
@@ -51,10 +52,10 @@ class Verifier:
         self.found = self.segments = self.rows = self.live_rows = self.bytes = self.streams = 0
         self._bytes, self._tombstones_known = 0, False
         self.whole = True
-        """Whether everything could be read; if not, gaps are not looked for."""
+        """Whether everything could be read; if not, gaps are not reported."""
 
     def problems(self) -> Iterator[Problem]:
-        """Everything that is wrong, as it is found."""
+        """Every problem, as soon as it is found."""
         for problem in self._problems():
             self.found += 1
             yield problem
@@ -92,10 +93,10 @@ class Verifier:
     # -- One segment --------------------------------------------------------------------------------------------------
 
     def _segment(self, number: int, listed: ListedSegment, found: list[Problem]) -> Iterator[LifeRows]:
-        """The spans of a segment; what is wrong with it goes to `found`."""
+        """The spans of a segment; its problems are added to `found`."""
         done, live_rows = self._bytes, 0
         if not 0 < listed.segment.footer_bytes < listed.segment.size:
-            # That was told with the catalog; there is no footer to be read by such numbers.
+            # Reported with the catalog; a footer cannot be read with such numbers.
             self.whole = False
             return
         try:
@@ -126,13 +127,13 @@ class Verifier:
             try:
                 table = read_group(partial(self._store.read, key), footer, index)
                 if not table.schema.equals(SCHEMA):
-                    raise SegmentDamaged(f"Row group {index} has not the columns of a segment.")
+                    raise SegmentDamaged(f"Row group {index} does not have the columns of a segment.")
             except SegmentDamaged as damage:
                 damaged, self.whole = True, False
                 checks.skip()
                 found.append(Problem(key, group.row, str(damage)))
                 continue
-            found += [Problem(key, group.row + row, what) for row, what in checks.look(table)]
+            found += [Problem(key, group.row + row, what) for row, what in checks.inspect(table)]
             yield from spans_of(table, self._tombstones, number, group.row)
         self.rows += checks.rows
         if not damaged:
@@ -143,19 +144,19 @@ class Verifier:
         self._progress(done, self.bytes)
 
     def _is_whole(self, listed: ListedSegment) -> bool:
-        """Whether a store that failed has the object in its full size: then it is the store that is to blame."""
+        """Whether the store lists the object in its full size: then the store failed, not the object."""
         sizes = {item.key: item.size for item in self._store.items(listed.key)}
         return sizes.get(listed.key) == listed.segment.size
 
     def _is_listed(self, listed: ListedSegment) -> bool:
-        """Whether the lake still needs a segment that cannot be read: a server at work may have replaced it."""
+        """Whether the lake still needs a segment that cannot be read: a running server may have replaced it."""
         newest = read_catalog(self._store, self._shard)
         return newest is None or any(other.key == listed.key for other in newest.segments)
 
     # -- All segments -------------------------------------------------------------------------------------------------
 
     def _lives(self, spans: Iterator[LifeRows]) -> Iterator[Problem]:
-        """What is wrong between the spans of each life, and with what forks have of lives."""
+        """Gaps and overlaps between the spans of each life, and inherited bytes that are missing."""
         pieces: dict[int, list[Inherited]] = {}
         for piece in self._inherited:
             pieces.setdefault(piece.source_incarnation, []).append(piece)
@@ -183,14 +184,14 @@ class Verifier:
                 yield from self._missing(piece, 0, 0)
 
     def _missing(self, piece: Inherited, begin: int, end: int) -> Iterator[Problem]:
-        """What a fork has of a life must be there, if it was made before the last flush."""
+        """The bytes that a fork inherits must exist, if it was created before the last flush."""
         if self.whole and piece.incarnation <= self._catalog.flushed and not begin <= piece.start <= piece.to <= end:
             what = f"the fork {piece.name!r} needs bytes {piece.start} to {piece.to} of {piece.source!r}"
             yield Problem(self._catalog.forks_key, None, f"{what}, of which the lake has {begin} to {end}")
 
 
 def _follows(before: LifeRows, span: LifeRows, *, gaps: bool) -> Iterator[str]:
-    """What is wrong between two neighbouring spans of a life."""
+    """What is wrong between two consecutive spans of a life."""
     life = f"{span.name!r} (incarnation {span.incarnation})"
     if span.start < before.end:
         yield f"the bytes of {life} from {span.start} to {min(span.end, before.end)} are in two places"
@@ -198,7 +199,7 @@ def _follows(before: LifeRows, span: LifeRows, *, gaps: bool) -> Iterator[str]:
         if gaps:
             yield f"the bytes of {life} from {before.end} to {span.start} are missing"
     elif span.record != before.record + before.rows:
-        yield f"the records of {life} go on with {span.record}, not with {before.record + before.rows}"
+        yield f"the records of {life} continue with {span.record}, not with {before.record + before.rows}"
     elif span.first_position < before.last_position:
         yield f"the positions of {life} go back from {before.last_position} to {span.first_position}"
     elif span.first_at < before.last_at:
@@ -209,19 +210,22 @@ def _follows(before: LifeRows, span: LifeRows, *, gaps: bool) -> Iterator[str]:
 
 
 def catalog_problems(catalog: Catalog) -> Iterator[Problem]:
-    """What is wrong with what a catalog says, as far as it alone can tell."""
+    """What is wrong with a catalog, judged by the catalog alone."""
     for listed in catalog.segments:
         segment = listed.segment
         key = segment_key(catalog.shard, segment.first_position, segment.last_position, segment.id)
         for wrong, what in (
-            (key != listed.key or parse_segment_key(listed.key) is None, "the key and the facts of a segment differ"),
+            (key != listed.key or parse_segment_key(listed.key) is None, "its key does not match its description"),
             (segment.first_position > segment.last_position, "its positions end before they begin"),
             (segment.last_position > catalog.position, "it has positions above the catalog's own"),
             (segment.first_at > segment.last_at, "its times end before they begin"),
-            (segment.last_at > catalog.at, "it has rows that are younger than the catalog"),
+            (segment.last_at > catalog.at, "it has rows that are newer than the catalog"),
             (segment.first_name > segment.last_name, "its names end before they begin"),
-            (not 0 <= listed.live_rows <= segment.rows, f"{listed.live_rows} of {segment.rows} rows are said to live"),
-            (not 0 < segment.footer_bytes < segment.size, "its footer has no possible size"),
+            (
+                not 0 <= listed.live_rows <= segment.rows,
+                f"{listed.live_rows} of its {segment.rows} rows are listed as live",
+            ),
+            (not 0 < segment.footer_bytes < segment.size, "its footer has an impossible size"),
         ):
             if wrong:
                 yield Problem(listed.key, None, what)
@@ -229,7 +233,7 @@ def catalog_problems(catalog: Catalog) -> Iterator[Problem]:
     if len({listed.key for listed in catalog.segments}) < len(catalog.segments):
         yield Problem(key, None, "it lists a segment twice")
     if max(catalog.flushed, catalog.dropped) > catalog.position:
-        yield Problem(key, None, "it tells of positions above its own")
+        yield Problem(key, None, "it describes positions above its own")
 
 
 def table_problems(catalog: Catalog, tombstones: pa.Table, forks: list[ForkRow]) -> Iterator[Problem]:
@@ -239,24 +243,24 @@ def table_problems(catalog: Catalog, tombstones: pa.Table, forks: list[ForkRow])
         zip(tombstones["incarnation"].to_pylist(), tombstones["below"].to_pylist(), strict=True)
     ):
         if incarnation in seen or not 0 < below <= EVER or not 0 < incarnation <= catalog.position:
-            yield Problem(catalog.tombstones_key, row, f"the life {incarnation}, dead below {below}, makes no sense")
+            yield Problem(catalog.tombstones_key, row, f"the life {incarnation}, dead below {below}, is invalid")
         seen.add(incarnation)
     seen = set()
     for row, fork in enumerate(forks):
         if fork.incarnation in seen or not 0 <= fork.start <= fork.to or fork.incarnation > catalog.position:
             what = f"the fork {fork.name!r} (incarnation {fork.incarnation}) from {fork.start} to {fork.to}"
-            yield Problem(catalog.forks_key, row, f"{what} makes no sense")
+            yield Problem(catalog.forks_key, row, f"{what} is invalid")
         seen.add(fork.incarnation)
 
 
 def footer_problems(footer: Footer) -> Iterator[str]:
-    """What is wrong with what a footer says."""
+    """What is wrong with a footer."""
     if not footer.metadata.schema.to_arrow_schema().remove_metadata().equals(SCHEMA):
         yield "its columns are not those of a segment"
     row = at = 0
     for index, group in enumerate(footer.groups):
         if (group.row, group.start) != (row, at):
-            yield f"row group {index} does not follow upon the one before"
+            yield f"row group {index} does not follow the one before"
         row, at = group.row_end, group.start + group.size
     if (row, at) != (footer.segment.rows, footer.segment.size - footer.segment.footer_bytes):
         yield "its row groups do not end where its footer begins"

@@ -134,6 +134,11 @@ class Flusher:
         await asyncio.gather(*running, return_exceptions=True)
         self._threads.shutdown()
 
+    @property
+    def unflushed_seconds(self) -> int:
+        """For how long something has been waiting to be flushed, to the second; 0 if nothing is."""
+        return 0 if self._warm_since is None else int(time.monotonic() - self._warm_since)
+
     # -- Due ------------------------------------------------------------------------------------------------------
 
     def after_batch(self) -> None:

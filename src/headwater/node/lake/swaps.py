@@ -173,7 +173,7 @@ class Swaps:
             for listed in old:
                 for table in read_columns(self._store, listed, COLUMNS):
                     self._check_running()
-                    comparison.look(table)
+                    comparison.compare(table)
         except SegmentDamaged as damage:
             raise _SwapRefused(str(damage)) from damage
         except KeyMissing as missing:

@@ -38,7 +38,7 @@ class Beginning(NamedTuple):
 
     position: int
     dropped: int | None
-    """Up to which position rows had been dropped by then. Unknown, and still rising, until the query is registered."""
+    """Rows up to this position had been dropped when the query was registered; unknown until it is."""
     since: int | None
     until: int | None
 

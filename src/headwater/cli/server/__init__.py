@@ -1,0 +1,1 @@
+"""`headwater status` and `headwater flush`."""

@@ -1,0 +1,24 @@
+"""`headwater flush`."""
+
+import json
+
+import click
+
+from headwater.cli.connecting import JSON, Server, connected
+from headwater.cli.examples import examples
+from headwater.cli.printing import say
+
+FLUSH_SECONDS_MAX = 600.0
+
+
+@click.command(epilog=examples("headwater flush"))
+@JSON
+@connected
+def flush(server: Server, as_json: bool) -> None:
+    """Write everything acknowledged so far to the lake."""
+    with server.admin(FLUSH_SECONDS_MAX) as admin:
+        positions = admin.flush()
+    if as_json:
+        click.echo(json.dumps({"positions": positions}))
+    else:
+        say(f"Everything up to position {max(positions.values()):,} is in the lake.")

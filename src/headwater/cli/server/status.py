@@ -1,0 +1,72 @@
+"""`headwater status`."""
+
+import json
+from typing import Any
+
+import click
+
+from headwater.cli.connecting import JSON, Server, connected
+from headwater.cli.examples import examples
+from headwater.cli.printing import facts, size
+from headwater.cli.terminal import coloured
+
+
+@click.command(epilog=examples("headwater status", "headwater status --json | jq .lake"))
+@JSON
+@connected
+def status(server: Server, as_json: bool) -> None:
+    """Show a server's version, health and usage."""
+    with server.admin() as admin:
+        answer = admin.status()
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    lake = answer.pop("lake", None)
+    rows = [("url", server.url), *_rows(answer)]
+    rows += [("lake", "none")] if lake is None else _rows(lake, "lake ")
+    facts(rows)
+
+
+def _rows(members: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
+    return [(_label(before + name), _shown(name, value)) for name, value in members.items()]
+
+
+def _label(name: str) -> str:
+    """Write the name of a fact; its unit is shown with the number.
+
+    >>> _label("hot_bytes"), _label("lake bytes"), _label("uptime_seconds")
+    ('hot size', 'lake size', 'uptime')
+    """
+    return name.removesuffix("_seconds").replace("_", " ").replace("bytes", "size")
+
+
+def _shown(name: str, value: Any) -> str:
+    match value:
+        case "ready":
+            return coloured("ready", "green")
+        case "draining":
+            return coloured("draining", "yellow")
+        case bool():
+            return "yes, nothing is kept" if value else "no"
+        case dict():
+            return ", ".join(f"{key}: {one:,}" for key, one in value.items()) or "none"
+        case int() if name.endswith("bytes"):
+            return size(value)
+        case int() | float() if name.endswith("_seconds"):
+            return span(value)
+        case int() if name != "pid":
+            return f"{value:,}"
+    return str(value)
+
+
+def span(seconds: float) -> str:
+    """Write an elapsed time for a person.
+
+    >>> span(42.5), span(3_700), span(200_000)
+    ('42 s', '1 h 1 min', '2 d 7 h')
+    """
+    whole = int(seconds)
+    for unit, length, smaller, small in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // small} {smaller}"
+    return f"{whole} s"

@@ -1,0 +1,1 @@
+"""`headwater snapshot` and `headwater bootstrap`."""

@@ -1,0 +1,116 @@
+"""Downloads: responses larger than a page, sent as fast as the client reads and never whole in memory."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol
+
+from headwater.http.exchange import Exchange
+from headwater.http.wire import rendering
+from headwater.node.node import Node
+from headwater.storage.blobs import BlobReader
+
+READ_BYTES = 256 * 1024
+
+log = logging.getLogger(__name__)
+
+Parts = AsyncGenerator[bytes, None]
+
+
+class Held(Protocol):
+    """What a response holds until it is over: a file, or a scan."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+class Download:
+    """A streamed response: one task fetches its parts one after the other."""
+
+    endless = False
+
+    def __init__(self, exchange: Exchange, lines: str, parts: Parts, length: int | None, held: Held | None) -> None:
+        self._exchange, self._connection = exchange, exchange.connection
+        self._lines = lines + exchange.own_lines()
+        self._parts, self._length, self._held = parts, length, held
+        self._chunked = length is None and exchange.request.takes_chunks
+        self._has_room = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._over = False
+
+    def begin(self) -> None:
+        """Send the head; closing the connection ends a body of unknown length that cannot be chunked."""
+        if self._length is None and not self._chunked:
+            self._exchange.close = True
+        head = rendering.download_head(self._lines, self._length, chunked=self._chunked, close=self._exchange.close)
+        self._connection.write(head)
+        self._task = asyncio.get_running_loop().create_task(self._send())
+
+    async def _send(self) -> None:
+        try:
+            async with aclosing(self._parts) as parts:
+                async for part in parts:
+                    await self._wait_for_room()
+                    if self._over:
+                        return
+                    assert part, "an empty chunk would end the response"
+                    self._connection.write(rendering.chunk(part) if self._chunked else part)
+        except OSError as error:
+            # The head has been sent, so the only way left to report the failure is an incomplete response.
+            log.error("response cut short: %s", error)
+            self._connection.abort()
+            return
+        except Exception:
+            # A failure no longer matters once the client is gone or the server stops.
+            if not self._over:
+                log.exception("response cut short")
+                self._connection.abort()
+            return
+        finally:
+            self._release()
+        self._over = True
+        self._exchange.response = [rendering.LAST_CHUNK] if self._chunked else []
+        self._connection.finished()
+
+    async def _wait_for_room(self) -> None:
+        while self._connection.write_paused and not self._over:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def resume(self) -> None:
+        self._has_room.set()
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def finish(self) -> None:
+        """The server shuts down: a download that has begun runs to its end."""
+
+    def abandon(self) -> None:
+        """The client is gone: stop after the part that is being read."""
+        self._over = True
+        self._has_room.set()
+        if self._task is None:
+            self._release()
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.close()
+
+
+async def blob_parts(node: Node, blob: BlobReader, size: int, digest: str) -> Parts:
+    """The bytes of a blob, read in a thread; the last part comes only if the digest of all of them is right."""
+    seen = hashlib.sha256()
+
+    def read(at: int) -> bytes:
+        data = blob.read(at, min(size - at, READ_BYTES))
+        seen.update(data)
+        return data
+
+    for at in range(0, size, READ_BYTES):
+        data = await asyncio.get_running_loop().run_in_executor(node.threads, read, at)
+        if at + READ_BYTES >= size and seen.hexdigest() != digest:
+            raise OSError("the file of a snapshot is damaged")
+        yield data

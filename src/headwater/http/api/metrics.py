@@ -1,0 +1,113 @@
+"""The metrics page, in the text format of Prometheus. Everything on it is cheap to compute at scrape time."""
+
+import os
+import resource
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from headwater.http.addresses import Address
+from headwater.http.exchange import Exchange
+from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
+from headwater.http.wire.requests import Request
+from headwater.http.wire.statuses import Answer
+from headwater.node.metrics import Metric, Sample, counter, gauge, histogram, render
+from headwater.node.reads.tails import WAITERS_MAX
+
+METRICS_LINES = f"{CONTENT_TYPE}text/plain; version=0.0.4; charset=utf-8\r\n{NO_STORE_LINE}"
+PAGE_BYTES = resource.getpagesize()
+
+
+def metrics(request: Request, address: Address, exchange: Exchange) -> None:
+    """All metrics."""
+    every = [*_requests(exchange), *_storage(exchange), *_limits(exchange), *_lake(exchange), *_process(exchange)]
+    exchange.answer(Answer(200, METRICS_LINES, render(every).encode()))
+
+
+def _requests(exchange: Exchange) -> Iterator[Metric]:
+    node, context, counted = exchange.node, exchange.context, exchange.node.metrics
+    by_route = [
+        Sample("", (("route", route), ("status", str(code))), count)
+        for (route, code), count in sorted(counted.requests.items())
+    ]
+    yield Metric("headwater_requests_total", "counter", "Answered requests by route and status.", by_route)
+    times = [((("route", route),), one) for route, one in sorted(counted.request_seconds.items())]
+    yield histogram("headwater_request_seconds", "From a request's last byte to its answer; no live reads.", times)
+    yield counter("headwater_received_bytes_total", "Bytes received from clients.", context.received_bytes)
+    yield counter("headwater_sent_bytes_total", "Bytes sent to clients.", context.sent_bytes)
+    yield gauge("headwater_connections", "Open connections.", len(context.connections))
+    yield gauge("headwater_live_readers", "Long-polls and SSE reads that are waiting.", node.tails.count)
+    live = [Sample("", (("mode", "long-poll"),), counted.long_polls), Sample("", (("mode", "sse"),), counted.sse_reads)]
+    yield Metric("headwater_live_reads_total", "counter", "Live reads started, by mode.", live)
+
+
+def _storage(exchange: Exchange) -> Iterator[Metric]:
+    node, state, counted = exchange.node, exchange.node.only.state, exchange.node.metrics
+    yield histogram("headwater_commit_commands", "Commands in one commit.", [((), counted.batch_commands)])
+    yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
+    yield gauge("headwater_streams", "Streams, including deleted ones that forks keep.", len(state.streams))
+    yield gauge("headwater_hot_bytes", "Bytes of streams in memory.", state.hot_bytes)
+    yield counter("headwater_journal_bytes_total", "Bytes written to the journal.", node.journal_bytes)
+    yield gauge("headwater_queued_bytes", "Bytes waiting for a commit.", node.queued_bytes)
+    yield gauge("headwater_position", "Position of the last applied command.", state.position)
+    yield counter("headwater_refused_writes_total", "Writes refused for lack of room.", counted.refused_writes)
+    if not exchange.context.settings.memory:
+        disk = os.statvfs(exchange.context.settings.data_directory)
+        free_bytes = disk.f_bavail * disk.f_frsize
+        yield gauge("headwater_free_disk_bytes", "Free bytes on the disk of the data directory.", free_bytes)
+
+
+def _limits(exchange: Exchange) -> Iterator[Metric]:
+    settings = exchange.context.settings
+    limits = {
+        "connections": settings.connections_max,
+        "hot_bytes": settings.hot_bytes_max,
+        "live_readers": WAITERS_MAX,
+    }
+    samples = [Sample("", (("of", name),), most) for name, most in limits.items()]
+    yield Metric("headwater_limit", "gauge", "Limits in force, by the gauge that they bound.", samples)
+
+
+def _lake(exchange: Exchange) -> Iterator[Metric]:
+    lake, cold = exchange.node.only.lake, exchange.node.only.state.cold
+    if lake is None:
+        return
+    flusher, reads, compactor, sweeper = lake.flusher, lake.reads, lake.compactor, lake.sweeper
+    yield gauge("headwater_lake_segments", "Segments in the catalog.", len(cold.segments))
+    yield gauge("headwater_lake_tombstones", "Incarnations with dead rows in the lake.", len(cold.tombstones))
+    yield gauge("headwater_lake_flushed_position", "Every live row up to here is in the lake.", cold.flushed)
+    yield gauge(
+        "headwater_lake_unflushed_seconds",
+        "Age of the oldest data that is not in the lake, in whole seconds.",
+        flusher.unflushed_seconds,
+    )
+    yield counter("headwater_lake_flushed_segments_total", "Segments written by flushes.", flusher.segments)
+    yield counter("headwater_lake_flushed_bytes_total", "Bytes written by flushes.", flusher.bytes)
+    yield counter("headwater_lake_flush_failures_total", "Flushes that failed.", flusher.failures)
+    yield counter("headwater_lake_reads_total", "Reads of the store for clients.", reads.reads)
+    yield counter("headwater_lake_read_retries_total", "Reads of the store that were retried.", reads.retries)
+    yield counter("headwater_lake_read_failures_total", "Requests that failed because the store did.", reads.failures)
+    yield counter("headwater_lake_rewrites_total", "Compactions.", compactor.rewrites)
+    yield counter("headwater_lake_rewritten_bytes_total", "Bytes written by compactions.", compactor.bytes_written)
+    yield counter("headwater_lake_rewrite_failures_total", "Compactions that failed.", compactor.failures)
+    yield counter("headwater_lake_deleted_objects_total", "Objects deleted from the store.", sweeper.deleted)
+
+
+def _process(exchange: Exchange) -> Iterator[Metric]:
+    build = [Sample("", (("version", version("headwater")),), 1)]
+    yield Metric("headwater_build_info", "gauge", "Always 1; the label is the version.", build)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    yield counter("process_cpu_seconds_total", "CPU time.", round(usage.ru_utime + usage.ru_stime, 3))
+    yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
+    yield gauge("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
+    uptime_seconds = round(time.monotonic() - exchange.context.started_at, 3)
+    yield gauge("process_uptime_seconds", "Seconds since the start.", uptime_seconds)
+
+
+def resident_bytes() -> int:
+    """How much memory the process holds."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * PAGE_BYTES
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

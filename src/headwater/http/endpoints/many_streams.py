@@ -1,0 +1,168 @@
+"""Rows about many streams at once, and about the lake."""
+
+from headwater.http.addresses import OWN
+from headwater.http.api import bulk, lake, scans
+from headwater.http.routes import Action, Endpoint, Gives, Route, Takes
+from headwater.node.bulk.arrow import MEDIA_TYPE as ARROW
+from headwater.protocol.content_types import JSON
+from headwater.protocol.headers import CACHE_CONTROL
+from headwater.protocol.limits import BULK_BYTES_MAX
+from headwater.protocol.refusals import Code
+
+_ABOUT = (CACHE_CONTROL,)
+_NAME = "shop/orders"
+
+_READING = (
+    Endpoint(
+        f"/{OWN}/describe",
+        "describe",
+        {
+            b"POST": Route(
+                scans.describe,
+                Action.PIPELINE,
+                "Describe many streams: by name, or a page of those whose whole names begin with a prefix",
+                {200: Gives("A row for each that exists, sorted by name.", _ABOUT, content={ARROW: "Descriptions"})},
+                takes=Takes({JSON: "DescribeRequest"}, required=True, examples={JSON: {"prefix": "shop/"}}),
+                body_bytes_max=scans.BODY_BYTES_MAX,
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/locate",
+        "locate",
+        {
+            b"POST": Route(
+                scans.locate,
+                Action.PIPELINE,
+                "Find the offsets at which records begin",
+                {
+                    200: Gives(
+                        "An offset for each; null if the incarnation is gone, trimmed past the record, or shorter.",
+                        _ABOUT,
+                        content={JSON: "Offsets"},
+                    )
+                },
+                takes=Takes({JSON: "LocateRequest"}, required=True, examples={JSON: {"records": [[_NAME, 1, 0]]}}),
+                body_bytes_max=scans.BODY_BYTES_MAX,
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/scan",
+        "scan",
+        {
+            b"POST": Route(
+                scans.scan,
+                Action.PIPELINE,
+                "Read ranges of many streams: the messages that begin in each range",
+                {
+                    200: Gives(
+                        "The rows range by range, in the columns of the lake, as of one instant.",
+                        _ABOUT,
+                        content={ARROW: "Scanned"},
+                    )
+                },
+                (Code.RANGES_UNAVAILABLE,),
+                takes=Takes({JSON: "ScanRequest"}, required=True, examples={JSON: {"ranges": [[_NAME, 1, 0, 1000]]}}),
+                body_bytes_max=scans.BODY_BYTES_MAX,
+            )
+        },
+    ),
+)
+
+_WRITING = (
+    Endpoint(
+        f"/{OWN}/append",
+        "append",
+        {
+            b"POST": Route(
+                bulk.append,
+                Action.PIPELINE,
+                "Append to many streams: each row is an append and is judged on its own",
+                {
+                    200: Gives(
+                        "The outcome of each row, in order, when all are decided; after a refused row, later rows of "
+                        "the same stream are refused too.",
+                        _ABOUT,
+                        content={ARROW: "Outcomes"},
+                    )
+                },
+                takes=Takes({ARROW: "Appends"}, required=True),
+                body_bytes_max=BULK_BYTES_MAX,
+            )
+        },
+    ),
+)
+
+_LAKE = (
+    Endpoint(
+        f"/{OWN}/flush",
+        "flush",
+        {
+            b"POST": Route(
+                lake.flush,
+                Action.PIPELINE,
+                "Flush everything acknowledged so far to the lake, and wait until it is there",
+                {
+                    200: Gives(
+                        "The position on each shard up to which that is true.", _ABOUT, content={JSON: "Positions"}
+                    )
+                },
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/readers",
+        "readers",
+        {
+            b"GET": Route(
+                lake.consumers,
+                Action.PIPELINE,
+                "List the registered consumers of the lake",
+                {200: Gives("All of them, sorted by name.", _ABOUT, content={JSON: "Readers"})},
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/readers/{{reader}}",
+        "reader",
+        {
+            b"GET": Route(
+                lake.consumers,
+                Action.PIPELINE,
+                "Inspect a registered consumer of the lake",
+                {200: Gives("Its position.", _ABOUT, content={JSON: "Reader"})},
+                (Code.READER_NOT_FOUND,),
+            ),
+            b"PUT": Route(
+                lake.register,
+                Action.PIPELINE,
+                "Record the position of a consumer of the lake, which keeps everything above it",
+                {204: Gives("Recorded; it counts for seven days.", _ABOUT)},
+                takes=Takes({JSON: "Positions"}, required=True, examples={JSON: {"positions": {"0": 0}}}),
+            ),
+            b"DELETE": Route(
+                lake.forget,
+                Action.PIPELINE,
+                "Remove a consumer of the lake",
+                {204: Gives("It is not registered.", _ABOUT)},
+            ),
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/swap",
+        "swap",
+        {
+            b"POST": Route(
+                lake.swap,
+                Action.ADMIN,
+                "Replace segments of the lake by rewritten ones, whose objects are in the store already",
+                {200: Gives("Replaced at this position or before.", _ABOUT, content={JSON: "Swapped"})},
+                (Code.SWAP_REFUSED,),
+                takes=Takes({JSON: "SwapRequest"}, required=True),
+            )
+        },
+    ),
+)
+
+MANY_STREAMS = (*_READING, *_WRITING, *_LAKE)

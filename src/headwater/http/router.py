@@ -1,0 +1,69 @@
+"""The router: finds the route for a method and a path, or says why there is none."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from headwater.http import addresses
+from headwater.http.addresses import LISTING, OWN, Address
+from headwater.http.routes import Endpoint, Handler, Route
+from headwater.protocol.refusals import Code, Refusal
+
+FOUND_MAX = 4_096
+RESERVED_FOR_LATER = frozenset({"console"})
+"""Buckets that cannot be made, so that endpoints can take their URLs one day."""
+
+
+class Found(NamedTuple):
+    """A route, and what the path names."""
+
+    run: Handler
+    address: Address
+    label: str
+    """The method and the endpoint, for the metrics."""
+    route: Route
+
+
+class Router:
+    """Derived from the endpoint table once; what it has found is cached."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.endpoints = tuple(endpoints)
+        self._fixed = {one.path.encode(): one for one in endpoints if not one.parameters}
+        self._by_shape = {one.shape: one for one in endpoints if one.parameters}
+        fixed = {one.path[1:] for one in endpoints if not one.parameters}
+        self.reserved_buckets = RESERVED_FOR_LATER | {name for name in fixed if addresses.is_bucket(name)}
+        self.find: Callable[[bytes, bytes], Found | Refusal] = lru_cache(maxsize=FOUND_MAX)(self._find)
+
+    def _find(self, method: bytes, path: bytes) -> Found | Refusal:
+        endpoint: Endpoint | None
+        if (endpoint := self._fixed.get(path)) is not None:
+            address = Address(endpoint.shape, OWN)
+        else:
+            parsed = addresses.parse(path, self.reserved_buckets)
+            if isinstance(parsed, Refusal):
+                return parsed
+            address, endpoint = parsed, self._by_shape.get(parsed.shape)
+            if endpoint is None:
+                return self._refuse_path(address)
+        route = endpoint.routes.get(method)
+        if route is None:
+            return self._refuse_method(method, endpoint)
+        return Found(route.run, address, f"{method.decode()} {endpoint.label}", route)
+
+    def _refuse_path(self, address: Address) -> Refusal:
+        if address.name == OWN:
+            below = sorted({one.path.split("/")[2] for one in self.endpoints if one.path.startswith(f"/{OWN}/")})
+            detail = f"There is nothing at this URL; below /{OWN} there are {', '.join(below)}."
+            return Refusal(Code.STREAM_NOT_FOUND, detail)
+        return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL: a stream has no such sub-resource.")
+
+    def _refuse_method(self, method: bytes, endpoint: Endpoint) -> Refusal:
+        name = endpoint.path.rpartition("/")[2]
+        if endpoint.path == f"/{{bucket}}/{LISTING}" and method == b"PUT":
+            return Refusal(Code.INVALID_NAME, f"The stream name {name!r} is reserved for the bucket's listing.")
+        if name in self.reserved_buckets and endpoint.path == f"/{name}" and method in (b"PUT", b"DELETE"):
+            return Refusal(Code.INVALID_NAME, f"The bucket name {name!r} is reserved.")
+        allow = ", ".join(one.decode() for one in (*endpoint.routes, b"OPTIONS"))
+        detail = f"This URL does not support {method.decode('latin-1')}; use one of {allow}."
+        return Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow)

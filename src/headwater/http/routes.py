@@ -1,0 +1,108 @@
+"""The vocabulary of the endpoint table: what one method of one URL does, takes, gives and refuses."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from headwater.http.addresses import Address
+from headwater.http.exchange import Exchange
+from headwater.http.wire.requests import Request
+from headwater.protocol.headers import Header
+from headwater.protocol.limits import APPEND_BYTES_MAX
+from headwater.protocol.refusals import Code
+
+Handler = Callable[[Request, Address, Exchange], None]
+
+ANY = "*/*"
+"""The media type of bodies that can be of any."""
+_PARAMETER = re.compile(r"{(\w+)}")
+
+
+class Action(Enum):
+    """What a client must be allowed to do to use a route."""
+
+    NONE = "none"
+    """Nothing: everybody may."""
+    READ = "read"
+    APPEND = "append"
+    CREATE = "create"
+    DELETE = "delete"
+    SNAPSHOT = "snapshot"
+    """Publish snapshots, which may trim history and which every new reader starts from."""
+    PIPELINE = "pipeline"
+    """Requests about many streams; each stream also needs `read`, `append` or `create`."""
+    OBSERVE = "observe"
+    """Numbers about the server: no contents and no names of streams."""
+    ADMIN = "admin"
+
+
+class Takes(NamedTuple):
+    """The body of a request: the name of its schema by media type, and examples."""
+
+    content: Mapping[str, str]
+    required: bool = False
+    examples: Mapping[str, Any] = {}
+
+
+class Gives(NamedTuple):
+    """A response that is not a refusal: what it means, its headers, and the name of its body's schema by media type."""
+
+    meaning: str
+    headers: tuple[Header, ...] = ()
+    maybe: tuple[Header, ...] = ()
+    """Headers that only some of these responses have."""
+    content: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of one endpoint."""
+
+    run: Handler
+    action: Action
+    summary: str
+    gives: Mapping[int, Gives]
+    refuses: tuple[Code, ...] = ()
+    """Codes of refusals, apart from those that any request may meet."""
+    _: KW_ONLY
+    query: tuple[str, ...] = ()
+    headers: tuple[Header, ...] = ()
+    takes: Takes | None = None
+    body_bytes_max: int = APPEND_BYTES_MAX
+    uploads: bool = False
+    """Whether the body goes to a blob as it arrives, and is never whole in memory."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A URL and its methods. Where there is GET there is HEAD, unless `head` says otherwise."""
+
+    path: str
+    label: str
+    """What metrics call it, after the method."""
+    routes: Mapping[bytes, Route]
+    _: KW_ONLY
+    head: bool = True
+    operation: str = ""
+    """What operations are called in the OpenAPI document, after the method; the label unless given."""
+    parameters: tuple[str, ...] = field(init=False)
+    shape: str = field(init=False)
+    """The path with `{}` in the place of each parameter."""
+
+    def __post_init__(self) -> None:
+        routes: dict[bytes, Route] = {}
+        for method, route in self.routes.items():
+            routes[method] = route
+            if method == b"GET" and self.head:
+                routes[b"HEAD"] = self.routes.get(b"HEAD", route)
+        object.__setattr__(self, "routes", routes)
+        object.__setattr__(self, "operation", self.operation or self.label.replace("-", "_"))
+        object.__setattr__(self, "parameters", tuple(_PARAMETER.findall(self.path)))
+        object.__setattr__(self, "shape", _PARAMETER.sub("{}", self.path))
+
+    @property
+    def has_surfaces(self) -> bool:
+        """Whether it is below a bucket, and so reached under several prefixes."""
+        return self.parameters[:1] == ("bucket",)

@@ -1,0 +1,31 @@
+"""Connections while the server starts or shuts down: it reports that it is alive, and refuses everything else."""
+
+import asyncio
+from typing import cast
+
+from headwater.http.wire import rendering, statuses
+from headwater.http.wire.rendering import TEXT_LINES
+from headwater.http.wire.statuses import Answer, Voice
+from headwater.protocol.offsets import Form
+from headwater.protocol.refusals import Code, Refusal
+
+STARTING = "The server is starting; try again in a second."
+ENDING = "The server is shutting down; try again in a second, or use another server."
+
+_ALIVE = Answer(200, TEXT_LINES, b"ok\n")
+
+
+class UnreadyConnection(asyncio.Protocol):
+    """Answers one request by its first line, and closes."""
+
+    def __init__(self, reason: str) -> None:
+        self._refusal = Refusal(Code.DRAINING, reason)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        alive = data.split(b" ", 2)[1:2] == [b"/healthz"]
+        answer = _ALIVE if alive else statuses.answer(self._refusal, Voice(Form.FLAT, ""))
+        self._transport.writelines(rendering.response(answer, close=True, head_only=data.startswith(b"HEAD ")))
+        self._transport.close()

@@ -1,0 +1,85 @@
+"""The endpoint table is the only one: the reference, reserved names and limits follow from it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headwater.http
+from headwater.http.endpoints import ENDPOINTS, ROUTER
+from headwater.http.router import Found
+from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_BYTES_MAX, BULK_BYTES_MAX, MIB, SNAPSHOT_BYTES_MAX
+from headwater.protocol.refusals import Code, Refusal
+
+PACKAGE = Path(headwater.http.__file__).parent
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
+
+
+def described() -> Iterator[tuple[str, str, str, str]]:
+    """Every URL, method, summary and success of the table; a HEAD that is like its GET has none of its own."""
+    for endpoint in ENDPOINTS:
+        for method, route in endpoint.routes.items():
+            if method != b"HEAD" or route is not endpoint.routes[b"GET"]:
+                yield endpoint.path, method.decode(), route.summary, ", ".join(map(str, route.gives)) or "never"
+
+
+def test_the_reference_has_the_table_of_urls() -> None:
+    listed = re.findall(r"^\| `(/\S*)` \| `([A-Z]+)` \| (.+) \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
+    assert listed == list(described())
+
+
+def test_the_reference_names_the_reserved_buckets() -> None:
+    [names] = re.findall(r"the buckets (.+) and `(\w+)`, and the stream `streams`", REFERENCE.read_text())
+    assert [*re.findall(r"`(\w+)`", names[0]), names[1]] == sorted(ROUTER.reserved_buckets)
+
+
+def test_where_there_is_get_there_is_head_except_bootstrap() -> None:
+    without = [one.path for one in ENDPOINTS if b"GET" in one.routes and b"HEAD" not in one.routes]
+    assert without == ["/{bucket}/{stream}/bootstrap"]
+
+
+@pytest.mark.parametrize("name", sorted(ROUTER.reserved_buckets))
+def test_a_reserved_bucket_cannot_be_created_and_has_no_streams(name: str) -> None:
+    for method, path in (("PUT", f"/{name}"), ("DELETE", f"/{name}"), ("GET", f"/{name}/s"), ("GET", f"/ds/{name}")):
+        refusal = ROUTER.find(method.encode(), path.encode())
+        assert isinstance(refusal, Refusal)
+        assert refusal.code is Code.INVALID_NAME
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "limit"),
+    [
+        ("POST", "/v1/stream/s", APPEND_BYTES_MAX),
+        ("PUT", "/team/s", APPEND_BYTES_MAX),
+        ("POST", "/team/s/append-batch", BATCH_BYTES_MAX),
+        ("POST", "/team/s/append%2Dbatch", BATCH_BYTES_MAX),
+        ("PUT", "/ds/team/s/snapshot/0", SNAPSHOT_BYTES_MAX),
+        ("PUT", "/team/s/snapshot", SNAPSHOT_BYTES_MAX),
+        ("POST", "/__headwater/append", BULK_BYTES_MAX),
+        ("POST", "/__headwater/scan", 32 * MIB),
+    ],
+)
+def test_a_body_has_the_limit_of_its_route(method: str, path: str, limit: int) -> None:
+    found = ROUTER.find(method.encode(), path.encode())
+    assert isinstance(found, Found)
+    assert found.route.body_bytes_max == limit
+    assert found.route.uploads == ("/snapshot" in path)
+
+
+@pytest.mark.parametrize("path", ["/ds/__headwater/status", "/%5F%5Fheadwater/status", "/__other/s"])
+def test_the_servers_own_paths_have_one_spelling(path: str) -> None:
+    refusal = ROUTER.find(b"GET", path.encode())
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID_NAME
+
+
+def test_no_header_of_the_protocol_is_spelled_out_in_the_front() -> None:
+    spelled = re.compile(r"""["'{} ]b?["']?(?:Stream|Producer|stream|producer)-[A-Za-z]""")
+    lines = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if spelled.search(line)
+    ]
+    assert not lines, "\n".join(lines)
