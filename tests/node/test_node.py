@@ -136,7 +136,7 @@ def test_a_bucket_is_opened_counted_and_dropped_on_all_shards() -> None:
             assert await reply_of(lambda done: node.open_bucket("agents", done)) == BucketOpened()
             assert all("agents" in shard.state.buckets for shard in node.shards)
             await create_all(node)
-            facts = await reply_of(lambda done: node.look_at_bucket("agents", done))
+            facts = await reply_of(lambda done: node.inspect_bucket("agents", done))
             assert isinstance(facts, BucketFacts)
             assert facts.streams == len(NAMES)
             refused = await reply_of(lambda done: node.drop_bucket("agents", done))

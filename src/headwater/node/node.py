@@ -132,7 +132,7 @@ class Node:
         return self.shard_of(query.name).describe(query)
 
     def bootstrap(self, name: str, incarnation: int | None) -> Bootstrap | Refusal:
-        """The snapshot and the bytes behind it as of now, unaffected by later changes."""
+        """The snapshot and the bytes after it as of now, unaffected by later changes."""
         return self.shard_of(name).bootstrap(name, incarnation)
 
     def wait(self, name: str, waiter: Waiter) -> None:
@@ -164,7 +164,7 @@ class Node:
         deadline = self.now() + SEAL_DEADLINE_US
         self._drive(buckets.drop_everywhere(len(self.shards), bucket, secrets.token_hex(8), deadline), done)
 
-    def look_at_bucket(self, bucket: str, done: Done) -> None:
+    def inspect_bucket(self, bucket: str, done: Done) -> None:
         """Whether a bucket exists, and how many streams it holds."""
         self._drive(buckets.inspect(len(self.shards), bucket), done)
 

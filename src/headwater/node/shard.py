@@ -167,7 +167,7 @@ class Shard:
         return self._log.size_bytes
 
     def now(self) -> int:
-        """The time that reads are judged by: never behind the shard's own."""
+        """The time that reads are judged by, never earlier than the shard's own."""
         return max(self._clock(), self.state.now)
 
     # -- Changes --------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class Shard:
         return listed
 
     def bootstrap(self, name: str, incarnation: int | None) -> Bootstrap | Refusal:
-        """The snapshot and the bytes behind it as of now, unaffected by later changes."""
+        """The snapshot and the bytes after it as of now, unaffected by later changes."""
         described = self.describe(Head(name, incarnation))
         if isinstance(described, Refusal):
             return described

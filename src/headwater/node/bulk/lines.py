@@ -60,7 +60,7 @@ class Submitter(Protocol):
 class _Line:
     """The rows of one stream, in order, and its progress."""
 
-    __slots__ = ("at", "behind", "in_flight", "incarnation", "queued", "rows", "sure")
+    __slots__ = ("at", "in_flight", "incarnation", "queued", "refusal", "rows", "sure")
 
     def __init__(self, rows: list[int]) -> None:
         self.rows = rows
@@ -70,7 +70,7 @@ class _Line:
         self.incarnation: int | None = None
         self.sure = False
         """Whether every row in flight follows an accepted row so closely that one refusal refuses all."""
-        self.behind: Refusal | None = None
+        self.refusal: Refusal | None = None
         """The answer to rows after a refused one."""
 
 
@@ -115,7 +115,7 @@ class BulkAppend:
         while rows < SLICE_ROWS and size < SLICE_BYTES and messages < SLICE_MESSAGES and self._may_submit:
             line = self._ready.popleft() if self._ready else _Line(self._fresh.popleft())
             line.queued = False
-            if line.behind is not None:
+            if line.refusal is not None:
                 continue  # A row before it was refused while it waited for its turn.
             row = line.rows[line.at]
             rows, size, messages = rows + 1, size + self._rows.sizes[row], messages + self._rows.messages(row)
@@ -152,9 +152,9 @@ class BulkAppend:
             elif not founding:
                 unnamed = stream
         append = await self._made(row, unnamed, line.incarnation)
-        if line.behind is not None:
+        if line.refusal is not None:
             # A row before it was refused meanwhile.
-            self._decide(line, row, line.behind)
+            self._decide(line, row, line.refusal)
         elif isinstance(append, Append):
             self._submit(line, row, append, founding=founding)
         elif isinstance(append, BadBody):
@@ -203,7 +203,7 @@ class BulkAppend:
         self._undecided -= 1
         self._woken.set()
         if isinstance(reply, Refusal):
-            self.outcomes[row] = line.behind or reply
+            self.outcomes[row] = line.refusal or reply
             self._stop(line, reply)
             return
         assert isinstance(reply, _ACCEPTED)
@@ -213,11 +213,11 @@ class BulkAppend:
 
     def _stop(self, line: _Line, refusal: Refusal) -> None:
         """End a line at a refused row."""
-        if line.behind is None:
+        if line.refusal is None:
             detail = f"An earlier row of the same stream was refused: {refusal.detail}"
-            line.behind = msgspec.structs.replace(refusal, detail=detail)
+            line.refusal = msgspec.structs.replace(refusal, detail=detail)
             for row in line.rows[line.at :]:
-                self.outcomes[row] = line.behind
+                self.outcomes[row] = line.refusal
             self._undecided -= len(line.rows) - line.at
             line.at = len(line.rows)
 
