@@ -38,11 +38,11 @@ LAKE_LIMITS = LakeLimits(
         read_retry_seconds=(0.0, 0.0),
     ),
 )
-"""Everything goes to the lake as soon as it can, in objects as small as can be."""
+"""Everything goes to the lake as soon as possible, in objects as small as possible."""
 
 
 class WatchedJournal(Journal):
-    """A journal that tells a history what it is given and what it has delivered."""
+    """A journal that records in a history what is appended and what it delivers."""
 
     history: History
 
@@ -59,7 +59,7 @@ class WatchedJournal(Journal):
 
 
 class RunningNode:
-    """A node that has been started on what its directory held."""
+    """A node that was recovered from its directory."""
 
     def __init__(self, disk: FaultyDisk, history: History, store: Store | None = None) -> None:
         self.failures: list[BaseException] = []
@@ -95,7 +95,7 @@ class RunningNode:
             return await reply
 
     async def crash(self) -> None:
-        """End all threads; what was not decided stays unanswered."""
+        """End all threads; undecided commands stay unanswered."""
         shard = self.node.only
         assert shard.imager is not None
         await shard.imager.stop()
