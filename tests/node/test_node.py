@@ -70,7 +70,7 @@ async def create_all(node: Node) -> None:
         assert isinstance(await ask(node.submit, Create(name, TEXT)), Created)
 
 
-# -- Several shards ----------------------------------------------------------------------------------------------------
+# -- Several shards --------------------------------------------------------------------------------------------------
 
 
 def test_every_stream_is_placed_on_one_shard_and_a_new_shard_moves_streams_to_itself_only() -> None:
@@ -168,7 +168,7 @@ def test_a_fork_pins_its_source_on_another_shard_and_its_end_releases_it() -> No
     asyncio.run(main())
 
 
-# -- Several nodes on one log ------------------------------------------------------------------------------------------
+# -- Several nodes on one log ----------------------------------------------------------------------------------------
 
 
 def test_nodes_that_share_a_log_serve_each_others_streams() -> None:

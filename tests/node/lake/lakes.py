@@ -32,7 +32,7 @@ ON_DEMAND = LakeIntervals(
 
 
 class Bench:
-    """A running node, and short ways to ask it."""
+    """A running node with shortcuts for requests."""
 
     def __init__(self, node: Node, store: FaultyStore) -> None:
         self.node, self.store, self.shard, self.state = node, store, node.only, node.only.state
@@ -59,7 +59,7 @@ class Bench:
         return await asyncio.wait_for(reply, 10) if isinstance(reply, asyncio.Task) else reply
 
     async def whole(self, name: str) -> bytes:
-        """All bytes of a stream, page by page, from where they are now and not from pages that were made before."""
+        """All bytes of a stream, page by page, from where they are now and not from the cache of pages."""
         self.shard.queries._pages = PageCache()
         found, offset = b"", self.state.streams[name].start
         while True:
@@ -90,7 +90,7 @@ async def bench(
     flush_at_stop: bool = False,
     intervals: LakeIntervals = ON_DEMAND,
 ) -> AsyncIterator[Bench]:
-    """A node at work while the block lasts."""
+    """A node that runs while the block lasts."""
     store, state = store or FaultyStore(), state or State("journal")
     log = MemoryLog(state.log_id, state.position)
     limits = LakeLimits(hot_bytes_max, flush, grace_seconds, flush_at_stop, intervals)
@@ -107,10 +107,10 @@ async def bench(
 
 
 async def until(what: object) -> None:
-    """Wait until a callable says yes."""
+    """Wait until a callable returns something true."""
     assert callable(what)
     for _ in range(1500):
         if what():
             return
         await asyncio.sleep(0.02)
-    raise AssertionError("it never came to be")
+    raise AssertionError("it never became true")

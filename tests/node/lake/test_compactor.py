@@ -1,4 +1,4 @@
-"""Compaction on a real state: no reader notices a rewrite, whatever else happens and whatever goes wrong."""
+"""Compaction on a real state: no reader notices a rewrite, whatever else happens and whatever fails."""
 
 import asyncio
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def four_flushes(lake: Lake) -> None:
         lake.flush()
 
 
-# -- Whatever happens --------------------------------------------------------------------------------------------------
+# -- At random -------------------------------------------------------------------------------------------------------
 
 
 AVOID_US = int(LAKE_INTERVALS.compact_avoid_seconds * SECOND_US)
@@ -107,7 +107,7 @@ def test_what_chance_does_makes_rewrites_of_every_kind(monkeypatch: pytest.Monke
     assert len(done) > 50
 
 
-# -- What it does ------------------------------------------------------------------------------------------------------
+# -- What it does ----------------------------------------------------------------------------------------------------
 
 
 def test_small_segments_become_one_and_streams_have_one_extent(lake: Lake) -> None:
@@ -229,7 +229,7 @@ def test_a_lake_with_nothing_to_rewrite_is_planned_again_only_once_it_changes(
     assert [lake.compact(), len(plans)] == [0, 2]
 
 
-# -- What goes wrong ---------------------------------------------------------------------------------------------------
+# -- What goes wrong -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_one_damaged_segment_does_not_keep_the_others_from_being_rewritten(lake:
     assert lake.compact() == 1
 
 
-# -- By itself ---------------------------------------------------------------------------------------------------------
+# -- By itself -------------------------------------------------------------------------------------------------------
 
 
 def test_it_works_by_itself_until_it_is_stopped() -> None:
@@ -332,7 +332,7 @@ def test_it_rests_for_most_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, rests = count(), list[float]()
     monkeypatch.setattr("headwater.node.lake.compactor.time.monotonic", lambda: float(next(seconds)))
     monkeypatch.setattr(lake.compactor._stopping, "wait", rests.append)
-    # By this clock whatever is done between two reads takes a second.
+    # By this clock the work between two reads takes a second.
     for key in keys(lake):
         lake.compactor._read(key, 0, 1)
     assert rests[1:] == [3.0] * 3

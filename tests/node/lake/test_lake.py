@@ -84,7 +84,7 @@ def test_a_flush_is_cut_into_segments_by_bytes_and_every_stream_stays_whole() ->
     asyncio.run(run())
 
 
-def test_whoever_asks_during_a_flush_is_served_by_the_next_one() -> None:
+def test_a_request_during_a_flush_is_served_by_the_next_one() -> None:
     async def run() -> None:
         async with bench() as node:
             await node.create("b/s", b"first")
@@ -188,7 +188,7 @@ def test_a_server_that_ends_flushes_if_it_was_asked_to(asked: bool) -> None:
     asyncio.run(run())
 
 
-# -- Cold reads -------------------------------------------------------------------------------------------------------
+# -- Cold reads ------------------------------------------------------------------------------------------------------
 
 
 def test_many_readers_of_one_stream_decode_it_once() -> None:
@@ -283,7 +283,7 @@ def test_a_bootstrap_reads_lake_and_memory_as_of_one_instant() -> None:
     asyncio.run(run())
 
 
-# -- Back-pressure ----------------------------------------------------------------------------------------------------
+# -- Back-pressure ---------------------------------------------------------------------------------------------------
 
 
 def test_appends_are_refused_while_the_lake_does_not_keep_up_and_accepted_again_when_it_does() -> None:
@@ -305,10 +305,10 @@ def test_appends_are_refused_while_the_lake_does_not_keep_up_and_accepted_again_
     asyncio.run(run())
 
 
-# -- Catalog and sweep ------------------------------------------------------------------------------------------------
+# -- Catalog and sweep -----------------------------------------------------------------------------------------------
 
 
-def test_a_catalog_tells_of_deletes_and_trims_too() -> None:
+def test_a_catalog_covers_deletes_and_trims_too() -> None:
     async def run() -> None:
         async with bench() as node:
             gone = await node.create("b/gone", b"gone")
@@ -338,7 +338,7 @@ def test_no_catalog_says_that_less_is_in_the_lake_than_one_before_it() -> None:
             await node.ask(Touch("b/none", 1))
             reached = await node.lake.flush()
             assert node.catalog().flushed == reached > node.state.cold.flushed
-            # From here on something is hot, and the state itself knows of the first flush only.
+            # From here on something is hot, and the state itself knows only the first flush.
             await node.append("b/s", b"two")
             await node.ask(Delete("b/gone"))
             await node.lake.cataloger.write()
@@ -360,7 +360,7 @@ def test_rows_on_their_way_to_the_lake_are_not_said_to_be_there(monkeypatch: pyt
             publish = flusher.Flusher._publish
 
             async def delete_first(self: flusher.Flusher, command: PublishSegment) -> None:
-                # Nothing is hot any more, and the rows of the life that has ended are not yet published.
+                # Nothing is hot any more, but the rows of the ended life are not published yet.
                 await node.ask(Delete("b/s"))
                 await node.lake.cataloger.write()
                 catalog = newest_catalog(node.store.store)
@@ -409,7 +409,7 @@ def test_an_upload_under_way_is_no_orphan() -> None:
 
 
 async def swapped(node: Bench) -> set[str]:
-    """Have two segments replaced, of which a catalog tells; their keys."""
+    """Replace two segments that a catalog lists, and return their keys."""
     for payload in (b"one", b"two"):
         await node.create("b/s", payload)
         await node.lake.flush()
@@ -463,7 +463,7 @@ def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_w
             assert old <= set(again.segments())
             await again.lake.cataloger.write()
             assert again.catalog().segments != listed
-            # Whoever has taken the catalog before this one has as long as ever to read what it lists.
+            # A reader of the previous catalog still has the full grace period to read what it lists.
             await again.lake.sweeper.sweep_retired()
             assert old <= set(again.segments())
         async with bench(node.store, node.state, grace_seconds=0.0) as at_last:

@@ -1,4 +1,4 @@
-"""Rewrites that are handed in: nobody notices one that is right, and one that is not changes nothing."""
+"""Swaps: no reader notices a correct one, and an incorrect one changes nothing."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -60,7 +60,7 @@ async def swap(node: Bench, handed: SwapRequest) -> int | Refusal:
 
 
 def known(node: Bench) -> tuple[Any, ...]:
-    """What the state knows of the lake."""
+    """What the state knows about the lake."""
     cold = node.state.cold
     extents = {name: stream.extents for name, stream in node.state.streams.items()}
     return dict(cold.segments), dict(cold.tombstones), dict(cold.retired), cold.dropped, cold.flushed, extents
@@ -79,7 +79,7 @@ async def refused(node: Bench, handed: SwapRequest, reason: str) -> None:
     assert not +node.lake.reads.in_use
 
 
-# -- Rewrites that are right -------------------------------------------------------------------------------------------
+# -- Rewrites that are right -----------------------------------------------------------------------------------------
 
 
 def test_a_rewrite_takes_the_place_of_what_it_was_made_from() -> None:
@@ -112,14 +112,14 @@ def test_what_is_published_is_what_the_writer_said() -> None:
     on_a_node(work)
 
 
-def test_a_rewrite_may_drop_what_nobody_needs() -> None:
+def test_a_rewrite_may_drop_what_no_reader_needs() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         await node.ask(Delete("a/y"))
         last = max(node.state.cold.segments[3].segment.last_position, 0)
         handed = hand_in(node.state, node.store, node.node.now(), dead_by(node.state))
         assert 0 < handed.dropped < last
-        # Who does not know it exactly may say more, but not less.
+        # A client that does not know it exactly may declare more, but not less.
         await refused(node, replace(handed, dropped=handed.dropped - 1), "dropped must be")
         assert isinstance(await swap(node, replace(handed, dropped=last)), int)
         assert (node.state.cold.dropped, node.state.cold.tombstones) == (last, {})
@@ -156,7 +156,7 @@ def test_of_two_rewrites_of_the_same_segments_one_takes_place() -> None:
     on_a_node(work)
 
 
-# -- Rewrites that are not ---------------------------------------------------------------------------------------------
+# -- Rewrites that are not -------------------------------------------------------------------------------------------
 
 
 def test_a_rewrite_whose_object_is_missing_is_refused() -> None:
@@ -221,7 +221,7 @@ def test_a_rewrite_that_reads_could_not_find_their_way_in_is_refused(monkeypatch
 
 
 def forged(node: Bench, name: str, incarnation: int, payload: bytes, offset: int = 0) -> str:
-    """A segment in the store whose one row nobody wrote; its key."""
+    """Store a segment with one row that was never written, and return its key."""
     segments = [held.segment for held in node.state.cold.segments.values()]
     first, last = min(one.first_position for one in segments), max(one.last_position for one in segments)
     segment = SegmentWriter(new_segment_id(node.node.now() + MINUTE_US, "forged"), first, last)
@@ -268,7 +268,7 @@ def test_a_rewrite_with_another_value_in_one_row_is_refused(changes: dict[str, A
     on_a_node(work)
 
 
-def test_the_bytes_of_payloads_are_taken_from_whoever_rewrites_them() -> None:
+def test_the_bytes_of_payloads_are_taken_from_the_rewrite() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         before, deadline = await contents(node), node.node.now() + MINUTE_US
@@ -279,7 +279,7 @@ def test_the_bytes_of_payloads_are_taken_from_whoever_rewrites_them() -> None:
         segment.add_table(pa.Table.from_pylist(rows, SCHEMA))
         handed = SwapRequest(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
         assert isinstance(await swap(node, handed), int)
-        # So what the other tests read after a swap is what was swapped in.
+        # So the other tests read what was swapped in.
         assert await contents(node) == {name: body.upper() for name, body in before.items()}
 
     on_a_node(work)
@@ -346,7 +346,7 @@ def test_rows_are_not_said_to_be_dropped_where_none_was(change: Callable[[SwapRe
 
 
 def wrong(handed: SwapRequest, now: int) -> Iterator[tuple[SwapRequest, str]]:
-    """What cannot be asked for, whatever the objects hold."""
+    """Requests that are refused whatever the objects hold."""
     [key] = handed.keys
     yield replace(handed, shard=1), "Shard 1 does not exist"
     yield replace(handed, replaced=[]), "replaces 1 to"
@@ -423,12 +423,12 @@ def test_while_the_store_is_away_a_swap_can_be_tried_again() -> None:
     on_a_node(work)
 
 
-# -- Whatever happens --------------------------------------------------------------------------------------------------
+# -- At random -------------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 2**32))
-def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
+def test_no_reader_notices_a_swap_whatever_is_requested(seed: int) -> None:
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
     handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
@@ -450,7 +450,7 @@ def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
 
 
 def placed(seed: int) -> bool:
-    """Whether a rewrite of everything that chance has made of a lake is swapped."""
+    """Whether a rewrite of everything in a random lake is swapped."""
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
     handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)

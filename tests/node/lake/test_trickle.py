@@ -1,4 +1,4 @@
-"""An hour of a trickle, on a clock of its own: neither journal nor memory grow with time."""
+"""An hour of slow writes on a simulated clock: neither journal nor memory grows with time."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ FLUSH_SECONDS = 300
 
 
 class Simulated(Clock):
-    """Time that passes when the test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Simulated(Clock):
         return self.seconds
 
 
-def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minutes_of_it(
+def test_an_hour_of_slow_writes_leaves_journal_and_memory_as_small_as_a_few_minutes_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, disk, store = Simulated(), FaultyDisk(), MemoryStore()

@@ -1,4 +1,4 @@
-"""An instant on a real state: what is looked at later is seen as it was."""
+"""An instant on a real state: streams that are looked up later are found as they were."""
 
 from collections.abc import Callable
 
@@ -44,10 +44,10 @@ CHANGES: dict[str, Callable[[State], list[Command]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("looked", [False, True])
-def test_a_change_is_not_seen(shard: Shard, change: Callable[[State], list[Command]], looked: bool) -> None:
+@pytest.mark.parametrize("found_before", [False, True])
+def test_a_change_is_not_seen(shard: Shard, change: Callable[[State], list[Command]], found_before: bool) -> None:
     instant = Instant(shard.state, START_US, None)
-    if looked:
+    if found_before:
         instant.find("b/s")
         instant.find("b/other")
     for command in change(shard.state):
