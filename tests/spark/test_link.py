@@ -268,7 +268,7 @@ def test_a_scan_that_breaks_off_is_noticed_wherever_it_is_cut(lake_server: Runni
         size = sum(map(len, pieces))
     for left in (size // 3, size - 1, size + 100):
         with cut_proxy(lake_server.url) as proxy:
-            # The head of the answer takes some of it; so the end is cut off at several places.
+            # The head of the response takes part of it, so the body is cut at several places.
             proxy.plan = [left]
             with Link(LinkSettings(proxy.url, retry_interval_seconds=0.0)) as link:
                 with pytest.raises(ScanBroken, match="cut short"), link.scan(ranges) as batches:
