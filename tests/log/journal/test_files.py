@@ -6,9 +6,9 @@ import pytest
 
 from headwater.log import frames
 from headwater.log.journal import files, identity
-from headwater.log.journal import journal as journal_module
 from headwater.log.journal.files import JournalDamaged
 from headwater.log.journal.identity import Identity
+from headwater.log.journal.journal import SPARE
 
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench
 
@@ -218,7 +218,7 @@ def test_a_full_disk_finds_room_for_the_torn_end_where_the_spare_was() -> None:
     bench = Workbench()
     bench.fill(3)
     tear_last(bench, 100)
-    assert DIRECTORY / journal_module.SPARE in bench.disk.paths()
+    assert DIRECTORY / SPARE in bench.disk.paths()
     bench.disk.capacity_bytes = bench.disk.used_bytes
     assert bench.replay() == bench.committed[:2]
 

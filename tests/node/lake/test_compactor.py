@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.compaction.planning import Rewrite
-from headwater.node.lake import compactor as chore
+from headwater.node.lake import compactor
 from headwater.node.lake.compactor import Compactor
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.protocol.limits import MINUTE_US, SECOND_US
@@ -220,7 +220,7 @@ def test_a_lake_with_nothing_to_rewrite_is_planned_again_only_once_it_changes(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = []
-    monkeypatch.setattr(chore, "plan", lambda *given, **named: plans.append(given))
+    monkeypatch.setattr(compactor, "plan", lambda *given, **named: plans.append(given))
     lake.append("a/x", b"x")
     lake.flush()
     assert [lake.compact(), lake.compact(), len(plans)] == [0, 0, 1]
