@@ -19,7 +19,7 @@ class _Proposed(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """A decided batch, encoded: proposers share no objects, as if each were in a process of its own."""
+    """A decided batch, encoded: proposers share no objects, as if each were in its own process."""
 
     first_position: int
     last_position: int

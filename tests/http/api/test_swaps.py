@@ -139,8 +139,8 @@ def test_a_rewrite_that_is_wrong_is_refused_and_changes_nothing(lake: Lake) -> N
     needed = lake.hand_in(Keep(lambda name, incarnation: 2**62 if name == STREAMS[1] else 0, 2**63 - 1))
     for body, reason in (
         (handed | {"dropped": 1}, "dropped must be 0"),
-        (handed | {"replaced": [1, 2]}, "not within"),
-        (handed | {"deadline": 1}, "is past"),
+        (handed | {"replaced": [1, 2]}, "are outside of"),
+        (handed | {"deadline": 1}, "has passed"),
         (handed | {"keys": []}, "dropped must be"),
         (needed, "omits rows that are still needed"),
     ):

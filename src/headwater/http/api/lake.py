@@ -13,7 +13,7 @@ from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import Lake
-from headwater.node.lake.swaps import Handed
+from headwater.node.lake.swaps import SwapRequest
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
 from headwater.streams.commands import DropConsumer, RegisterConsumer
@@ -134,14 +134,14 @@ def swap(request: Request, address: Address, exchange: Exchange) -> None:
     if lake is None:
         return
     try:
-        handed = msgspec.json.decode(request.body, type=Handed)
+        handed = msgspec.json.decode(request.body, type=SwapRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         exchange.refuse(Code.BAD_REQUEST, f"Send the body as {SWAP_EXAMPLE}: {error}.")
         return
     exchange.run(FORK, _swap, exchange, lake, handed)
 
 
-def _swap(exchange: Exchange, lake: Lake, handed: Handed) -> None:
+def _swap(exchange: Exchange, lake: Lake, handed: SwapRequest) -> None:
     task = asyncio.get_running_loop().create_task(lake.swaps.swap(handed))
     task.add_done_callback(partial(_swapped, exchange))
 

@@ -76,7 +76,7 @@ def replaced(column: str, values: pa.Array) -> pa.Table:
 BAD_TABLES = {
     "no column stream": GOOD.drop_columns("stream"),
     "no column messages": GOOD.drop_columns("messages"),
-    "known are": GOOD.append_column("payload", pa.array([b"a"])),
+    "the known ones are": GOOD.append_column("payload", pa.array([b"a"])),
     "same name": pa.Table.from_arrays([*GOOD.columns, GOOD["stream"]], [*GOOD.column_names, "stream"]),
     "stream is dictionary": replaced("stream", GOOD["stream"].combine_chunks().dictionary_encode()),
     "stream is binary": replaced("stream", pa.array([b"bodies/never"])),

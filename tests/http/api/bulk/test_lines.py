@@ -339,7 +339,7 @@ def test_where_there_is_no_room_nothing_goes_in_behind_and_others_go_on() -> Non
     assert [command.payload for command in target.taken if command.name == "a/free"] == [b"0", b"1", b"2"]
     full = bulk.outcomes[::2]
     assert full[0] == NO_ROOM
-    assert [isinstance(one, Refusal) and (one.code, "behind" in one.detail) for one in full[1:]] == [
+    assert [isinstance(one, Refusal) and (one.code, "An earlier row" in one.detail) for one in full[1:]] == [
         (Code.OVERLOADED, True)
     ] * 2
 
@@ -434,7 +434,7 @@ def test_a_large_row_is_not_submitted_if_one_before_it_is_refused_while_it_is_cu
             go_on.set()
             assert await asyncio.wait_for(running, 60)
         assert [command.payload for command in target.taken] == [b"0", b"1"]
-        assert [isinstance(one, Refusal) and "behind" in one.detail for one in bulk.outcomes] == [
+        assert [isinstance(one, Refusal) and "An earlier row" in one.detail for one in bulk.outcomes] == [
             False,
             False,
             True,
