@@ -76,7 +76,7 @@ def test_names_and_made_up_paths_never_become_labels(wire: Wire) -> None:
     assert not [name for name in samples(wire) if "secret" in name]
 
 
-def test_the_status_tells_what_the_server_is(wire: Wire, durable: RunningServer) -> None:
+def test_the_status_shows_what_the_server_is(wire: Wire, durable: RunningServer) -> None:
     status = json.loads(wire.ask("GET", "/__headwater/status").body)
     assert status["pid"] == durable.pid
     assert status["state"] == "ready"
@@ -218,7 +218,7 @@ def test_a_server_that_drains_is_alive_and_not_ready() -> None:
     with running_server("--drain-seconds", "60") as server, Wire(server.url, receive_buffer_bytes=4096) as lazy:
         with Wire(server.url) as wire:
             wire.ask("PUT", "/v1/stream/s", {}, bytes(8 * 1024 * 1024))
-        # A client that is being answered keeps the server from ending.
+        # A client that still receives its answer keeps the server from ending.
         lazy.send(request("GET", "/v1/stream/s"))
         assert lazy.take(1) == b"H"
         server.process.terminate()
