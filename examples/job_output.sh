@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The output of a job as a stream, with nothing but a shell and curl.
 #
-#   examples/job_output.sh run  build-17 make all      runs `make all`; each line it prints is appended, then its exit code
-#   examples/job_output.sh tail build-17 [OFFSET]      prints what there is and what comes, until the job has ended
+#   examples/job_output.sh run  build-17 make all      runs `make all`; appends each line that it prints, then its exit code
+#   examples/job_output.sh tail build-17 [OFFSET]      prints all lines so far and each new one, until the job has ended
 #
-# Every line is sent with a number of its own (Producer-Seq), so it may be sent as often as it takes: a line that arrived
-# twice is taken once. The stream lives for an hour after its last use. HEADWATER_URL says where the server is.
+# Each line is sent with a sequence number (Producer-Seq), so that a line that is sent twice is stored once. The stream
+# is deleted an hour after its last use. HEADWATER_URL is the URL of the server.
 set -euo pipefail
 
 usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -16,7 +16,7 @@ stream=${HEADWATER_URL:-http://127.0.0.1:4437}/v1/stream/jobs/$name
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Asks until there is an answer. A refusal (curl's code 22) is one; `--retry` has waited for a busy server before it.
+# Sends a request until it is answered. A refusal (curl's code 22) is an answer; `--retry` waits for a busy server first.
 ask() {
     local attempt code
     for attempt in 1 2 3 4 5 6 7 8; do
@@ -28,7 +28,7 @@ ask() {
     return $code
 }
 
-# Another epoch for each run, so that no line of it can be taken for one of a run before.
+# A new epoch for each run, so that no line is taken for a duplicate of an earlier run.
 epoch=$(date +%s)$(printf '%05d' $RANDOM) seq=0
 send() { # LINE [HEADER]
     printf '%s\n' "$1" >"$scratch/line"
@@ -38,11 +38,20 @@ send() { # LINE [HEADER]
 }
 
 run() {
-    ask -X PUT "$stream" -H 'Content-Type: text/plain' -H 'Stream-TTL: 3600'
+    local status
+    # A job is not run without a stream for its output. 409 says that the stream exists and is closed.
+    if ! status=$(curl -fsS --retry 2 --retry-connrefused -o "$scratch/answer" -w '%{http_code}' -X PUT "$stream" \
+        -H 'Content-Type: text/plain' -H 'Stream-TTL: 3600' 2>"$scratch/problem"); then
+        case $status in
+            409) echo "Error: job $name has run already; read it with '$0 tail $name', or choose another name." >&2 ;;
+            *) echo "Error: $stream cannot be created; is a server running? ($(tail -n 1 "$scratch/problem"))" >&2 ;;
+        esac
+        exit 1
+    fi
     while IFS= read -r line || [ -n "$line" ]; do
         send "$line"
     done < <(set +e; "$@" 2>&1; echo $? >"$scratch/code")
-    # The last line and the end are one request: whoever sees the one sees the other.
+    # One request for the last line and the end, so that a reader sees both or neither.
     send "exit $(cat "$scratch/code")" 'Stream-Closed: true'
     exit "$(cat "$scratch/code")"
 }
@@ -52,7 +61,7 @@ header() { tr -d '\r' <"$scratch/head" | sed -n "s/^$1: //Ip" | tail -n 1; }
 follow() {
     local offset=${1:--1}
     while true; do
-        # Into a file, since half a page that is asked for again would be printed twice.
+        # Into a file: a page that broke off and is requested again must not be printed twice.
         ask -D "$scratch/head" -o "$scratch/page" "$stream?offset=$offset&live=long-poll"
         offset=$(header Stream-Next-Offset)
         if [ -e "$scratch/page" ]; then cat "$scratch/page"; rm "$scratch/page"; fi

@@ -1,52 +1,62 @@
-"""Resumable LLM tokens: an agent writes as it thinks, readers come and go, nothing is lost or doubled.
+"""Resumable LLM tokens: an agent writes tokens as it produces them, and readers come and go without missing any.
 
-    python examples/llm_tokens.py demo                 # both sides in one process, with a reader that drops out
-    python examples/llm_tokens.py agent chats/42       # writes; killed and started again, it goes on where it was
-    python examples/llm_tokens.py watch chats/42       # prints what there is and what comes, until the end
-    python examples/llm_tokens.py watch chats/42 --offset 0000000000000000_0000000000000058
+    python examples/llm_tokens.py demo                 # both sides in one process, with a reader that disconnects
+    python examples/llm_tokens.py agent chats/42       # writes; if it is killed, a second run continues the answer
+    python examples/llm_tokens.py watch chats/42       # prints all tokens so far and each new one, until the end
+    python examples/llm_tokens.py watch chats/42 --offset OFFSET
 
-The agent is simulated: it "thinks" one word at a time. `--url` or HEADWATER_URL says where the server is.
+The agent is simulated: it "thinks" one word at a time. `--url` or HEADWATER_URL is the URL of the server.
 """
 
 import argparse
 import asyncio
 import os
+import secrets
 import sys
 
-from headwater.client import START, AsyncClient, AsyncStream
+try:
+    from headwater.client import START, AsyncClient, AsyncStream, ClientError, Conflict, RetryPolicy
+except ModuleNotFoundError as missing:
+    sys.exit(
+        f"Error: {missing.name} is not installed for {sys.executable}; in a checkout, run this example with "
+        ".venv/bin/python (scripts/serve creates it), elsewhere after `pip install headwater`."
+    )
 
 ANSWER = (
-    "A stream is a list that only grows. Whoever reads it keeps an offset, and with the offset they can leave at any "
-    "word and come back later, on another device, without asking for the words that they have already seen."
+    "A stream is a list that only grows. Each reader keeps an offset, and with the offset it can leave at any word and "
+    "come back later, on another device, without asking for the words that it has already seen."
 )
 TOKENS = [word + " " for word in ANSWER.split()]
 TTL_SECONDS = 24 * 60 * 60
 
 
-async def agent(stream: AsyncStream, pause_seconds: float) -> None:
-    """Write one token after the other, each once, and close the stream behind the last."""
-    await stream.create("application/json", ttl_seconds=TTL_SECONDS)
-    found = await stream.head()
-    if found.closed:
-        return
-    # An agent that was killed goes on behind the last token that is durable. The next epoch shuts the old one out.
-    written = found.record_next or 0
+async def agent(stream: AsyncStream, pause_seconds: float) -> bool:
+    """Write each token exactly once, and close the stream with the last; return False if that was done before."""
+    try:
+        await stream.create("application/json", ttl_seconds=TTL_SECONDS)
+    except Conflict:
+        if (await stream.head()).closed:
+            return False
+        raise
+    # After a crash, continue after the last durable token; the next epoch fences off the earlier process.
+    written = (await stream.head()).record_next or 0
     async with stream.producer("agent", auto_claim=True, linger_ms=0) as producer:
         for token in TOKENS[written:]:
             await asyncio.sleep(pause_seconds)
             await producer.append_json({"token": token})
         await producer.close_stream()
+    return True
 
 
 async def watch(stream: AsyncStream, offset: str = START, leave_after: int | None = None) -> str:
-    """Print tokens from `offset` on, until the stream is closed or so many came; return where to go on."""
+    """Print tokens from `offset` on, until the stream is closed or so many were printed; return where to resume."""
     seen = 0
     async with stream.follow(offset) as follower:
         async for chunk in follower:
             for message in chunk.json():
                 print(message["token"], end="", flush=True)
                 seen += 1
-            # The offset goes with the whole chunk, so it is kept when all of the chunk is shown.
+            # The offset belongs to the whole chunk, so it is kept once all of the chunk is shown.
             offset = chunk.next_offset
             if leave_after is not None and seen >= leave_after:
                 break
@@ -54,27 +64,31 @@ async def watch(stream: AsyncStream, offset: str = START, leave_after: int | Non
 
 
 async def demo(stream: AsyncStream, pause_seconds: float) -> None:
-    """A reader that leaves in the middle and comes back, while the agent goes on."""
+    """Show a reader that disconnects and comes back, while the agent keeps writing."""
     await stream.create("application/json", ttl_seconds=TTL_SECONDS)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(agent(stream, pause_seconds))
         offset = await watch(stream, leave_after=5)
-        print(f"\n-- the reader is gone; it keeps {offset}")
+        print(f"\n-- the reader disconnects; it keeps the offset {offset}")
         await asyncio.sleep(5 * pause_seconds)
-        print("-- and is back")
+        print("-- it reconnects and resumes")
         await watch(stream, offset)
     print("\n-- the stream is closed")
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    async with AsyncClient(f"{arguments.url}/v1/stream") as client:
-        stream = client.stream(arguments.stream)
+    # A demo gets its own stream each time; an agent and its readers agree on a name.
+    name = arguments.stream or ("llm-tokens" if arguments.what != "demo" else f"llm-tokens-{secrets.token_hex(4)}")
+    async with AsyncClient(f"{arguments.url}/v1/stream", retry=RetryPolicy(attempts_max=4)) as client:
+        stream = client.stream(name)
         match arguments.what:
             case "agent":
-                await agent(stream, arguments.pause)
+                if not await agent(stream, arguments.pause):
+                    sys.exit(f"Error: {name} already holds a complete answer; choose another name, or watch it.")
             case "watch":
+                await stream.head()  # a wrong name or URL fails at once; a follower would wait for the server
                 offset = await watch(stream, arguments.offset)
-                print(f"\n-- go on at {offset}", file=sys.stderr)
+                print(f"\n-- resume at {offset}", file=sys.stderr)
             case "demo":
                 await demo(stream, arguments.pause)
 
@@ -82,8 +96,11 @@ async def main(arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["demo", "agent", "watch"])
-    parser.add_argument("stream", nargs="?", default="llm-tokens")
+    parser.add_argument("stream", nargs="?")
     parser.add_argument("--url", default=os.environ.get("HEADWATER_URL", "http://127.0.0.1:4437"))
     parser.add_argument("--offset", default=START)
-    parser.add_argument("--pause", type=float, default=0.1, help="seconds from one token to the next")
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds between two tokens")
+    try:
+        asyncio.run(main(parser.parse_args()))
+    except* ClientError as failures:
+        sys.exit(f"Error: {failures.exceptions[0]}")

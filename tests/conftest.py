@@ -1,4 +1,4 @@
-"""One S3 server for all tests that need one; each test has its own prefix there."""
+"""One S3 server for all tests that need one; each test has its own prefix in it."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -22,7 +22,7 @@ def s3() -> Iterator[RunningS3]:
 
 @pytest.fixture
 def s3_url(s3: RunningS3, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a store that no other test uses, in an environment that leads there."""
+    """The URL of a store that no other test uses, with the environment variables to reach it."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     return f"s3://{s3.bucket}/test{next(_numbers)}/lake"
@@ -30,7 +30,7 @@ def s3_url(s3: RunningS3, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(params=["memory", "folder", "s3"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """Opens the same empty store every time, as another process would; in memory there is but one."""
+    """Opens the same empty store every time, as another process would; the store in memory is one object."""
     if request.param == "memory":
         store = MemoryStore()
         return lambda: store

@@ -1,7 +1,6 @@
-"""`headwater bench`: it measures, checks what it reads back, and says so when that is not what it wrote."""
+"""`headwater bench`: it measures, and checks that what it reads is what it wrote."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,32 +20,26 @@ LOADS = {
 }
 
 
-@pytest.fixture(scope="module")
-def shell() -> Iterator[Shell]:
-    with running_server() as server:
-        yield Shell(server.url)
-
-
 @pytest.mark.parametrize("load", LOADS)
 def test_a_load_is_measured_and_every_message_checked(shell: Shell, load: str) -> None:
-    told = json.loads(shell.ok("bench", load, *LOADS[load], *SHORT, "--json").out)
-    assert told["workload"] == load
-    assert told["check"].pop("messages") > 0
-    assert told["check"] == {"lost": 0, "doubled": 0, "changed": 0}
-    assert all(value > 0 for value in told["figures"].values()), told["figures"]
-    quantiles = [told["figures"][name] for name in ("p50_ms", "p90_ms", "p99_ms", "p99_9_ms")]
+    result = json.loads(shell.ok("bench", load, *LOADS[load], *SHORT, "--json").out)
+    assert result["workload"] == load
+    assert result["check"].pop("messages") > 0
+    assert result["check"] == {"lost": 0, "doubled": 0, "changed": 0}
+    assert all(value > 0 for value in result["figures"].values()), result["figures"]
+    quantiles = [result["figures"][name] for name in ("p50_ms", "p90_ms", "p99_ms", "p99_9_ms")]
     assert quantiles == sorted(quantiles)
-    assert "Python" in told["generator"]
+    assert "Python" in result["generator"]
 
 
-def test_readers_whose_connections_are_turned_over_miss_nothing() -> None:
+def test_readers_that_have_to_reconnect_miss_nothing() -> None:
     with running_server("--sse-seconds", "0.5") as server:
-        told = json.loads(Shell(server.url).ok("bench", "fanout", "--readers", "5", "--seconds", "2", "--json").out)
-    assert told["check"] == {"messages": 100 + 5 * 100, "lost": 0, "doubled": 0, "changed": 0}
+        result = json.loads(Shell(server.url).ok("bench", "fanout", "--readers", "5", "--seconds", "2", "--json").out)
+    assert result["check"] == {"messages": 100 + 5 * 100, "lost": 0, "doubled": 0, "changed": 0}
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_server_that_ends_in_the_middle_is_told(load: str) -> None:
+def test_a_server_that_dies_during_the_measurement_is_reported(load: str) -> None:
     with running_server() as server:
         shell = Shell(server.url)
         with running(shell, "bench", load, "--seconds", "60") as bench:
@@ -56,7 +49,7 @@ def test_a_server_that_ends_in_the_middle_is_told(load: str) -> None:
             assert bench.printed.count(b"\n") == 1, bench.printed
 
 
-def test_a_person_is_told_what_made_the_load_and_how_it_compares(shell: Shell, tmp_path: Path) -> None:
+def test_a_person_sees_the_source_of_the_load_and_the_comparison(shell: Shell, tmp_path: Path) -> None:
     run = ("bench", "append", *LOADS["append"], *SHORT)
     (tmp_path / "old.json").write_bytes(shell.ok(*run, "--json").out)
     text = shell.ok(*run, "--compare", str(tmp_path / "old.json")).text
@@ -66,7 +59,7 @@ def test_a_person_is_told_what_made_the_load_and_how_it_compares(shell: Shell, t
     sentence(shell("bench", "append", "--compare", str(tmp_path / "none.json")), code=2)
 
 
-def test_streams_are_deleted_in_the_end_unless_they_are_to_be_kept(shell: Shell) -> None:
+def test_streams_are_deleted_at_the_end_unless_they_are_kept(shell: Shell) -> None:
     def left() -> int:
         return sum(one["name"].startswith("bench-") for one in json.loads(shell.ok("ls", "--json").out))
 
@@ -81,13 +74,13 @@ def test_any_url_with_streams_below_it_can_be_measured(shell: Shell) -> None:
     shell.ok("bench", "append", "--url", f"{shell.url}/v1/stream/elsewhere", *LOADS["append"], *SHORT)
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_missing_server_is_reported() -> None:
     for load, options in LOADS.items():
         assert "headwater serve" in sentence(Shell("http://127.0.0.1:1")("bench", load, *options, *SHORT))
 
 
 @pytest.mark.parametrize("options", [["--bytes", "8"], ["--seconds", "0"], ["--streams", "0"]])
-def test_numbers_that_make_no_sense_are_wrong_usage(shell: Shell, options: list[str]) -> None:
+def test_numbers_out_of_range_are_wrong_usage(shell: Shell, options: list[str]) -> None:
     sentence(shell("bench", "append", *options), code=2)
     assert shell("bench", "append", "--readers", "3").code == 2
 
@@ -108,21 +101,21 @@ WRITTEN = [message(0, number, 64) for number in range(10)]
         (WRITTEN[:3] + WRITTEN[:3], (7, 3, 0)),
     ],
 )
-def test_what_is_lost_doubled_or_changed_is_counted(read: list[bytes], found: tuple[int, int, int]) -> None:
+def test_lost_doubled_and_changed_messages_are_counted(read: list[bytes], found: tuple[int, int, int]) -> None:
     check = Check()
     check.explain(b"".join(read), 10, WRITTEN.__getitem__)
     assert (check.lost, check.doubled, check.changed) == found
     assert not check.ok
 
 
-def test_a_server_that_forgets_fails_the_command(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
-    """What was acknowledged is made to look like more than there is."""
+def test_a_server_that_loses_data_fails_the_command(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
+    """The command is made to expect other data than it wrote."""
 
     def forgetful(stream: int, number: int, size: int, at_ns: int = 0) -> bytes:
-        asked.append(number)
-        return message(stream, number + (len(asked) % 7 == 0) * 1_000_000, size, at_ns)
+        calls.append(number)
+        return message(stream, number + (len(calls) % 7 == 0) * 1_000_000, size, at_ns)
 
-    asked: list[int] = []
+    calls: list[int] = []
     monkeypatch.setattr("headwater.cli.bench.loads.message", forgetful)
     done = shell("bench", "append", *LOADS["append"], *SHORT)
     assert "not what was acknowledged" in sentence(done)

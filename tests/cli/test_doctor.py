@@ -29,7 +29,7 @@ def findings(shell: Shell, *arguments: str) -> dict[str, dict[str, Any]]:
     return {one["check"]: one for one in json.loads(shell("doctor", "--json", *arguments).out)}
 
 
-def test_a_server_that_runs_well_is_well(shell: Shell, data: Path) -> None:
+def test_a_healthy_server_has_no_problem(shell: Shell, data: Path) -> None:
     shell.ok("create", "x", "y", "--type", "text/plain")
     shell.ok("flush")
     before = sorted(data.rglob("*"))
@@ -37,7 +37,7 @@ def test_a_server_that_runs_well_is_well(shell: Shell, data: Path) -> None:
     checked = {"python", "packages", "open files", "clock", "permissions", "disk space", "disk sync", "lake"}
     assert set(found) == checked | {"port", "server"}
     assert [one for one in found.values() if one["verdict"] == "problem"] == []
-    assert "held by process" in found["permissions"]["told"]
+    assert "in use by process" in found["permissions"]["detail"]
     assert sorted(data.rglob("*")) == before
 
 
@@ -47,7 +47,7 @@ def test_a_person_gets_a_line_for_each_check(shell: Shell) -> None:
     assert [line for line in lines if "ready at" in line]
 
 
-def test_a_directory_that_is_yet_to_be_made_is_not_made(shell: Shell, tmp_path: Path) -> None:
+def test_a_directory_that_does_not_exist_is_not_created(shell: Shell, tmp_path: Path) -> None:
     found = findings(shell, "--data", str(tmp_path / "new" / "data"))
     assert found["permissions"]["verdict"] == "ok"
     assert list(tmp_path.iterdir()) == []
@@ -60,7 +60,7 @@ def test_a_directory_that_is_a_file_is_a_problem(shell: Shell, tmp_path: Path) -
     assert "problem  permissions:" in done.text
 
 
-def test_a_lake_is_tried_with_an_object_that_does_not_stay(shell: Shell, tmp_path: Path) -> None:
+def test_a_lake_is_tested_with_an_object_that_is_deleted(shell: Shell, tmp_path: Path) -> None:
     assert findings(shell, "--lake", str(tmp_path / "lake"))["lake"]["verdict"] == "ok"
     assert [one for one in (tmp_path / "lake").rglob("*") if one.is_file()] == []
 
@@ -72,12 +72,12 @@ def test_a_lake_that_does_not_work_is_a_problem(shell: Shell, lake: str) -> None
     assert "AWS_" in done.text
 
 
-def test_no_server_is_a_problem_only_to_those_who_named_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_a_problem_only_if_a_url_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "server" in sentence(Shell("http://127.0.0.1:1")("doctor"))
     assert checks.server("http://127.0.0.1:1", {}, expected=False).finding.verdict == "ok"
 
 
-def test_a_port_that_somebody_else_holds_is_a_problem() -> None:
+def test_a_port_in_use_by_another_process_is_a_problem() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         assert checks.port("127.0.0.1", number, answered=False).verdict == "problem"
@@ -85,14 +85,14 @@ def test_a_port_that_somebody_else_holds_is_a_problem() -> None:
     assert checks.port("127.0.0.1", number, answered=False).verdict == "ok"
 
 
-def test_a_clock_that_is_years_behind_or_away_from_the_server_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_wrong_or_differs_from_the_server_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.clock(None, "Mon, 01 Jan 2035 00:00:00 GMT").verdict == "warning"
     assert checks.clock(None, None).verdict == "ok"
     monkeypatch.setattr("time.time_ns", lambda: 0)
     assert checks.clock(None, None).verdict == "problem"
 
 
-def test_a_full_or_slow_or_volatile_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_slow_or_volatile_disk_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def verdicts() -> dict[str, str]:
         return {one.check: one.verdict for one in checks.directory(tmp_path)}
 
@@ -106,6 +106,6 @@ def test_a_full_or_slow_or_volatile_disk_is_told(monkeypatch: pytest.MonkeyPatch
     assert "in memory" in list(checks.directory(tmp_path))[-1].detail
 
 
-def test_few_files_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_low_limit_of_open_files_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda which: (64, 64))
     assert checks.open_files().verdict == "warning"

@@ -1,16 +1,19 @@
-"""The state of a server from the command line, and the tree of commands itself."""
+"""`headwater status` and `headwater flush`, and the tree of commands."""
 
 import json
 import re
+import shlex
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
-from headwater.cli.tree import COMMANDS
+from headwater.cli.examples import commands_in
+from headwater.cli.tree import COMMANDS, main
 from headwater.testing import running_server
 
 from .commands import Shell, sentence
@@ -24,13 +27,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         yield Shell(server.url)
 
 
-def test_status_tells_a_person_in_lines_and_a_program_in_json(shell: Shell) -> None:
-    told = json.loads(shell.ok("status", "--json").out)
-    assert told["state"] == "ready"
+def test_status_prints_lines_to_a_person_and_json_to_a_program(shell: Shell) -> None:
+    found = json.loads(shell.ok("status", "--json").out)
+    assert found["state"] == "ready"
     lines = shell.ok("status").text.splitlines()
     assert re.fullmatch(r"url +http://127\.0\.0\.1:\d+", lines[0])
     assert any(re.fullmatch(r"state +ready", line) for line in lines)
-    assert any(re.fullmatch(rf"pid +{told['pid']}", line) for line in lines)
+    assert any(re.fullmatch(rf"pid +{found['pid']}", line) for line in lines)
     assert any(re.fullmatch(r"lake url +file:///.*", line) for line in lines)
     names = [line.partition("  ")[0] for line in lines]
     assert len(set(names)) == len(names)
@@ -52,7 +55,7 @@ def test_a_server_without_a_lake_says_so() -> None:
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Something that is no server of ours."""
+    """Run something else than a Headwater server."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stopping = threading.Event()
         listener.settimeout(0.05)
@@ -78,7 +81,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
             thread.join()
 
 
-def test_something_else_that_answers_is_not_taken_for_a_server() -> None:
+def test_another_web_server_is_not_taken_for_headwater() -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
     with answering(page) as (url, _):
         shell = Shell(url)
@@ -87,7 +90,7 @@ def test_something_else_that_answers_is_not_taken_for_a_server() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_server_that_wants_a_token_is_given_one_with_a_header(status: int) -> None:
+def test_a_token_is_sent_with_a_header(status: int) -> None:
     answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnope" % status
     with answering(answer) as (url, received):
         assert "--header 'Authorization: Bearer ...'" in sentence(Shell(url)("read", "x"))
@@ -101,10 +104,52 @@ def test_a_server_that_wants_a_token_is_given_one_with_a_header(status: int) -> 
 
 
 def test_every_command_has_help_and_is_listed_with_it(shell: Shell) -> None:
-    listed = re.findall(r"^  ([a-z]+)  +\S", shell.ok("--help").text, re.MULTILINE)
-    assert listed == list(COMMANDS)
+    listed = re.findall(r"^  ([a-z]+)  +(\S.*)", shell.ok("--help").text, re.MULTILINE)
+    assert [name for name, _ in listed] == list(COMMANDS)
+    assert [name for name, help in listed if help.endswith("...")] in ([], ["spark"])
     for name in COMMANDS:
         assert shell.ok(name, "--help").text.startswith("Usage: ")
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command that can be run, with its full name."""
+    context = click.Context(main)
+    for name in COMMANDS:
+        command = main.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            for verb in command.list_commands(context):
+                found = command.get_command(context, verb)
+                assert found is not None
+                yield f"{name} {verb}", found
+        else:
+            yield name, command
+
+
+def test_every_command_shows_examples_that_it_understands() -> None:
+    for name, command in commands():
+        # The verbs of Spark have their examples in the guides.
+        if name.startswith("spark "):
+            continue
+        shown = commands_in(command)
+        assert shown, name
+        for line in shown:
+            words = re.sub(r" [<>|] .*$", "", line[line.index("headwater ") :])
+            assert words.startswith(f"headwater {name}"), line
+            command.make_context(name, shlex.split(words.removeprefix(f"headwater {name}")))
+
+
+def test_every_option_explains_itself() -> None:
+    for name, command in commands():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not name.startswith("spark "):
+                assert parameter.help, (name, parameter.name)
+
+
+def test_an_unlike_option_is_not_suggested(shell: Shell) -> None:
+    done = shell("serve", "--token", "x")
+    assert (done.code, "--lake" in done.err) == (2, False)
+    assert "--offset" in shell("read", "x", "--ofset", "1").err
 
 
 def test_every_verb_that_answers_can_answer_in_json(shell: Shell) -> None:
@@ -116,7 +161,7 @@ def test_every_verb_that_answers_can_answer_in_json(shell: Shell) -> None:
                 assert "--json" in shell.ok(*f"{name} {verb}".split(), "--help").text, (name, verb)
 
 
-def test_what_is_no_command_is_wrong_usage(shell: Shell) -> None:
+def test_an_unknown_command_is_wrong_usage(shell: Shell) -> None:
     assert sentence(shell("reed", "x"), code=2)
 
 

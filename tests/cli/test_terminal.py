@@ -1,23 +1,14 @@
-"""What a terminal gets and a pipe does not: remarks, colours, progress; and what Ctrl-C does."""
+"""What only a terminal gets: remarks, colours, progress, questions; and what Ctrl-C does."""
 
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
-
-from headwater.testing import running_server
 
 from .commands import Shell, in_terminal
 
 ESCAPE = b"\x1b["
-
-
-@pytest.fixture(scope="module")
-def shell() -> Iterator[Shell]:
-    with running_server() as server:
-        yield Shell(server.url)
 
 
 @pytest.fixture
@@ -28,13 +19,13 @@ def name(shell: Shell) -> str:
 
 
 def shown(shell: Shell, *arguments: str, env: dict[str, str] | None = None) -> bytes:
-    """What a terminal shows of a command that succeeds."""
+    """Return what a terminal shows of a command that succeeds."""
     with in_terminal(shell, *arguments, env=env) as started:
         assert started.end() == 0, started.printed
         return started.printed
 
 
-def test_ctrl_c_ends_a_tail_as_if_all_were_done(shell: Shell, name: str) -> None:
+def test_ctrl_c_ends_a_tail_with_success(shell: Shell, name: str) -> None:
     with in_terminal(shell, "tail", name, "--offset", "-1") as tail:
         tail.wait_for(b"hello")
         tail.type(b"\x03")
@@ -43,12 +34,12 @@ def test_ctrl_c_ends_a_tail_as_if_all_were_done(shell: Shell, name: str) -> None
         assert b"Aborted" not in tail.printed
 
 
-def test_a_terminal_is_told_what_was_done(shell: Shell, name: str) -> None:
+def test_a_command_says_on_a_terminal_what_it_did(shell: Shell, name: str) -> None:
     assert f"Appended 1 message to {name}".encode() in shown(shell, "append", name, "more")
     assert f"Closed {name}".encode() in shown(shell, "close", name)
     assert f"Deleted {name}".encode() in shown(shell, "rm", name)
     assert f"Created {name}".encode() in shown(shell, "create", name)
-    assert b"was there already" in shown(shell, "create", name)
+    assert b"exists already" in shown(shell, "create", name)
 
 
 def test_a_listing_has_headings_on_a_terminal(shell: Shell, name: str) -> None:
@@ -60,7 +51,7 @@ def test_text_ends_with_a_line_end_on_a_terminal_only(shell: Shell, name: str) -
     assert shell.process("read", name).out == b"hello"
 
 
-def test_bytes_that_would_upset_a_terminal_are_kept_from_it(shell: Shell) -> None:
+def test_binary_data_is_not_written_to_a_terminal(shell: Shell) -> None:
     name = f"demo/{secrets.token_hex(6)}"
     shell.ok("create", name, "-", stdin=b"\x00\x1b[31m")
     with in_terminal(shell, "read", name) as started:
@@ -69,14 +60,14 @@ def test_bytes_that_would_upset_a_terminal_are_kept_from_it(shell: Shell) -> Non
         assert b"\x1b[31m" not in started.printed
 
 
-def test_colours_are_for_terminals_that_want_them(shell: Shell) -> None:
+def test_colours_are_only_for_terminals_without_no_color(shell: Shell) -> None:
     for verb in ("status", "doctor"):
         assert ESCAPE + b"32m" in shown(shell, verb)
         assert ESCAPE not in shown(shell, verb, env={"NO_COLOR": "1"})
         assert ESCAPE not in shell.process(verb).out
 
 
-def test_a_measurement_says_how_far_it_is_on_a_terminal_only(shell: Shell) -> None:
+def test_a_benchmark_shows_progress_on_a_terminal_only(shell: Shell) -> None:
     run = ("bench", "append", "--streams", "3", "--connections", "3", "--seconds", "1")
     printed = shown(shell, *run)
     assert b" appends, " in printed
@@ -86,7 +77,7 @@ def test_a_measurement_says_how_far_it_is_on_a_terminal_only(shell: Shell) -> No
     assert b" appends, " not in done.out
 
 
-def test_what_is_typed_is_appended(shell: Shell, name: str) -> None:
+def test_typed_lines_are_appended(shell: Shell, name: str) -> None:
     with in_terminal(shell, "append", name, "--lines") as append:
         append.wait_for(b"Ctrl-D")
         append.type(b" world\n")
@@ -96,8 +87,21 @@ def test_what_is_typed_is_appended(shell: Shell, name: str) -> None:
     assert shell.ok("read", name).out == b"hello world\n"
 
 
+def test_deleting_by_prefix_asks_first(shell: Shell) -> None:
+    bucket = f"asks{secrets.token_hex(4)}"
+    shell.ok("bucket", "make", bucket)
+    for number in range(3):
+        shell.ok("create", f"{bucket}/{number}", "--type", "text/plain")
+    for answer, code, left in ((b"n\n", 1, 3), (b"y\n", 0, 0)):
+        with in_terminal(shell, "rm", "--prefix", f"{bucket}/") as started:
+            started.wait_for(f"Delete 3 streams whose names begin with {bucket}/ at {shell.url}? [y/N]:".encode())
+            started.type(answer)
+            assert started.end() == code, started.printed
+        assert len(shell.ok("ls", bucket).out.splitlines()) == left
+
+
 def completed(shell: Shell, *words: str) -> list[str]:
-    """What bash offers for the last word of a command line."""
+    """Return what bash offers for the last word of a command line."""
     env = {
         "_HEADWATER_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(("headwater", *words)),

@@ -1,6 +1,5 @@
 import pytest
 
-from headwater.log.journal import journal
 from headwater.node.chores import imager
 from headwater.streams import images
 
@@ -13,4 +12,3 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "NAMES_PER_STEP", 3)
     monkeypatch.setattr(imager, "SLICE_SECONDS", 0)
     monkeypatch.setattr(imager, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(journal, "SPARE_RETRY_SECONDS", 0.01)

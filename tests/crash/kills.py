@@ -14,10 +14,10 @@ AIM_SECONDS_MAX = 4.0
 class Killer:
     """Kills a server on a data directory, and sees from what lies there what it was doing."""
 
-    def __init__(self, data: Path, segment_bytes: int, random: Random) -> None:
+    def __init__(self, data: Path, journal_file_bytes: int, random: Random) -> None:
         self._images, self._journal, self._snapshots = data / "images", data / "journal", data / "snapshots"
         self._lake_uploads = data / "lake" / ".uploads"
-        self._segment_bytes, self._random = segment_bytes, random
+        self._journal_file_bytes, self._random = journal_file_bytes, random
         self.kills = 0
         self.in_an_image = 0
         self.in_a_spare = 0
@@ -57,7 +57,7 @@ class Killer:
 
     def _spare_is_made(self) -> bool:
         try:
-            return (self._journal / "spare").stat().st_size < self._segment_bytes
+            return (self._journal / "spare").stat().st_size < self._journal_file_bytes
         except FileNotFoundError:
             return True
 

@@ -37,7 +37,7 @@ from headwater.streams.state import State, Stream
 NAMES = [f"bucket-{number % 3}/stream-{number}" for number in range(12)]
 SIZES = [0, 1, 20, 150, 400, 900, 2500]
 LARGE_BYTES = 20_000
-"""More than a segment of these tests holds."""
+"""More than a journal file of these tests holds."""
 
 
 class Load:

@@ -24,7 +24,7 @@ from .history import History
 from .load import Load
 
 DATA = Path("/data")
-SEGMENT_BYTES = 8192
+JOURNAL_FILE_BYTES = 8192
 WORK_MAX = 100
 """How much is done in one life when its halt never comes."""
 
@@ -68,8 +68,8 @@ class SteppedJournal(Journal):
 
     @property
     def end(self) -> tuple[Path, int]:
-        """The last segment, and where the next batch goes in it."""
-        return self._directory / self._segments[-1], self._file_at
+        """The last journal file, and where the next batch goes in it."""
+        return self._directory / self._names[-1], self._file_at
 
     def make_spare(self) -> OSError | None:
         self.is_making_spare = True
@@ -143,7 +143,9 @@ class Machine:
         """Recover, and compare with what must be there."""
         self._image, self._in_background = None, False
         self.disk.names(DATA)
-        self.state, journal, self.images, _ = directory.recover(DATA, SEGMENT_BYTES, self.disk, _fail)
+        self.state, journal, self.images, _ = directory.recover(
+            DATA, JOURNAL_FILE_BYTES, self.disk, _fail, open_journal=SteppedJournal
+        )
         assert isinstance(journal, SteppedJournal), "the machine needs a journal without threads"
         self.journal = journal
         self.history.check(self.state)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from headwater.log import directory
 from headwater.log.journal.journal import Journal
@@ -17,7 +18,7 @@ from headwater.streams.replies import Reply
 from headwater.testing import FaultyDisk
 
 from .history import History
-from .machine import DATA, SEGMENT_BYTES
+from .machine import DATA, JOURNAL_FILE_BYTES
 
 IMAGE_LOG_BYTES = 20_000
 LAKE_LIMITS = LakeLimits(
@@ -49,7 +50,13 @@ class RunningNode:
     def __init__(self, disk: FaultyDisk, history: History, store: Store | None = None) -> None:
         self.failures: list[BaseException] = []
         disk.names(DATA)
-        state, journal, images, blobs = directory.recover(DATA, SEGMENT_BYTES, disk, self.failures.append)
+        state, journal, images, blobs = directory.recover(
+            DATA,
+            JOURNAL_FILE_BYTES,
+            disk,
+            self.failures.append,
+            open_journal=partial(WatchedJournal, spare_retry_seconds=0.01),
+        )
         history.check(state)
         assert isinstance(journal, WatchedJournal)
         journal.history = history

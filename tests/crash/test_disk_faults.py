@@ -17,17 +17,15 @@ from headwater.testing import FaultyDisk, Step
 
 from .history import History
 from .load import Load
-from .machine import DATA, SEGMENT_BYTES, Machine, SteppedJournal
-from .nodes import RunningNode, WatchedJournal, running_node, until
+from .machine import DATA, JOURNAL_FILE_BYTES, Machine
+from .nodes import RunningNode, running_node, until
 from .seeds import all_seeds_run, for_each_seed
 
 # -- Failed writes and syncs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [Step.WRITE, Step.SYNC])
-def test_after_a_failed_commit_nothing_is_acknowledged(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "Journal", WatchedJournal)
-
+def test_after_a_failed_commit_nothing_is_acknowledged(step: Step) -> None:
     async def fail(disk: FaultyDisk, history: History, load: Load) -> None:
         async with running_node(disk, history) as running:
             await running.ask(Create("orders", "text/plain"))
@@ -55,11 +53,7 @@ def test_after_a_failed_commit_nothing_is_acknowledged(step: Step, monkeypatch: 
     for_each_seed(15, run)
 
 
-def test_an_image_that_fails_harms_nothing_and_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(directory, "Journal", WatchedJournal)
-
+def test_an_image_that_fails_harms_nothing_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     async def work(disk: FaultyDisk, history: History) -> None:
         async with running_node(disk, history) as running:
             await running.ask(Create("orders", "text/plain"))
@@ -96,9 +90,7 @@ async def fill_up(disk: FaultyDisk, running: RunningNode) -> Refusal:
             return reply
 
 
-def test_a_full_disk_refuses_appends_takes_deletes_and_heals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "Journal", WatchedJournal)
-
+def test_a_full_disk_refuses_appends_takes_deletes_and_heals() -> None:
     async def work(disk: FaultyDisk, history: History) -> None:
         async with running_node(disk, history) as running:
             refusal = await fill_up(disk, running)
@@ -117,9 +109,8 @@ def test_a_full_disk_refuses_appends_takes_deletes_and_heals(monkeypatch: pytest
     RunningNode(disk, history)
 
 
-def test_deletes_alone_make_room_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_alone_make_room_on_a_full_disk() -> None:
     """What they free goes with the log before the older of two images, if those find a little space."""
-    monkeypatch.setattr(directory, "Journal", WatchedJournal)
 
     async def work(disk: FaultyDisk, history: History) -> None:
         async with running_node(disk, history) as running:
@@ -129,7 +120,7 @@ def test_deletes_alone_make_room_on_a_full_disk(monkeypatch: pytest.MonkeyPatch)
             await fill_up(disk, running)
             # An image that is being written while the disk fills up would take what is left.
             await until(lambda: running.is_at_rest)
-            disk.capacity_bytes = disk.used_bytes + SEGMENT_BYTES - 1
+            disk.capacity_bytes = disk.used_bytes + JOURNAL_FILE_BYTES - 1
             while not running.journal.has_room:
                 assert names, "nothing is left to delete, and there is still no room"
                 assert isinstance(await running.ask(Delete(names.pop(0))), Deleted)
@@ -143,9 +134,7 @@ def test_deletes_alone_make_room_on_a_full_disk(monkeypatch: pytest.MonkeyPatch)
     RunningNode(disk, history)
 
 
-def test_a_server_starts_on_a_full_disk_and_takes_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "Journal", WatchedJournal)
-
+def test_a_server_starts_on_a_full_disk_and_takes_deletes() -> None:
     async def fill(disk: FaultyDisk, history: History) -> None:
         async with running_node(disk, history) as running:
             await fill_up(disk, running)
@@ -166,7 +155,7 @@ def test_a_server_starts_on_a_full_disk_and_takes_deletes(monkeypatch: pytest.Mo
 
 
 def aged_machine(seed: int) -> Machine:
-    """A machine with several segments and two images, and commands after the newest."""
+    """A machine with several journal files and two images, and commands after the newest."""
     machine = Machine(seed)
     machine.start()
     for _ in range(3):
@@ -178,9 +167,8 @@ def aged_machine(seed: int) -> Machine:
     return machine
 
 
-def test_a_flipped_bit_is_found_or_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flipped_bit_is_found_or_harmless() -> None:
     """Refused, or fallen back from, or, in the very last batch, cut like a torn one; never served."""
-    monkeypatch.setattr(directory, "Journal", SteppedJournal)
     outcomes: Counter[str] = Counter()
 
     def run(seed: int) -> None:
@@ -194,7 +182,7 @@ def test_a_flipped_bit_is_found_or_harmless(monkeypatch: pytest.MonkeyPatch) -> 
             bit = machine.random.randrange(len(disk.read(path)) * 8)
             disk.flip_bit(path, bit)
             try:
-                state = directory.recover(DATA, SEGMENT_BYTES, disk).state
+                state = directory.recover(DATA, JOURNAL_FILE_BYTES, disk).state
             except JournalDamaged:
                 outcomes[f"refused for {path.suffix}"] += 1
                 continue
@@ -209,9 +197,8 @@ def test_a_flipped_bit_is_found_or_harmless(monkeypatch: pytest.MonkeyPatch) -> 
         assert set(outcomes) == expected, outcomes
 
 
-def test_a_flipped_bit_cuts_the_last_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flipped_bit_cuts_the_last_batch_only() -> None:
     """Every bit of the last batch and of the one before: the last is cut as torn, the other is refused."""
-    monkeypatch.setattr(directory, "Journal", SteppedJournal)
     machine = aged_machine(1)
     ends = [machine.journal.end]
     while len({path for path, _ in ends}) > 1 or len(ends) < 3:
@@ -225,7 +212,7 @@ def test_a_flipped_bit_cuts_the_last_batch_only(monkeypatch: pytest.MonkeyPatch)
                 continue  # perhaps padding, which may rot unnoticed
             disk.flip_bit(path, at * 8)
             try:
-                state = directory.recover(DATA, SEGMENT_BYTES, disk).state
+                state = directory.recover(DATA, JOURNAL_FILE_BYTES, disk).state
                 found = "cut" if state.position < machine.state.position else "unnoticed"
             except JournalDamaged:
                 found = "refused"

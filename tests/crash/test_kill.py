@@ -29,10 +29,10 @@ pytestmark = pytest.mark.crash
 CYCLES = int(os.environ.get("HEADWATER_CRASH_CYCLES", "30"))
 SEED = int(os.environ.get("HEADWATER_CRASH_SEED", SystemRandom().randrange(1 << 32)))
 LOAD_SECONDS = 1.3
-SEGMENT_BYTES = 1 << 20
+JOURNAL_FILE_BYTES = 1 << 20
 IMAGE_LOG_BYTES = 500_000
 FLAGS = (
-    *("--segment-bytes", str(SEGMENT_BYTES), "--image-log-bytes", str(IMAGE_LOG_BYTES)),
+    *("--segment-bytes", str(JOURNAL_FILE_BYTES), "--image-log-bytes", str(IMAGE_LOG_BYTES)),
     *("--flush-segment-bytes", "100000", "--lake-grace-seconds", "0.5"),
 )
 
@@ -105,7 +105,7 @@ def test_nothing_acknowledged_is_lost_when_a_server_is_killed(
     random, data = Random(SEED), tmp_path / "data"
     ledger, estate = Ledger(KINDS), Estate()
     writers = make_writers(ledger, estate, random)
-    killer = Killer(data, SEGMENT_BYTES, random)
+    killer = Killer(data, JOURNAL_FILE_BYTES, random)
     checked: Counter[str] = Counter()
     started = time.monotonic()
     try:

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from headwater.log import directory
 from headwater.node.lake import cataloger, compactor, flusher
 from headwater.node.lake import sweeper as lake_sweeper
 from headwater.node.node import Node
@@ -23,7 +22,7 @@ from headwater.testing.faulty_store import Fault, FaultyStore
 from .history import History
 from .load import Load
 from .machine import AIMS
-from .nodes import WatchedJournal, running_node
+from .nodes import running_node
 from .seeds import all_seeds_run, for_each_seed
 
 pytestmark = pytest.mark.crash
@@ -33,7 +32,6 @@ LIVES = 3
 
 @pytest.fixture(autouse=True)
 def no_time_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "Journal", WatchedJournal)
     monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
     for chore in (flusher, cataloger, compactor, lake_sweeper):
         monkeypatch.setattr(chore, "LOOK_SECONDS", 0.005)

@@ -4,15 +4,12 @@ import asyncio
 from collections import Counter
 from random import Random
 
-import pytest
-
-from headwater.log import directory
 from headwater.testing import FaultyDisk
 
 from .history import History
 from .load import Load
-from .machine import AIMS, Machine, SteppedJournal
-from .nodes import WatchedJournal, running_node
+from .machine import AIMS, Machine
+from .nodes import running_node
 from .seeds import all_seeds_run, for_each_seed
 
 LIVES = 6
@@ -33,8 +30,7 @@ SCENES = [
 """Where the machine must have halted at least once, or these tests are blind there."""
 
 
-def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "Journal", SteppedJournal)
+def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss() -> None:
     halts: Counter[str] = Counter()
     survived_in_flight = 0
 
@@ -54,9 +50,8 @@ def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss(monkeypatch: py
         assert survived_in_flight, "nothing that was in flight ever survived"
 
 
-def test_a_node_with_all_its_threads_survives_power_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_with_all_its_threads_survives_power_losses() -> None:
     """The order of threads is not the seed's to decide, so a failure may need several tries to be had again."""
-    monkeypatch.setattr(directory, "Journal", WatchedJournal)
     acknowledged = 0
 
     def run(seed: int) -> None:

@@ -92,8 +92,8 @@ def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
     environment = {
         **os.environ,
         "HOME": str(folder),
-        "HEADWATER_SITE": f"https://localhost:{port}",
-        "HEADWATER_UPSTREAM": upstream,
+        "PROXY_SITE": f"https://localhost:{port}",
+        "PROXY_UPSTREAM": upstream,
     }
     command = [find("caddy") or "caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
     with _running(command, folder / "caddy.log", port, environment):

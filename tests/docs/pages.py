@@ -15,7 +15,7 @@ SHOWN = frozenset({"", "dockerfile", "html", "ini", "javascript", "json", "promq
 """Languages of blocks that are there to be looked at."""
 
 ELSEWHERE = {
-    "docs/reference/lake.md": "tests/cli/test_lake.py",
+    "docs/reference/lake.md": "tests/cli/lake/test_lake.py",
     "docs/guides/client.md": "tests/client/test_guide.py",
     **{
         str(page.relative_to(ROOT)): "tests/spark/test_guides.py"

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe in the language of its developer tools; it needs no other library."""
+"""A headless Chromium, driven over a pipe by the DevTools protocol; no library is needed."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from typing import IO, Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     "--headless=new",
-    "--no-sandbox",  # Where tests run as root there is no other way.
+    "--no-sandbox",  # Root cannot use the sandbox.
     "--no-first-run",
     "--disable-gpu",
     "--disable-dev-shm-usage",
@@ -38,7 +38,7 @@ class Page:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """Send one command and wait for its answer; events in between are of no interest."""
+        """Send one command and wait for its answer; events in between are ignored."""
         self._number += 1
         command: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -72,7 +72,7 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Return when an expression is true."""
+        """Wait until an expression is true."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not self.evaluate(expression):
             assert time.monotonic() < deadline, f"{expression} did not come true:\n{self.dom()}"

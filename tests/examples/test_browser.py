@@ -32,7 +32,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """What `python -m http.server` does."""
+    """Serve a folder as `python -m http.server` does."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -43,7 +43,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def stream() -> Iterator[Stream]:
-    # Connections end each second, so the browser comes back by itself in between, as it does in a longer life.
+    # SSE connections end each second, so that the browser reconnects often.
     with running_server("--sse-seconds", "1") as server, Client(f"{server.url}/v1/stream") as client:
         yield client.stream("browser-demo")
 
@@ -63,7 +63,7 @@ def append(stream: Stream, *texts: str) -> None:
 
 
 def wait_for(page: Page, *texts: str) -> None:
-    """Wait until as many messages are shown, and look at all of them."""
+    """Wait until as many messages are shown, and compare all of them."""
     page.wait(f"{TEXTS}.length >= {len(texts)}")
     assert page.evaluate(TEXTS) == list(texts)
 
@@ -82,7 +82,7 @@ def test_each_message_is_shown_once_and_in_order_over_a_reload(stream: Stream, p
     shown += ["After the reload", "<b>Not</b> markup"]
     wait_for(page, *shown)
 
-    # While the page is away, and over a connection that ended.
+    # While the page is closed, and between two connections.
     address = page.evaluate("location.href")
     page.go("about:blank")
     append(stream, "While the page was away")
@@ -103,7 +103,7 @@ def test_each_message_is_shown_once_and_in_order_over_a_reload(stream: Stream, p
         (folder / f"browser-{name}.png").write_bytes(picture)
 
 
-def test_a_stream_that_was_made_anew_is_not_mixed_with_the_old_one(stream: Stream, page: Page) -> None:
+def test_a_re_created_stream_is_not_mixed_with_the_old_one(stream: Stream, page: Page) -> None:
     append(stream, "of the old stream", "and more of it")
     wait_for(page, "of the old stream", "and more of it")
     stream.delete()
@@ -119,3 +119,55 @@ def test_the_end_of_the_stream_is_the_end_of_the_page(stream: Stream, page: Page
     page.reload()
     page.wait("document.getElementById('state').textContent === 'closed'")
     wait_for(page, "the last")
+
+
+# -- Other streams, and errors -----------------------------------------------------------------------------------------
+
+PROBLEM = "document.getElementById('problem').textContent"
+
+
+def send(page: Page, text: str) -> None:
+    page.evaluate(f"document.getElementById('text').value = {text!r}")
+    page.evaluate("document.getElementById('form').requestSubmit()")
+
+
+@contextmanager
+def opened(stream: Stream) -> Iterator[Page]:
+    assert program is not None
+    with served(FOLDER) as site, chromium.page(program) as page:
+        page.go(f"{site}?stream={stream.url}")
+        yield page
+
+
+def test_a_text_stream_is_shown_by_the_line_and_can_be_written_to(stream: Stream) -> None:
+    stream.create("text/plain")
+    stream.append("one\ntwo\n")
+    with opened(stream) as page:
+        wait_for(page, "one", "two")
+        send(page, "three")
+        wait_for(page, "one", "two", "three")
+        page.reload()
+        wait_for(page, "one", "two", "three")
+    assert stream.read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_stream_of_another_type_is_not_shown_and_the_page_says_why(stream: Stream) -> None:
+    stream.create("application/octet-stream")
+    with opened(stream) as page:
+        page.wait(f"{PROBLEM} === 'This page shows streams of JSON and text; this one holds application/octet-stream.'")
+        assert page.evaluate("document.getElementById('text').disabled")
+
+
+def test_a_message_that_is_not_accepted_is_reported_and_kept(stream: Stream, page: Page) -> None:
+    page.evaluate("source.close()")
+    stream.close_stream()
+    send(page, "too late")
+    page.wait(f"{PROBLEM}.startsWith('Not sent. ')")
+    assert page.evaluate("document.getElementById('text').value") == "too late"
+    assert "closed" in page.evaluate(PROBLEM)
+
+
+def test_a_server_that_is_gone_is_reported(page: Page) -> None:
+    page.evaluate("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
+    send(page, "unheard")
+    page.wait(f"{PROBLEM} === 'Not sent. The server does not answer.'")

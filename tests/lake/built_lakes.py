@@ -1,4 +1,4 @@
-"""Lakes that a real server made, and what that server answers of every stream in them."""
+"""Lakes written by a real server, and that server's answers about every stream in them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from ..http.sockets import Response, Wire
 
 
 class Content(NamedTuple):
-    """All there is of one stream: where it begins and ends, and the bytes that a read of it answers."""
+    """The whole of one stream: where it begins and ends, and the bytes that a read returns."""
 
     start: int
     end: int
@@ -29,12 +29,12 @@ class Content(NamedTuple):
 
 
 class Writer:
-    """Asks a server for things that must work."""
+    """Sends a server requests that must succeed."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.names: list[str] = []
-        """Every stream that was ever made, as /bucket/stream."""
+        """Every stream that was ever created, as /bucket/stream."""
 
     def ask(self, method: str, target: str, headers: Mapping[str, str] = TEXT, body: bytes | None = None) -> Response:
         response = self._wire.ask(method, target, headers, body)
@@ -72,7 +72,7 @@ class Writer:
         return int(self._wire.ask("HEAD", path).next_offset)
 
     def contents(self) -> dict[str, Content]:
-        """What the server answers of every stream that is still there, by name."""
+        """The server's answer for every existing stream, by name."""
         found = {}
         for path in sorted(set(self.names)):
             response = self._wire.ask("GET", f"{path}?offset={plain(0)}")
@@ -88,7 +88,7 @@ class Writer:
 
 @contextmanager
 def writing(data: Path, *flags: str) -> Iterator[Writer]:
-    """A writer to a server of its own, whose lake is in the data directory unless a flag says otherwise."""
+    """A writer with its own server, whose lake is in the data directory unless a flag says otherwise."""
     with running_server(*flags, data=data) as server, Wire(server.url) as wire:
         for bucket in ("team", "team-a"):
             assert wire.ask("PUT", f"/{bucket}").status == 201
@@ -96,7 +96,7 @@ def writing(data: Path, *flags: str) -> Iterator[Writer]:
 
 
 def tell_a_story(writer: Writer) -> None:
-    """Everything that can happen to a stream, over four flushes; at the end all is in the lake."""
+    """Everything that can happen to a stream, over four flushes; at the end everything is in the lake."""
     made, append, fork, flush = writer.make, writer.append, writer.fork, writer.flush
     made("/team/plain", b"one ")
     made("/team-a/x", b"before team by its whole name")
@@ -120,7 +120,7 @@ def tell_a_story(writer: Writer) -> None:
     writer.trim("/team/trimmed", 6)
     flush()
     append("/team/trimmed-hot", b"more ", b"and more")
-    # What goes here was partly never in the lake: a gap between what is dead and what lives.
+    # A part of this was never in the lake, which leaves a gap between dead and live rows.
     writer.trim("/team/trimmed-hot", 25)
     writer.delete("/team/ghost")
     fork("/team/middle", "/team/fork-border", body=b"middle ")
@@ -144,11 +144,11 @@ def tell_a_story(writer: Writer) -> None:
 
 
 def act_randomly(writer: Writer, random: Random, steps: int) -> None:
-    """A random history of few streams; at the end all is in the lake."""
+    """A random history of a few streams; at the end everything is in the lake."""
     borders: dict[str, list[int]] = {}
-    """Of every stream that is there, where its messages end, as far as they are retained."""
+    """Where the retained messages of each existing stream end."""
     held: set[str] = set()
-    """Streams that forks were made of: deleted, they keep their names."""
+    """The sources of forks, which keep their names when they are deleted."""
     for step in range(steps):
         path = random.choice(list(borders)) if borders else ""
         match random.choice(["make", "append", "append", "append", "fork", "fork", "trim", "delete", "flush"]):
@@ -181,15 +181,15 @@ def act_randomly(writer: Writer, random: Random, steps: int) -> None:
     writer.flush()
 
 
-def plan_of(store: Store, wanted: RowFilter = EVERYTHING) -> Plan:
-    """The plan of what the newest catalog has."""
+def plan_of(store: Store, row_filter: RowFilter = EVERYTHING) -> Plan:
+    """A plan over the newest catalog."""
     catalog = read_catalog(store)
     assert catalog is not None
-    return live_rows(catalog, read_tombstones(store, catalog), read_forks(store, catalog), wanted)
+    return live_rows(catalog, read_tombstones(store, catalog), read_forks(store, catalog), row_filter)
 
 
 def scanned(store: Store, plan: Plan) -> pa.Table:
-    """The rows of a plan."""
+    """The rows that a plan finds."""
     tables = []
     for listed in plan.segments:
         for table in read_all(partial(store.read, listed.key), listed.segment):
@@ -198,7 +198,7 @@ def scanned(store: Store, plan: Plan) -> pa.Table:
 
 
 def contents_of(rows: pa.Table) -> dict[str, Content]:
-    """What rows say of every stream, by name; each must have every byte once."""
+    """The contents of every stream according to rows, by name; each must have every byte once."""
     found = {}
     rows = rows.sort_by([("bucket", "ascending"), ("stream", "ascending"), ("offset", "ascending")])
     streams: dict[str, list[dict[str, object]]] = {}

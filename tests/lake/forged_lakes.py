@@ -1,4 +1,4 @@
-"""Lakes with rows that no server would write: every sum is right, but what it covers need not be."""
+"""Lakes with rows that no server would write: every checksum is right, but what it covers may be wrong."""
 
 import json
 from collections.abc import Sequence
@@ -22,8 +22,10 @@ from headwater.lake.format import (
     segment_key,
 )
 from headwater.lake.sealing import UNSEALED, seal
+from headwater.lake.verify.verifier import Verifier
 from headwater.lake.writer import Written
 from headwater.storage.memory import MemoryStore
+from headwater.storage.store import Store
 from headwater.streams.segments import Segment
 
 from .lives import Life, rows_of
@@ -37,7 +39,7 @@ def table_of(*lives: Life) -> pa.Table:
 
 
 def forge(groups: Sequence[pa.Table], number: int = 0) -> tuple[bytes, Segment]:
-    """A segment with exactly these row groups, and the facts of it."""
+    """A segment with exactly these row groups, and its description."""
     sink, sums, row, at = BytesIO(), [], 0, 0
     with pq.ParquetWriter(sink, groups[0].schema, write_page_checksum=True, store_schema=False) as parquet:
         for group in groups:
@@ -69,7 +71,7 @@ def forge(groups: Sequence[pa.Table], number: int = 0) -> tuple[bytes, Segment]:
 
 
 def changed_footer(written: Written, old: bytes, new: bytes) -> bytes:
-    """A segment with something else in its footer, wherever it is, and a seal that fits."""
+    """A segment with other bytes in its footer, and a matching seal."""
     assert len(old) == len(new)
     at = len(written.data) - written.segment.footer_bytes
     footer = written.data[at:]
@@ -89,7 +91,7 @@ def lake_of(
     flushed: int = LAST,
     **facts: object,
 ) -> MemoryStore:
-    """A lake of forged segments, each with its row groups; `facts` are what the catalog says of all of them."""
+    """A lake of forged segments, each given by its row groups; `facts` override the catalog's description of each."""
     store, listed = MemoryStore(), []
     for number, groups in enumerate(segments):
         data, segment = forge(groups, number)
@@ -98,3 +100,8 @@ def lake_of(
         listed.append((number, segment, segment.rows if live_rows is None else min(live_rows, segment.rows)))
     write_catalog(store, Contents(0, "j", LAST, flushed, 0, 2**60, listed, list(tombstones), list(forks)))
     return store
+
+
+def problems(store: Store, *, json_values: bool = False) -> list[str]:
+    """What is wrong with a lake, one line for each problem."""
+    return [str(problem) for problem in Verifier(store, json_values=json_values).problems()]

@@ -1,4 +1,4 @@
-"""Lives of streams to write, and what their rows must be: worked out slowly, one message at a time."""
+"""Lives of streams to write, and the rows that they must have, computed one message at a time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Life(NamedTuple):
-    """What a writer is given of one life."""
+    """One life, as a writer is given it."""
 
     name: str
     incarnation: int
@@ -31,17 +31,17 @@ class Life(NamedTuple):
     appends: list[Hot]
 
 
-class Coming(NamedTuple):
-    """An append yet to be made: its messages and who sends them."""
+class NewAppend(NamedTuple):
+    """The messages of an append, and their producer."""
 
     messages: Sequence[bytes]
     producer: Producer | None = None
 
 
-def life(name: str, incarnation: int, coming: Sequence[Coming], offset: int = 0, record: int = 0) -> Life:
-    """A life whose appends follow upon each other from an offset and a record on."""
+def life(name: str, incarnation: int, planned: Sequence[NewAppend], offset: int = 0, record: int = 0) -> Life:
+    """A life of consecutive appends, beginning at an offset and a record."""
     appends = []
-    for at, (messages, producer) in enumerate(coming):
+    for at, (messages, producer) in enumerate(planned):
         payload = b"".join(messages)
         ends = tuple(sum(map(len, messages[: index + 1])) for index in range(len(messages)))
         position = incarnation + at + 1
@@ -52,12 +52,12 @@ def life(name: str, incarnation: int, coming: Sequence[Coming], offset: int = 0,
 
 
 def plain(name: str, incarnation: int, *sizes: int) -> Life:
-    """A life of appends of one message each, of these sizes."""
-    return life(name, incarnation, [Coming([bytes([97 + at % 26]) * size]) for at, size in enumerate(sizes)])
+    """A life of appends of one message each, with these sizes."""
+    return life(name, incarnation, [NewAppend([bytes([97 + at % 26]) * size]) for at, size in enumerate(sizes)])
 
 
 class Limits(NamedTuple):
-    """When a row group is full; small ones make many groups of few bytes."""
+    """When a row group is full; small limits make many groups of few bytes."""
 
     bytes: int = format.GROUP_BYTES
     rows: int = format.GROUP_ROWS
@@ -68,7 +68,7 @@ USUAL = Limits()
 
 @contextmanager
 def limited(limits: Limits) -> Iterator[writer.SegmentWriter]:
-    """A writer that cuts by these limits."""
+    """A writer that cuts row groups by these limits."""
     with patch.multiple(writer, GROUP_BYTES=limits.bytes, GROUP_ROWS=limits.rows):
         yield writer.SegmentWriter(ID, 0, LAST_POSITION)
 
@@ -90,7 +90,7 @@ def write_tables(tables: Iterable[pa.Table], limits: Limits = USUAL) -> writer.W
 
 
 def reading(data: bytes) -> Read:
-    """The ranged read of an object that is in memory."""
+    """Ranged reads of an object in memory."""
     return lambda start, size: data[start : start + size]
 
 
@@ -125,7 +125,7 @@ def rows_of(lives: Sequence[Life]) -> list[dict[str, Any]]:
 
 
 def run_of(appends: Sequence[Hot]) -> Run:
-    """The run that neighbouring appends must be read back as."""
+    """The run that a read of neighbouring appends must return."""
     ends, starts = [], []
     for hot in appends:
         for end in hot.ends or (len(hot.payload),):
@@ -140,7 +140,7 @@ def extent_of(rows: Rows) -> Extent:
 
 
 def runs(data: bytes, segment: Segment, extent: Extent, start: int, end: int) -> list[Run]:
-    """What a read of a range finds, a run for each piece."""
+    """The result of reading a range: a run for each piece."""
     footer = read_footer(reading(data), segment)
     found = []
     for piece in footer.locate(extent, start, end):
@@ -160,16 +160,16 @@ LIMITS = st.builds(Limits, st.integers(1, 100), st.integers(1, 12)) | st.just(US
 
 @st.composite
 def some_lives(draw: st.DrawFn) -> list[Life]:
-    """Lives in the order of a segment; a name may have had two of them."""
+    """Lives in the order of a segment; a name may have two."""
     named = draw(st.lists(st.tuples(NAMES, st.booleans()), min_size=1, max_size=8, unique_by=lambda named: named[0]))
     names = sorted(name for name, twice in named for _ in range(1 + twice))
     found = []
     for index, name in enumerate(names):
-        coming = []
+        planned = []
         for _ in range(draw(st.integers(1, 5))):
             lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
             fill = draw(st.binary(min_size=1, max_size=8))
-            coming.append(Coming([(fill * length)[:length] for length in lengths], draw(PRODUCERS)))
+            planned.append(NewAppend([(fill * length)[:length] for length in lengths], draw(PRODUCERS)))
         offset, record = draw(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)))
-        found.append(life(name, 1000 * index, coming, offset, record))
+        found.append(life(name, 1000 * index, planned, offset, record))
     return found

@@ -1,4 +1,4 @@
-"""Catalogs: what is written is read back, the newest wins, and half of one is none."""
+"""Catalogs: they are read back as written, the newest is in force, and an incomplete one does not count."""
 
 import json
 from io import BytesIO
@@ -77,7 +77,7 @@ def test_an_empty_catalog_has_tables_with_columns(store: Store) -> None:
     assert read_forks(store, catalog) == []
 
 
-def test_tables_are_plain_parquet_that_anybody_reads(store: Store) -> None:
+def test_tables_are_plain_parquet(store: Store) -> None:
     catalog = write_catalog(store, contents())
     for key, schema in ((catalog.tombstones_key, TOMBSTONES), (catalog.forks_key, FORKS)):
         data = store.read(key)
@@ -85,7 +85,7 @@ def test_tables_are_plain_parquet_that_anybody_reads(store: Store) -> None:
         assert pq.read_table(BytesIO(data)).schema.equals(schema)
 
 
-def test_the_json_has_a_segments_facts_in_one_object_with_its_key(store: Store) -> None:
+def test_the_json_has_the_fields_of_a_segment_in_one_object_with_its_key(store: Store) -> None:
     catalog = write_catalog(store, contents())
     plain = json.loads(store.read(catalog_key(0, 20)))
     assert plain["version"] == 1
@@ -109,11 +109,11 @@ def test_another_version_is_refused_by_its_number(version: object) -> None:
         decode(changed(version=version))
 
 
-def test_what_a_later_server_adds_is_passed_over() -> None:
+def test_fields_of_a_later_server_are_ignored() -> None:
     assert decode(changed(comment="new")) == decode(changed())
 
 
-def test_what_a_later_server_adds_to_a_segment_is_passed_over() -> None:
+def test_fields_that_a_later_server_adds_to_a_segment_are_ignored() -> None:
     catalog = Catalog(0, "abc", 20, 19, 4, 5, [ListedSegment("key", 1, 1, SEGMENT)], "g", 1, "f", 2)
     plain = json.loads(encode(catalog))
     plain["segments"][0]["comment"] = "new"
@@ -124,7 +124,7 @@ def test_what_a_later_server_adds_to_a_segment_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("kind", ["json", "tombstones.parquet", "forks.parquet"])
-def test_a_key_tells_shard_and_position(kind: str) -> None:
+def test_a_key_holds_shard_and_position(kind: str) -> None:
     assert parse_catalog_key(catalog_key(3, 2**63, kind)) == (3, 2**63)
 
 
@@ -139,7 +139,7 @@ def test_a_key_tells_shard_and_position(kind: str) -> None:
         "",
     ],
 )
-def test_other_keys_are_no_catalogs(key: str) -> None:
+def test_other_keys_are_not_catalogs(key: str) -> None:
     assert parse_catalog_key(key) is None
 
 
@@ -148,10 +148,10 @@ def test_keys_sort_by_position() -> None:
     assert sorted(catalog_key(0, position) for position in positions) == [catalog_key(0, one) for one in positions]
 
 
-# -- The newest wins ---------------------------------------------------------------------------------------------------
+# -- The newest is in force -------------------------------------------------------------------------------------------
 
 
-def test_the_newest_wins_whatever_the_order_of_writing(store: Store) -> None:
+def test_the_newest_is_in_force_in_any_order_of_writing(store: Store) -> None:
     for position in (100, 9, 20):
         write_catalog(store, contents(position))
     found = newest_catalog(store)
@@ -174,7 +174,7 @@ def test_a_catalog_is_never_overwritten(store: Store) -> None:
     assert read_forks(store, first) == FORK_ROWS
 
 
-def test_an_older_catalog_can_be_read_while_it_is_there(store: Store) -> None:
+def test_an_older_catalog_can_be_read_until_it_is_deleted(store: Store) -> None:
     older = write_catalog(store, contents(20))
     write_catalog(store, contents(30, tombstones=[], forks=[]))
     assert decode(store.read(catalog_key(0, 20))) == older
@@ -204,8 +204,8 @@ def test_a_catalog_that_was_not_finished_can_be_written_again(fails_at: str) -> 
     assert write_catalog(store, contents()) == newest_catalog(store)
 
 
-def test_a_damaged_newest_catalog_is_an_error_and_not_passed_over(store: Store) -> None:
-    """An older one would bring back rows that are dead, or name objects that are gone."""
+def test_a_damaged_newest_catalog_is_an_error_and_not_skipped(store: Store) -> None:
+    """An older catalog would bring back dead rows, or list objects that were deleted."""
     write_catalog(store, contents(20))
     store.create(catalog_key(0, 30), encode(write_catalog(store, contents(20)))[:-5])
     with pytest.raises(LakeDamaged):

@@ -1,3 +1,5 @@
+"""The public format: columns, keys, ids and names."""
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -35,7 +37,7 @@ def test_the_columns_of_version_1_are_these() -> None:
 
 
 @given(st.integers(0, 2**16), POSITIONS, POSITIONS, st.integers(0, 10**15), DIGITS)
-def test_a_key_says_what_it_was_made_of(shard: int, first: int, last: int, deadline_us: int, random: str) -> None:
+def test_a_key_is_parsed_into_its_parts(shard: int, first: int, last: int, deadline_us: int, random: str) -> None:
     id = format.new_segment_id(deadline_us, random)
     assert format.parse_segment_key(format.segment_key(shard, first, last, id)) == SegmentKey(shard, first, last, id)
 
@@ -59,7 +61,7 @@ def test_keys_sort_by_position() -> None:
         "other/segments/shard=0/00000000000000000007-00000000000000000008-19a8a1dec01x.parquet",
     ],
 )
-def test_the_key_of_anything_else_is_no_segments(key: str) -> None:
+def test_other_keys_are_not_segments(key: str) -> None:
     assert format.parse_segment_key(key) is None
 
 
@@ -67,9 +69,9 @@ def test_the_key_of_anything_else_is_no_segments(key: str) -> None:
 
 
 @given(st.integers(0, 16**11 * 1000 - 1000), DIGITS)
-def test_an_id_tells_its_deadline_to_the_millisecond_and_never_too_early(deadline_us: int, random: str) -> None:
-    told = format.deadline_us_of(format.new_segment_id(deadline_us, random))
-    assert deadline_us <= told < deadline_us + 1000
+def test_an_id_holds_its_deadline_rounded_up_to_the_millisecond(deadline_us: int, random: str) -> None:
+    deadline = format.deadline_us_of(format.new_segment_id(deadline_us, random))
+    assert deadline_us <= deadline < deadline_us + 1000
 
 
 def test_ids_sort_by_deadline() -> None:
@@ -84,7 +86,7 @@ def test_a_deadline_that_does_not_fit_is_an_error(deadline_us: int) -> None:
 
 
 @pytest.mark.parametrize("random", ["", "A", "a-b", "a/b", "a.b", "é", "a\n"])
-def test_an_id_ends_in_digits_and_small_letters(random: str) -> None:
+def test_an_id_ends_in_digits_and_lower_case_letters(random: str) -> None:
     with pytest.raises(ValueError, match="digits and lower-case letters"):
         format.new_segment_id(0, random)
 
@@ -93,7 +95,7 @@ def test_an_id_ends_in_digits_and_small_letters(random: str) -> None:
 
 
 @given(st.text(st.characters(exclude_characters="/")), st.text())
-def test_a_name_is_put_together_as_it_was_taken_apart(bucket: str, stream: str) -> None:
+def test_a_name_is_split_and_joined_without_change(bucket: str, stream: str) -> None:
     assert format.split_name(format.name_of(bucket, stream)) == (bucket, stream)
 
 

@@ -1,3 +1,5 @@
+"""Segments are read back as written, and damage of any kind is detected."""
+
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -31,9 +33,9 @@ from .lives import (
     ID,
     LIMITS,
     RANDOMLY,
-    Coming,
     Life,
     Limits,
+    NewAppend,
     extent_of,
     life,
     limited,
@@ -47,9 +49,9 @@ from .lives import (
 )
 
 MIXED = [
-    life("b/bytes", 1, [Coming([b"one"]), Coming([b"2"]), Coming([b"three"])], offset=50, record=9),
-    life("b/json", 10, [Coming([b"{}", b'"b"', b"3"]), Coming([b"null"])]),
-    life("b/other", 20, [Coming([b"x"])]),
+    life("b/bytes", 1, [NewAppend([b"one"]), NewAppend([b"2"]), NewAppend([b"three"])], offset=50, record=9),
+    life("b/json", 10, [NewAppend([b"{}", b'"b"', b"3"]), NewAppend([b"null"])]),
+    life("b/other", 20, [NewAppend([b"x"])]),
 ]
 SMALL = Limits(4, 4)
 WITHOUT_PAYLOAD = [name for name in SCHEMA.names if name != "payload"]
@@ -63,7 +65,7 @@ def read_everything(read: Read, segment: Segment) -> pa.Table:
     return pa.concat_tables(read_all(read, segment))
 
 
-# -- What was written is read ------------------------------------------------------------------------------------------
+# -- Reading back ----------------------------------------------------------------------------------------------------
 
 
 @RANDOMLY
@@ -145,7 +147,7 @@ def test_a_footer_and_a_group_cost_one_exact_read_each() -> None:
     ]
 
 
-def test_without_payloads_only_what_stands_before_them_is_read() -> None:
+def test_without_payloads_only_the_bytes_before_them_are_read() -> None:
     data, _, _ = written = write(MIXED, SMALL)
     footer, reads = footer_of(written), []
 
@@ -161,7 +163,7 @@ def test_without_payloads_only_what_stands_before_them_is_read() -> None:
     assert len(reads) == len(footer.groups)
 
 
-def test_what_is_kept_knows_what_it_costs() -> None:
+def test_footers_and_groups_know_their_cost() -> None:
     written = write([plain("b/s", 1, GROUP_BYTES, GROUP_BYTES)])
     footer = footer_of(written)
     group = Group("id", read_group(reading(written.data), footer, 0))
@@ -210,9 +212,7 @@ def test_a_life_that_begins_and_ends_among_others_is_taken_whole() -> None:
 
 
 @pytest.mark.parametrize(("shared", "start", "group"), [(60, 10, 0), (60, 40, 1), (60, 119, 1)])
-def test_a_life_that_begins_among_others_is_told_apart_by_the_group_that_is_its_own(
-    shared: int, start: int, group: int
-) -> None:
+def test_a_life_that_begins_among_others_is_located_by_a_group_of_its_own(shared: int, start: int, group: int) -> None:
     with limited(Limits(100, 100)) as segment_writer:
         segment_writer.add(*plain("b/1", 1, shared))
         name, incarnation, content_type, appends = plain("b/2", 10, 40, 80)
@@ -246,12 +246,12 @@ def test_every_flipped_bit_is_found() -> None:
     assert len(footer.groups) > 1
     damaged = bytearray(data)
 
-    def flip(start: int, size: int, look: Callable[[], object]) -> None:
+    def flip(start: int, size: int, read: Callable[[], object]) -> None:
         for at in range(start, start + size):
             for bit in range(8):
                 damaged[at] ^= 1 << bit
                 with pytest.raises(SegmentDamaged, match="checksum does not match"):
-                    look()
+                    read()
                 damaged[at] ^= 1 << bit
 
     def read(start: int, size: int) -> bytes:
@@ -263,7 +263,7 @@ def test_every_flipped_bit_is_found() -> None:
     assert read_everything(read, segment).to_pylist() == rows_of(MIXED[:2])
 
 
-def test_a_flipped_bit_before_the_payloads_is_found_or_does_no_harm() -> None:
+def test_a_flipped_bit_before_the_payloads_is_found_or_harmless() -> None:
     data, _, _ = written = write(MIXED[:2], Limits(9, 9))
     footer, damaged, found = footer_of(written), bytearray(data), 0
     good = read_group(reading(data), footer, 0, WITHOUT_PAYLOAD)
@@ -281,7 +281,7 @@ def test_a_flipped_bit_before_the_payloads_is_found_or_does_no_harm() -> None:
 
 
 LARGER = write(
-    [life(f"b/{index}", 10 * index, [Coming([b"%d" % index] * 50)] * 3) for index in range(9)], Limits(200, 99)
+    [life(f"b/{index}", 10 * index, [NewAppend([b"%d" % index] * 50)] * 3) for index in range(9)], Limits(200, 99)
 )
 
 
@@ -359,7 +359,7 @@ def test_a_footer_of_another_kind_is_refused(constant: str, value: str, problem:
         footer_of(written)
 
 
-def test_a_store_that_fails_is_no_damage() -> None:
+def test_a_store_that_fails_is_not_damage() -> None:
     def read(start: int, size: int) -> bytes:
         raise OSError("the store is away")
 

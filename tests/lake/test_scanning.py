@@ -1,4 +1,4 @@
-"""What is found in a lake without a server is what the server would answer."""
+"""A scan of a lake without a server finds what the server would answer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,128 +37,132 @@ from .built_lakes import Content, act_randomly, contents_of, plan_of, scanned, t
 from .lives import plain, rows_of, write
 
 
-class Told(NamedTuple):
-    """A lake with a story, and what its server said of it."""
+class History(NamedTuple):
+    """A lake with a history, and its server's answers about it."""
 
     store: Store
     contents: dict[str, Content]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    data = tmp_path_factory.mktemp("told")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    data = tmp_path_factory.mktemp("history")
     with writing(data) as writer:
         tell_a_story(writer)
         contents = writer.contents()
-    return Told(open_store(str(data / "lake")), contents)
+    return History(open_store(str(data / "lake")), contents)
 
 
-# -- What the server says ----------------------------------------------------------------------------------------------
+# -- The server's answers ---------------------------------------------------------------------------------------------
 
 
-def test_every_stream_is_found_byte_for_byte_as_the_server_answers_it(told: Told) -> None:
-    assert contents_of(scanned(told.store, plan_of(told.store))) == told.contents
+def test_every_stream_is_found_byte_for_byte_as_the_server_answers_it(history: History) -> None:
+    assert contents_of(scanned(history.store, plan_of(history.store))) == history.contents
 
 
-def test_a_story_has_all_that_is_hard(told: Told) -> None:
-    """Else the test above would prove little."""
+def test_the_history_has_every_hard_case(history: History) -> None:
+    """Otherwise the test above would prove little."""
     gone = {"team/deleted", "team/ghost", "team/middle", "team/short", "team/dead-fork"}
-    assert not gone & told.contents.keys()
-    assert told.contents["team/again"].body == b"a second life goes on"
-    assert told.contents["team/fork-inside"].body == b"hello worbehind the cut"
-    assert told.contents["team/fork-of-ghost"].body == b"hello world an"
-    assert told.contents["team/last"].body == b"hello ownmiddle last"
-    assert told.contents["team/fork-of-documents"].body == b'[{"a":1},{"a":[2,"\xc3\xa4"]},true]'
-    assert told.contents["team/trimmed"].start == 6
-    assert told.contents["team/trimmed-hot"].start == 25
-    assert told.contents["team/fork-trimmed"].body == b"after"
-    assert told.contents["team/fork-of-trimmed"].body == b"world and all kept on"
+    assert not gone & history.contents.keys()
+    assert history.contents["team/again"].body == b"a second life goes on"
+    assert history.contents["team/fork-inside"].body == b"hello worbehind the cut"
+    assert history.contents["team/fork-of-ghost"].body == b"hello world an"
+    assert history.contents["team/last"].body == b"hello ownmiddle last"
+    assert history.contents["team/fork-of-documents"].body == b'[{"a":1},{"a":[2,"\xc3\xa4"]},true]'
+    assert history.contents["team/trimmed"].start == 6
+    assert history.contents["team/trimmed-hot"].start == 25
+    assert history.contents["team/fork-trimmed"].body == b"after"
+    assert history.contents["team/fork-of-trimmed"].body == b"world and all kept on"
 
 
-def test_each_stream_is_found_alone(told: Told) -> None:
-    for name, content in told.contents.items():
-        plan = plan_of(told.store, RowFilter(names=frozenset([name])))
-        assert contents_of(scanned(told.store, plan)) == {name: content}
+def test_each_stream_is_found_alone(history: History) -> None:
+    for name, content in history.contents.items():
+        plan = plan_of(history.store, RowFilter(names=frozenset([name])))
+        assert contents_of(scanned(history.store, plan)) == {name: content}
 
 
 @pytest.mark.parametrize("prefix", ["team/", "team-a/", "team/fork", "team/fork-of-", "te", "team/plain"])
-def test_the_streams_of_a_prefix_are_found_alone(told: Told, prefix: str) -> None:
-    expected = {name: content for name, content in told.contents.items() if name.startswith(prefix)}
+def test_the_streams_of_a_prefix_are_found_alone(history: History, prefix: str) -> None:
+    expected = {name: content for name, content in history.contents.items() if name.startswith(prefix)}
     assert expected
-    assert contents_of(scanned(told.store, plan_of(told.store, RowFilter(prefix=prefix)))) == expected
+    assert contents_of(scanned(history.store, plan_of(history.store, RowFilter(prefix=prefix)))) == expected
 
 
-def test_without_forks_every_live_row_is_there_once(told: Told) -> None:
-    catalog = read_catalog(told.store)
+def test_without_forks_every_live_row_is_there_once(history: History) -> None:
+    catalog = read_catalog(history.store)
     assert catalog is not None
-    plan = live_rows(catalog, read_tombstones(told.store, catalog))
-    rows = scanned(told.store, plan)
+    plan = live_rows(catalog, read_tombstones(history.store, catalog))
+    rows = scanned(history.store, plan)
     places = list(zip(rows["incarnation"].to_pylist(), rows["offset"].to_pylist(), strict=True))
     assert len(set(places)) == len(places)
     assert set(zip(rows["bucket"].to_pylist(), rows["stream"].to_pylist(), strict=True)) <= {
-        tuple(name.split("/", 1)) for name in told.contents
+        tuple(name.split("/", 1)) for name in history.contents
     }
 
 
-def test_without_tombstones_dead_rows_are_found_too(told: Told) -> None:
-    catalog = read_catalog(told.store)
+def test_without_tombstones_dead_rows_are_found_too(history: History) -> None:
+    catalog = read_catalog(history.store)
     assert catalog is not None
-    rows = scanned(told.store, live_rows(catalog, None))
+    rows = scanned(history.store, live_rows(catalog, None))
     assert len(rows) == sum(listed.segment.rows for listed in catalog.segments)
     assert "deleted" in rows["stream"].to_pylist()
 
 
-def test_positions_part_all_rows_into_batches_without_loss(told: Told) -> None:
-    catalog = read_catalog(told.store)
+def test_positions_divide_all_rows_into_batches_without_loss(history: History) -> None:
+    catalog = read_catalog(history.store)
     assert catalog is not None
-    everything = scanned(told.store, plan_of(told.store))
+    everything = scanned(history.store, plan_of(history.store))
     for border in range(0, catalog.position + 1, 7):
-        parts = [plan_of(told.store, wanted) for wanted in (RowFilter(up_to=border), RowFilter(after=border))]
+        parts = [
+            plan_of(history.store, row_filter) for row_filter in (RowFilter(up_to=border), RowFilter(after=border))
+        ]
         found = [part for part in parts if part.segments]
-        tables = [scanned(told.store, part) for part in found]
+        tables = [scanned(history.store, part) for part in found]
         assert sum(map(len, tables)) == len(everything)
         for table, part in zip(tables, found, strict=True):
             above = part is parts[1]
             assert all((position > border) == above for position in table["position"].to_pylist())
 
 
-def test_times_part_all_rows_into_batches_without_loss(told: Told) -> None:
-    everything = scanned(told.store, plan_of(told.store))
+def test_times_divide_all_rows_into_batches_without_loss(history: History) -> None:
+    everything = scanned(history.store, plan_of(history.store))
     times = sorted(set(everything["committed_at"].cast(pa.int64()).to_pylist()))
     for border in (times[0], times[len(times) // 2], times[-1]):
-        plans = [plan_of(told.store, wanted) for wanted in (RowFilter(until=border), RowFilter(since=border))]
-        assert sum(len(scanned(told.store, plan)) for plan in plans if plan.segments) == len(everything)
+        plans = [
+            plan_of(history.store, row_filter) for row_filter in (RowFilter(until=border), RowFilter(since=border))
+        ]
+        assert sum(len(scanned(history.store, plan)) for plan in plans if plan.segments) == len(everything)
 
 
-def test_columns_that_a_plan_needs_are_enough(told: Told) -> None:
-    plan = plan_of(told.store)
-    everything = scanned(told.store, plan)
+def test_columns_that_a_plan_needs_are_enough(history: History) -> None:
+    plan = plan_of(history.store)
+    everything = scanned(history.store, plan)
     columns = list(NEEDED)
-    tables = [plan.rows(table) for listed in plan.segments for table in read_columns(told.store, listed, columns)]
+    tables = [plan.rows(table) for listed in plan.segments for table in read_columns(history.store, listed, columns)]
     assert pa.concat_tables(tables).equals(everything.select(columns))
 
 
-def test_a_dataset_has_all_rows_of_the_segments(told: Told) -> None:
-    catalog = read_catalog(told.store)
+def test_a_dataset_has_all_rows_of_the_segments(history: History) -> None:
+    catalog = read_catalog(history.store)
     assert catalog is not None
-    rows = dataset(told.store, catalog.segments).to_table()
+    rows = dataset(history.store, catalog.segments).to_table()
     assert rows.sort_by("position").schema.equals(SCHEMA)
     assert len(rows) == sum(listed.segment.rows for listed in catalog.segments)
 
 
-def test_a_dataset_opens_only_segments_with_the_positions_that_are_asked_for(told: Told) -> None:
-    catalog = read_catalog(told.store)
+def test_a_dataset_opens_only_segments_with_the_requested_positions(history: History) -> None:
+    catalog = read_catalog(history.store)
     assert catalog is not None
     last = max(catalog.segments, key=lambda listed: listed.segment.first_position)
     opened: list[str] = []
 
     class Watched:
-        url = told.store.url
-        create, delete, items = told.store.create, told.store.delete, told.store.items
+        url = history.store.url
+        create, delete, items = history.store.create, history.store.delete, history.store.items
 
         def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
             opened.append(key)
-            return told.store.read(key, start, size)
+            return history.store.read(key, start, size)
 
     condition = pa.compute.field("position") >= last.segment.first_position
     rows = dataset(Watched(), catalog.segments).to_table(filter=condition)
@@ -222,11 +226,11 @@ def test_a_fork_below_the_fork_point_of_its_source_has_nothing_of_the_source_its
     assert pieces(fork(5, 1, 0, 50), fork(7, 5, 0, 30)) == [(5, 1, 0, 50), (7, 1, 0, 30)]
 
 
-def test_a_deleted_fork_is_no_stream_but_stands_between_others() -> None:
+def test_a_deleted_fork_is_not_a_stream_but_links_others() -> None:
     assert pieces(fork(5, 1, 0, 50, deleted=True), fork(7, 5, 0, 80)) == [(7, 1, 0, 50), (7, 5, 50, 80)]
 
 
-def test_what_a_source_has_trimmed_since_is_still_its_forks() -> None:
+def test_a_fork_keeps_bytes_that_its_source_has_trimmed() -> None:
     assert pieces(fork(5, 1, 50, 50), fork(7, 5, 0, 80)) == [(7, 1, 0, 50), (7, 5, 50, 80)]
 
 
@@ -246,7 +250,7 @@ def test_a_fork_of_itself_is_refused() -> None:
         (9, 12, []),
     ],
 )
-def test_a_message_is_cut_where_a_fork_has_but_a_part_of_it(
+def test_a_message_is_cut_where_a_fork_has_only_a_part_of_it(
     start: int, to: int, expected: list[tuple[int, bytes]]
 ) -> None:
     written = write([plain("b/s", 1, 3, 3, 3), plain("b/t", 2, 4)])
@@ -291,7 +295,7 @@ SOME = catalog_of(("a/x", "b/y", 1, 10), ("b/x", "b/z", 11, 20), ("c/a", "c/b", 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("row_filter", "expected"),
     [
         (EVERYTHING, [0, 1, 2, 3]),
         (RowFilter(prefix="b/"), [0, 1]),
@@ -313,8 +317,8 @@ SOME = catalog_of(("a/x", "b/y", 1, 10), ("b/x", "b/z", 11, 20), ("c/a", "c/b", 
         (RowFilter(until=12, after=10), [1, 2]),
     ],
 )
-def test_segments_that_cannot_have_what_is_asked_for_are_not_read(wanted: RowFilter, expected: list[int]) -> None:
-    assert numbers(live_rows(SOME, NO_TOMBSTONES, (), wanted)) == expected
+def test_segments_that_cannot_have_requested_rows_are_not_read(row_filter: RowFilter, expected: list[int]) -> None:
+    assert numbers(live_rows(SOME, NO_TOMBSTONES, (), row_filter)) == expected
 
 
 def test_the_segments_of_a_forks_sources_are_read_with_it() -> None:
@@ -334,7 +338,7 @@ def test_a_store_without_a_catalog_has_none() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"3", b'{"version": 1}', b'{"version": 2}', b'{"version": 1, "segments": [3]}']
 )
-def test_a_catalog_that_makes_no_sense_is_damage(data: bytes) -> None:
+def test_a_catalog_that_cannot_be_decoded_is_damage(data: bytes) -> None:
     store = MemoryStore()
     store.create("catalog/shard=0/00000000000000000007.json", data)
     with pytest.raises(LakeDamaged, match=r"00007\.json is damaged"):

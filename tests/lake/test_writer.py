@@ -1,3 +1,5 @@
+"""Segments: their rows, their row groups, the input that is refused, and other readers of Parquet."""
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +24,9 @@ from .lives import (
     LIMITS,
     RANDOMLY,
     USUAL,
-    Coming,
     Life,
     Limits,
+    NewAppend,
     life,
     limited,
     plain,
@@ -37,9 +39,9 @@ from .lives import (
 
 PRODUCER = Producer("p", 3, 4)
 THREE = [
-    life("team-a/notes", 7, [Coming([b"one"]), Coming([b"2"], PRODUCER)], offset=100, record=5),
-    life("team/chat", 20, [Coming([b"{}", b'"b"', b"3"], Producer("q", 0, 0)), Coming([b"null"])]),
-    life("team/chät/1", 30, [Coming([b"\x00\xff"])]),
+    life("team-a/notes", 7, [NewAppend([b"one"]), NewAppend([b"2"], PRODUCER)], offset=100, record=5),
+    life("team/chat", 20, [NewAppend([b"{}", b'"b"', b"3"], Producer("q", 0, 0)), NewAppend([b"null"])]),
+    life("team/chät/1", 30, [NewAppend([b"\x00\xff"])]),
 ]
 
 
@@ -70,7 +72,7 @@ def test_a_segment_holds_a_row_for_each_message_in_the_public_schema(lives: list
 
 @RANDOMLY
 @given(some_lives(), LIMITS)
-def test_a_segment_says_which_rows_are_whose(lives: list[Life], limits: Limits) -> None:
+def test_a_segment_lists_the_rows_of_each_life(lives: list[Life], limits: Limits) -> None:
     expected, row = [], 0
     for name, incarnation, _, appends in lives:
         count = sum(hot.messages for hot in appends)
@@ -122,7 +124,7 @@ def test_appends_and_tables_go_into_one_segment() -> None:
 
 @RANDOMLY
 @given(some_lives(), LIMITS)
-def test_a_life_may_come_in_pieces(lives: list[Life], limits: Limits) -> None:
+def test_a_life_may_be_added_in_pieces(lives: list[Life], limits: Limits) -> None:
     with limited(limits) as writer:
         for name, incarnation, content_type, appends in lives:
             for hot in appends:
@@ -145,7 +147,7 @@ def test_a_segment_is_rewritten_group_by_group(lives: list[Life], before: Limits
 
 
 def cut(lives: Sequence[Life], limits: Limits) -> list[int]:
-    """The rows of each group by the rules, an append at a time."""
+    """The rows of each group according to the rules, one append at a time."""
     groups: list[list[Hot]] = [[]]
 
     def weigh(appends: list[Hot]) -> tuple[int, int]:
@@ -192,7 +194,7 @@ def test_a_group_has_a_limited_number_of_rows() -> None:
 
 
 def test_an_append_is_never_split() -> None:
-    many = life("b/s", 1, [Coming([b"1"]), Coming([b"2"] * (GROUP_ROWS + 9)), Coming([b"3"])])
+    many = life("b/s", 1, [NewAppend([b"1"]), NewAppend([b"2"] * (GROUP_ROWS + 9)), NewAppend([b"3"])])
     assert rows_per_group([many]) == [1, GROUP_ROWS + 9, 1]
 
 
@@ -206,12 +208,12 @@ def test_a_small_stream_begins_a_group_if_it_does_not_fit_into_one_that_is_half_
     assert rows_per_group([plain("b/1", 1, half), plain("b/2", 2, half, 1)]) == [1, 2]
 
 
-def test_a_small_stream_stretches_a_group_that_is_not_half_full() -> None:
+def test_a_small_stream_enlarges_a_group_that_is_not_half_full() -> None:
     half = GROUP_BYTES // 2
     assert rows_per_group([plain("b/1", 1, half - 1), plain("b/2", 2, half, half)]) == [3]
 
 
-# -- What is refused ---------------------------------------------------------------------------------------------------
+# -- Refused input ----------------------------------------------------------------------------------------------------
 
 FIRST, SECOND = plain("b/1", 1, 5, 6), plain("b/2", 20, 5)
 
@@ -319,6 +321,6 @@ def test_every_byte_belongs_to_one_group_or_the_footer() -> None:
     assert end + segment.footer_bytes == segment.size == len(data)
 
 
-def test_names_that_outgrow_a_dictionary_page_come_back_all_the_same() -> None:
+def test_names_that_outgrow_a_dictionary_page_are_read_back() -> None:
     lives = [plain(f"b/{index:06}{'ü' * 50}", index, 1) for index in range(12_000)]
     assert rows_in(write(lives).data)["stream"].to_pylist() == [one.name[2:] for one in lives]

@@ -32,7 +32,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     if request.param == "shared":
         return Home(SharedLog("9f2c").proposer, keeps=True)
     if request.param == "journal":
-        return Home(lambda: Journal(tmp_path / "journal", segment_bytes=JOURNAL_FILE_BYTES), keeps=True)
+        return Home(lambda: Journal(tmp_path / "journal", file_bytes=JOURNAL_FILE_BYTES), keeps=True)
     disk = FaultyDisk()
     return Home(lambda: Journal(Path("/journal"), disk, JOURNAL_FILE_BYTES), keeps=True)
 

@@ -19,7 +19,9 @@ from ..node.data_directories import DATA, DataDirectory
 
 def test_a_directory_has_one_holder_who_is_named(tmp_path: Path) -> None:
     held = lock(tmp_path / "data")
-    with pytest.raises(DirectoryInUse, match=rf"data is held by process {os.getpid()}; stop it or use another\."):
+    with pytest.raises(
+        DirectoryInUse, match=rf"data is held by process {os.getpid()}; stop it or use another directory\."
+    ):
         lock(tmp_path / "data")
     os.close(held)
     os.close(lock(tmp_path / "data"))
@@ -48,7 +50,7 @@ def test_a_server_that_cannot_read_its_journal_ends_with_exit_code_1_and_one_sen
     with pytest.raises(ServerNotStarted) as refused, running_server(data=tmp_path / "data"):
         pass
     assert "exit code 1" in str(refused.value)
-    assert "identity.json is missing beside journal segments; restore it from a copy." in str(refused.value)
+    assert "identity.json is missing, but there are journal files; restore it from a copy." in str(refused.value)
     assert "Traceback" not in str(refused.value)
 
 
@@ -72,7 +74,7 @@ def test_what_lies_before_the_older_image_is_dropped() -> None:
     directory = DataDirectory()
     older, newer = directory.age()
     assert directory.images.positions() == [int(newer.stem), int(older.stem)]
-    first, second = (first_position_of(path.name) for path in directory.segments[:2])
+    first, second = (first_position_of(path.name) for path in directory.journal_files[:2])
     assert first <= int(older.stem) < second - 1
 
 
@@ -85,7 +87,7 @@ def test_disk_use_stays_bounded_in_a_long_run() -> None:
         directory.take_image()
         uses.append(directory.disk.used_bytes)
     assert max(uses[5:]) < 1.2 * uses[5]
-    assert len(directory.segments) < 15
+    assert len(directory.journal_files) < 15
 
 
 def test_a_damaged_newest_image_falls_back_to_the_older_one_loudly(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,7 +98,7 @@ def test_a_damaged_newest_image_falls_back_to_the_older_one_loudly(caplog: pytes
     with caplog.at_level(logging.ERROR):
         directory.open()
     assert directory.contents == before
-    assert f"the image at position {int(newer.stem)} cannot be used, falling back to an older one" in caplog.text
+    assert f"the image at position {int(newer.stem)} cannot be used, falling back to the one before" in caplog.text
 
 
 def test_an_image_that_cannot_be_read_is_a_damaged_one() -> None:
@@ -108,7 +110,7 @@ def test_an_image_that_cannot_be_read_is_a_damaged_one() -> None:
     assert directory.contents == before
 
 
-def test_an_image_of_a_later_version_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_of_a_later_version_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = DataDirectory()
     directory.age()
     with monkeypatch.context() as later:
@@ -161,7 +163,7 @@ def test_images_without_their_journal_are_refused() -> None:
         if path.parent == DATA / "journal":
             directory.disk.remove(path)
     for _ in range(2):
-        with pytest.raises(JournalDamaged, match=r"ends at position 0, but there is an image of position \d+"):
+        with pytest.raises(JournalDamaged, match=r"ends at position 0, but an image covers position \d+"):
             directory.open()
 
 
@@ -169,9 +171,9 @@ def test_a_journal_that_ends_before_a_damaged_image_is_refused() -> None:
     directory = DataDirectory()
     directory.append(3)
     path = directory.take_image()
-    segment = directory.segments[-1]
+    last = directory.journal_files[-1]
     directory.damage(path)
-    data = directory.disk.read(segment)
-    directory.disk.flip_bit(segment, len(data.rstrip(b"\0")) * 8 - 8)
-    with pytest.raises(JournalDamaged, match="ends at position 3, but there is an image of position 4"):
+    data = directory.disk.read(last)
+    directory.disk.flip_bit(last, len(data.rstrip(b"\0")) * 8 - 8)
+    with pytest.raises(JournalDamaged, match="ends at position 3, but an image covers position 4"):
         directory.open()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from headwater.log.directory import Recovered, recover
-from headwater.log.journal import files as segments
+from headwater.log.journal import files
 from headwater.streams.apply import apply
 from headwater.streams.commands import Append, Command, Create
 from headwater.streams.images import image_of
@@ -11,7 +11,7 @@ from headwater.streams.replies import Reply
 from headwater.testing import FaultyDisk
 
 DATA = Path("/data")
-SEGMENT_BYTES = 4096
+JOURNAL_FILE_BYTES = 4096
 
 
 class DataDirectory:
@@ -25,7 +25,7 @@ class DataDirectory:
 
     def open(self) -> Recovered:
         """Recover, as a server does when it starts."""
-        self.state, self.journal, self.images, self.blobs = recovered = recover(DATA, SEGMENT_BYTES, self.disk)
+        self.state, self.journal, self.images, self.blobs = recovered = recover(DATA, JOURNAL_FILE_BYTES, self.disk)
         self.journal.make_ready()
         return recovered
 
@@ -65,5 +65,5 @@ class DataDirectory:
         return image_of(self.state)
 
     @property
-    def segments(self) -> list[Path]:
-        return [path for path in self.disk.paths() if segments.is_segment(path.name)]
+    def journal_files(self) -> list[Path]:
+        return [path for path in self.disk.paths() if files.is_journal_file(path.name)]

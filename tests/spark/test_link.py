@@ -1,4 +1,4 @@
-"""The link to a server: what it asks, how often, and what it makes of the answers."""
+"""The link to a server: its requests, its retries, and how it reports failures."""
 
 import pickle
 import shutil
@@ -24,11 +24,11 @@ from .streams import Streams
 
 
 class Answers(ThreadingHTTPServer):
-    """A server that gives planned answers, and notes what it was asked."""
+    """A server that gives planned answers, and records the requests."""
 
     def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
-        self.answers, self.asked = list(answers), list[dict[str, str]]()
+        self.answers, self.requests = list(answers), list[dict[str, str]]()
 
     @property
     def settings(self) -> LinkSettings:
@@ -39,7 +39,7 @@ class _Answer(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         assert isinstance(self.server, Answers)
         self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.server.asked.append({"method": self.command, "path": self.path, **dict(self.headers)})
+        self.server.requests.append({"method": self.command, "path": self.path, **dict(self.headers)})
         status, headers, body = self.server.answers.pop(0)
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
@@ -75,13 +75,13 @@ BUSY = (
 )
 
 
-# -- How it is asked ---------------------------------------------------------------------------------------------------
+# -- Retries and errors ------------------------------------------------------------------------------------------------
 
 
-def test_a_busy_server_is_asked_again() -> None:
+def test_a_request_to_a_busy_server_is_retried() -> None:
     with answering(BUSY, BUSY, STATUS) as server, Link(server.settings) as link:
         assert link.status() == {}
-        assert len(server.asked) == 3
+        assert len(server.requests) == 3
 
 
 def test_a_server_may_be_busy_more_often_than_it_may_fail() -> None:
@@ -91,17 +91,17 @@ def test_a_server_may_be_busy_more_often_than_it_may_fail() -> None:
         assert link.status() == {}
         with pytest.raises(LinkRefused, match="was answered with 500"):
             link.status()
-        assert len(server.asked) == len(answers)
+        assert len(server.requests) == len(answers)
 
 
-def test_patience_has_an_end() -> None:
+def test_retries_are_limited() -> None:
     with answering(*[BUSY] * 1_000) as server, Link(server.settings._replace(retries=2, timeout_seconds=0.2)) as link:
         with pytest.raises(LinkRefused, match=r"was answered with 503: Later\.") as caught:
             link.status()
         assert (caught.value.status, caught.value.code) == (503, "overloaded")
 
 
-def test_a_server_that_is_not_there_is_a_failure_with_its_url() -> None:
+def test_the_error_for_an_unreachable_server_names_its_url() -> None:
     with answering() as server:
         settings = server.settings._replace(retries=1)
     with (
@@ -111,9 +111,9 @@ def test_a_server_that_is_not_there_is_a_failure_with_its_url() -> None:
         link.status()
 
 
-def test_other_refusals_are_told_at_once_and_whole() -> None:
-    told = b'{"code": "ranges_unavailable", "detail": "No.", "problems": [{"index": 0}]}'
-    with answering((409, {}, told)) as server, Link(server.settings) as link:
+def test_other_refusals_are_raised_at_once_and_completely() -> None:
+    problem = b'{"code": "ranges_unavailable", "detail": "No.", "problems": [{"index": 0}]}'
+    with answering((409, {}, problem)) as server, Link(server.settings) as link:
         with pytest.raises(LinkRefused) as caught, link.scan([Range("b/x", 1, 0, 1)]):
             pass
         assert caught.value.problem["problems"] == [{"index": 0}]
@@ -133,7 +133,7 @@ def test_a_refusal_says_where_the_stream_ends_if_the_server_does(headers: dict[s
         assert pickle.loads(pickle.dumps(caught.value)).next_offset == offset
 
 
-def test_an_answer_of_something_else_is_named() -> None:
+def test_an_answer_from_another_server_is_named() -> None:
     with answering((200, {}, b"[]"), (404, {}, b"<html>nothing</html>")) as server, Link(server.settings) as link:
         with pytest.raises(LinkFailed, match="not answered by a Headwater server"):
             link.status()
@@ -151,11 +151,15 @@ def test_tokens_and_headers_are_sent(tmp_path: Path) -> None:
             link.status()
             file.write_text("second")
             link.status()
-        assert [asked["Authorization"] for asked in server.asked] == ["Bearer secret", "Bearer first", "Bearer second"]
-        assert server.asked[0]["x-team"] == "blue"
+        assert [request["Authorization"] for request in server.requests] == [
+            "Bearer secret",
+            "Bearer first",
+            "Bearer second",
+        ]
+        assert server.requests[0]["x-team"] == "blue"
 
 
-def test_a_token_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+def test_a_token_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     settings = LinkSettings("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
     with Link(settings) as link, pytest.raises(LinkFailed, match="The token cannot be read"):
         link.status()
@@ -163,10 +167,10 @@ def test_a_token_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate of this machine, made by itself, and its key in one file."""
+    """A self-signed certificate for this machine, and its key, in one file."""
     openssl = shutil.which("openssl")
     if openssl is None:
-        pytest.skip("there is no openssl to make a certificate with")
+        pytest.skip("openssl is not installed")
     path = tmp_path / "certificate.pem"
     kind = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
@@ -174,7 +178,7 @@ def certificate(tmp_path: Path) -> Path:
     return path
 
 
-def test_certificates_prove_who_both_are(certificate: Path, tmp_path: Path) -> None:
+def test_client_and_server_prove_their_identity_with_certificates(certificate: Path, tmp_path: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
     context.load_cert_chain(certificate)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -190,15 +194,15 @@ def test_certificates_prove_who_both_are(certificate: Path, tmp_path: Path) -> N
         Link(settings._replace(tls_ca=str(tmp_path / "none.pem")))
 
 
-def test_settings_travel_to_executors() -> None:
+def test_settings_can_be_pickled() -> None:
     settings = LinkSettings("http://127.0.0.1:1", headers=(("a", "b"),))
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
-# -- What it asks ------------------------------------------------------------------------------------------------------
+# -- Requests ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_is_registered_and_forgotten(link: Link, bucket: str) -> None:
+def test_a_consumer_is_registered_and_forgotten(link: Link, bucket: str) -> None:
     position = link.flush()["0"]
     link.register(bucket, {"0": position})
     assert link.readers()[bucket] == {"0": position}
@@ -214,9 +218,9 @@ def test_streams_are_described_by_name_and_by_prefix(
     for number in range(5):
         streams.make(f"s{number}", b"x" * (number + 1))
     name = streams.bucket
-    asked = [f"{name}/s1", f"{name}/none", f"{name}/s3"]
+    wanted = [f"{name}/s1", f"{name}/none", f"{name}/s3"]
     monkeypatch.setattr(module, "PAGE_STREAMS", 2)
-    found = link.describe(asked)
+    found = link.describe(wanted)
     assert found["stream"].to_pylist() == [f"{name}/s1", f"{name}/s3"]
     assert found["tail"].to_pylist() == [2, 4]
     assert link.describe([]).num_rows == 0
@@ -229,11 +233,11 @@ def test_records_are_located(link: Link, streams: Streams) -> None:
     streams.make("s", b"one", b"three")
     name = f"{streams.bucket}/s"
     incarnation = link.describe([name])["incarnation"][0].as_py()
-    asked = [(name, incarnation, record) for record in range(4)]
-    assert link.locate(asked) == [0, 3, 8, None]
+    wanted = [(name, incarnation, record) for record in range(4)]
+    assert link.locate(wanted) == [0, 3, 8, None]
 
 
-def test_a_snapshot_is_found_or_there_is_none(link: Link, streams: Streams) -> None:
+def test_the_latest_snapshot_is_returned_if_there_is_one(link: Link, streams: Streams) -> None:
     streams.make("s", b"one", b"three")
     assert link.snapshot(f"{streams.bucket}/s") is None
     assert link.snapshot(f"{streams.bucket}/none") is None
@@ -242,7 +246,7 @@ def test_a_snapshot_is_found_or_there_is_none(link: Link, streams: Streams) -> N
     assert link.snapshot(f"{streams.bucket}/s") == (3, b"so far", "text/plain")
 
 
-def test_a_scan_gives_rows_as_they_come(link: Link, streams: Streams) -> None:
+def test_a_scan_returns_rows_as_they_arrive(link: Link, streams: Streams) -> None:
     streams.make("s", b"one", b"three")
     name = f"{streams.bucket}/s"
     incarnation = link.describe([name])["incarnation"][0].as_py()
@@ -264,7 +268,7 @@ def test_a_scan_that_breaks_off_is_noticed_wherever_it_is_cut(lake_server: Runni
         size = sum(map(len, pieces))
     for left in (size // 3, size - 1, size + 100):
         with cut_proxy(lake_server.url) as proxy:
-            # The head of the answer takes some of it; so the end is cut off at several places.
+            # The head of the response takes part of it, so the body is cut at several places.
             proxy.plan = [left]
             with Link(LinkSettings(proxy.url, retry_interval_seconds=0.0)) as link:
                 with pytest.raises(ScanBroken, match="cut short"), link.scan(ranges) as batches:

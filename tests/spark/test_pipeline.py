@@ -63,13 +63,17 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     done = CliRunner().invoke(main, ["spark", "init", str(tmp_path)])
     assert done.exit_code == 1
-    assert "is there and not empty; name a new folder." in done.output
+    assert "exists and is not empty; choose a new folder." in done.output
     assert written(tmp_path) == {"mine.txt"}
 
 
 @pytest.mark.parametrize(
     ("bucket", "results", "problem"),
-    [("UPPER", None, "is no bucket"), ("shop", "a/b", "is no bucket"), ("shop", "shop", "read as messages again")],
+    [
+        ("UPPER", None, "is not a valid bucket name"),
+        ("shop", "a/b", "is not a valid bucket name"),
+        ("shop", "shop", "would read its own results"),
+    ],
 )
 def test_invalid_buckets_are_refused(tmp_path: Path, bucket: str, results: str | None, problem: str) -> None:
     with pytest.raises(ProjectRefused, match=problem):

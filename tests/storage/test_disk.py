@@ -1,4 +1,4 @@
-"""One contract over every `Disk`, and the steps that each of them takes."""
+"""The contract of every `Disk`, and the system calls that each makes."""
 
 import errno
 import os
@@ -80,7 +80,7 @@ def test_a_file_may_be_closed_twice_and_not_used_after(place: Place) -> None:
         file.read(0, 1)
 
 
-def test_names_are_sorted_and_a_missing_directory_is_made(place: Place) -> None:
+def test_names_are_sorted_and_a_missing_directory_is_created(place: Place) -> None:
     disk, directory = place
     assert disk.names(directory / "deep" / "deeper") == []
     disk.create(directory / "b")
@@ -88,7 +88,7 @@ def test_names_are_sorted_and_a_missing_directory_is_made(place: Place) -> None:
     assert disk.names(directory) == ["a", "b", "deep"]
 
 
-def test_a_name_is_given_once(place: Place) -> None:
+def test_a_name_cannot_be_created_twice(place: Place) -> None:
     disk, directory = place
     disk.create(directory / "file")
     with pytest.raises(FileExistsError):
@@ -123,25 +123,25 @@ def test_a_removed_file_is_gone(place: Place) -> None:
             use(directory / "file")
 
 
-# -- The steps ----------------------------------------------------------------------------------------------------
+# -- System calls -------------------------------------------------------------------------------------------------
 
 
 class Recorder:
-    """Writes down which steps the operating system is asked for."""
+    """Records the steps requested from the operating system."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[Step] = []
         for name in ("open", "pwrite", "pwritev", "fsync", "fdatasync"):
-            monkeypatch.setattr(os, name, self._noting(name, getattr(os, name)))
+            monkeypatch.setattr(os, name, self._recording(name, getattr(os, name)))
         for name in ("rename", "unlink", "mkdir"):
-            monkeypatch.setattr(Path, name, self._noting(name, getattr(Path, name)))
+            monkeypatch.setattr(Path, name, self._recording(name, getattr(Path, name)))
 
-    def _noting(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*arguments: Any, **options: Any) -> Any:
+    def _recording(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*arguments: Any, **options: Any) -> Any:
             self.steps += self._steps_of(name, arguments)
             return call(*arguments, **options)
 
-        return noted
+        return recorded
 
     def _steps_of(self, name: str, arguments: tuple[Any, ...]) -> list[Step]:
         if name == "open":
@@ -154,7 +154,7 @@ class Recorder:
 
 
 def use_all(disk: Disk, directory: Path) -> None:
-    """Everything that a disk can do."""
+    """Use every method of a disk."""
     disk.names(directory / "deep")
     disk.names(directory / "deep")
     file = disk.create(directory / "file", len(disk_module.ZEROS) + 1)
@@ -165,9 +165,7 @@ def use_all(disk: Disk, directory: Path) -> None:
     disk.remove(directory / "renamed")
 
 
-def test_the_faulty_disk_takes_the_steps_that_the_real_one_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_faulty_disk_takes_the_steps_of_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faulty, faulty_steps = FaultyDisk(), list[Step]()
     faulty.names(Path("/place"))
     faulty.on_step = lambda step, _: faulty_steps.append(step)
@@ -179,17 +177,17 @@ def test_the_faulty_disk_takes_the_steps_that_the_real_one_takes(
     assert recorder.steps.count(Step.SYNC_DIRECTORY) == 8, "every change of names is synced"
 
 
-def test_a_short_write_is_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_pwritev, real_pwrite = os.pwritev, os.pwrite
     monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: real_pwritev(fd, [b"".join(parts)[:2]], at))
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:3], at))
     file = RealDisk().create(tmp_path / "file", 11)
-    assert file.read(0, 99) == bytes(11), "a segment that is shorter than it should be runs out of space later"
+    assert file.read(0, 99) == bytes(11), "a journal file that is too short would run out of space later"
     file.write([b"abcd", b"efghi"], 1)
     assert file.read(0, 99) == b"\0abcdefghi\0"
 
 
-def test_a_file_that_cannot_be_made_leaves_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_created_leaves_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, parts: list[bytes], at: int) -> int:
         raise OSError(errno.ENOSPC, "full")
 
@@ -200,14 +198,14 @@ def test_a_file_that_cannot_be_made_leaves_no_name(tmp_path: Path, monkeypatch: 
 
 
 def test_a_read_never_allocates_much_more_than_the_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
     real_pread = os.pread
 
     def pread(fd: int, size: int, at: int) -> bytes:
-        asked.append(size)
+        sizes.append(size)
         return real_pread(fd, size, at)
 
     file = RealDisk().create(tmp_path / "file", 100)
     monkeypatch.setattr(os, "pread", pread)
     file.read(0, 1 << 40)
-    assert max(asked) == disk_module.READ_BYTES_MAX
+    assert max(sizes) == disk_module.READ_BYTES_MAX

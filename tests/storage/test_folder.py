@@ -26,12 +26,12 @@ for number in range(1_000_000):
 """
 
 
-def test_opening_a_folder_makes_nothing(tmp_path: Path) -> None:
+def test_opening_a_folder_creates_nothing(tmp_path: Path) -> None:
     assert list(FolderStore(tmp_path / "lake").items("")) == []
     assert not (tmp_path / "lake").exists()
 
 
-def test_what_a_killed_process_left_is_removed_and_never_listed(tmp_path: Path) -> None:
+def test_uploads_of_a_killed_process_are_removed_and_never_listed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.create(KEY, b"data")
     (tmp_path / UPLOADS / "leftover").write_bytes(b"half")
@@ -41,9 +41,7 @@ def test_what_a_killed_process_left_is_removed_and_never_listed(tmp_path: Path) 
     assert store.read(KEY) == b"data"
 
 
-def test_what_is_being_written_is_left_alone_by_who_opens_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opening_a_folder_leaves_uploads_in_progress_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uploads: list[list[str]] = []
     sync = os.fsync
 
@@ -80,7 +78,7 @@ def test_an_object_is_synced_before_it_has_its_name_and_its_name_after(
     monkeypatch.setattr(os, "link", watched_link)
     store = FolderStore(tmp_path / "lake")
     store.create("a/b/object", b"data")
-    # The folders that are new, from the top down, each by a sync of the one above it.
+    # New folders are synced from the top down, each by a sync of its parent.
     assert steps == ["..", ".", "lake", "the upload", ".", "lake", "lake/a", "link", "lake/a/b"]
     steps.clear()
     store.create("a/b/object", b"data")
@@ -132,7 +130,7 @@ def test_a_key_that_is_the_folder_of_another_fails(tmp_path: Path, first: str, s
     assert os.listdir(tmp_path / UPLOADS) == []
 
 
-def test_a_folder_that_cannot_be_made_fails(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     store = FolderStore(tmp_path / "file")
     with pytest.raises(StoreFailed, match=KEY):

@@ -13,8 +13,7 @@ from threading import Thread
 import pyarrow as pa
 import pytest
 
-from headwater.storage import s3 as s3_store
-from headwater.storage.s3 import S3Store, delta_options, iceberg_options
+from headwater.storage.s3 import ENDPOINTS, REGIONS, RequestLimits, S3Store, delta_options, iceberg_options
 from headwater.storage.store import Store, StoreFailed
 
 KEY = "segments/shard=0/00000000000000000001-00000000000000000009-1f.x.parquet"
@@ -30,15 +29,21 @@ def every_call(store: Store) -> list[Callable[[], object]]:
     ]
 
 
+QUICK = RequestLimits(request_seconds_max=0.2, retry_seconds_max=1.0, backoff_seconds=0.01)
+"""Limits short enough for a test."""
+QUICK_SECONDS_MAX = 20 * (QUICK.request_seconds_max + QUICK.retry_seconds_max)
+"""How long to wait for them on a busy machine."""
+
+
+def quick_store() -> S3Store:
+    """A store at the endpoint of the environment."""
+    return S3Store("s3://bucket/prefix", limits=QUICK)
+
+
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Limits short enough for a test; returns how long to wait for them on a busy machine."""
-    monkeypatch.setattr(s3_store, "REQUEST_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 1.0)
-    monkeypatch.setattr(s3_store, "BACKOFF_SECONDS", 0.01)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    return 20 * (s3_store.REQUEST_SECONDS_MAX + s3_store.RETRY_SECONDS_MAX)
 
 
 @contextmanager
@@ -53,14 +58,13 @@ def dead_endpoint(monkeypatch: pytest.MonkeyPatch, listening: bool) -> Iterator[
         yield
 
 
+@pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("listening", [False, True], ids=["closed", "silent"])
-def test_an_endpoint_that_is_dead_fails_in_time(
-    impatient: float, listening: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_endpoint_fails_in_time(listening: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with dead_endpoint(monkeypatch, listening), ThreadPoolExecutor(1) as pool:
-        for call in every_call(S3Store("s3://bucket/prefix")):
+        for call in every_call(quick_store()):
             with pytest.raises(StoreFailed, match=r"^The store s3://bucket/prefix did not [^\n]*$"):
-                pool.submit(call).result(timeout=impatient)
+                pool.submit(call).result(timeout=QUICK_SECONDS_MAX)
 
 
 def test_a_wrong_secret_fails(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +75,7 @@ def test_a_wrong_secret_fails(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> N
             call()
 
 
-def test_a_bucket_that_is_missing_is_no_proof_that_an_object_is(s3_url: str) -> None:
+def test_a_missing_bucket_does_not_prove_that_an_object_is_missing(s3_url: str) -> None:
     store = S3Store("s3://no-such-bucket/prefix")
     for call in every_call(store)[1:]:
         with pytest.raises(StoreFailed, match="NoSuchBucket"):
@@ -122,49 +126,49 @@ def scripted_s3(*answers: Answer) -> Iterator[list[Message]]:
 ETAG = {"ETag": '"1"', "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"}
 
 
-@pytest.mark.usefixtures("impatient")
-def test_an_upload_carries_its_condition_and_its_checksum() -> None:
+@pytest.mark.usefixtures("credentials")
+def test_an_upload_has_a_condition_and_a_checksum() -> None:
     with scripted_s3(Answer("PUT", 200, headers=ETAG)) as seen:
-        S3Store("s3://bucket/prefix").create(KEY, b"data")
+        quick_store().create(KEY, b"data")
     assert seen[0]["If-None-Match"] == "*"
     assert seen[0]["x-amz-checksum-sha256"] == b64encode(sha256(b"data").digest()).decode()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("status", [409, 412])
 def test_a_retry_of_the_library_that_meets_its_own_first_attempt_succeeds(status: int) -> None:
     with scripted_s3(Answer("PUT", 500), Answer("PUT", status), Answer("GET", 200, b"data", ETAG)):
-        S3Store("s3://bucket/prefix").create(KEY, b"data")
+        quick_store().create(KEY, b"data")
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_conflict_over_an_object_that_is_not_there_can_be_tried_again() -> None:
+@pytest.mark.usefixtures("credentials")
+def test_a_conflict_over_a_missing_object_can_be_retried() -> None:
     with scripted_s3(Answer("PUT", 409), Answer("GET", 404), Answer("PUT", 200, headers=ETAG)):
-        store = S3Store("s3://bucket/prefix")
+        store = quick_store()
         with pytest.raises(StoreFailed, match="try again"):
             store.create(KEY, b"data")
         store.create(KEY, b"data")
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("credentials")
 def test_a_range_that_comes_back_short_fails() -> None:
     short = Answer("GET", 206, b"234", {**ETAG, "Content-Range": "bytes 2-4/5"})
     with scripted_s3(short), pytest.raises(StoreFailed, match=r"returned 3 of 8 bytes of the object"):
-        S3Store("s3://bucket/prefix").read(KEY, 2, 8)
+        quick_store().read(KEY, 2, 8)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("credentials")
 def test_an_object_that_breaks_off_fails() -> None:
     half = Answer("GET", 200, b"01234", {**ETAG, "Content-Length": "10"})
     with scripted_s3(half), pytest.raises(StoreFailed, match=KEY):
-        S3Store("s3://bucket/prefix").read(KEY)
+        quick_store().read(KEY)
 
 
 # -- Other libraries -------------------------------------------------------------------------------------------------
 
 
 def test_other_libraries_are_given_the_endpoint_and_the_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*s3_store.ENDPOINTS, *s3_store.REGIONS):
+    for name in (*ENDPOINTS, *REGIONS):
         monkeypatch.delenv(name, raising=False)
     assert "AWS_ENDPOINT_URL" not in delta_options()
     assert not {"s3.endpoint", "s3.region"} & iceberg_options().keys()
@@ -189,12 +193,11 @@ def test_deltalake_and_pyiceberg_reach_the_same_bucket(s3_url: str) -> None:
     assert S3Store(s3_url).read("object") == b"data"
 
 
+@pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("listening", [False, True], ids=["closed", "silent"])
-def test_deltalake_gives_up_on_a_dead_endpoint_in_time(
-    impatient: float, listening: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deltalake_gives_up_on_a_dead_endpoint_in_time(listening: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     deltalake = pytest.importorskip("deltalake")
     with dead_endpoint(monkeypatch, listening), ThreadPoolExecutor(1) as pool:
-        opened = pool.submit(deltalake.DeltaTable, "s3://bucket/table", storage_options=delta_options())
+        opened = pool.submit(deltalake.DeltaTable, "s3://bucket/table", storage_options=delta_options(QUICK))
         with pytest.raises(OSError, match="error sending request"):
-            opened.result(timeout=impatient)
+            opened.result(timeout=QUICK_SECONDS_MAX)

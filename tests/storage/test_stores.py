@@ -53,7 +53,7 @@ def test_a_range_past_the_end_fails(store: Store, start: int, size: int) -> None
 
 
 @pytest.mark.parametrize(("start", "size"), [(0, None), (0, 0), (0, 5), (7, None), (7, 5)])
-def test_a_missing_key_is_missing_whatever_is_read_of_it(store: Store, start: int, size: int | None) -> None:
+def test_a_missing_key_is_missing_for_any_range(store: Store, start: int, size: int | None) -> None:
     store.create("other", b"data")
     with pytest.raises(KeyMissing, match=KEY):
         store.read(KEY, start, size)
@@ -74,7 +74,7 @@ def test_creating_the_same_object_again_succeeds(store: Store, reopen: Callable[
     assert store.read(KEY) == b"same"
 
 
-def test_of_those_who_race_to_create_an_object_one_wins(store: Store, reopen: Callable[[], Store]) -> None:
+def test_of_several_concurrent_creates_one_wins(store: Store, reopen: Callable[[], Store]) -> None:
     racers = [store, reopen(), store, reopen()]
     start = Barrier(len(racers))
 
@@ -88,7 +88,7 @@ def test_of_those_who_race_to_create_an_object_one_wins(store: Store, reopen: Ca
         return data
 
     with ThreadPoolExecutor(len(racers)) as pool:
-        # SeaweedFS lets some of the losers wait for a second.
+        # SeaweedFS keeps some of the losers waiting for a second.
         for turn in range(8):
             key = f"race/{turn}"
             winners = [data for data in pool.map(race, range(len(racers)), [key] * len(racers)) if data is not None]
@@ -103,7 +103,7 @@ def test_a_deleted_object_is_gone(store: Store, reopen: Callable[[], Store]) -> 
     assert list(store.items("")) == []
 
 
-def test_deleting_what_is_not_there_is_no_harm(store: Store) -> None:
+def test_deleting_is_idempotent(store: Store) -> None:
     store.delete("never/was")
     store.create(KEY, b"data")
     store.delete(KEY)
@@ -119,7 +119,7 @@ def test_a_deleted_key_can_be_used_again(store: Store) -> None:
 
 
 def test_keys_are_listed_in_the_order_of_their_bytes(store: Store) -> None:
-    # A folder `a/` stands between `a-b` or `a.b` and `a0`: not where its name alone would put it.
+    # A folder `a/` sorts between `a-b` or `a.b` and `a0`, not where its name alone would put it.
     keys = ["B", "_x/y", "a-b", "a.b", "a/b", "a/b-/d", "a/b.c", "a/b0", "a/b=1/c", "a0", "a=b/c", "b/c/d/e"]
     assert keys == sorted(keys)
     for size, key in reversed(list(enumerate(keys))):
@@ -163,7 +163,7 @@ def test_a_big_object_is_stored_whole(store: Store) -> None:
     assert list(store.items("seg")) == [Item(KEY, len(data))]
 
 
-def test_who_reads_while_another_deletes_gets_all_or_an_error(store: Store) -> None:
+def test_a_read_during_a_delete_returns_everything_or_fails(store: Store) -> None:
     data = os.urandom(2 * MIB)
     start = Barrier(2)
 
@@ -187,13 +187,13 @@ def test_who_reads_while_another_deletes_gets_all_or_an_error(store: Store) -> N
 @pytest.mark.parametrize(
     "key", ["", "/a", "a/", "a//b", "../a", "a/./b", ".uploads/a", "a b", "ä", "a\n", "a\\b", "x" * 256]
 )
-def test_what_cannot_be_a_key_is_refused(store: Store, key: str) -> None:
+def test_an_invalid_key_is_refused(store: Store, key: str) -> None:
     for call in (store.read, store.delete, lambda key: store.create(key, b"")):
         with pytest.raises(ValueError, match="is not a valid key"):
             call(key)
 
 
-def test_a_key_has_a_longest_length(store: Store) -> None:
+def test_a_key_has_a_maximum_length(store: Store) -> None:
     longest = "/".join(["x" * 255, "y" * 200, "z" * 55])
     assert len(longest) == KEY_CHARACTERS_MAX
     store.create(longest, b"data")

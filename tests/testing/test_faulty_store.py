@@ -53,7 +53,7 @@ def test_a_call_that_times_out_may_have_acted() -> None:
     store.timeout_seconds = 0.001
     store.plan["create"] = Fault.TIME_OUT
     for number in range(20):
-        with pytest.raises(StoreFailed, match="too long"):
+        with pytest.raises(StoreFailed, match="timed out"):
             store.create(f"{number}", b"data")
     assert 0 < len(keys(store)) < 20
 
@@ -112,7 +112,7 @@ def test_a_listing_may_break_off() -> None:
     lengths = set()
     for _ in range(20):
         items, taken = store.items(""), []
-        with pytest.raises(StoreFailed, match="breaks off"):
+        with pytest.raises(StoreFailed, match="broke off"):
             while True:
                 taken.append(next(items).key)
         assert taken == ["a", "b", "c"][: len(taken)]
@@ -182,8 +182,8 @@ def test_chance_has_every_fault_that_it_may_and_no_other() -> None:
 
 def test_a_fault_that_a_call_cannot_have_is_a_mistake_of_the_test() -> None:
     store = FaultyStore()
-    with pytest.raises(AssertionError, match="delete cannot go wrong like that"):
+    with pytest.raises(AssertionError, match="delete has no such fault"):
         store.fail_next("delete", Fault.FLIP)
     store.plan["read"] = Fault.LAG
-    with pytest.raises(AssertionError, match="read cannot go wrong like that"):
+    with pytest.raises(AssertionError, match="read has no such fault"):
         store.read("a")

@@ -97,7 +97,7 @@ def _recover_copy(data: Path) -> State:
             for path in sorted((data / folder).iterdir(), reverse=folder == "images"):
                 if path.is_file() and path.suffix in (".image", ".journal", ".json"):
                     shutil.copyfile(path, copy / folder / path.name)
-        recovered = recover(copy, segment_bytes=JOURNAL_FILE_BYTES)
+        recovered = recover(copy, journal_file_bytes=JOURNAL_FILE_BYTES)
         recovered.journal.close()
         return recovered.state
 

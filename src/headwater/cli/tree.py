@@ -47,7 +47,10 @@ class Tree(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(f"headwater.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        try:
+            found = getattr(import_module(f"headwater.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        except ModuleNotFoundError as error:
+            return _not_installed(cmd_name, error)
         assert isinstance(found, click.Command)
         return found
 
@@ -74,12 +77,30 @@ class Tree(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _not_installed(name: str, error: ModuleNotFoundError) -> click.Command:
+    """Return a command that says what to install, in place of one of the server where only the client is installed."""
+    package = (error.name or "headwater").partition(".")[0]
+    if package == "headwater":
+        raise error
+
+    def run() -> None:
+        raise click.ClickException(
+            f"`headwater {name}` needs the package {package}, which is not installed; "
+            "run `pip install 'headwater[server]'`."
+        )
+
+    lenient = {"ignore_unknown_options": True, "allow_extra_args": True}
+    short = "Not installed; needs `pip install 'headwater[server]'`."
+    return click.Command(name, lenient, run, help=short, short_help=short, add_help_option=False)
+
+
 def _show(error: click.ClickException, *, as_json: bool) -> None:
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         near = [one for one in error.possibilities if _similar(one, error.option_name)]
         error = click.NoSuchOption(error.option_name, error.message, near, error.ctx)
     if as_json:
-        report(error.format_message(), "usage", None, as_json=True)
+        code = "usage" if isinstance(error, click.UsageError) else "failed"
+        report(error.format_message(), code, None, as_json=True)
     else:
         error.show()
 

@@ -159,10 +159,14 @@ class Plan:
     """Which segments to read, and which rows of them count."""
 
     def __init__(
-        self, segments: list[ListedSegment], tombstones: pa.Table | None, pieces: Sequence[Inherited], wanted: RowFilter
+        self,
+        segments: list[ListedSegment],
+        tombstones: pa.Table | None,
+        pieces: Sequence[Inherited],
+        row_filter: RowFilter,
     ) -> None:
         self.segments = segments
-        self._wanted = wanted
+        self._filter = row_filter
         self._tombstones = tombstones
         self._pieces: dict[int, list[Inherited]] = {}
         for piece in pieces:
@@ -170,15 +174,15 @@ class Plan:
 
     def own(self, table: pa.Table) -> pa.Table:
         """The live rows of a table, under their own names."""
-        wanted = self._wanted
+        row_filter = self._filter
         conditions = self._times(table)
         if self._tombstones is not None:
             conditions.append(alive(table, self._tombstones))
-        if wanted.names is not None or wanted.prefix:
+        if row_filter.names is not None or row_filter.prefix:
             names = pc.binary_join_element_wise(table["bucket"], table["stream"], "/")
-            if wanted.names is not None:
-                conditions.append(pc.is_in(names, value_set=pa.array(sorted(wanted.names), pa.string())))
-            conditions.append(pc.starts_with(names, pattern=wanted.prefix))
+            if row_filter.names is not None:
+                conditions.append(pc.is_in(names, value_set=pa.array(sorted(row_filter.names), pa.string())))
+            conditions.append(pc.starts_with(names, pattern=row_filter.prefix))
         return _kept(table, conditions)
 
     def inherited(self, table: pa.Table) -> Iterator[pa.Table]:
@@ -201,10 +205,10 @@ class Plan:
         return pa.concat_tables([self.own(table), *self.inherited(table)])
 
     def _times(self, table: pa.Table) -> list[pa.ChunkedArray]:
-        wanted, conditions = self._wanted, []
+        row_filter, conditions = self._filter, []
         for column, low, high in (
-            ("position", wanted.after + 1, wanted.up_to),
-            ("committed_at", wanted.since, wanted.until - 1),
+            ("position", row_filter.after + 1, row_filter.up_to),
+            ("committed_at", row_filter.since, row_filter.until - 1),
         ):
             if low > 0 or high < EVER - 1:
                 values = table[column].cast(pa.int64())
@@ -216,7 +220,7 @@ def live_rows(
     catalog: Catalog,
     tombstones: pa.Table | None,
     forks: Iterable[ForkRow] = (),
-    wanted: RowFilter = EVERYTHING,
+    row_filter: RowFilter = EVERYTHING,
     *,
     inherited: bool = True,
 ) -> Plan:
@@ -224,26 +228,26 @@ def live_rows(
 
     Without tombstones it also finds the dead rows that are still in the lake.
     """
-    pieces = [piece for piece in inheritance(forks) if wanted.has(piece.name)] if inherited else []
+    pieces = [piece for piece in inheritance(forks) if row_filter.has(piece.name)] if inherited else []
     sources = sorted({piece.source for piece in pieces})
     # Rows that only a fork needs count as live too.
     held = [listed for listed in catalog.segments if tombstones is None or listed.live_rows]
-    segments = [listed for listed in held if _may_hold(listed, wanted, sources)]
-    return Plan(segments, tombstones, pieces, wanted)
+    segments = [listed for listed in held if _may_hold(listed, row_filter, sources)]
+    return Plan(segments, tombstones, pieces, row_filter)
 
 
-def _may_hold(listed: ListedSegment, wanted: RowFilter, sources: list[str]) -> bool:
+def _may_hold(listed: ListedSegment, row_filter: RowFilter, sources: list[str]) -> bool:
     """Whether a segment can have rows that the filter selects, by its description in the catalog."""
     segment = listed.segment
-    if segment.last_position <= wanted.after or segment.first_position > wanted.up_to:
+    if segment.last_position <= row_filter.after or segment.first_position > row_filter.up_to:
         return False
-    if segment.last_at < wanted.since or segment.first_at >= wanted.until:
+    if segment.last_at < row_filter.since or segment.first_at >= row_filter.until:
         return False
     first, last = segment.first_name, segment.last_name
-    if wanted.names is None:
-        own = may_have(listed, wanted.prefix)
+    if row_filter.names is None:
+        own = may_have(listed, row_filter.prefix)
     else:
-        own = any(first <= name <= last and name.startswith(wanted.prefix) for name in wanted.names)
+        own = any(first <= name <= last and name.startswith(row_filter.prefix) for name in row_filter.names)
     return own or bisect_left(sources, first) < bisect_right(sources, last)
 
 

@@ -1,1 +1,1 @@
-"""The decided log of a shard: one seam, `CommandLog`, and its implementations side by side."""
+"""The log that orders a shard's commands: one seam, `CommandLog`, and its implementations side by side."""

@@ -1,4 +1,4 @@
-"""The data directory: one server at a time, an image, and the log behind it."""
+"""The data directory: locked by one server at a time, recovered from an image and the log after it."""
 
 import fcntl
 import gc
@@ -18,15 +18,18 @@ from headwater.streams.apply import apply
 from headwater.streams.images import restore
 from headwater.streams.state import State
 
+OpenJournal = Callable[[Path, Disk, int, Callable[[BaseException], None]], Journal]
+"""Opens the journal in a directory: on this disk, with files of this size, ending the process by this call."""
+
 log = logging.getLogger(__name__)
 
 
 class DirectoryInUse(Exception):
-    """Another server holds the directory; the message says which."""
+    """Another server uses the directory; the message says which."""
 
 
 class Recovered(NamedTuple):
-    """What a data directory holds, ready to serve."""
+    """The contents of a data directory, ready to serve."""
 
     state: State
     journal: Journal
@@ -35,7 +38,7 @@ class Recovered(NamedTuple):
 
 
 def lock(directory: Path) -> int:
-    """Take the directory for this process, or say who has it; the descriptor holds the lock until the process ends."""
+    """Lock the directory for this process, or raise DirectoryInUse; the lock lasts until the descriptor is closed."""
     make_directory(directory)
     fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -43,7 +46,9 @@ def lock(directory: Path) -> int:
     except OSError:
         holder = os.pread(fd, 100, 0).decode(errors="replace").strip() or "another process"
         os.close(fd)
-        raise DirectoryInUse(f"The data directory {directory} is held by {holder}; stop it or use another.") from None
+        raise DirectoryInUse(
+            f"The data directory {directory} is held by {holder}; stop it or use another directory."
+        ) from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
     return fd
@@ -51,14 +56,16 @@ def lock(directory: Path) -> int:
 
 def recover(
     directory: Path,
-    segment_bytes: int,
+    journal_file_bytes: int,
     disk: Disk | None = None,
     on_failure: Callable[[BaseException], None] = end_process,
+    *,
+    open_journal: OpenJournal = Journal,
 ) -> Recovered:
-    """The state as of the last durable command: the newest good image, then the log behind it."""
+    """The state as of the last durable command: the newest good image, then the log after it."""
     disk = disk or RealDisk()
     started = time.monotonic()
-    journal = Journal(directory / "journal", disk, segment_bytes, on_failure)
+    journal = open_journal(directory / "journal", disk, journal_file_bytes, on_failure)
     images = ImageFiles(directory / "images", disk, journal.log_id)
     positions = images.positions()
     collecting = gc.isenabled()
@@ -91,15 +98,15 @@ def _newest_good_image(images: ImageFiles) -> State | None:
         try:
             return restore(images.read(position))
         except (ImageDamaged, ValueError, OSError) as error:
-            log.error("the image at position %d cannot be used, falling back to an older one: %s", position, error)
+            log.error("the image at position %d cannot be used, falling back to the one before: %s", position, error)
     return None
 
 
 def _check_complete(directory: Path, state: State, image_positions: list[int]) -> None:
-    """Even an image that cannot be read proves by its name that the log went as far."""
+    """Refuse a log that ends before an image: even a damaged image proves by its name how far the log went."""
     newest = max(image_positions, default=0)
     if state.position < newest:
         raise JournalDamaged(
-            f"The journal in {directory} ends at position {state.position}, but there is an image of position {newest};"
+            f"The journal in {directory} ends at position {state.position}, but an image covers position {newest};"
             " restore the journal from a copy."
         )

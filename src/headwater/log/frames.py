@@ -1,10 +1,10 @@
-"""Frames: checked, aligned records; what journal segments and images are made of.
+"""Frames: checked, aligned records, of which journal files and images are made.
 
     magic 4 | crc 4 | length 4 | entries 4 | number 8 | payload | zeros up to a multiple of 64
 
-`number` says where the frame belongs: the position of a batch's first command, the ordinal of an image's piece. The
-CRC-32C covers everything after itself and begins from a seed of the file's own, so no payload and no other file can
-forge a frame.
+`number` says where the frame belongs: the position of a batch's first command, or the ordinal of an image's piece. The
+CRC-32C covers everything after itself and starts from the file's own seed, so no payload and no other file can forge a
+frame.
 """
 
 import struct
@@ -19,7 +19,7 @@ _CHECKED = struct.Struct("<IIQ")
 
 
 class Frame(NamedTuple):
-    """A frame that was found whole."""
+    """A whole frame, as it was read."""
 
     number: int
     entries: int
@@ -28,12 +28,12 @@ class Frame(NamedTuple):
 
 
 def seed(*parts: str | int) -> int:
-    """A CRC to begin from, made of what a file is."""
+    """The CRC that a file's frames start from, derived from what identifies the file."""
     return crc32c("/".join(map(str, parts)).encode())
 
 
 def encode(payload: bytes, number: int, entries: int, seed: int) -> list[bytes]:
-    """The parts of a frame, to be written one behind the other."""
+    """The parts of a frame, to be written in this order."""
     checked = _CHECKED.pack(len(payload), entries, number)
     crc = crc32c(payload, crc32c(checked, seed))
     padding = -(HEADER.size + len(payload)) % ALIGNMENT
@@ -41,7 +41,7 @@ def encode(payload: bytes, number: int, entries: int, seed: int) -> list[bytes]:
 
 
 def size(payload_bytes: int) -> int:
-    """What a frame with such a payload takes."""
+    """The size of a frame with such a payload."""
     return -(-(HEADER.size + payload_bytes) // ALIGNMENT) * ALIGNMENT
 
 
@@ -60,7 +60,7 @@ def decode(data: bytes | memoryview, at: int, seed: int) -> Frame | None:
 
 
 def find(data: bytes, at: int, seed: int) -> Frame | None:
-    """The first whole frame at an aligned place from `at` on."""
+    """The first whole frame at an aligned place at or after `at`."""
     while (at := data.find(MAGIC, at)) >= 0:
         if at % ALIGNMENT == 0 and (frame := decode(data, at, seed)) is not None:
             return frame

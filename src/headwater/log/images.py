@@ -1,7 +1,7 @@
-"""Image files: the pieces of a state as frames, an end mark, two files kept.
+"""Image files: the pieces of a state as frames, then an end mark. The newest two are kept.
 
-An image is written under a temporary name, synced and renamed, so a file with its real name is whole unless the disk
-damaged it; one that is not whole is passed over, loudly, in favour of the older one.
+An image is written under a temporary name, synced and renamed, so a file under its final name is whole unless the disk
+damaged it. A damaged one is skipped, with an error in the log, in favour of the older one.
 """
 
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class ImageDamaged(Exception):
-    """An image file is not what was written."""
+    """An image file does not hold what was written."""
 
 
 class ImageWriter:
@@ -43,7 +43,7 @@ class ImageWriter:
         self._file: File = disk.create(self._temporary)
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Add pieces."""
+        """Append pieces."""
         parts = []
         size = 0
         for piece in pieces:
@@ -54,14 +54,14 @@ class ImageWriter:
         self.size_bytes += size
 
     def finish(self) -> None:
-        """Seal the image and give it its name."""
+        """Write the end mark, sync, and give the image its final name."""
         self._file.write(frames.encode(END, self._pieces, 0, self._seed), self.size_bytes)
         self._file.sync()
         self._file.close()
         self._disk.rename(self._temporary, self._path)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         self._file.close()
         self._disk.remove(self._temporary)
 
@@ -84,7 +84,7 @@ class ImageFiles:
         return ImageWriter(self._directory, self._disk, self._log_id, position)
 
     def read(self, position: int) -> Iterator[bytes]:
-        """The pieces of an image, each checked; raises where the file is not what was written."""
+        """The pieces of an image, each checked; raises ImageDamaged at the first that is not what was written."""
         path = self._path(position)
         seed = frames.seed("image", self._log_id, position)
         file = self._disk.open(path)
@@ -102,14 +102,14 @@ class ImageFiles:
             file.close()
 
     def drop_old(self) -> int:
-        """Keep the newest two; return the position up to which the log is no longer needed."""
+        """Delete all but the newest two; the position up to which the log is no longer needed."""
         positions = self.positions()
         for position in positions[KEPT:]:
             self._disk.remove(self._path(position))
         return positions[KEPT - 1] if len(positions) >= KEPT else 0
 
     def set_aside(self, position: int) -> None:
-        """Take a damaged image out of the count, so that two good ones are kept beside it."""
+        """Rename a damaged image so that it no longer counts, and two good ones are kept beside it."""
         path = self._path(position)
         self._disk.rename(path, path.with_suffix(DAMAGED))
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-SHARD = "0"
+from headwater.client import admin
+
+SHARD = str(admin.SHARD)
 
 
 class UnknownShards(Exception):

@@ -2,7 +2,7 @@
 
 The endpoint, region and credentials come from the standard environment variables: AWS_ENDPOINT_URL, AWS_REGION,
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; without keys, from a web identity or the role of a
-container or an instance. Time-outs and retries are the constants below. Other libraries that open the same buckets
+container or an instance. Time-outs and retries are those of `RequestLimits`. Other libraries that open the same buckets
 take these settings from here:
 
     S3Store(url)         our own client
@@ -15,21 +15,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import NamedTuple
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store as Client
 
 from headwater.storage.store import Item, KeyMissing, KeyRule, StoreFailed, check_key, check_same, walk, whole
-
-CONNECT_SECONDS_MAX = 5.0
-REQUEST_SECONDS_MAX = 30.0
-"""For one attempt, including its body: 64 MiB in that time is 18 Mbit/s."""
-RETRIES_MAX = 3
-RETRY_SECONDS_MAX = 30.0
-"""No attempt begins later than this, so a request or a page of a listing ends after this and one more attempt."""
-BACKOFF_SECONDS = 0.1
-BACKOFF_SECONDS_MAX = 2.0
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -38,10 +30,26 @@ _URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<pre
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
+class RequestLimits(NamedTuple):
+    """How long requests may take, and how often they are repeated."""
+
+    connect_seconds_max: float = 5.0
+    request_seconds_max: float = 30.0
+    """For one attempt, including its body: 64 MiB in that time is 18 Mbit/s."""
+    retries_max: int = 3
+    retry_seconds_max: float = 30.0
+    """No attempt begins later than this, so a request or a page of a listing ends after this and one more attempt."""
+    backoff_seconds: float = 0.1
+    backoff_seconds_max: float = 2.0
+
+
+REQUEST_LIMITS = RequestLimits()
+
+
 class S3Store:
     """A `Store` and a `TableStore` under a prefix of a bucket."""
 
-    def __init__(self, url: str, check: KeyRule = check_key) -> None:
+    def __init__(self, url: str, check: KeyRule = check_key, limits: RequestLimits = REQUEST_LIMITS) -> None:
         found = _URL.fullmatch(url)
         if found is None:
             raise ValueError(f"{url!r} is not a valid S3 URL; use s3://bucket/prefix.")
@@ -50,7 +58,7 @@ class S3Store:
             check(prefix)
         self.url = self.location = f"s3://{bucket}/{prefix}".rstrip("/")
         self._check = check
-        self._client = _connect(bucket, prefix)
+        self._client = _connect(bucket, prefix, limits)
 
     def create(self, key: str, data: bytes) -> None:
         self._check(key)
@@ -126,31 +134,31 @@ class S3Store:
             raise StoreFailed(f"The store {self.url} did not {verb} {key or 'its objects'}: {reason}.") from error
 
 
-def delta_options() -> dict[str, str]:
+def delta_options(limits: RequestLimits = REQUEST_LIMITS) -> dict[str, str]:
     """The `storage_options` with which deltalake reaches the same S3 under the same limits.
 
     Credentials are not among them: the library reads the same environment variables itself.
     """
     options = {
         "AWS_CONDITIONAL_PUT": "etag",
-        "connect_timeout": _milliseconds(CONNECT_SECONDS_MAX),
-        "timeout": _milliseconds(REQUEST_SECONDS_MAX),
-        "max_retries": str(RETRIES_MAX),
-        "retry_timeout": _milliseconds(RETRY_SECONDS_MAX),
+        "connect_timeout": _milliseconds(limits.connect_seconds_max),
+        "timeout": _milliseconds(limits.request_seconds_max),
+        "max_retries": str(limits.retries_max),
+        "retry_timeout": _milliseconds(limits.retry_seconds_max),
     }
     if endpoint := _endpoint():
         options |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(_is_plain(endpoint)).lower()}
     return options
 
 
-def iceberg_options() -> dict[str, str]:
+def iceberg_options(limits: RequestLimits = REQUEST_LIMITS) -> dict[str, str]:
     """The catalog properties with which pyiceberg reaches the same S3 under the same limits.
 
     Credentials are not among them: the library reads the same environment variables itself.
     """
     options = {
-        "s3.connect-timeout": f"{CONNECT_SECONDS_MAX:g}",
-        "s3.request-timeout": f"{REQUEST_SECONDS_MAX:g}",
+        "s3.connect-timeout": f"{limits.connect_seconds_max:g}",
+        "s3.request-timeout": f"{limits.request_seconds_max:g}",
     }
     if endpoint := _endpoint():
         options["s3.endpoint"] = endpoint
@@ -159,7 +167,7 @@ def iceberg_options() -> dict[str, str]:
     return options
 
 
-def _connect(bucket: str, prefix: str) -> Client:
+def _connect(bucket: str, prefix: str, limits: RequestLimits) -> Client:
     return Client(
         bucket,
         prefix=prefix or None,
@@ -167,15 +175,15 @@ def _connect(bucket: str, prefix: str) -> Client:
         config={"checksum_algorithm": "SHA256", "conditional_put": "etag", "disable_bulk_delete": True},
         client_options={
             "allow_http": _is_plain(_endpoint()),
-            "connect_timeout": timedelta(seconds=CONNECT_SECONDS_MAX),
-            "timeout": timedelta(seconds=REQUEST_SECONDS_MAX),
+            "connect_timeout": timedelta(seconds=limits.connect_seconds_max),
+            "timeout": timedelta(seconds=limits.request_seconds_max),
         },
         retry_config={
-            "max_retries": RETRIES_MAX,
-            "retry_timeout": timedelta(seconds=RETRY_SECONDS_MAX),
+            "max_retries": limits.retries_max,
+            "retry_timeout": timedelta(seconds=limits.retry_seconds_max),
             "backoff": {
-                "init_backoff": timedelta(seconds=BACKOFF_SECONDS),
-                "max_backoff": timedelta(seconds=BACKOFF_SECONDS_MAX),
+                "init_backoff": timedelta(seconds=limits.backoff_seconds),
+                "max_backoff": timedelta(seconds=limits.backoff_seconds_max),
                 "base": 2,
             },
         },

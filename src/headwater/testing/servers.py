@@ -1,4 +1,4 @@
-"""Real server processes: started, stopped and killed from a test."""
+"""Real server processes that a test starts, stops and kills."""
 
 import os
 import re
@@ -19,7 +19,7 @@ URL = re.compile(r"http://[^\s/]+:\d+")
 
 
 class ServerNotStarted(Exception):
-    """The process ended, or stayed silent, before it printed its URL."""
+    """The process ended or timed out before it printed its URL."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RunningServer:
         self.process.wait(STOP_TIMEOUT_SECONDS)
 
     def output(self) -> str:
-        """Return all that the server has printed so far."""
+        """Return everything that the server has printed so far."""
         return self.output_path.read_text(errors="replace")
 
 
@@ -53,11 +53,11 @@ class RunningServer:
 def running_server(
     *flags: str, data: Path | None = None, env: Mapping[str, str] | None = None
 ) -> Iterator[RunningServer]:
-    """Run `headwater serve` on a free port while the block lasts, in memory unless `data` names a directory."""
-    place = ["--memory"] if data is None else ["--data", str(data)]
-    command = [sys.executable, "-m", "headwater", "serve", "--port", "0", *place, *flags]
+    """Run `headwater serve` on a free port for the duration of the block; in memory unless `data` names a directory."""
+    storage = ["--memory"] if data is None else ["--data", str(data)]
+    command = [sys.executable, "-m", "headwater", "serve", "--port", "0", *storage, *flags]
     with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
-        # A file, not a pipe: a pipe that nobody reads fills up and stops the server.
+        # A file, because a pipe that is not read fills up and stops the server.
         output_path = Path(folder, "output.txt")
         with output_path.open("wb") as output:
             process = subprocess.Popen(
@@ -84,7 +84,7 @@ def _wait_for_url(process: subprocess.Popen[bytes], output_path: Path) -> str:
     while True:
         exit_code = process.poll()
         printed = output_path.read_text(errors="replace")
-        # Only a whole line counts, since the port of half a line may be cut short.
+        # Only in a complete line: half a line may end within the port.
         for line in printed.splitlines(keepends=True):
             if line.endswith("\n") and (found := URL.search(line)):
                 return found.group()

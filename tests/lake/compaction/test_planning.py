@@ -1,3 +1,5 @@
+"""Which rewrites are planned, and what a series of them leaves of a lake."""
+
 from collections.abc import Sequence
 from itertools import count, pairwise
 from math import log
@@ -24,7 +26,7 @@ def candidate(
 
 
 def flushes(*sizes: int) -> list[Candidate]:
-    """A segment for each flush, of so many bytes."""
+    """One segment for each flush, of these sizes."""
     return [candidate(number, 10 * number, 10 * number + 9, size) for number, size in enumerate(sizes, 1)]
 
 
@@ -34,7 +36,7 @@ def numbers(planned: Rewrite | None) -> tuple[int, ...]:
 
 
 class Lake:
-    """Segments, and what becomes of them when plans are carried out."""
+    """Segments on which plans are carried out."""
 
     def __init__(self, candidates: Sequence[Candidate], lowest_consumer: int = EVERYTHING) -> None:
         self.candidates = {one.number: one for one in candidates}
@@ -58,7 +60,7 @@ class Lake:
         raise AssertionError("there is always something to rewrite")
 
     def carry_out(self, planned: Rewrite) -> None:
-        """One segment with the live rows takes their place, and with those dead ones that a reader needs."""
+        """Replace segments by one with their live rows, and with the dead rows that a consumer needs."""
         taken = [self.candidates.pop(number) for number in planned.numbers]
         if planned.is_drop:
             assert not any(one.live_rows for one in taken)
@@ -88,7 +90,7 @@ def _bytes(one: Candidate, rows: int) -> int:
 
 @st.composite
 def lakes(draw: st.DrawFn) -> list[Candidate]:
-    """Flushes of one or more segments; some that failed half-way, so that the next begins where they began."""
+    """Flushes of one or more segments. Some failed half-way, so that the next begins where they began."""
     found: list[Candidate] = []
     first, ids = 1, count(1)
     for _ in range(draw(st.integers(0, 30))):
@@ -108,7 +110,7 @@ LOWEST = st.just(EVERYTHING) | st.integers(0, 400)
 # -- What comes first --------------------------------------------------------------------------------------------------
 
 
-def test_a_lake_that_is_well_is_left_alone() -> None:
+def test_a_compact_lake_is_left_alone() -> None:
     assert plan([], EVERYTHING) is None
     assert plan(flushes(UNIT, UNIT, UNIT), EVERYTHING, LIMITS) is None
 
@@ -121,7 +123,7 @@ def test_segments_without_a_live_row_are_dropped_unread_and_all_at_once() -> Non
     assert planned.is_drop
 
 
-def test_a_dead_segment_stays_while_a_reader_has_not_come_past_it() -> None:
+def test_a_dead_segment_stays_until_every_consumer_has_passed_it() -> None:
     dead = [candidate(1, 1, 9, live=0)]
     assert plan(dead, 8, LIMITS) is None
     assert numbers(plan(dead, 9, LIMITS)) == (1,)
@@ -140,7 +142,7 @@ def test_the_most_dead_rows_go_first() -> None:
     assert numbers(plan(sparse, EVERYTHING, LIMITS)) == (2,)
 
 
-def test_a_segment_that_is_mostly_dead_stays_while_a_reader_has_not_come_past_it() -> None:
+def test_a_segment_that_is_mostly_dead_stays_until_every_consumer_has_passed_it() -> None:
     sparse = [candidate(1, 1, 9, rows=10, live=4)]
     assert plan(sparse, 8, LIMITS) is None
     assert numbers(plan(sparse, 9, LIMITS)) == (1,)
@@ -149,7 +151,7 @@ def test_a_segment_that_is_mostly_dead_stays_while_a_reader_has_not_come_past_it
 # -- Small neighbours --------------------------------------------------------------------------------------------------
 
 
-def test_four_small_neighbours_are_merged_also_above_the_readers() -> None:
+def test_four_small_neighbours_are_merged_even_above_the_consumers() -> None:
     assert numbers(plan(flushes(*[UNIT] * 4), 0, LIMITS)) == (1, 2, 3, 4)
 
 
@@ -197,7 +199,7 @@ def test_groups_that_a_crowded_stream_is_in_are_merged_though_they_are_large() -
     assert numbers(plan(found, EVERYTHING, LIMITS, crowded={4, 5})) == (4, 5)
 
 
-def test_the_rewrite_that_rids_a_crowded_stream_of_most_extents_comes_first() -> None:
+def test_the_rewrite_that_saves_a_crowded_stream_the_most_extents_comes_first() -> None:
     found = flushes(100 * UNIT, 100 * UNIT, 90 * UNIT, UNIT, 90 * UNIT, UNIT)
     assert numbers(plan(found, EVERYTHING, LIMITS, crowded={1, 2, 3, 4, 5, 6})) == (3, 4, 5, 6)
     assert numbers(plan(found, EVERYTHING, LIMITS, crowded={1, 2, 3, 5})) == (3, 4, 5)
@@ -214,12 +216,12 @@ def test_a_crowded_stream_ends_up_in_few_extents() -> None:
     assert lake.groups <= 2 * 100 * 53 // 256
 
 
-# -- Whatever the lake is like -----------------------------------------------------------------------------------------
+# -- Any lake ----------------------------------------------------------------------------------------------------------
 
 
 @RANDOMLY
 @given(lakes(), LOWEST, st.frozensets(st.integers(1, 40)), st.frozensets(st.integers(1, 40), max_size=3))
-def test_a_plan_is_a_stretch_of_whole_groups_within_the_limits(
+def test_a_plan_is_a_run_of_whole_groups_within_the_limits(
     found: list[Candidate], lowest: int, crowded: frozenset[int], avoid: frozenset[int]
 ) -> None:
     limits = LIMITS._replace(sources_max=12)
@@ -280,10 +282,10 @@ def test_a_byte_is_moved_a_logarithmic_number_of_times(flushes_made: int, per_lo
 
 @RANDOMLY
 @given(st.lists(st.integers(1, 80 * UNIT), max_size=300))
-def test_a_byte_is_moved_a_logarithmic_number_of_times_also_where_flushes_differ(sizes: list[int]) -> None:
+def test_a_byte_is_moved_a_logarithmic_number_of_times_even_if_flushes_differ(sizes: list[int]) -> None:
     lake = Lake([])
     for flushed in flushes(*sizes):
         lake.add(flushed)
         lake.settle()
-    # Each time its group triples; and every group that goes may have cost one of the smallest that count.
+    # Every move triples the group of a byte; and every merged group may count as one of the smallest size.
     assert lake.moved_bytes <= sum(sizes) * (log(LIMITS.bytes_max / LIMITS.small_bytes, 3) + 1) + 2 * UNIT * len(sizes)

@@ -1,7 +1,8 @@
+"""Rewriting: every row that is needed is kept, no other, and the outputs are cut where they may be."""
+
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import count, pairwise
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -11,69 +12,22 @@ from hypothesis import strategies as st
 
 from headwater.lake.compaction import rewriting
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
-from headwater.lake.reader import Read, SegmentDamaged, read_all
-from headwater.lake.writer import SegmentWriter, Written
+from headwater.lake.reader import Read, SegmentDamaged
+from headwater.lake.writer import Written
 from headwater.streams.segments import Segment
 from headwater.streams.state import Hot
 
-from ..lives import LIMITS, NAMES, RANDOMLY, USUAL, Coming, Life, Limits, life, limited, reading, rows_of
-
-EVERYTHING = 2**63 - 1
-LARGE = Cuts(2**40, 10_000)
-ALL_LIVE = Keep(lambda name, incarnation: 0, EVERYTHING)
-
-
-def segment(id: str, lives: Sequence[Life], limits: Limits = USUAL) -> Written:
-    """Lives as one segment, with the positions that they need."""
-    positions = [hot.position for one in lives for hot in one.appends]
-    with limited(limits):
-        writer = SegmentWriter(id, min(positions), max(positions))
-        for one in lives:
-            writer.add(*one)
-        return writer.finish()
-
-
-class Outcome(NamedTuple):
-    """What came of a rewrite."""
-
-    outputs: list[Written]
-    told: Rewritten
-
-    @property
-    def rows(self) -> list[list[dict[str, Any]]]:
-        """The rows of each output."""
-        return [rows_in(written) for written in self.outputs]
-
-
-def rows_in(written: Written) -> list[dict[str, Any]]:
-    tables = read_all(reading(written.data), written.segment)
-    return [row for table in tables for row in table.to_pylist()]
-
-
-def merge(sources: Iterable[Written], keep: Keep = ALL_LIVE, cuts: Cuts = LARGE, limits: Limits = USUAL) -> Outcome:
-    objects = {written.segment: written.data for written in sources}
-    outputs: list[Written] = []
-    numbers = count()
-    with limited(limits):
-        told = rewrite(
-            lambda segment: reading(objects[segment]),
-            list(objects),
-            keep,
-            cuts,
-            new_id=lambda: f"19a89f62001x{next(numbers)}",
-            put=outputs.append,
-        )
-    return Outcome(outputs, told)
-
+from ..lives import LIMITS, NAMES, RANDOMLY, Life, Limits, NewAppend, life, limited, reading, rows_of
+from ..rewrites import ALL_LIVE, EVERYTHING, LARGE, merge, segment
 
 # -- A history, flush by flush -----------------------------------------------------------------------------------------
 
 
 class History(NamedTuple):
-    """Lives as they came into segments, and which of their rows are dead below which offset."""
+    """Lives spread over segments, and the offsets below which their rows are dead."""
 
     lives: list[Life]
-    """With the appends that reached the lake; where one is missing, it was trimmed while it was hot."""
+    """Each with the appends that reached the lake; a missing one was trimmed while it was hot."""
     sources: list[Written]
     dead_below: dict[int, int]
 
@@ -84,7 +38,7 @@ def histories(draw: st.DrawFn) -> History:
     position = 1000
     offsets: dict[int, tuple[int, int]] = {}
     incarnations: dict[str, int] = {}
-    told: dict[int, Life] = {}
+    written: dict[int, Life] = {}
     sources = []
     for flush in range(draw(st.integers(1, 5))):
         parts = []
@@ -94,31 +48,31 @@ def histories(draw: st.DrawFn) -> History:
                 incarnations[name] = position
                 offsets[position] = draw(st.sampled_from([(0, 0), (7, 2)]))
             incarnation = incarnations[name]
-            coming = []
+            planned = []
             for _ in range(draw(st.integers(0, 4))):
                 lengths = draw(st.lists(st.integers(1, 20), min_size=1, max_size=3))
-                coming.append(Coming([bytes([97 + position % 26]) * length for length in lengths]))
-            made = [_at(hot, position + 1 + at) for at, hot in enumerate(_follow(name, coming, offsets[incarnation]))]
+                planned.append(NewAppend([bytes([97 + position % 26]) * length for length in lengths]))
+            made = [_at(hot, position + 1 + at) for at, hot in enumerate(_follow(name, planned, offsets[incarnation]))]
             position += len(made)
             if made:
                 offsets[incarnation] = made[-1].end, made[-1].record + made[-1].messages
                 made = made[draw(st.sampled_from([0, 0, 0, 1])) :]
             if made:
                 parts.append(Life(name, incarnation, "application/json", made))
-                before = told.get(incarnation, Life(name, incarnation, "application/json", []))
-                told[incarnation] = before._replace(appends=before.appends + made)
+                before = written.get(incarnation, Life(name, incarnation, "application/json", []))
+                written[incarnation] = before._replace(appends=before.appends + made)
         for index, cut in enumerate(_cut(parts, draw(st.integers(0, 20)))):
             sources.append(segment(f"19a89f62001a{flush}{index}", cut, draw(LIMITS)))
     dead_below = {
         incarnation: draw(st.just(0) | st.just(EVERYTHING) | st.integers(0, one.appends[-1].end))
-        for incarnation, one in told.items()
+        for incarnation, one in written.items()
     }
-    lives = sorted(told.values(), key=lambda one: (one.name, one.incarnation))
+    lives = sorted(written.values(), key=lambda one: (one.name, one.incarnation))
     return History(lives, draw(st.permutations(sources)), dead_below)
 
 
-def _follow(name: str, coming: list[Coming], begins: tuple[int, int]) -> list[Hot]:
-    return life(name, 0, coming, *begins).appends
+def _follow(name: str, planned: list[NewAppend], begins: tuple[int, int]) -> list[Hot]:
+    return life(name, 0, planned, *begins).appends
 
 
 def _at(hot: Hot, position: int) -> Hot:
@@ -126,7 +80,7 @@ def _at(hot: Hot, position: int) -> Hot:
 
 
 def _cut(parts: list[Life], appends: int) -> list[list[Life]]:
-    """A flush as two segments, the first with so many appends; a life may be in both."""
+    """A flush as two segments, the first with this many appends; a life may be in both."""
     first, second = [], []
     for one in parts:
         taken, left = one.appends[:appends], one.appends[appends:]
@@ -166,9 +120,9 @@ def test_a_rewrite_keeps_every_row_that_is_needed_and_no_other(
         for one, left in zip(history.lives, kept, strict=True)
         for hot in one.appends[: -len(left.appends) or None]
     ]
-    assert outcome.told.dropped == max(gone, default=0)
-    assert outcome.told.rows_read == len(rows_of(history.lives))
-    assert outcome.told.rows_dropped == len(rows_of(history.lives)) - len(found)
+    assert outcome.result.dropped == max(gone, default=0)
+    assert outcome.result.rows_read == len(rows_of(history.lives))
+    assert outcome.result.rows_dropped == len(rows_of(history.lives)) - len(found)
 
 
 @RANDOMLY
@@ -218,25 +172,25 @@ def test_the_lives_of_one_name_stay_apart() -> None:
 
 
 def test_an_append_that_is_needed_in_part_is_kept_whole() -> None:
-    several = life("a/x", 1, [Coming([b"aa", b"bb", b"cc"]), Coming([b"dd"])])
+    several = life("a/x", 1, [NewAppend([b"aa", b"bb", b"cc"]), NewAppend([b"dd"])])
     outcome = merge([segment("19a89f62001a", [several])], Keep(lambda *_: 4, EVERYTHING))
     assert [row["payload"] for row in outcome.rows[0]] == [b"aa", b"bb", b"cc", b"dd"]
-    assert outcome.told == Rewritten(4, 0, 0)
+    assert outcome.result == Rewritten(4, 0, 0)
 
 
-def test_rows_that_a_reader_has_not_seen_are_kept_though_they_are_dead() -> None:
+def test_dead_rows_that_a_consumer_has_not_read_are_kept() -> None:
     source = segment("19a89f62001a", [text("a/x", 1, (0, b"1", 10), (1, b"2", 11), (2, b"3", 12))])
     outcome = merge([source], Keep(lambda *_: EVERYTHING, 11))
     assert [row["payload"] for row in outcome.rows[0]] == [b"3"]
-    assert outcome.told == Rewritten(3, 2, 11)
+    assert outcome.result == Rewritten(3, 2, 11)
 
 
-def test_nothing_is_written_of_what_is_all_dead() -> None:
+def test_nothing_is_written_if_all_rows_are_dead() -> None:
     source = segment("19a89f62001a", [text("a/x", 1, (0, b"1", 10))])
     assert merge([source], Keep(lambda *_: EVERYTHING, EVERYTHING)) == ([], Rewritten(1, 1, 10))
 
 
-def test_what_is_behind_a_gap_goes_into_another_output_cut_at_the_same_names() -> None:
+def test_rows_after_a_gap_go_into_another_output_cut_at_the_same_names() -> None:
     one = segment("19a89f62001a", [text("a/x", 1, (0, b"1", 10)), text("a/y", 2, (0, b"1", 11))])
     two = segment("19a89f62001b", [text("a/x", 1, (5, b"2", 20)), text("a/y", 2, (5, b"2", 21))])
     outcome = merge([one, two])
@@ -245,16 +199,16 @@ def test_what_is_behind_a_gap_goes_into_another_output_cut_at_the_same_names() -
     assert [[row["offset"] for row in rows] for rows in outcome.rows] == [[0], [5], [0], [5]]
 
 
-def test_a_life_is_asked_about_once_so_that_no_hole_is_made_in_it_while_its_history_is_trimmed() -> None:
+def test_tombstones_are_looked_up_once_per_life_so_that_a_concurrent_trim_makes_no_gap() -> None:
     sources = [segment(f"19a89f62001a{at}", [text("a/x", 1, (at, b"1", 10 + at))]) for at in range(3)]
     answers = iter([0])
-    assert merge(sources, Keep(lambda *_: next(answers), EVERYTHING)).told.rows_dropped == 0
+    assert merge(sources, Keep(lambda *_: next(answers), EVERYTHING)).result.rows_dropped == 0
 
 
 # -- Damage ------------------------------------------------------------------------------------------------------------
 
 
-def test_damage_in_a_source_is_passed_on() -> None:
+def test_damage_in_a_source_is_raised() -> None:
     good = segment("19a89f62001a", [text("a/x", 1, (0, b"1", 10))])
     for at in range(0, len(good.data), 97):
         bad = good._replace(data=good.data[:at] + bytes([good.data[at] ^ 1]) + good.data[at + 1 :])
@@ -262,10 +216,10 @@ def test_damage_in_a_source_is_passed_on() -> None:
             merge([bad])
 
 
-def test_rows_that_two_sources_both_have_are_refused() -> None:
+def test_rows_in_two_sources_are_refused() -> None:
     one = segment("19a89f62001a", [text("a/x", 1, (0, b"12", 10))])
     two = segment("19a89f62001b", [text("a/x", 1, (1, b"2", 10))])
-    with pytest.raises(SegmentDamaged, match="in two segments"):
+    with pytest.raises(SegmentDamaged, match="Two segments hold rows"):
         merge([one, two])
 
 
@@ -276,8 +230,8 @@ def test_a_merge_of_many_segments_holds_about_a_row_group_of_each() -> None:
     limits = Limits(bytes=32 * 1024)
     sources = []
     for flush in range(64):
-        coming = [Coming([bytes([flush]) * 1024])] * 4
-        lives = [life(f"a/{at:03}", 1 + at, coming, flush * 4096, flush * 4) for at in range(64)]
+        planned = [NewAppend([bytes([flush]) * 1024])] * 4
+        lives = [life(f"a/{at:03}", 1 + at, planned, flush * 4096, flush * 4) for at in range(64)]
         sources.append(segment(f"19a89f62001a{flush}", lives, limits))
     payload_bytes = sum(written.segment.payload_bytes for written in sources)
     peak_bytes, before_bytes = 0, pa.total_allocated_bytes()
@@ -297,5 +251,5 @@ def test_a_merge_of_many_segments_holds_about_a_row_group_of_each() -> None:
             watched, list(objects), ALL_LIVE, Cuts(2**20, 10_000), new_id=lambda: "19a89f62001x", put=outputs.append
         )
     assert payload_bytes == sum(written.segment.payload_bytes for written in outputs) == 16 * 1024 * 1024
-    # 64 row groups of 32 KiB of payload, as much again for their other columns, and what is pending and being written.
+    # 64 row groups of 32 KiB of payload, the same again for their other columns, and the pending and written rows.
     assert 64 * limits.bytes < peak_bytes < 64 * 4 * limits.bytes

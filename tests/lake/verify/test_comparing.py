@@ -1,4 +1,4 @@
-"""What became of old rows in new segments is found out from everything in them but their payloads."""
+"""Rewritten segments are compared with their sources by every column except the payload."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -19,16 +19,15 @@ from headwater.lake.verify.inspecting import inspect
 from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
-from ..compaction.test_rewriting import EVERYTHING, merge, segment
 from ..lives import (
     EPOCH,
     ID,
     LAST_POSITION,
     LIMITS,
     RANDOMLY,
-    Coming,
     Life,
     Limits,
+    NewAppend,
     life,
     plain,
     reading,
@@ -37,12 +36,13 @@ from ..lives import (
     write,
     write_tables,
 )
+from ..rewrites import EVERYTHING, merge, segment
 
 KEY = SegmentKey(0, 0, LAST_POSITION, ID)
 
 
 def compare(sources: Sequence[Written], rewritten: Sequence[Written]) -> Comparison:
-    """What becomes of some segments in others, of which nothing is known but their objects."""
+    """Compare segments with rewritten ones, of which only the objects are given."""
     found = [inspect(reading(one.data), len(one.data), KEY) for one in rewritten]
     comparison = Comparison(stretch for one in found for stretch in zip(one.rows, one.fingerprints, strict=True))
     for source in sources:
@@ -52,7 +52,7 @@ def compare(sources: Sequence[Written], rewritten: Sequence[Written]) -> Compari
 
 
 def in_two(lives: Sequence[Life], cut: int) -> list[Written]:
-    """Lives as two flushes would have them: the first has so many appends of each at most."""
+    """Lives as two flushes write them: the first has at most this many appends of each."""
     halves = [
         [one._replace(appends=part) for one in lives if (part := one.appends[half])]
         for half in (slice(cut), slice(cut, None))
@@ -62,7 +62,7 @@ def in_two(lives: Sequence[Life], cut: int) -> list[Written]:
 
 @RANDOMLY
 @given(some_lives(), st.integers(1, 4), st.data())
-def test_what_is_dropped_is_found_out_to_the_last_row(lives: list[Life], cut: int, data: st.DataObject) -> None:
+def test_dropped_rows_are_found_exactly(lives: list[Life], cut: int, data: st.DataObject) -> None:
     sources = in_two(lives, cut)
     dead = {
         one.incarnation: data.draw(st.sampled_from([0, EVERYTHING, *(hot.offset for hot in one.appends)]))
@@ -71,7 +71,7 @@ def test_what_is_dropped_is_found_out_to_the_last_row(lives: list[Life], cut: in
     outcome = merge(sources, Keep(lambda name, incarnation: dead[incarnation], EVERYTHING))
     comparison = compare(sources, outcome.outputs)
     assert comparison.foreign() is None
-    assert (comparison.rows_dropped, comparison.dropped) == (outcome.told.rows_dropped, outcome.told.dropped)
+    assert (comparison.rows_dropped, comparison.dropped) == (outcome.result.rows_dropped, outcome.result.dropped)
 
 
 X, Y = plain("a/x", 1, 3, 4, 5), plain("a/y", 10, 6, 7)
@@ -113,7 +113,7 @@ def test_rows_that_are_not_the_old_ones_are_found(
     assert (comparison.dropped, found and found.name) == (dropped, foreign)
 
 
-def test_a_life_in_two_stretches_is_compared_with_both() -> None:
+def test_a_life_in_two_ranges_is_compared_with_both() -> None:
     whole = plain("a/x", 1, 3, 4)
     halves = [write([whole._replace(appends=[hot])]) for hot in reversed(whole.appends)]
     comparison = compare([segment("19a89f62001s0", [whole])], halves)
@@ -123,8 +123,12 @@ def test_a_life_in_two_stretches_is_compared_with_both() -> None:
 # -- Column by column --------------------------------------------------------------------------------------------------
 
 OLD = [
-    life("a/x", 1, [Coming([b"one", b"2"], Producer("p", 3, 4)), Coming([b"3"], Producer("p", 3, 5)), Coming([b"4"])]),
-    life("b/c/y", 50, [Coming([b"aa"]), Coming([b"bbb"], Producer("p", 0, 0))]),
+    life(
+        "a/x",
+        1,
+        [NewAppend([b"one", b"2"], Producer("p", 3, 4)), NewAppend([b"3"], Producer("p", 3, 5)), NewAppend([b"4"])],
+    ),
+    life("b/c/y", 50, [NewAppend([b"aa"]), NewAppend([b"bbb"], Producer("p", 0, 0))]),
 ]
 TIME = OLD[0].appends[-1].at
 
@@ -163,7 +167,7 @@ def test_rows_that_have_exchanged_their_values_are_not_the_old_ones() -> None:
     assert compare([write(OLD)], [write_tables([pa.Table.from_pylist(rows, SCHEMA)])]).foreign() is not None
 
 
-def test_a_name_that_is_parted_elsewhere_is_not_the_old_one() -> None:
+def test_a_name_that_is_split_elsewhere_is_not_the_old_one() -> None:
     rows = [row | ({"bucket": "b/c", "stream": "y"} if row["bucket"] == "b" else {}) for row in rows_of(OLD)]
     found = compare([write(OLD)], [write_tables([pa.Table.from_pylist(rows, SCHEMA)])]).foreign()
     assert found is not None

@@ -1,4 +1,4 @@
-"""What is found out from an object alone is what its writer said, and no byte of it can be another one unnoticed."""
+"""Inspecting an object alone yields the description of its writer, and every changed byte is detected."""
 
 import struct
 from collections.abc import Callable
@@ -21,9 +21,9 @@ from ..lives import (
     LAST_POSITION,
     LIMITS,
     RANDOMLY,
-    Coming,
     Life,
     Limits,
+    NewAppend,
     life,
     plain,
     reading,
@@ -34,19 +34,19 @@ from ..lives import (
 
 KEY = SegmentKey(0, 0, LAST_POSITION, ID)
 THREE = [
-    life("team-a/notes", 7, [Coming([b"one"]), Coming([b"2"], Producer("p", 3, 4))], offset=100, record=5),
-    life("team/chat", 20, [Coming([b"{}", b'"b"', b"3"], Producer("q", 0, 0)), Coming([b"null"])]),
+    life("team-a/notes", 7, [NewAppend([b"one"]), NewAppend([b"2"], Producer("p", 3, 4))], offset=100, record=5),
+    life("team/chat", 20, [NewAppend([b"{}", b'"b"', b"3"], Producer("q", 0, 0)), NewAppend([b"null"])]),
     plain("team/x", 30, 20, 30),
 ]
 
 
-def look(data: bytes, key: SegmentKey = KEY) -> None:
+def check(data: bytes, key: SegmentKey = KEY) -> None:
     inspect(reading(data), len(data), key)
 
 
 @RANDOMLY
 @given(some_lives(), LIMITS)
-def test_what_is_found_out_is_what_the_writer_said(lives: list[Life], limits: Limits) -> None:
+def test_an_inspection_yields_the_description_of_the_writer(lives: list[Life], limits: Limits) -> None:
     written = write(lives, limits)
     found = inspect(reading(written.data), len(written.data), KEY)
     assert found.segment == written.segment
@@ -57,16 +57,16 @@ def small() -> Written:
     return write(THREE, Limits(10, 3))
 
 
-def test_no_byte_can_be_another_one() -> None:
+def test_every_changed_byte_is_detected() -> None:
     written, random = small(), Random(4)
-    look(written.data)
+    check(written.data)
     footer = len(written.data) - written.segment.footer_bytes
     places = [*random.sample(range(footer), 200), *random.sample(range(footer, len(written.data)), 400)]
     for at in {*places, 0, footer - 1, footer, *range(len(written.data) - 12, len(written.data))}:
         data = bytearray(written.data)
         data[at] ^= 1 << random.randrange(8)
         with pytest.raises(SegmentDamaged):
-            look(bytes(data))
+            check(bytes(data))
 
 
 @pytest.mark.parametrize(
@@ -84,57 +84,59 @@ def test_no_byte_can_be_another_one() -> None:
         lambda data: bytes(len(data)),
     ],
 )
-def test_an_object_of_another_size_is_no_segment(change: Callable[[bytes], bytes]) -> None:
+def test_an_object_of_another_size_is_not_a_segment(change: Callable[[bytes], bytes]) -> None:
     with pytest.raises(SegmentDamaged):
-        look(change(small().data))
+        check(change(small().data))
 
 
-def test_rows_outside_of_the_positions_in_the_key_are_found() -> None:
+def test_rows_outside_the_positions_in_the_key_are_found() -> None:
     written = small()
     with pytest.raises(SegmentDamaged, match="position is not within"):
-        look(written.data, KEY._replace(last_position=30))
+        check(written.data, KEY._replace(last_position=30))
 
 
 def test_a_footer_without_a_seal_is_refused() -> None:
     data, _ = forge([table_of(*THREE)])
     with pytest.raises(SegmentDamaged, match="is damaged or not sealed"):
-        look(data)
+        check(data)
 
 
 def test_rows_that_break_a_rule_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     data, _ = forge([table_of(THREE[1], THREE[0])])
     monkeypatch.setattr("headwater.lake.verify.inspecting.is_sealed", lambda footer: True)
     with pytest.raises(SegmentDamaged, match="names are not in order"):
-        look(data)
+        check(data)
     data, _ = forge([table_of(*THREE).drop_columns("append")])
     with pytest.raises(SegmentDamaged, match="columns are not those"):
-        look(data)
+        check(data)
     one, other = (table_of(plain(name, 5, 3)) for name in ("a/x", "b/x"))
     data, _ = forge([one, table_of(plain("a/y", 7, 3)), other])
     with pytest.raises(SegmentDamaged, match="the same incarnation"):
-        look(data)
+        check(data)
 
 
 COUNTED = [name for name in SCHEMA.names if name not in ("payload", "producer_id")]
 
 
 @pytest.mark.parametrize("missing", ["offset", "next_offset"])
-def test_a_segment_without_the_statistics_that_reads_go_by_is_refused(
+def test_a_segment_without_the_statistics_that_reads_need_is_refused(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(writer, "_COUNTED", [name for name in COUNTED if name != missing])
         without = small()
     with pytest.raises(SegmentDamaged, match=f"statistics of '{missing}' in row group 0"):
-        look(without.data)
+        check(without.data)
 
 
-def test_a_segment_without_statistics_that_nothing_goes_by_is_none_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_may_lack_statistics_that_nothing_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_COUNTED", ["offset", "next_offset"])
-    look(small().data)
+    check(small().data)
 
 
-FAR = life("team/far", 7, [Coming([b"one"]), Coming([b"2"], Producer("producer", 3, 4))], offset=70_001, record=50_001)
+FAR = life(
+    "team/far", 7, [NewAppend([b"one"]), NewAppend([b"2"], Producer("producer", 3, 4))], offset=70_001, record=50_001
+)
 
 
 @pytest.mark.parametrize(
@@ -153,19 +155,19 @@ def test_wrong_statistics_are_found(column: str, value: int | str, other: int | 
     old, new = (struct.pack("<q", one) if isinstance(one, int) else one.encode() for one in (value, other))
     data = changed_footer(write([FAR]), old, new.ljust(len(old)))
     with pytest.raises(SegmentDamaged, match=f"statistics of '{column}' in row group 0"):
-        look(data)
+        check(data)
 
 
 @pytest.mark.parametrize("column", ["content_type", "producer_id"])
-def test_text_that_is_none_is_refused(column: str) -> None:
-    table = table_of(life("team/chat", 20, [Coming([b"{}"], Producer("p", 0, 0))]))
+def test_text_that_is_not_utf_8_is_refused(column: str) -> None:
+    table = table_of(life("team/chat", 20, [NewAppend([b"{}"], Producer("p", 0, 0))]))
     text = pa.array([b"text/\xff"]).view(pa.string())
     written = write_tables([table.set_column(SCHEMA.get_field_index(column), SCHEMA.field(column), text)])
     with pytest.raises(SegmentDamaged, match="UTF8"):
-        look(written.data)
+        check(written.data)
 
 
-def test_a_time_that_python_has_no_value_for_is_a_time() -> None:
+def test_a_time_that_python_cannot_represent_is_accepted() -> None:
     field = SCHEMA.field("committed_at")
     times = pa.array([-(2**62), 2**62], pa.int64()).cast(field.type)
     written = write_tables([table_of(FAR).set_column(SCHEMA.get_field_index(field.name), field, times)])
@@ -192,12 +194,12 @@ def test_a_time_that_python_has_no_value_for_is_a_time() -> None:
         "[" * 20,
     ],
 )
-def test_what_is_told_of_row_groups_is_refused_if_it_is_not_five_numbers_each(groups: str) -> None:
+def test_row_groups_that_are_not_described_by_five_numbers_each_are_refused(groups: str) -> None:
     written = write([FAR])
     told = read_footer(reading(written.data), written.segment).metadata.metadata[GROUPS_KEY.encode()]
     data = changed_footer(written, told, groups.encode().ljust(len(told)))
     with pytest.raises(SegmentDamaged, match="cannot be decoded"):
-        look(data)
+        check(data)
 
 
 def test_a_stream_named_like_the_seal_changes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Nothing that is wrong with a lake stays unnoticed, and nothing is said of one that is well."""
+"""Every problem of a lake is reported, and none of an intact lake."""
 
 import json
 import shutil
@@ -7,26 +7,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from headwater.lake.catalog import ForkRow, TombstoneRow, seal
-from headwater.lake.format import SCHEMA
 from headwater.lake.verify.verifier import Verifier
 from headwater.storage.opening import open_store
-from headwater.storage.store import Store, StoreFailed
+from headwater.storage.store import StoreFailed
 from headwater.streams.cold import ALL
 from headwater.testing.faulty_store import FaultyStore
 
 from ..built_lakes import tell_a_story, writing
-from ..forged_lakes import lake_of, table_of
-from ..lives import Coming, Life, life, plain
-
-
-def problems(store: Store, *, json_values: bool = False) -> list[str]:
-    return [str(problem) for problem in Verifier(store, json_values=json_values).problems()]
-
+from ..forged_lakes import lake_of, problems, table_of
+from ..lives import Life, NewAppend, life
 
 # -- Damage to what a server wrote -------------------------------------------------------------------------------------
 
@@ -41,7 +34,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(original: Path, tmp_path: Path) -> Path:
-    """A lake to spoil."""
+    """A lake to damage."""
     return Path(shutil.copytree(original, tmp_path / "lake"))
 
 
@@ -59,7 +52,7 @@ def spoil(path: Path, change: Callable[[bytearray], object]) -> None:
     path.write_bytes(data)
 
 
-def test_a_lake_that_is_well_has_no_problems(lake: Path) -> None:
+def test_an_intact_lake_has_no_problems(lake: Path) -> None:
     verifier = Verifier(open_store(str(lake)), json_values=True)
     assert list(verifier.problems()) == []
     assert verifier.segments == len(segments(lake))
@@ -106,7 +99,7 @@ def test_a_segment_that_was_cut_short_is_found(lake: Path, left: int) -> None:
 
 
 def test_a_segment_that_has_grown_is_found_or_harmless(lake: Path) -> None:
-    """Readers go by the size in the catalog, so what is behind it is never looked at."""
+    """Readers use the size in the catalog, so they never see the bytes after it."""
     spoil(segments(lake)[0], lambda data: data.extend(b"more"))
     assert problems(open_store(str(lake))) == []
 
@@ -125,7 +118,7 @@ def test_a_missing_table_is_found(lake: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tombstones.parquet", "forks.parquet"])
-def test_damage_to_the_pages_of_a_table_is_found_and_segments_are_looked_at_all_the_same(lake: Path, kind: str) -> None:
+def test_damage_to_the_pages_of_a_table_is_found_and_segments_are_verified_too(lake: Path, kind: str) -> None:
     path = newest(lake, kind)
     spoil(path, lambda data: data.__setitem__(40, data[40] ^ 1))
     missing = segments(lake)[0]
@@ -191,7 +184,7 @@ def test_a_store_that_fails_is_not_taken_for_damage(lake: Path) -> None:
 
 
 def test_a_segment_that_was_replaced_meanwhile_is_not_missed(lake: Path) -> None:
-    """A server at work may delete it after a newer catalog is there."""
+    """A running server may delete it once a newer catalog exists."""
     store = open_store(str(lake))
     path = segments(lake)[0]
     catalog = newest(lake, "json")
@@ -205,7 +198,7 @@ def test_a_segment_that_was_replaced_meanwhile_is_not_missed(lake: Path) -> None
             newer = catalog.with_name(f"{position:020}.json")
             newer.write_bytes(seal(facts | {"segments": left, "position": position}))
 
-    # The segments are walked in the order of the catalog; let the last one go when the first was read.
+    # Segments are read in the order of the catalog; delete the last one after the first was read.
     facts = json.loads(catalog.read_bytes())
     facts["segments"].sort(key=lambda entry: entry["key"].endswith(path.name))
     catalog.write_bytes(seal(facts))
@@ -215,89 +208,12 @@ def test_a_segment_that_was_replaced_meanwhile_is_not_missed(lake: Path) -> None
     assert not verifier.whole
 
 
-# -- Rows that are wrong -----------------------------------------------------------------------------------------------
-
-GOOD = (plain("b/r", 1, 3, 4), plain("b/s", 2, 5, 6, 7), plain("b/t", 9, 1))
-
-
-def altered(column: str, row: int, value: object) -> pa.Table:
-    """Good rows, but for one value."""
-    rows = table_of(*GOOD).to_pylist()
-    rows[row][column] = value
-    return pa.Table.from_pylist(rows, SCHEMA)
-
-
-def test_forged_rows_that_are_right_have_no_problems() -> None:
-    assert problems(lake_of([table_of(*GOOD)])) == []
-    assert problems(lake_of([table_of(*GOOD[:1]), table_of(*GOOD[1:])])) == []
-
-
-@pytest.mark.parametrize(
-    ("column", "row", "value", "words"),
-    [
-        ("next_offset", 1, 8, "the payload is not as long as next_offset - offset"),
-        ("payload", 1, b"", "the payload is empty"),
-        ("payload", 1, b"longer", "the payload is not as long as next_offset - offset"),
-        ("position", 3, 0, "the position is not within"),
-        ("position", 3, 10**7, "the position is not within"),
-        ("position", 5, 8, "the position is below the incarnation"),
-        ("position", 4, 2, "the position is below that of the row before"),
-        ("committed_at", 4, 0, "the time is before that of the row before"),
-        ("record", 3, 7, "the record does not follow that of the row before"),
-        ("offset", 3, 6, "the offset is not the next_offset of the row before"),
-        ("append", 3, 4, "the append neither continues that of the row before nor begins here"),
-        ("append", 0, 1, "the segment begins within an append"),
-        ("append", 2, 1, "the append neither continues that of the row before nor begins here"),
-        ("stream", 3, "a", "the names are not in order"),
-        ("incarnation", 3, 1, "the incarnations of a name are not in order"),
-        ("incarnation", 5, 2, "two names have the same incarnation"),
-        ("producer_id", 2, "p", "some of the producer's columns are null and some are not"),
-        ("producer_seq", 2, 1, "some of the producer's columns are null and some are not"),
-    ],
-)
-@pytest.mark.parametrize("cut", [0, 3])
-def test_a_wrong_row_is_found_and_named(cut: int, column: str, row: int, value: object, words: str) -> None:
-    """Whether the rows are one row group or two."""
-    table = altered(column, row, value)
-    store = lake_of([table.slice(0, cut), table.slice(cut)] if cut else [table])
-    found = problems(store)
-    assert any(f": row {row}: {words}" in line for line in found), found
-
-
-def test_two_rows_of_one_append_at_different_positions_are_found() -> None:
-    rows = table_of(life("b/s", 1, [Coming([b"1", b"2"])])).to_pylist()
-    rows[1]["position"] += 1
-    found = problems(lake_of([pa.Table.from_pylist(rows, SCHEMA)]))
-    assert any("row 1: two rows of one append have different positions" in line for line in found)
-
-
-def test_a_segment_with_other_columns_is_found() -> None:
-    fewer = table_of(*GOOD).drop_columns(["producer_id"])
-    found = problems(lake_of([fewer]))
-    assert any("its columns are not those of a segment" in line for line in found)
-
-
-def test_messages_are_parsed_only_if_that_is_asked_for() -> None:
-    rows = table_of(life("b/s", 1, [Coming([b'{"a":1}', b"[1]"]), Coming([b"nope", b"NaN"]), Coming([b'"\\ud800"'])]))
-    store = lake_of([rows])
-    assert problems(store) == []
-    found = problems(store, json_values=True)
-    assert [line.split(": ", 1)[1] for line in found] == [
-        "row 2: the payload is not a JSON value",
-        "row 3: the payload is not a JSON value",
-    ]
-
-
-def test_messages_of_other_streams_are_never_parsed() -> None:
-    assert problems(lake_of([table_of(*GOOD)]), json_values=True) == []
-
-
 # -- Lives over several segments ---------------------------------------------------------------------------------------
 
 
 def part(offset: int, record: int, *sizes: int, incarnation: int = 1, later: int = 0) -> Life:
-    """A piece of the life of b/s."""
-    made = life("b/s", incarnation, [Coming([b"x" * size]) for size in sizes], offset, record)
+    """A part of the life of b/s."""
+    made = life("b/s", incarnation, [NewAppend([b"x" * size]) for size in sizes], offset, record)
     moved = [replace(hot, position=hot.position + later, at=hot.at + later) for hot in made.appends]
     return made._replace(appends=moved)
 
@@ -311,11 +227,11 @@ NEXT_PART = part(6, 2, 4, later=10)
 
 
 def lines(*parts: Life, **facts: Any) -> list[str]:
-    """The problems of a life with each part in a segment of its own."""
+    """The problems of a life whose parts are each in their own segment."""
     return problems(lake_of(*([table_of(part)] for part in parts), **facts))
 
 
-def test_a_life_goes_on_from_segment_to_segment() -> None:
+def test_a_life_continues_from_segment_to_segment() -> None:
     assert lines(FIRST_PART, NEXT_PART) == []
     assert lines(NEXT_PART, FIRST_PART) == []
 
@@ -334,7 +250,7 @@ def test_the_same_rows_twice_are_found() -> None:
     assert len(lines(FIRST_PART, FIRST_PART)) == 1
 
 
-def test_records_that_do_not_go_on_are_found() -> None:
+def test_records_that_do_not_continue_are_found() -> None:
     [found] = lines(FIRST_PART, part(6, 5, 4, later=10))
     assert "continue with 5, not with 2" in found
 
@@ -344,21 +260,21 @@ def test_positions_that_go_back_between_segments_are_found() -> None:
     assert "the positions of 'b/s' (incarnation 1) go back" in found
 
 
-def test_another_life_of_the_name_begins_anew() -> None:
+def test_another_life_of_the_name_begins_at_zero_again() -> None:
     assert lines(FIRST_PART, part(0, 0, 9, incarnation=20), tombstones=tombstone(ALL), live_rows=2) == []
 
 
 def test_a_life_may_begin_anywhere() -> None:
-    """What was trimmed while it was in memory never came to the lake."""
+    """Bytes that were trimmed while in memory never reached the lake."""
     assert lines(part(100, 7, 3)) == []
 
 
-def test_what_is_dead_may_have_gaps() -> None:
+def test_dead_rows_may_have_gaps() -> None:
     assert lines(FIRST_PART, part(9, 3, 4, later=10), tombstones=tombstone(9)) == []
     assert lines(FIRST_PART, part(9, 3, 4, later=10), tombstones=tombstone(ALL), live_rows=0) == []
 
 
-def test_what_lives_has_no_gaps_though_something_is_dead() -> None:
+def test_live_rows_have_no_gaps_even_if_others_are_dead() -> None:
     assert len(lines(FIRST_PART, part(9, 3, 4, later=10), tombstones=tombstone(3))) == 1
 
 
@@ -368,7 +284,7 @@ def test_more_live_rows_than_the_catalog_counts_are_found() -> None:
 
 
 def test_fewer_live_rows_than_the_catalog_counts_are_no_problem() -> None:
-    """It counts whole extents, and what only forks need."""
+    """The catalog counts whole extents, and rows that only forks need."""
     assert lines(FIRST_PART, tombstones=tombstone(3), live_rows=2) == []
 
 
@@ -379,32 +295,32 @@ def fork(start: int, to: int, source: int = 1) -> list[ForkRow]:
     return [ForkRow("b/fork", 30, False, "b/s", source, start, to)]
 
 
-def test_what_a_fork_needs_is_there() -> None:
+def test_the_bytes_that_a_fork_needs_are_found() -> None:
     assert lines(FIRST_PART, NEXT_PART, forks=fork(0, 8)) == []
     assert lines(FIRST_PART, NEXT_PART, forks=fork(0, 8), tombstones=tombstone(ALL), live_rows=2) == []
 
 
 @pytest.mark.parametrize("parts", [[NEXT_PART], [FIRST_PART], [FIRST_PART, part(7, 2, 4, later=10)]])
-def test_what_a_fork_misses_of_a_source_is_found_though_the_source_is_dead(parts: list[Life]) -> None:
+def test_bytes_that_a_fork_misses_of_a_dead_source_are_found(parts: list[Life]) -> None:
     found = lines(*parts, forks=fork(0, 8), tombstones=tombstone(ALL), live_rows=2)
     assert len(found) == 1, found
 
 
-def test_a_source_that_is_not_there_at_all_is_found() -> None:
+def test_a_source_that_is_missing_entirely_is_found() -> None:
     [found] = lines(FIRST_PART, forks=fork(0, 6, source=5))
     assert "the fork 'b/fork' needs bytes 0 to 6 of 'b/s', of which the lake has 0 to 0" in found
 
 
-def test_what_was_not_flushed_yet_is_not_missed() -> None:
+def test_bytes_that_were_not_flushed_yet_are_not_missed() -> None:
     assert lines(FIRST_PART, forks=fork(0, 8), flushed=29) == []
 
 
-def test_a_fork_that_makes_no_sense_is_found() -> None:
+def test_an_invalid_fork_is_found() -> None:
     assert any("is invalid" in line for line in lines(FIRST_PART, forks=fork(9, 8)))
     loop = [ForkRow("b/x", 30, False, "b/y", 31, 0, 5), ForkRow("b/y", 31, False, "b/x", 30, 0, 5)]
     assert any("its own ancestor" in line for line in lines(FIRST_PART, forks=loop))
 
 
-def test_a_tombstone_that_makes_no_sense_is_found() -> None:
+def test_an_invalid_tombstone_is_found() -> None:
     for tombstones in ([TombstoneRow("b/s", 1, -1)], tombstone(1) * 2, [TombstoneRow("b/s", 10**7, 1)]):
         assert any("is invalid" in line for line in lines(FIRST_PART, tombstones=tombstones))

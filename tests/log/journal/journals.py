@@ -1,30 +1,29 @@
-"""Journals on a faulty disk for tests: filled without threads, looked into, tampered with."""
+"""Journals on a faulty disk for tests: filled without threads, inspected, tampered with."""
 
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from headwater.log.journal import files as segments
-from headwater.log.journal import identity
+from headwater.log.journal import files, identity
 from headwater.log.journal.journal import Journal
 from headwater.streams.commands import Append, Batch
 from headwater.testing import FaultyDisk
 
 DIRECTORY = Path("/data/journal")
-SEGMENT_BYTES = 4096
+JOURNAL_FILE_BYTES = 4096
 
 
 class Workbench:
     """A journal's directory on a disk, and every batch that was committed to it."""
 
-    def __init__(self, segment_bytes: int = SEGMENT_BYTES, seed: int = 0) -> None:
+    def __init__(self, file_bytes: int = JOURNAL_FILE_BYTES, seed: int = 0) -> None:
         self.disk = FaultyDisk(Random(seed))
-        self.segment_bytes = segment_bytes
+        self.file_bytes = file_bytes
         self.committed: list[Batch] = []
 
     def open(self) -> Journal:
         """The journal, not yet replayed."""
-        return Journal(DIRECTORY, self.disk, self.segment_bytes)
+        return Journal(DIRECTORY, self.disk, self.file_bytes)
 
     def replay(self, after: int = 0) -> list[Batch]:
         return list(self.open().replay(after))
@@ -38,30 +37,30 @@ class Workbench:
         return journal
 
     def commit(self, journal: Journal, *payloads: bytes) -> Batch:
-        """One batch with an append for each payload; a spare is made wherever one was used up."""
+        """Commit one batch with an append for each payload; a spare is made whenever one was used up."""
         batch = journal.commit(len(self.committed), [Append("orders", payload) for payload in payloads])
         self.committed.append(batch)
         journal.make_spare()
         return batch
 
     def fill(self, count: int, size: int = 500) -> Journal:
-        """So many batches with one append each."""
+        """Commit so many batches with one append each."""
         journal = self.reopen()
         for number in range(count):
             self.commit(journal, b"%d" % number * size)
         return journal
 
-    # -- Looking and tampering ------------------------------------------------------------------------------------
+    # -- Inspecting and tampering ---------------------------------------------------------------------------------
 
-    def segments(self) -> list[Path]:
-        return [path for path in self.disk.paths() if segments.is_segment(path.name)]
+    def files(self) -> list[Path]:
+        return [path for path in self.disk.paths() if files.is_journal_file(path.name)]
 
     def frames(self, path: Path) -> list[tuple[int, int]]:
-        """Where each whole batch of a segment begins and ends."""
+        """Where each whole batch of a file begins and ends."""
         ours = identity.load(DIRECTORY, self.disk)
         assert ours is not None
-        reader = segments.SegmentReader(self.disk, path, ours.log_id, ours.seed)
-        begins = [segments.FIRST_FRAME]
+        reader = files.JournalFileReader(self.disk, path, ours.log_id, ours.seed)
+        begins = [files.FIRST_FRAME]
         begins += [reader.end.at for _ in reader.batches()]
         return list(pairwise(begins))
 
@@ -74,5 +73,5 @@ class Workbench:
         file.sync()
 
     def torn(self) -> list[bytes]:
-        """What was kept aside."""
+        """The torn ends that were kept aside."""
         return [self.disk.read(path) for path in self.disk.paths() if path.parent.name == "torn"]

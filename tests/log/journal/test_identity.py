@@ -15,11 +15,11 @@ def test_a_journal_keeps_its_id_and_its_key_and_two_journals_differ() -> None:
     assert first.log_id not in first.key
 
 
-def test_a_missing_identity_beside_segments_is_refused() -> None:
+def test_a_missing_identity_beside_journal_files_is_refused() -> None:
     bench = Workbench()
     bench.fill(1)
     bench.disk.remove(DIRECTORY / identity.NAME)
-    with pytest.raises(JournalDamaged, match=r"identity\.json is missing beside journal segments; restore it"):
+    with pytest.raises(JournalDamaged, match=r"identity\.json is missing, but there are journal files; restore it"):
         bench.open()
 
 
@@ -42,7 +42,7 @@ def test_a_bad_identity_is_refused(text: bytes, complaint: str) -> None:
         bench.open()
 
 
-def test_half_an_identity_under_its_temporary_name_is_made_anew() -> None:
+def test_half_an_identity_under_its_temporary_name_is_replaced() -> None:
     bench = Workbench()
     bench.disk.names(DIRECTORY)
     bench.disk.create(DIRECTORY / "identity.tmp", 3)

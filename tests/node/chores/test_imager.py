@@ -23,7 +23,7 @@ from headwater.testing import FaultyDisk
 from ...crash.load import Load
 
 DATA = Path("/data")
-SEGMENT_BYTES = 8192
+JOURNAL_FILE_BYTES = 8192
 IMAGE_LOG_BYTES = 20_000
 
 
@@ -65,7 +65,7 @@ class Run:
 
     async def work(self, turns: int, commands: Callable[[State], list[Command]]) -> Node:
         """Submit what comes, for so many turns of the loop, and stop as a server does."""
-        recovered = directory.recover(DATA, SEGMENT_BYTES, self.disk, fail)
+        recovered = directory.recover(DATA, JOURNAL_FILE_BYTES, self.disk, fail)
         node = Node([ShardParts(*recovered)], image_log_bytes=IMAGE_LOG_BYTES)
         deliver = node.only.committer.deliver
 
@@ -83,7 +83,7 @@ class Run:
         return node
 
     def state_at(self, position: int) -> State:
-        state = State(directory.recover(DATA, SEGMENT_BYTES, self.disk, fail).journal.log_id)
+        state = State(directory.recover(DATA, JOURNAL_FILE_BYTES, self.disk, fail).journal.log_id)
         for batch in self.batches:
             if batch.last_position <= position:
                 apply(state, batch)
@@ -101,7 +101,7 @@ def test_an_image_taken_while_commands_go_on_is_the_state_at_its_position(monkey
 def test_a_restart_from_such_an_image_is_the_state_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch)
     node = asyncio.run(run.work(200, anything(4)))
-    again = directory.recover(DATA, SEGMENT_BYTES, run.disk, fail)
+    again = directory.recover(DATA, JOURNAL_FILE_BYTES, run.disk, fail)
     assert again.images.positions()
     assert image_of(again.state) == image_of(node.only.state)
 

@@ -23,7 +23,7 @@ from ..chores.test_imager import DATA, fail
 SECONDS = 3_600
 STREAMS = 20
 PAYLOAD = b"x" * 199 + b"\n"
-SEGMENT_BYTES = 8_192
+JOURNAL_FILE_BYTES = 8_192
 IMAGE_LOG_BYTES = 30_000
 FLUSH_SECONDS = 300
 
@@ -54,7 +54,7 @@ def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minute
 
     async def run() -> None:
         disk.names(DATA)
-        recovered = directory.recover(DATA, SEGMENT_BYTES, disk, fail)
+        recovered = directory.recover(DATA, JOURNAL_FILE_BYTES, disk, fail)
         node = Node(
             [ShardParts(*recovered)],
             image_log_bytes=IMAGE_LOG_BYTES,

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from headwater.spark.link import Link, LinkSettings, Range
+from headwater.client import ScanRange
+from headwater.spark.link import Link, LinkSettings
 
 from .ledger import number_of
 
@@ -94,7 +95,7 @@ def read_streams(url: str, bucket: str) -> dict[str, list[bytes]]:
     with Link(LinkSettings(url)) as link:
         for page in link.describe_all(f"{bucket}/"):
             rows = page.select(["stream", "incarnation", "start", "tail"]).to_pylist()
-            with link.scan([Range(*row.values()) for row in rows], ["stream", "payload"]) as batches:
+            with link.scan([ScanRange(*row.values()) for row in rows], ["stream", "payload"]) as batches:
                 for batch in batches:
                     for row in batch.to_pylist():
                         found.setdefault(row["stream"], []).append(row["payload"])

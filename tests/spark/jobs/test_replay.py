@@ -1,4 +1,4 @@
-"""Streams become streams, on this server or another, every message once and in order."""
+"""Streams are copied to streams on the same or another server, every message once and in order."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ JSON = "application/json"
 
 
 def contents(url: str, prefix: str) -> dict[str, tuple[str, bool, list[bytes]]]:
-    """Type, end and messages of each stream."""
+    """The content type, closure and messages of each stream."""
     found = {}
     with Link(LinkSettings(url)) as link:
         for page in link.describe_all(prefix):
@@ -35,7 +35,7 @@ def contents(url: str, prefix: str) -> dict[str, tuple[str, bool, list[bytes]]]:
     return found
 
 
-def test_what_is_new_is_copied_once_with_types_borders_and_ends(
+def test_new_messages_are_copied_once_with_types_boundaries_and_closure(
     spark: SparkSession, lake_server: RunningServer, bucket: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkSession, "stop", lambda self: None)
@@ -56,8 +56,8 @@ def test_what_is_new_is_copied_once_with_types_borders_and_ends(
         command += f" --checkpoint {checkpoint} --into other --rename ^other/(o.*)$ other/deep/$1 --close --json"
         result = CliRunner().invoke(main, command.split())
         assert result.exit_code == 0, result.output
-        told = json.loads(result.stdout.splitlines()[-1])
-        assert [told[name] for name in ("ok", "streams", "batches", "messages", "closed")] == [True, 3, 1, 6, 2]
+        facts = json.loads(result.stdout.splitlines()[-1])
+        assert [facts[name] for name in ("ok", "streams", "batches", "messages", "closed")] == [True, 3, 1, 6, 2]
         assert contents(target.url, "") == {
             "other/deep/open": (JSON, False, [b'{"a":1}', b"[2,3]", '"é"'.encode()]),
             "other/frames": ("application/x-thing", True, [b"\x00", b"ab", b"c" * 1000]),
@@ -68,8 +68,8 @@ def test_what_is_new_is_copied_once_with_types_borders_and_ends(
         open_one.close_stream()
         result = CliRunner().invoke(main, command.split())
         assert result.exit_code == 0, result.output
-        told = json.loads(result.stdout.splitlines()[-1])
-        assert [told[name] for name in ("batches", "messages", "bytes", "closed")] == [1, 1, 1, 1]
+        facts = json.loads(result.stdout.splitlines()[-1])
+        assert [facts[name] for name in ("batches", "messages", "bytes", "closed")] == [1, 1, 1, 1]
         assert contents(target.url, "other/deep/") == {
             "other/deep/open": (JSON, True, [b'{"a":1}', b"[2,3]", '"é"'.encode(), b"4"])
         }
@@ -80,7 +80,7 @@ def test_a_copy_into_itself_is_refused(spark: SparkSession, lake_server: Running
         client.stream(f"{bucket}/x").create("text/plain", body="x")
     config = ReplayConfig(Origin(lake_server.url, bucket=bucket), lake_server.url, "job", "unused")
     with pytest.raises(
-        JobFailed, match=f"^The copy of '{bucket}/x' would be '{bucket}/x', which would be copied again"
+        JobFailed, match=f"^The copy of '{bucket}/x' would be '{bucket}/x', which the next run would copy again"
     ):
         run(spark, config)
     assert not Path("unused").exists()
@@ -89,12 +89,12 @@ def test_a_copy_into_itself_is_refused(spark: SparkSession, lake_server: Running
 def test_a_copy_that_the_next_run_would_copy_is_refused() -> None:
     page = [Copy("a/x", JSON, False, "b/x"), Copy("a/y", JSON, False, "a/copy-y")]
     check_apart(page, Selection(names=frozenset({"a/x", "a/y"})))
-    with pytest.raises(JobFailed, match=r"^The copy of 'a/y' would be 'a/copy-y', which would be copied again by "):
+    with pytest.raises(JobFailed, match=r"^The copy of 'a/y' would be 'a/copy-y', which the next run would copy again"):
         check_apart(page, Selection(prefix="a/"))
 
 
 @pytest.mark.parametrize("size", [1, 2, 10], ids=["a page each", "two on a page", "all on one"])
-def test_a_stream_that_several_become_is_closed_when_all_of_them_are(size: int) -> None:
+def test_a_copy_of_several_streams_is_closed_when_all_of_them_are(size: int) -> None:
     found = [
         Copy("a/1", JSON, True, "b/both"),
         Copy("a/2", JSON, True, "b/both"),
@@ -108,13 +108,13 @@ def test_a_stream_that_several_become_is_closed_when_all_of_them_are(size: int) 
     ends: dict[str, str] = {}
     for page in pages:
         note_closed(ends, page)
-    assert "b/open" not in ends, "only what is closed is held"
+    assert "b/open" not in ends, "only copies of closed streams are held"
     for page in pages:
         leave_open(ends, page)
     assert ends == {"b/both": JSON, "b/own": "text/plain"}
 
 
-def test_what_is_copied_is_looked_at_a_page_at_a_time(
+def test_streams_to_copy_are_listed_a_page_at_a_time(
     spark: SparkSession, lake_server: RunningServer, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "PAGE_STREAMS", 2)
@@ -135,11 +135,11 @@ def test_what_is_copied_is_looked_at_a_page_at_a_time(
         (ReplayConfig(Origin("http://h:1", bucket="b"), "h:2", "job", "c"), r"Give the option url as http://host"),
         (
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", "a/b"),
-            r"'a/b' is not a valid bucket name, ",
+            r"'a/b' is not a valid bucket name: ",
         ),
         (
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", options={"close": "true"}),
-            r"The option close of the sink is the job's own to set; ",
+            r"The job sets the sink option close itself; ",
         ),
         (
             ReplayConfig(Origin("http://h:1", bucket="b"), "http://h:2", "job", "c", options={"clothes": "x"}),
@@ -149,10 +149,10 @@ def test_what_is_copied_is_looked_at_a_page_at_a_time(
             ReplayConfig(
                 Origin("http://h:1", bucket="b", options={"ontrimmed": "Bootstrap"}), "http://h:2", "job", "c"
             ),
-            r"A snapshot is no message and is not copied; leave onTrimmed=bootstrap out, or use onTrimmed=skip\.$",
+            r"Replay copies messages, not snapshots; remove onTrimmed=bootstrap or use onTrimmed=skip\.$",
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_spark_is_asked(config: ReplayConfig, sentence: str) -> None:
+def test_an_invalid_configuration_is_refused_without_spark(config: ReplayConfig, sentence: str) -> None:
     with pytest.raises(JobFailed, match=f"^{sentence}"):
         run(None, config)  # type: ignore[arg-type]

@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-from headwater.spark.link import Link, LinkSettings, Range
+from headwater.client import ScanRange
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.sink import parse_sink
 from headwater.spark.sink.delivery import Producer, WriteFailed
 from headwater.spark.sink.sink import TaskWriter, Written, check_one_task_per_stream
@@ -46,7 +47,7 @@ def appends(server: RunningServer, name: str) -> list[tuple[int, int, int]]:
     assert isinstance(facts["incarnation"], int) and isinstance(facts["tail"], int)
     with Link(LinkSettings(server.url)) as link:
         columns = ["producer_epoch", "producer_seq"]
-        with link.scan([Range(name, facts["incarnation"], 0, facts["tail"])], columns) as batches:
+        with link.scan([ScanRange(name, facts["incarnation"], 0, facts["tail"])], columns) as batches:
             rows = [(row["producer_epoch"], row["producer_seq"]) for batch in batches for row in batch.to_pylist()]
     return [(*append, rows.count(append)) for append in dict.fromkeys(rows)]
 

@@ -1,4 +1,4 @@
-"""The checks of `headwater doctor`. None leaves anything behind, except the folder of a lake that did not exist yet."""
+"""The checks of `headwater doctor`. They create nothing, except the folder of a lake that does not exist yet."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from re import match
+from re import match, search
 from shutil import disk_usage
 from statistics import median
 from tempfile import TemporaryFile
@@ -34,7 +34,7 @@ SYNCS = 15
 SYNC_MS_ENOUGH = 10.0
 """A disk made for writing is faster; every append waits for a sync."""
 CLOCK_BEFORE_US = 1_735_689_600_000_000
-"""The beginning of 2025: no correct clock is behind it."""
+"""The beginning of 2025: a correct clock shows a later time."""
 SKEW_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 10.0
 
@@ -59,18 +59,19 @@ def python() -> Finding:
 
 
 def packages() -> Finding:
-    """Check that every required package is installed."""
+    """Check that every package of the client and the server is installed."""
     there, missing = [f"headwater {version('headwater')}"], []
     for wanted in requires("headwater") or []:
         found = match(r"[A-Za-z0-9_.-]+", wanted)
-        if found is None or "extra ==" in wanted:
+        if found is None or ("extra ==" in wanted and not search("extra == .server", wanted)):
             continue
         try:
             there.append(f"{found[0]} {version(found[0])}")
         except PackageNotFoundError:
             missing.append(found[0])
     if missing:
-        return Finding("packages", "problem", f"{', '.join(missing)} missing", "run `pip install headwater` again")
+        again = "run `pip install 'headwater[server]'` again"
+        return Finding("packages", "problem", f"{', '.join(missing)} missing", again)
     return Finding("packages", "ok", ", ".join(there))
 
 

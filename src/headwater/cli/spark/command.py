@@ -1,4 +1,4 @@
-"""`headwater spark`: the jobs of the data pipeline, each a verb."""
+"""`headwater spark`: the jobs of the data pipeline, one verb each."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.connecting import DEFAULT_URL
 from headwater.cli.failures import fail
 from headwater.cli.printing import columns
+from headwater.cli.spark.options import pairs
 from headwater.cli.spark.progress import progress
 
 if TYPE_CHECKING:
     from headwater.spark.jobs.report import Fact, Report
 
 VERBS = ("export", "compact", "snapshot", "load", "replay", "verify", "report", "init")
-MISSING = "PySpark is not installed here; add it with `pip install 'headwater[spark]'`."
+MISSING = "PySpark is not installed; install it with `pip install 'headwater[spark]'`."
 
 
 class Jobs(click.Group):
-    """A group whose verbs are imported one by one."""
+    """A group that imports the module of a verb when the verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -36,36 +36,21 @@ class Jobs(click.Group):
 
 @click.group(cls=Jobs)
 def spark() -> None:
-    """Streams as tables: jobs on Spark, on this machine or on a cluster."""
-
-
-def _split_conf(context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{pair!r} is no setting of Spark; it should read spark.name=value.")
-        found[name] = value
-    return found
-
-
-URL = click.option(
-    "--url", default=DEFAULT_URL, envvar="HEADWATER_URL", show_default=True, show_envvar=True, help="The server."
-)
+    """Treat streams as tables with Spark, on this machine or on a cluster."""
 
 
 def job(command: Callable[..., "Report"]) -> Callable[..., None]:
-    """A verb that runs a job in a Spark session, shows how far it has come, and prints what it reports."""
+    """Make a verb that runs a job in a Spark session, shows its progress and prints its report."""
 
-    @click.option("--master", help="Where Spark runs: spark://host:7077, or this machine if left out.")
-    @click.option("--conf", multiple=True, callback=_split_conf, help="A setting of Spark, name=value; repeatable.")
+    @click.option("--master", help="The Spark master, such as spark://host:7077.  [default: this machine]")
+    @pairs("--conf", "A Spark setting, spark.name=value; repeatable.", "spark.name=value")
     @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
     @wraps(command)
     def run(master: str | None, conf: dict[str, str], as_json: bool, **options: Any) -> None:
         if util.find_spec("pyspark") is None:
             fail(MISSING)
         report = _run(command, master, conf, options)
-        tell(report, as_json)
+        show(report, as_json)
         if not report.ok:
             raise SystemExit(1)
 
@@ -80,12 +65,12 @@ def _run(
 
     name = f"headwater {command.__name__}"
     try:
-        found = session(name, master=master, conf=conf)
+        opened = session(name, master=master, conf=conf)
         try:
-            with progress(found, name):
-                return command(found, **options)
+            with progress(opened, name):
+                return command(opened, **options)
         finally:
-            found.stop()
+            opened.stop()
     except (JobFailed, JavaMissing) as error:
         fail(str(error))
     except (KeyboardInterrupt, click.exceptions.Exit, click.ClickException):
@@ -95,29 +80,29 @@ def _run(
 
 
 def sentence(error: Exception) -> str:
-    """What went wrong in a session of Spark, without the traces of two languages around it."""
+    """The cause of a failure in Spark, without its Java and Python stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("headwater.") and ": " in line]
-    said = ours[-1] if ours else lines[0] if lines else type(error).__name__
-    return said if said.endswith(".") else f"{said}."
+    cause = ours[-1] if ours else lines[0] if lines else type(error).__name__
+    return cause if cause.endswith(".") else f"{cause}."
 
 
-def tell(report: "Report", as_json: bool) -> None:
+def show(report: "Report", as_json: bool) -> None:
     """Print a report: a table for people, an object for programs."""
     if as_json:
-        told = {"job": report.job, "ok": report.ok, **report.facts, "problems": list(report.problems)}
-        click.echo(json.dumps(told, ensure_ascii=False))
+        fields = {"job": report.job, "ok": report.ok, **report.facts, "problems": list(report.problems)}
+        click.echo(json.dumps(fields, ensure_ascii=False))
         return
-    rows = [(name.replace("_", " "), _shown(value)) for name, value in report.facts.items()]
+    rows = [(name.replace("_", " "), _text(value)) for name, value in report.facts.items()]
     columns(("", ""), rows, (False, True), head=False)
     for problem in report.problems:
         click.echo(f"Problem: {problem}", err=True)
 
 
-def _shown(value: "Fact") -> str:
+def _text(value: "Fact") -> str:
     """A value for a person.
 
-    >>> _shown(1234567), _shown(0.25), _shown(True), _shown(None)
+    >>> _text(1234567), _text(0.25), _text(True), _text(None)
     ('1,234,567', '0.25', 'yes', '-')
     """
     match value:

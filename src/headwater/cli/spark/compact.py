@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.failures import fail
-from headwater.cli.spark.command import URL, job
-from headwater.cli.spark.origin import split_options
+from headwater.cli.examples import examples
+from headwater.cli.spark.command import job
+from headwater.cli.spark.options import URL, pairs
 from headwater.protocol.limits import MIB
 
 if TYPE_CHECKING:
@@ -15,19 +15,15 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command()
-@URL
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    callback=split_options,
-    help="An option of the source about the server, name=value: token=..., tls.ca=...",
+@click.command(
+    epilog=examples("headwater spark compact", "headwater spark compact --master spark://spark:7077 --rewrite-mib 1024")
 )
-@click.option("--lake", help="Where the executors reach the lake, if not where the server says.")
+@URL
+@pairs("--option", "An option of the Headwater source, such as token=... or tls.ca=...; repeatable.", name="options")
+@click.option("--lake", help="The lake's URL as the executors reach it.  [default: as the server reports it]")
 @click.option("--segment-mib", default=32, show_default=True, type=click.IntRange(1), help="Size of new segments.")
 @click.option(
-    "--rewrite-mib", default=256, show_default=True, type=click.IntRange(1), help="Most that one task takes on."
+    "--rewrite-mib", default=256, show_default=True, type=click.IntRange(1), help="Most payload that one task rewrites."
 )
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Most rounds of rewrites.")
 @job
@@ -41,21 +37,14 @@ def compact(
     rewrite_mib: int,
     rounds: int,
 ) -> "Report":
-    """Merge small segments of the lake and drop what is dead.
+    """Merge small segments of the lake and drop dead rows.
 
-    The server goes on serving, and does the same by itself, a little at a time; this is for a lake that has fallen
-    behind, or that others should do the work for.
+    The server stays online and does the same by itself, a little at a time. Use this job for a lake that has fallen
+    behind, or to move the work to a cluster.
     """
     from headwater.lake.compaction.planning import REWRITE_LIMITS  # noqa: PLC0415
     from headwater.spark.jobs.compact.job import CompactConfig, run  # noqa: PLC0415
-    from headwater.spark.options.link import parse_link  # noqa: PLC0415
-    from headwater.spark.options.values import OptionRefused, OptionValues  # noqa: PLC0415
+    from headwater.spark.jobs.origin import link_settings  # noqa: PLC0415
 
-    try:
-        given = OptionValues({"url": url, **options})
-        link = parse_link(given)
-        given.refuse_unknown()
-    except OptionRefused as refused:
-        fail(str(refused))
     limits = REWRITE_LIMITS._replace(bytes_max=rewrite_mib * MIB)
-    return run(spark, CompactConfig(link, lake, limits, segment_mib * MIB, rounds))
+    return run(spark, CompactConfig(link_settings(url, options), lake, limits, segment_mib * MIB, rounds))

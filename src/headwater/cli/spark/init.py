@@ -1,25 +1,26 @@
-"""`headwater spark init`: a pipeline to begin with."""
+"""`headwater spark init`: a declarative pipeline to start from."""
 
 from pathlib import Path
 
 import click
 
 from headwater.cli.connecting import JSON
+from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import json_list, say
-from headwater.cli.spark.command import URL
+from headwater.cli.spark.options import URL
 
 
-@click.command()
+@click.command(epilog=examples("headwater spark init pipeline --bucket shop"))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @URL
-@click.option("--bucket", default="shop", show_default=True, help="The bucket that it reads.")
-@click.option("--results", help="The bucket that it writes.  [default: that of --bucket with -alerts]")
+@click.option("--bucket", default="shop", show_default=True, help="The bucket that the pipeline reads.")
+@click.option("--results", help="The bucket that the pipeline writes.  [default: the name of --bucket plus -alerts]")
 @JSON
 def init(folder: Path, url: str, bucket: str, results: str | None, as_json: bool) -> None:
     """Write a declarative pipeline into DIR: bronze, silver and gold tables from streams, and a flow back into streams.
 
-    It runs as it is with `spark-pipelines`; its README says how.
+    It runs unchanged with `spark-pipelines`; its README explains how.
     """
     from headwater.spark.pipeline.project import ProjectRefused, write_project  # noqa: PLC0415
 

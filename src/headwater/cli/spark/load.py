@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.spark.command import URL, job
-from headwater.cli.spark.origin import split_options
+from headwater.cli.examples import examples
+from headwater.cli.spark.command import job
+from headwater.cli.spark.options import PARTITIONS, URL, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,31 +14,36 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "headwater spark load orders.csv --name orders --format csv --bucket shop --key customer",
+        "headwater spark load events/ --name events --format json --stream \"concat('shop/', user)\" --order at",
+    )
+)
 @click.argument("paths", nargs=-1, required=True)
 @URL
-@click.option("--name", required=True, help="Of the job: what is loaded under it once is not loaded again.")
-@click.option("--format", type=click.Choice(["csv", "json", "parquet", "orc"]), required=True, help="Of the files.")
-@click.option("--bucket", help="The bucket of the streams, if their names do not say it.")
-@click.option("--stream", help="Expression for the name of a row's stream.")
-@click.option("--key", help="Expression for the end of that name, a stream for each key, instead of --stream.")
-@click.option("--prefix", default="", help="What stands before the keys.")
-@click.option("--value", help="Expression for the message; if left out, the row as JSON.")
-@click.option("--order", multiple=True, help="Expression to sort the rows of a stream by; repeatable.")
-@click.option("--content-type", help="Of new streams; application/json if left out and messages are text.")
-@click.option("--close", is_flag=True, help="Close the streams that were written.")
-@click.option("--schema", help="The columns of the files: 'id long, at timestamp'.")
+@click.option("--name", required=True, help="The job's name: files that it has loaded are not loaded again.")
 @click.option(
-    "--read", "reading", multiple=True, callback=split_options, help="An option of Spark's reader, name=value."
+    "--format", type=click.Choice(["csv", "json", "parquet", "orc"]), required=True, help="The format of the files."
 )
-@click.option("--option", "options", multiple=True, callback=split_options, help="An option of the sink, name=value.")
-@click.option("--partitions", type=click.IntRange(1), help="How many tasks write.")
+@click.option("--bucket", help="The bucket of the streams, unless their names include it.")
+@click.option("--stream", help="Expression for the stream's name.")
+@click.option("--key", help="Expression for the last part of the stream's name, instead of --stream.")
+@click.option("--prefix", default="", help="The part of the name before the key.")
+@click.option("--value", help="Expression for the message.  [default: the row as JSON]")
+@click.option("--order", multiple=True, help="Expression to sort the rows of a stream by; repeatable.")
+@click.option("--content-type", help="The content type of new streams.  [default: application/json for text messages]")
+@click.option("--close", is_flag=True, help="Close the streams after writing them.")
+@click.option("--schema", help="The columns of the files: 'id long, at timestamp'.")
+@pairs("--read", "An option of Spark's file reader, name=value; repeatable.", name="reading")
+@pairs("--option", "An option of the Headwater sink, name=value; repeatable.", name="options")
+@PARTITIONS
 @job
 def load(spark: "SparkSession", **options: Any) -> "Report":
-    """Put the rows of files into streams, every row once.
+    """Append the rows of files to streams, each exactly once.
 
-    PATHS are files, folders or patterns. Expressions are Spark's SQL over the columns of the files. It may be killed at
-    any time and started again; files that have come since the last run are loaded by the next.
+    PATHS are files, folders or glob patterns. Expressions are Spark SQL over the columns of the files. A run may be
+    killed at any time and started again; the next run loads files that were added since.
     """
     from headwater.spark.jobs.load.job import LoadConfig, run  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""How far a job on Spark has come, on a line of the terminal that goes away when it is done."""
+"""The progress of a Spark job: one line of the terminal that is erased when the job ends."""
 
 import sys
 import threading
@@ -11,18 +11,18 @@ import click
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 BAR_CHARACTERS = 24
 
 
 @contextmanager
 def progress(spark: "SparkSession", label: str) -> Iterator[None]:
-    """Show a bar while the block runs, if somebody looks."""
+    """Show a bar while the block runs, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=_show, args=(spark, label, stop), name="progress", daemon=True)
+    thread = threading.Thread(target=show_until, args=(stop, spark, label), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -31,17 +31,18 @@ def progress(spark: "SparkSession", label: str) -> Iterator[None]:
         thread.join()
 
 
-def _show(spark: "SparkSession", label: str, stop: threading.Event) -> None:
-    shown = 0
-    while not stop.wait(LOOK_SECONDS):
+def show_until(stop: threading.Event, spark: "SparkSession", label: str) -> None:
+    """Update the line until the event is set, then erase it."""
+    width = 0
+    while not stop.wait(POLL_SECONDS):
         line = f"{label}  {bar(*_tasks(spark))}"
-        click.echo("\r" + line.ljust(shown), nl=False, err=True)
-        shown = len(line)
-    click.echo("\r" + " " * shown + "\r", nl=False, err=True)
+        click.echo("\r" + line.ljust(width), nl=False, err=True)
+        width = len(line)
+    click.echo("\r" + " " * width + "\r", nl=False, err=True)
 
 
 def _tasks(spark: "SparkSession") -> tuple[int, int]:
-    """How many tasks of the running stages are done, and how many there are."""
+    """The completed tasks of the running stages, and all of their tasks."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
@@ -49,7 +50,7 @@ def _tasks(spark: "SparkSession") -> tuple[int, int]:
 
 
 def bar(done: int, tasks: int) -> str:
-    """A bar of so many tasks.
+    """A progress bar.
 
     >>> bar(3, 12), bar(0, 0)
     ('[######..................] 3/12 tasks', '[........................] waiting')

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.origin import split_options, with_origin
+from headwater.cli.spark.options import BATCH, PARTITIONS, pairs, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,34 +15,34 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command()
-@click.option("--to", help="The server that gets the streams; the same if left out.")
-@click.option("--name", required=True, help="Of the job: what was copied under it once is not copied again.")
-@click.option("--checkpoint", required=True, help="The folder where Spark keeps how far it has come.")
-@click.option("--into", help="A bucket for all streams, instead of their own.")
+@click.command(
+    epilog=examples(
+        "headwater spark replay --bucket shop --to http://other:4437 --name shop-copy --checkpoint /srv/shop-copy",
+        "headwater spark replay --bucket shop --into shop-test --name test --checkpoint /srv/test",
+    )
+)
+@click.option("--to", help="The server that receives the streams.  [default: the same server]")
+@click.option("--name", required=True, help="The job's name: messages that it has copied are not copied again.")
+@click.option("--checkpoint", required=True, help="The folder in which Spark keeps its offsets.")
+@click.option("--into", help="Copy all streams into this bucket.")
 @click.option(
     "--rename",
     nargs=2,
     multiple=True,
     metavar="PATTERN REPLACEMENT",
-    help="What to replace in whole names; a regular expression, $1 is its first group. Repeatable.",
+    help="Replace a regular expression in whole names; $1 is its first group. Repeatable.",
 )
-@click.option("--close", is_flag=True, help="Close the copies of streams that are closed.")
-@click.option("--sink", multiple=True, callback=split_options, help="An option of the sink, name=value.")
-@click.option("--partitions", type=click.IntRange(1), help="How many tasks write.")
-@click.option(
-    "--batch-mib", type=click.IntRange(1), default=256, show_default=True, help="MiB of messages in a batch, about."
-)
+@click.option("--close", is_flag=True, help="Close the copies of closed streams.")
+@pairs("--sink", "An option of the Headwater sink, name=value; repeatable.")
+@PARTITIONS
+@BATCH
 @job
 @with_origin
-def replay(
-    spark: "SparkSession", *, origin: "Origin", to: str | None, sink: dict[str, str], batch_mib: int, **rest: Any
-) -> "Report":
-    """Copy what is new in streams into other ones, every message once and in order.
+def replay(spark: "SparkSession", *, origin: "Origin", to: str | None, sink: dict[str, str], **rest: Any) -> "Report":
+    """Copy new messages of streams to other streams, each exactly once and in order.
 
-    It may be killed at any time and started again: with the same name and checkpoint it goes on where it was.
+    A run may be killed at any time and started again: with the same name and checkpoint it resumes where it stopped.
     """
     from headwater.spark.jobs.replay import ReplayConfig, run  # noqa: PLC0415
 
-    config = ReplayConfig(origin, to or origin.url, options=sink, batch_bytes=batch_mib * 1024 * 1024, **rest)
-    return run(spark, config)
+    return run(spark, ReplayConfig(origin, to or origin.url, options=sink, **rest))

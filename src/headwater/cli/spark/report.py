@@ -1,11 +1,12 @@
-"""`headwater spark report`: who writes how much when, as a page with plots and as tables."""
+"""`headwater spark report`: how streams are used, as tables and as a page."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.origin import with_origin
+from headwater.cli.spark.options import with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,25 +15,32 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command()
-@click.option("--to", required=True, help="A folder for the page and its tables; an earlier report there is replaced.")
-@click.option("--event-time", help="The field of JSON messages that says when it happened, to measure delays by.")
-@click.option("--window", "window_seconds", type=click.IntRange(1), help="Seconds of a window, if not as they fit.")
+@click.command(
+    epilog=examples(
+        "headwater spark report --bucket shop --to usage",
+        "headwater spark report --bucket shop --to usage --event-time at",
+    )
+)
+@click.option("--to", required=True, help="A folder for the tables and the page; an earlier report is replaced.")
+@click.option("--event-time", help="The field of JSON messages with the time of the event, to measure delays from.")
+@click.option(
+    "--window", "window_seconds", type=click.IntRange(1), help="Length of a window, in seconds.  [default: fits a page]"
+)
 @click.option(
     "--session-gap",
     "session_gap_seconds",
     type=click.IntRange(1),
     default=300,
     show_default=True,
-    help="Seconds of silence that end a session.",
+    help="A pause of so many seconds ends a session.",
 )
 @click.option("--top", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many streams to list.")
 @job
 @with_origin
 def report(spark: "SparkSession", *, origin: "Origin", **rest: Any) -> "Report":
-    """Measure streams: messages, bytes, rates, delays, sessions.
+    """Measure messages, bytes, delays and sessions, by stream and over time.
 
-    Writes a page with plots that needs nothing else, and tables in Parquet beside it.
+    Writes two Parquet tables, one row per stream and one per window of time, and a self-contained HTML page.
     """
     from headwater.spark.jobs.usage.job import UsageConfig, run  # noqa: PLC0415
 

@@ -1,13 +1,14 @@
-"""`headwater spark snapshot`: fold streams and publish what they come to."""
+"""`headwater spark snapshot`: fold streams and publish the results as snapshots."""
 
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.spark.command import job
-from headwater.cli.spark.origin import with_origin
+from headwater.cli.spark.options import with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,23 +17,31 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command()
-@click.option(
-    "--reducer", required=True, help="merge-patch, last-write-wins, counter, state-protocol, module:function."
+@click.command(
+    epilog=examples(
+        "headwater spark snapshot --bucket shop --reducer merge-patch",
+        "headwater spark snapshot --bucket shop --reducer last-write-wins --key id",
+        "headwater spark snapshot --bucket shop --reducer my_folds:total",
+    )
 )
-@click.option("--key", help="The field that tells messages apart, for last-write-wins.")
-@click.option("--min-bytes", default=1, show_default=True, type=click.IntRange(1), help="Least new history to fold.")
+@click.option(
+    "--reducer", required=True, help="merge-patch, last-write-wins, counter, state-protocol, or module:function."
+)
+@click.option("--key", help="The field that identifies a message, for last-write-wins.")
+@click.option(
+    "--min-bytes", default=1, show_default=True, type=click.IntRange(1), help="Skip streams with fewer new bytes."
+)
 @job
 @with_origin
 def snapshot(spark: "SparkSession", *, origin: "Origin", reducer: str, key: str | None, min_bytes: int) -> "Report":
-    """Fold each JSON stream from its last snapshot on, and publish the result as its next one.
+    """Fold each JSON stream from its last snapshot on, and publish the result as the next snapshot.
 
-    On a server that trims by snapshots (the default), what a snapshot covers is no longer read from the stream.
+    On a server that trims by snapshots (the default), messages that a snapshot covers can no longer be read.
     """
     from headwater.spark.jobs.snapshot import folds  # noqa: PLC0415
     from headwater.spark.jobs.snapshot.job import SnapshotConfig, run  # noqa: PLC0415
 
-    # A function of the user's is looked for where they are, as `python -m` does.
+    # The user's module is found in the working directory, as with `python -m`.
     sys.path.insert(0, "")
     try:
         chosen = folds.reducer(reducer, key)

@@ -1,11 +1,12 @@
-"""`headwater spark verify`: the server against its lake against an export."""
+"""`headwater spark verify`: compare the server, its lake and an export."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.origin import with_origin
+from headwater.cli.spark.options import iceberg, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
     from headwater.spark.jobs.report import Report
 
 
-@click.command()
-@click.option("--export", help="An export to compare too; without a choice of streams, its streams are verified.")
-@click.option(
-    "--catalog", help="Of an export to Iceberg: the URI of its catalog, if that is not a file with the table."
+@click.command(
+    epilog=examples(
+        "headwater spark verify --bucket shop", "headwater spark verify --export tables/shop --hashes hashes"
+    )
 )
-@click.option("--table", help="Of an export to Iceberg: its name in the catalog.")
+@click.option("--export", help="An export to compare too; its streams are verified if no streams are selected.")
+@iceberg
 @click.option("--hashes", help="A folder for a Parquet table with the hashes of every stream.")
 @click.option(
     "--problems",
@@ -27,14 +29,14 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="How many problems to tell, and to look at message by message.",
+    help="How many problems to list and to inspect message by message.",
 )
 @job
 @with_origin
 def verify(spark: "SparkSession", *, origin: "Origin", **rest: Any) -> "Report":
-    """Account for every message of every stream, on the server, in its lake and in an export.
+    """Account for every message of every stream on the server, in its lake and in an export.
 
-    Ends with exit code 1 if anything is missing, extra, changed or out of order.
+    The exit code is 1 if any message is missing, extra, changed or out of order.
     """
     from headwater.spark.jobs.verify.job import VerifyConfig, run  # noqa: PLC0415
 

@@ -11,8 +11,8 @@ from headwater.cli.failures import report, sentence
 from headwater.cli.printing import counted, note, say
 from headwater.cli.progress import Progress
 from headwater.cli.streams.completing import NAME, complete_name
-from headwater.cli.streams.listing import full_name, listed_streams
-from headwater.client import RequestRefused
+from headwater.cli.streams.listing import full_name
+from headwater.client import NotFound, RequestRefused
 
 
 @click.command(epilog=examples("headwater close demo/log"))
@@ -59,8 +59,12 @@ def _matching(server: Server, prefix: str) -> tuple[str, ...]:
     bucket, slash, beginning = prefix.lstrip("/").partition("/")
     if not slash:
         bucket, beginning = DEFAULT_BUCKET, bucket
-    with server.bucket(bucket).streams(prefix=beginning or None) as streams:
-        return tuple(full_name(bucket, one) for one in listed_streams(streams, bucket))
+    try:
+        with server.bucket(bucket).streams(prefix=beginning or None) as streams:
+            return tuple(full_name(bucket, one) for one in streams)
+    except NotFound:
+        # A bucket that was never created holds no streams.
+        return ()
 
 
 def _confirm(server: Server, prefix: str, count: int) -> None:

@@ -14,8 +14,7 @@ from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.output import check_printable, chunk_line, message_lines, messages, opened
 from headwater.cli.streams.reading import record_pages
 from headwater.client import NOW, START, Chunk, ServerUnavailable, Stream, StreamInfo, TransportFailed
-from headwater.client.wire import INCARNATION, NEXT_OFFSET, STREAM_CLOSED
-from headwater.protocol import offsets
+from headwater.protocol import headers, offsets
 
 WINDOW_BYTES = 64 * 1024
 """How much is read first from the end of a stream of bytes to find its last lines; doubled until they are found."""
@@ -146,11 +145,11 @@ def _last_records(server: Server, name: str, info: StreamInfo, count: int) -> Ch
         lines += [line for line in page.body.split(b"\n") if line]
     return Chunk(
         data=b"[%b]" % b",".join(lines),
-        next_offset=page.headers[NEXT_OFFSET],
+        next_offset=page.headers[headers.STREAM_NEXT_OFFSET.lower],
         content_type=info.content_type,
         up_to_date=True,
-        closed=page.flag(STREAM_CLOSED),
-        incarnation=page.headers.get(INCARNATION),
+        closed=page.flag(headers.STREAM_CLOSED),
+        incarnation=page.header(headers.STREAM_INCARNATION),
     )
 
 
@@ -182,7 +181,7 @@ def _last_lines(stream: Stream, info: StreamInfo, count: int) -> Chunk:
                 length += len(last.data)
         if rest:
             lines.append(rest)
-        # Fewer bytes than asked for: the server has trimmed what is before them.
+        # Fewer bytes than requested: the server has trimmed the rest.
         if begin == 0 or len(lines) > count or (end is not None and length < end - begin):
             return _with_data(last, b"".join(list(lines)[-count:]))
         window *= 2

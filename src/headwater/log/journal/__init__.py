@@ -1,1 +1,1 @@
-"""The log of one node: journal files in a directory, synced before anything is acknowledged."""
+"""The journal: the log of a single process, in files on its own disk."""

@@ -1,7 +1,7 @@
-"""What makes a data directory this journal and no other: an id that everybody sees, and a key that nobody does.
+"""The identity of a journal: an id that every client sees, and a key that never leaves the directory.
 
-The id is in every response, so CRCs that began from it alone could be forged by a payload: a crash that tore such a
-payload would look like damage. The key never leaves the directory.
+CRCs that started from the id alone could be forged by a payload, since the id is in every response: a crash that tore
+such a payload would look like damage.
 """
 
 import secrets
@@ -25,7 +25,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def seed(self) -> int:
-        """What every CRC in this journal begins from."""
+        """What every CRC in this journal starts from."""
         return frames.seed("journal", self.log_id, self.key)
 
 
@@ -47,7 +47,7 @@ def load(directory: Path, disk: Disk) -> Identity | None:
 
 
 def make(directory: Path, disk: Disk, log_id: str | None = None) -> Identity:
-    """Give a new journal its identity; one that is restored goes on with the id that it had."""
+    """Give a new journal its identity; a restored one keeps the id that it had."""
     identity = Identity(VERSION, log_id or secrets.token_hex(8), secrets.token_hex(16))
     path = directory / NAME
     temporary = path.with_suffix(".tmp")

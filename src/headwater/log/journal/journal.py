@@ -1,10 +1,10 @@
-"""The journal: the log of one node, in segment files of its own, synced before anything is acknowledged.
+"""The journal: the log of one process, in files on its disk, synced before anything is acknowledged.
 
-Group commit without a timer: the shard hands over whatever has gathered; one thread writes it as one frame and syncs;
-while it does, the next batch gathers. Another thread keeps a zero-filled spare segment ready, so that a commit never
-waits for the file system to find space, and never finds none. When no spare can be made, appends are refused and the
-last segment is kept for commands that free space. A failed write or sync is never retried: what the disk holds is
-unknown then, so the process ends.
+Group commit without a timer: the shard hands over the batch that has gathered; one thread writes it as one frame and
+syncs; meanwhile the next batch gathers. Another thread keeps a zero-filled spare file ready, so that a commit never
+waits for the file system to allocate space and never runs out of it. When no spare can be made, appends are refused and
+the rest of the current file is kept for commands that free space. A failed write or sync is never retried: the state of
+the disk is unknown then, so the process ends.
 """
 
 import asyncio
@@ -19,22 +19,23 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from headwater.log import frames
-from headwater.log.journal import files as segments
-from headwater.log.journal import identity
+from headwater.log.journal import files, identity
+from headwater.log.journal.files import JournalDamaged, JournalFileReader, first_position_of
 from headwater.log.seam import Deliver, Ticket
 from headwater.storage.disk import Disk, File, RealDisk
 from headwater.streams import commands
 from headwater.streams.commands import Batch, Command
 
-SEGMENT_BYTES = 64 * 1024 * 1024
+FILE_BYTES = 64 * 1024 * 1024
 SPARE = "spare"
 SPARE_RETRY_SECONDS = 1.0
+"""How long to wait on a full disk before another spare is tried."""
 
 log = logging.getLogger(__name__)
 
 
 def end_process(error: BaseException) -> None:
-    """What a failed write or sync does: nothing after it could be trusted."""
+    """End the process after a failed write or sync: nothing after it could be trusted."""
     log.critical("the journal cannot be written, so the server ends: %s", error)
     os._exit(1)
 
@@ -49,12 +50,15 @@ class Journal:
         self,
         directory: Path,
         disk: Disk | None = None,
-        segment_bytes: int = SEGMENT_BYTES,
+        file_bytes: int = FILE_BYTES,
         on_failure: Callable[[BaseException], None] = end_process,
+        *,
+        spare_retry_seconds: float = SPARE_RETRY_SECONDS,
     ) -> None:
         self._directory, self._disk = directory, disk or RealDisk()
-        self._segment_bytes, self._on_failure = segment_bytes, on_failure
-        self._segments = [name for name in self._disk.names(directory) if segments.is_segment(name)]
+        self._file_bytes, self._on_failure = file_bytes, on_failure
+        self._spare_retry_seconds = spare_retry_seconds
+        self._names = [name for name in self._disk.names(directory) if files.is_journal_file(name)]
         ours = self._identity()
         self.log_id, self._seed = ours.log_id, ours.seed
         self.size_bytes = 0
@@ -71,47 +75,47 @@ class Journal:
 
     def _identity(self) -> identity.Identity:
         ours = identity.load(self._directory, self._disk)
-        if ours is None and self._segments:
+        if ours is None and self._names:
             path = self._directory / identity.NAME
-            raise segments.JournalDamaged(f"{path} is missing beside journal segments; restore it from a copy.")
+            raise JournalDamaged(f"{path} is missing, but there are journal files; restore it from a copy.")
         return ours or identity.make(self._directory, self._disk)
 
     # -- Reading back ---------------------------------------------------------------------------------------------
 
     def replay(self, after: int) -> Iterator[Batch]:
-        """Every batch above `after`; cuts a torn end; refuses a hole or a bad frame before it."""
-        # First, since on a full disk the torn end is kept aside in its place.
+        """Every batch above `after`; cuts off a torn end; refuses a gap or a bad frame before it."""
+        # The spare goes first: on a full disk the torn end needs its space.
         if SPARE in self._disk.names(self._directory):
             self._disk.remove(self._directory / SPARE)
-        needed = [name for name, following in pairwise(self._segments) if _first(following) > after + 1]
-        needed += self._segments[-1:]
-        expected = min(after + 1, _first(needed[0])) if needed else 1
+        needed = [name for name, following in pairwise(self._names) if first_position_of(following) > after + 1]
+        needed += self._names[-1:]
+        expected = min(after + 1, first_position_of(needed[0])) if needed else 1
         for name in needed:
-            reader = segments.SegmentReader(self._disk, self._directory / name, self.log_id, self._seed)
+            reader = JournalFileReader(self._disk, self._directory / name, self.log_id, self._seed)
             begin = reader.end.next_position
             if begin != expected:
-                raise segments.JournalDamaged(f"Positions {expected} to {begin - 1} are missing before {reader.path}.")
+                raise JournalDamaged(f"Positions {expected} to {begin - 1} are missing before {reader.path}.")
             for batch, size in reader.batches():
                 self.size_bytes += size
                 expected = batch.last_position + 1
                 if batch.last_position > after:
                     yield batch
-            if name == self._segments[-1] and expected > after:
-                self._go_on_in(reader)
+            if name == self._names[-1] and expected > after:
+                self._continue_in(reader)
             else:
                 reader.file.close()
         if expected <= after:
-            last = self._directory / self._segments[-1] if self._segments else self._directory
-            raise segments.JournalDamaged(
-                f"{last} is damaged behind position {expected - 1}, though an image goes up to {after};"
+            last = self._directory / self._names[-1] if self._names else self._directory
+            raise JournalDamaged(
+                f"{last} is damaged after position {expected - 1}, but an image covers positions up to {after};"
                 " restore the journal from a copy."
             )
         self._next_position = expected
 
-    def _go_on_in(self, last: segments.SegmentReader) -> None:
-        """Append to the last segment from where its whole frames end."""
+    def _continue_in(self, last: JournalFileReader) -> None:
+        """Append to the last file from where its whole frames end."""
         last.cut(self._directory / "torn", self._disk)
-        # A process that was killed may have written a frame and not lived to sync it. It is about to be served.
+        # A killed process may have written a frame without syncing it. It is about to be served, so it must last.
         last.file.sync()
         self._file, self._file_at = last.file, last.end.at
 
@@ -127,7 +131,7 @@ class Journal:
             thread.start()
 
     def make_ready(self) -> None:
-        """Have a segment to commit to, and a spare behind it; only the first segment of all is indispensable."""
+        """Have a file to commit to and a spare after it; only the very first file is indispensable."""
         error = self.make_spare()
         if self._file is None:
             if error is not None:
@@ -149,9 +153,9 @@ class Journal:
                 file.close()
 
     def forget(self, upto: int) -> None:
-        """Remove the segments that lie below `upto` entirely."""
-        while len(self._segments) > 1 and _first(self._segments[1]) <= upto + 1:
-            self._disk.remove(self._directory / self._segments.pop(0))
+        """Remove the files all of whose positions are at or below `upto`."""
+        while len(self._names) > 1 and first_position_of(self._names[1]) <= upto + 1:
+            self._disk.remove(self._directory / self._names.pop(0))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -165,14 +169,14 @@ class Journal:
                 at, batch, ticket = item
                 self._loop.call_soon_threadsafe(self._deliver, self.commit(at, batch), ticket)
         finally:
-            # Not before: what was appended last may need a spare.
+            # Not before: the last append may need a spare.
             self._spare_wanted.put(False)
 
     def commit(self, at: int, batch: list[Command]) -> Batch:
         """Write one batch as one frame and sync it."""
         record = commands.encode(at, batch)
-        # A batch that is larger than a segment makes an empty one longer: two segments cannot begin at one position.
-        if self._file_at + frames.size(len(record)) > self._segment_bytes and self._file_at > segments.FIRST_FRAME:
+        # A batch that is larger than a file makes an empty one longer: two files cannot begin at one position.
+        if self._file_at + frames.size(len(record)) > self._file_bytes and self._file_at > files.FIRST_FRAME:
             self._rotate()
         assert self._file is not None
         parts = frames.encode(record, self._next_position, len(batch), self._seed)
@@ -184,38 +188,38 @@ class Journal:
         self.size_bytes += len(record)
         return decided
 
-    # -- Segments -------------------------------------------------------------------------------------------------
+    # -- Files ----------------------------------------------------------------------------------------------------
 
     def _rotate(self) -> None:
-        """Go on in the spare, and have another one made."""
-        while not self._spare_ready.wait(SPARE_RETRY_SECONDS):
+        """Continue in the spare, and request another one."""
+        while not self._spare_ready.wait(self._spare_retry_seconds):
             if self._closing and not self.has_room:
-                raise OSError(errno.ENOSPC, "The journal was closed before there was space for another segment")
+                raise OSError(errno.ENOSPC, "The journal was closed before there was space for another file")
         self._spare_ready.clear()
         assert self._spare is not None
         if self._file is not None:
             self._file.close()
         self._file, self._spare = self._spare, None
-        segments.write_header(self._file, self.log_id, self._seed, self._next_position)
-        name = segments.name_of(self._next_position)
+        files.write_header(self._file, self.log_id, self._seed, self._next_position)
+        name = files.name_of(self._next_position)
         self._disk.rename(self._directory / SPARE, self._directory / name)
-        self._segments.append(name)
-        self._file_at = segments.FIRST_FRAME
+        self._names.append(name)
+        self._file_at = files.FIRST_FRAME
         self._spare_wanted.put(True)
 
     def make_spare(self) -> OSError | None:
-        """Have a spare ready; as long as none can be made there is no room, and this says why."""
+        """Have a spare ready; while none can be made there is no room, and the error says why."""
         if self._spare_ready.is_set():
             return None
         try:
-            self._spare = self._disk.create(self._directory / SPARE, self._segment_bytes)
+            self._spare = self._disk.create(self._directory / SPARE, self._file_bytes)
         except OSError as error:
             if self.has_room:
-                log.error("no space for another journal segment, so appends are refused: %s", error)
+                log.error("no space for another journal file, so appends are refused: %s", error)
             self.has_room = False
             return error
         if not self.has_room:
-            log.warning("there is space for journal segments again")
+            log.warning("there is space for journal files again")
         self.has_room = True
         self._spare_ready.set()
         return None
@@ -223,8 +227,4 @@ class Journal:
     def _make_spares_forever(self) -> None:
         while self._spare_wanted.get():
             while self.make_spare() is not None and self._spare_wanted.empty():
-                time.sleep(SPARE_RETRY_SECONDS)
-
-
-def _first(name: str) -> int:
-    return segments.first_position_of(name)
+                time.sleep(self._spare_retry_seconds)

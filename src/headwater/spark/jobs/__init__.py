@@ -1,1 +1,1 @@
-"""The jobs: each a configuration, a function `run(spark, config)` and what it reports."""
+"""The jobs: each has a configuration, a function `run(spark, config)` and a report."""

@@ -1,19 +1,22 @@
-"""The origin of a job's rows: a server, and which of its streams."""
+"""The origin of a job's rows: a server and a selection of its streams."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from headwater.spark.jobs.report import JobFailed
-from headwater.spark.link import Link, LinkFailed, LinkRefused
-from headwater.spark.options.source import SourceOptions, parse_source
-from headwater.spark.options.values import OptionRefused
+from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
+from headwater.spark.options.link import parse_link
+from headwater.spark.options.source import Selection, SourceOptions, parse_source
+from headwater.spark.options.values import OptionRefused, OptionValues
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Streams of a server, named as the source's options name them; `options` are further options of the source."""
+    """Streams of a server, selected as by the options of the source; `options` are more of those."""
 
     url: str
     bucket: str | None = None
@@ -23,7 +26,7 @@ class Origin:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def source_options(self, **more: str) -> dict[str, str]:
-        """The options with which the source reads these streams.
+        """The options that make the source read these streams.
 
         >>> Origin("http://h:1", bucket="b", streams=["x,1"]).source_options(via="lake")
         {'url': 'http://h:1', 'bucket': 'b', 'streams': '["x,1"]', 'via': 'lake'}
@@ -38,7 +41,7 @@ class Origin:
         return {**{name: value for name, value in chosen.items() if value is not None}, **more, **self.options}
 
     def parsed(self, **more: str) -> SourceOptions:
-        """The same options as the source understands them; JobFailed if it does not."""
+        """The same options as the source parses them; JobFailed if it rejects one."""
         try:
             return parse_source(self.source_options(**more))
         except OptionRefused as refused:
@@ -46,9 +49,29 @@ class Origin:
 
     @contextmanager
     def link(self) -> Iterator[Link]:
-        """A link to the server; JobFailed when it does not answer, or says no."""
+        """A link to the server; JobFailed if the server does not answer or refuses a request."""
         try:
             with Link(self.parsed().link) as link:
                 yield link
         except (LinkFailed, LinkRefused) as failure:
             raise JobFailed(str(failure)) from failure
+
+
+def describe_selected(link: Link, selection: Selection) -> Iterator[pa.Table]:
+    """The server's description of the selected streams, a page at a time."""
+    pages: Iterable[pa.Table] = link.describe_all(selection.prefix)
+    if selection.names is not None:
+        pages = [link.describe(sorted(selection.names))]
+    for page in pages:
+        yield page.filter(pa.array(map(selection.has, page["stream"].to_pylist()), pa.bool_()))
+
+
+def link_settings(url: str, options: Mapping[str, str]) -> LinkSettings:
+    """How to reach a server, from options of the source about nothing else; JobFailed for any other option."""
+    try:
+        given = OptionValues({"url": url, **options})
+        found = parse_link(given)
+        given.refuse_unknown()
+    except OptionRefused as refused:
+        raise JobFailed(str(refused)) from refused
+    return found

@@ -1,9 +1,8 @@
-"""Replay: streams into streams, here or on another server, every message once and in order."""
+"""Replay: copy streams to streams on the same or another server, every message exactly once and in order."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,53 +13,47 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.lake.format import split_name
 from headwater.protocol import content_types
-from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.origin import Origin, describe_selected
+from headwater.spark.jobs.paths import spark_path
+from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
 from headwater.spark.jobs.report import Fact, JobFailed, Report
+from headwater.spark.jobs.target import check_sink_options
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
-from headwater.spark.options.sink import parse_sink
 from headwater.spark.options.source import Selection
-from headwater.spark.options.values import OptionRefused
 from headwater.spark.sink.chunks import CHUNKS
 from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
 from headwater.spark.writing import by_stream
 
-BATCH_BYTES = 256 * 1024 * 1024
-"""Payload of a batch, about: a kill costs no more work than that."""
-LOOK_SECONDS = 1
-"""How often the wait for a query lets go, to count what it did and to hear Ctrl-C."""
 ORDER = ("position", "offset")
-"""Within a stream the same as by offset; where several become one, as they were written."""
+"""The same as by offset within a stream; if several streams are merged, the order in which they were written."""
 COUNTS = "replayed"
-OWN_OPTIONS = frozenset(
-    ("bucket", "close", "contenttype", "ordercolumn", "producerepoch", "producerid", "stream", "target", "url")
-)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayConfig:
-    """What to copy where, and under which names."""
+    """What to copy, where to, and under which names."""
 
     origin: Origin
     to: str
-    """The URL of the server that gets it, perhaps the same."""
+    """The URL of the server that receives the copies; it may be the same server."""
     name: str
-    """Of the job: under it the target knows what it has got."""
+    """Of the job: the target uses it to recognize what it has received before."""
     checkpoint: str
-    """The folder where Spark keeps how far it has come."""
+    """The folder in which Spark keeps its offsets."""
     into: str | None = None
-    """A bucket for all streams, instead of their own."""
+    """The bucket for all copies; by default each keeps its bucket."""
     rename: Sequence[tuple[str, str]] = ()
-    """Regular expressions and what replaces each of their matches in the whole names, one after the other."""
+    """Regular expressions and their replacements in whole names, applied in order."""
     close: bool = False
-    """Whether what is closed at the origin is closed at the target."""
+    """Whether to close the copies of closed streams."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Further options of the sink."""
+    """More options of the sink."""
     partitions: int | None = None
     batch_bytes: int = BATCH_BYTES
 
 
 def run(spark: SparkSession, config: ReplayConfig) -> Report:
-    """Copy what is new since the last run, and say how much that was."""
+    """Copy what is new since the last run."""
     began = time.monotonic()
     settings = _check(config)
     try:
@@ -73,11 +66,11 @@ def run(spark: SparkSession, config: ReplayConfig) -> Report:
                     check_apart(page, config.origin.parsed().selection)
                 if config.close:
                     note_closed(ends, page)
-            if ends and joins(config):
+            if ends and may_merge(config):
                 for page in copies(spark, config, source):
                     leave_open(ends, page)
-            # What is closed by now is read to its end by the query, which begins later.
-            messages, size, batches = _finish(_start(spark, config))
+            # The query starts after this listing, so it reads every stream listed as closed to its end.
+            messages, size, batches = _copy(_start(spark, config))
             closed = _close(target, config, ends) if config.close else 0
     except (LinkFailed, LinkRefused, WriteFailed) as failure:
         raise JobFailed(str(failure)) from failure
@@ -96,27 +89,23 @@ def run(spark: SparkSession, config: ReplayConfig) -> Report:
 
 
 def _check(config: ReplayConfig) -> LinkSettings:
-    """How to reach the target; JobFailed for what cannot be."""
-    for name in config.options:
-        if name.lower() in OWN_OPTIONS:
-            raise JobFailed(f"The option {name} of the sink is the job's own to set; leave it out.")
+    """How to reach the target; JobFailed for a configuration that cannot work."""
+    options = {**_sink_options(config), "queryName": config.name}
+    settings = check_sink_options(config.options, options, streaming=True).link
     if config.into is not None and "/" in config.into:
-        raise JobFailed(f"{config.into!r} is no bucket, which has no '/'; use a rename for the rest of the names.")
-    if config.origin.parsed().bootstraps:
         raise JobFailed(
-            "A snapshot is no message and is not copied; leave onTrimmed=bootstrap out, or use onTrimmed=skip."
+            f"{config.into!r} is not a valid bucket name: it contains '/'; use --rename for the rest of the name."
         )
-    try:
-        return parse_sink({**_sink_options(config), "queryName": config.name}, streaming=True).link
-    except OptionRefused as refused:
-        raise JobFailed(str(refused)) from refused
+    if config.origin.parsed().bootstraps:
+        raise JobFailed("Replay copies messages, not snapshots; remove onTrimmed=bootstrap or use onTrimmed=skip.")
+    return settings
 
 
 # -- Names -------------------------------------------------------------------------------------------------------------
 
 
 class Copy(NamedTuple):
-    """A stream of the origin, and the one that it is copied to."""
+    """A stream of the origin and its copy."""
 
     stream: str
     content_type: str
@@ -125,27 +114,25 @@ class Copy(NamedTuple):
 
 
 def target_name(config: ReplayConfig, bucket: Column, stream: Column) -> Column:
-    """The whole name of the stream that a row goes to."""
+    """The whole name of the stream that receives a row."""
     name = F.concat_ws("/", bucket if config.into is None else F.lit(config.into), stream)
     for pattern, replacement in config.rename:
         name = F.regexp_replace(name, F.lit(pattern), F.lit(replacement))
     return name
 
 
-def joins(config: ReplayConfig) -> bool:
-    """Whether several streams may become one."""
+def may_merge(config: ReplayConfig) -> bool:
+    """Whether several streams may have the same copy."""
     return config.into is not None or bool(config.rename)
 
 
 def copies(spark: SparkSession, config: ReplayConfig, link: Link) -> Iterator[list[Copy]]:
-    """What there is to copy, and where it goes, a page at a time: there may be more than the driver can hold."""
+    """The streams to copy, a page at a time: all of them may not fit into the driver's memory."""
     selection = config.origin.parsed().selection
-    pages = [link.describe(sorted(selection.names))] if selection.names else link.describe_all(selection.prefix)
-    for page in pages:
+    for page in describe_selected(link, selection):
         found = [
             (*split_name(row["stream"]), row["content_type"], row["closed"])
             for row in page.select(["stream", "content_type", "closed"]).to_pylist()
-            if selection.has(row["stream"])
         ]
         if found:
             yield _named(spark, config, found)
@@ -157,19 +144,17 @@ def _named(spark: SparkSession, config: ReplayConfig, found: list[tuple[str, str
     try:
         named = rows.select(*columns, target_name(config, F.col("bucket"), F.col("stream"))).collect()
     except PySparkException as problem:
-        raise JobFailed(
-            f"The names cannot be changed as told: {next(filter(None, str(problem).splitlines()))}"
-        ) from problem
+        raise JobFailed(f"--rename cannot be applied: {next(filter(None, str(problem).splitlines()))}") from problem
     return [Copy(*row) for row in named]
 
 
 def check_apart(copies: Sequence[Copy], selection: Selection) -> None:
-    """Raise JobFailed if a copy would be copied in turn, on and on with every run."""
+    """Raise JobFailed if the next run would copy a copy, and so on without end."""
     for copy in copies:
         if selection.has(copy.target):
             raise JobFailed(
-                f"The copy of {copy.stream!r} would be {copy.target!r}, which would be copied again by the next run; "
-                "copy into another bucket with --into, under other names with --rename, or to another server."
+                f"The copy of {copy.stream!r} would be {copy.target!r}, which the next run would copy again; "
+                "copy to another bucket with --into, to other names with --rename, or to another server with --to."
             )
 
 
@@ -177,12 +162,8 @@ def check_apart(copies: Sequence[Copy], selection: Selection) -> None:
 
 
 def _start(spark: SparkSession, config: ReplayConfig) -> StreamingQuery:
-    reading = config.origin.source_options(
-        via="live", startingOffsets="earliest", maxBytesPerTrigger=str(config.batch_bytes)
-    )
-    if "startingTimestamp" in reading:
-        del reading["startingOffsets"]
-    rows = spark.readStream.format("headwater").options(**reading).load()
+    reading = config.origin.source_options(via="live", maxBytesPerTrigger=str(config.batch_bytes))
+    rows = spark.readStream.format("headwater").options(**start_at_earliest(reading)).load()
     copied = rows.select(
         target_name(config, F.col("bucket"), F.col("stream")).alias("stream"),
         F.col("payload").alias("value"),
@@ -193,62 +174,51 @@ def _start(spark: SparkSession, config: ReplayConfig) -> StreamingQuery:
     return (
         by_stream(copied.observe(COUNTS, *counts), config.partitions)
         .writeStream.format("headwater")
-        .options(**_sink_options(config), checkpointLocation=_absolute(config.checkpoint))
+        .options(**_sink_options(config), checkpointLocation=spark_path(config.checkpoint))
         .queryName(config.name)
         .trigger(availableNow=True)
         .start()
     )
 
 
-def _absolute(path: str) -> str:
-    # Spark would look from where its Java was started.
-    return path if "://" in path else Path(path).absolute().as_uri()
-
-
 def _sink_options(config: ReplayConfig) -> dict[str, str]:
     return {**config.options, "url": config.to, "orderColumn": ",".join(ORDER)}
 
 
-def _finish(query: StreamingQuery) -> tuple[int, int, int]:
-    """Wait until everything there was has been copied: how many messages, bytes and batches that were."""
+def _copy(query: StreamingQuery) -> tuple[int, int, int]:
+    """Wait until the query has copied everything; return the numbers of messages, bytes and batches."""
     seen: dict[int, tuple[int, int]] = {}
 
-    def look() -> None:
-        # Spark keeps the last hundred only.
+    def record() -> None:
+        # Spark keeps the progress of the last hundred batches only.
         for progress in query.recentProgress:
             counted = progress.observedMetrics.get(COUNTS)
             if counted is not None and counted["messages"]:
                 seen[progress.batchId] = counted["messages"], counted["bytes"]
 
-    try:
-        while not query.awaitTermination(LOOK_SECONDS):
-            look()
-    finally:
-        if query.isActive:
-            query.stop()
-    look()
+    finish(query, record)
     return sum(messages for messages, _ in seen.values()), sum(size for _, size in seen.values()), len(seen)
 
 
-# -- Ends --------------------------------------------------------------------------------------------------------------
+# -- Closing -----------------------------------------------------------------------------------------------------------
 
 
 def note_closed(ends: dict[str, str], page: Iterable[Copy]) -> None:
-    """Take what the closed ones of a page become, with their types, among the targets to close."""
+    """Add the copies of closed streams, with their content types, to the streams to close."""
     for copy in page:
         if copy.closed:
             ends.setdefault(copy.target, copy.content_type)
 
 
 def leave_open(ends: dict[str, str], page: Iterable[Copy]) -> None:
-    """Take out what open ones become too: a second look, since that may be on a page before or behind."""
+    """Remove the copies that an open stream has too. A second pass, since it may be on any page."""
     for copy in page:
         if not copy.closed:
             ends.pop(copy.target, None)
 
 
 def _close(link: Link, config: ReplayConfig, ends: Mapping[str, str]) -> int:
-    """Close what is to be closed; streams without a message are made for that."""
+    """Close streams, and create those that do not exist because they have no messages."""
     columns = [
         list(ends),
         [[]] * len(ends),
@@ -260,7 +230,7 @@ def _close(link: Link, config: ReplayConfig, ends: Mapping[str, str]) -> int:
     chunks = pa.Table.from_arrays(
         [pa.array(column, kind) for column, kind in zip(columns, CHUNKS.types, strict=True)], schema=CHUNKS
     )
-    # A producer of its own: those of the query count its batches.
+    # A separate producer, since the epochs of the query's producers count its batches.
     delivery = Delivery(link, Producer(f"{config.name}/end", 0), create=True, content_type=content_types.DEFAULT)
     delivery.send_all(packed(chunks.to_batches()))
     return delivery.appends

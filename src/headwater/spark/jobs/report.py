@@ -1,4 +1,4 @@
-"""What a job says when it is done."""
+"""The report of a job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ Fact = str | int | float | bool | None
 
 
 class JobFailed(Exception):
-    """A job cannot go on, or should not; the message is one sentence for a person."""
+    """The job cannot or must not continue; the message is one sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was done, in numbers, and what was found wrong."""
+    """What a job did, in numbers, and the problems that it found."""
 
     job: str
     facts: Mapping[str, Fact] = field(default_factory=dict)

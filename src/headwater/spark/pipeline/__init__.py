@@ -1,1 +1,1 @@
-"""A project for Spark's declarative pipelines, to begin with."""
+"""A starter project for Spark's declarative pipelines."""

@@ -1,4 +1,4 @@
-"""Write a project from the template beside this file; nothing that is there is touched."""
+"""Write a project from the template beside this file, without touching existing files."""
 
 import json
 import re
@@ -6,25 +6,27 @@ from pathlib import Path
 
 TEMPLATE = Path(__file__).with_name("template")
 SUFFIX = ".template"
-"""So that nobody takes the parts for modules of this package: they only run inside of a pipeline."""
+"""Keeps the files from being taken for modules of this package: they only run inside a pipeline."""
 NAME_CHARACTERS_MAX = 100
 _BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
 
 
 class ProjectRefused(Exception):
-    """The project cannot be written; one sentence says why."""
+    """The project cannot be written; the error is one sentence."""
 
 
 def write_project(folder: Path, url: str, bucket: str, results: str | None = None) -> list[Path]:
-    """Write the project into a folder that is new or empty: the files that were written."""
+    """Write the project to a new or empty folder; return the files."""
     into = results or f"{bucket}-alerts"
     for one in (bucket, into):
         if not _BUCKET.fullmatch(one):
-            raise ProjectRefused(f"{one!r} is no bucket: 4 to 64 of a-z, 0-9, _ and -.")
+            raise ProjectRefused(
+                f"{one!r} is not a valid bucket name: use 4 to 64 characters from a-z, 0-9, '_' and '-'."
+            )
     if bucket == into:
-        raise ProjectRefused(f"The results would be read as messages again; give them another bucket than {bucket!r}.")
+        raise ProjectRefused(f"The pipeline would read its own results; use another bucket than {bucket!r} for them.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ProjectRefused(f"{folder} is there and not empty; name a new folder.")
+        raise ProjectRefused(f"{folder} exists and is not empty; choose a new folder.")
     values = _values(folder.resolve(), url, bucket, into)
     written = []
     for part in sorted(TEMPLATE.rglob(f"*{SUFFIX}")):
@@ -47,14 +49,14 @@ def _values(folder: Path, url: str, bucket: str, results: str) -> dict[str, str]
         "results": results,
         "producer": f"{name}-alerts",
     }
-    # A string of JSON is one of YAML and of Python, too.
+    # A JSON string is also a YAML string and a Python string.
     return plain | {field: json.dumps(value) for field, value in quoted.items()}
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    """A template with its blanks filled in.
+    """A template with its placeholders filled in.
 
     >>> filled("name: {{name}}", {"name": "orders"})
     'name: orders'
     """
-    return re.sub(r"\{\{(\w+)\}\}", lambda blank: values[blank[1]], text)
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.spark.link import PAUSE_SECONDS_MAX, RETRIED, LinkSettings
+from headwater.client.retrying import RETRIED_STATUSES
+from headwater.spark.link import LinkSettings
 
 REQUEST_BYTES = 4 * 1024 * 1024
 REQUEST_APPENDS = 10_000
@@ -106,7 +107,7 @@ class Delivery:
         names, types, last = (chunks[name].to_pylist() for name in ("stream", "content_type", "last"))
         for at, answer in enumerate(answers):
             name, code = names[at], answer["code"]
-            if answer["status"] in RETRIED and code != "producers_too_many":
+            if answer["status"] in RETRIED_STATUSES and code != "producers_too_many":
                 busy = busy or answer
             elif code == "content_type_mismatch" and types[at] is None and name not in adopted:
                 adopting.add(name)
@@ -162,7 +163,7 @@ class Delivery:
                 f"The server refused {len(chunks)} appends {tries} times in a row, the first to the stream "
                 f"{chunks['stream'][0].as_py()!r}; try again later, or raise the option retries: {answer['detail']}"
             )
-        time.sleep(min(settings.retry_interval_seconds * 2 ** max(tries - 1, 0), PAUSE_SECONDS_MAX))
+        time.sleep(settings.retry.delay_seconds(max(tries, 1)))
 
 
 def explain(name: str, producer: Producer, answer: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A compaction of a server's lake, when a test wants one."""
+"""Compaction of a server's lake on demand."""
 
 from headwater.lake.catalog import Catalog
 from headwater.lake.compaction.rewriting import Cuts, Keep
@@ -12,7 +12,7 @@ EVERYTHING = 2**63 - 1
 
 
 def listed(link: Link) -> set[str]:
-    """The segments of the lake, when all is flushed."""
+    """The segments of the lake after a flush."""
     link.flush()
     return {one.key for one in _catalog(link).segments}
 
@@ -24,7 +24,7 @@ def _catalog(link: Link) -> Catalog:
 
 
 def compact(link: Link) -> None:
-    """Rewrite what is worth it, unless the server does so itself meanwhile; there is a catalog that tells of it."""
+    """Rewrite what is worth it, unless the server does so first, and write a catalog."""
     link.flush()
     store, catalog = open_store(link.status()["lake"]["url"]), _catalog(link)
     lowest = min((positions["0"] for positions in link.readers().values()), default=EVERYTHING)

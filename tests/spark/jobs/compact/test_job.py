@@ -1,4 +1,4 @@
-"""The compact job against a real server, whose own compactor is at work too: nobody notices who came first."""
+"""The compact job against a real server, whose own compactor runs at the same time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from headwater.lake.compaction.rewriting import Cuts, Keep
 from headwater.lake.scanning import EVER, read_catalog, read_forks, read_tombstones
 from headwater.lake.verify.verifier import Verifier
 from headwater.spark.jobs.compact import job as compact
-from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_reader
+from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_consumer
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
 from headwater.spark.jobs.report import JobFailed
@@ -25,12 +25,12 @@ from ...streams import JSON, Streams, streams_in
 
 CUTS = Cuts(segment_bytes=1 << 20, streams_max=10_000)
 TRIES_MAX = 50
-"""The server looks for something to rewrite every few seconds; that it comes first as often as this cannot be."""
+"""The server plans rewrites every few seconds, so it cannot be first this many times in a row."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One whose lake nobody else changes."""
+    """A server whose lake no other test changes."""
     with running_server(data=tmp_path_factory.mktemp("compact") / "data") as server:
         yield server
         assert "Traceback" not in server.output()
@@ -61,9 +61,9 @@ def problems(link: Link) -> list[str]:
 
 
 def bodies(streams: Streams, chance: RandomStreams) -> dict[str, bytes]:
-    """Everything that can be read of every stream, from its snapshot on if it was trimmed.
+    """The readable content of every stream, from its snapshot on if it was trimmed.
 
-    Asked for once: a second time the server would have the pages at hand, and not look into the lake.
+    Read once: a second read would be served from the page cache, not from the lake.
     """
     found = {}
     for name, life in chance.lives.items():
@@ -104,7 +104,7 @@ def test_streams_read_the_same_after_deletes_trims_forks_and_compactions(
     assert bodies(streams, chance) == expected_bodies(chance)
 
 
-def test_a_rewrite_of_ours_takes_the_place_of_small_segments(spark: SparkSession, streams: Streams, link: Link) -> None:
+def test_a_rewrite_replaces_small_segments(spark: SparkSession, streams: Streams, link: Link) -> None:
     streams.make("x")
     for _ in range(TRIES_MAX):
         small_segments(streams, link)
@@ -122,11 +122,11 @@ def test_a_rewrite_of_ours_takes_the_place_of_small_segments(spark: SparkSession
 # -- With a server, without Spark --------------------------------------------------------------------------------------
 
 
-def test_whoever_hands_in_second_is_refused(streams: Streams, link: Link) -> None:
+def test_the_second_swap_of_the_same_segments_is_refused(streams: Streams, link: Link) -> None:
     streams.make("x")
     for _ in range(TRIES_MAX):
         small_segments(streams, link)
-        outcomes = handed_in_twice(link)
+        outcomes = swapped_twice(link)
         if outcomes:
             break
     else:
@@ -139,9 +139,9 @@ def test_whoever_hands_in_second_is_refused(streams: Streams, link: Link) -> Non
     assert problems(link) == []
 
 
-def handed_in_twice(link: Link) -> list[Outcome]:
-    """The outcomes of a rewrite and of the same once more, unless the server came first."""
-    store, catalog, lowest = open_store(link.status()["lake"]["url"]), catalog_of(link), lowest_reader(link)
+def swapped_twice(link: Link) -> list[Outcome]:
+    """The outcomes of a rewrite and of its repetition, or none if the server was first."""
+    store, catalog, lowest = open_store(link.status()["lake"]["url"]), catalog_of(link), lowest_consumer(link)
     keep = Keep(Dead(read_tombstones(store, catalog), read_forks(store, catalog)).below, lowest)
     for planned in plan_rewrites(catalog, lowest):
         outcome = carry_out(planned, store, keep, CUTS, link.swap)
@@ -161,32 +161,34 @@ def test_a_rewrite_whose_answer_was_lost_counts_as_done(streams: Streams, link: 
     assert (tally.done, tally.refused) == ([lost], 1)
 
 
-def test_registered_readers_are_asked_for(link: Link) -> None:
-    assert lowest_reader(link) == EVER
+def test_the_lowest_registered_consumer_is_found(link: Link) -> None:
+    assert lowest_consumer(link) == EVER
     link.register("exports", {"0": 1})
     link.register("others", {"0": 0})
     try:
-        assert lowest_reader(link) == 0
+        assert lowest_consumer(link) == 0
     finally:
         link.forget("others")
         link.forget("exports")
 
 
-# -- What cannot be ----------------------------------------------------------------------------------------------------
+# -- Without a lake ----------------------------------------------------------------------------------------------------
 
 
-def test_a_server_without_a_lake_is_told(spark: SparkSession) -> None:
-    with running_server() as server, pytest.raises(JobFailed, match="has no lake that others can read"):
+def test_a_server_without_a_lake_is_refused(spark: SparkSession) -> None:
+    with running_server() as server, pytest.raises(JobFailed, match="has no lake that Spark can read"):
         compact.run(spark, CompactConfig(LinkSettings(server.url)))
 
 
-def test_a_lake_of_somebody_else_is_told(spark: SparkSession, link: Link, streams: Streams, tmp_path: Path) -> None:
+def test_the_lake_of_another_server_is_refused(
+    spark: SparkSession, link: Link, streams: Streams, tmp_path: Path
+) -> None:
     streams.make("x", b"1")
-    with pytest.raises(JobFailed, match="There is no lake of http"):
+    with pytest.raises(JobFailed, match="is not the lake of http"):
         compact.run(spark, CompactConfig(link.settings, lake=str(tmp_path)))
 
 
-def test_a_server_that_nothing_was_written_to_is_well(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_server_needs_no_rewrites(spark: SparkSession, tmp_path: Path) -> None:
     with running_server(data=tmp_path / "data") as server:
         report = compact.run(spark, CompactConfig(LinkSettings(server.url)))
     assert report.ok

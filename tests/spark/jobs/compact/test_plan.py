@@ -1,4 +1,4 @@
-"""Rewrites from a catalog alone, on a real state: whatever has happened, the server takes them and nobody notices."""
+"""Rewrites planned from a catalog alone: the server accepts them, and no reader notices."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 class Bench:
-    """A small lake, its catalogs, and rewrites by what they say."""
+    """A small lake, its catalogs, and rewrites planned from them."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.store = lake, lake.store
@@ -65,7 +65,7 @@ class Bench:
         planned, keep = self.plan()
         numbers = [number for rewrite in planned for number in rewrite.numbers]
         assert len(set(numbers)) == len(numbers), "two rewrites touch the same segment"
-        outcomes = [carry_out(rewrite, self.store, keep, CUTS, self.hand_in) for rewrite in planned]
+        outcomes = [carry_out(rewrite, self.store, keep, CUTS, self.swap) for rewrite in planned]
         for outcome in outcomes:
             if outcome.what == "dense":
                 self.dense |= {one.number: one.live_rows for one in outcome.rewrite.candidates}
@@ -76,7 +76,7 @@ class Bench:
         keep = Keep(Dead(read_tombstones(self.store, catalog), read_forks(self.store, catalog)).below, lowest)
         return plan_rewrites(catalog, lowest, LIMITS, dense=self.dense), keep
 
-    def hand_in(self, numbers: Sequence[int], keys: Sequence[str], dropped: int, deadline: int) -> None:
+    def swap(self, numbers: Sequence[int], keys: Sequence[str], dropped: int, deadline: int) -> None:
         publications = tuple(self._publication(key) for key in keys)
         self.before_swap()
         reply = self.lake.do(SwapSegments(tuple(numbers), publications, deadline, dropped))
@@ -98,17 +98,17 @@ class Bench:
         answer: Reply | None = None
         while True:
             try:
-                asked = steps.send(answer)
+                step = steps.send(answer)
             except StopIteration:
                 return
             answer = None
-            if isinstance(asked, ForkTarget):
-                answer = forking.query_target(state, asked, now)
-            elif isinstance(asked, Command):
-                answer = self.lake.do(asked)
+            if isinstance(step, ForkTarget):
+                answer = forking.query_target(state, step, now)
+            elif isinstance(step, Command):
+                answer = self.lake.do(step)
 
     def pay(self) -> None:
-        """Have sources let go of what forks that ended held."""
+        """Let sources release what deleted forks held."""
         while self.lake.state.owed:
             pin, debt = next(iter(self.lake.state.owed.items()))
             self.lake.do(Unpin(debt.source, debt.incarnation, pin))
@@ -120,7 +120,7 @@ class Bench:
 
 
 class ForkingChance(Chance):
-    """Forks, forks of forks, and their ends, among the rest."""
+    """Adds forks, forks of forks and their deletion."""
 
     def __init__(self, bench: Bench, seed: int, *, pins: bool) -> None:
         super().__init__(bench.lake, seed)
@@ -160,12 +160,12 @@ def bench() -> Iterator[Bench]:
         yield bench
 
 
-# -- Whatever happens --------------------------------------------------------------------------------------------------
+# -- Random histories --------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=8)
 @given(SEEDS)
-def test_the_server_takes_every_rewrite_and_nobody_notices(seed: int) -> None:
+def test_the_server_accepts_every_rewrite_and_reads_stay_the_same(seed: int) -> None:
     with benched() as bench:
         lake, chance = bench.lake, ForkingChance(bench, seed, pins=False)
         for _ in range(3):
@@ -211,7 +211,7 @@ def test_a_rewrite_that_has_become_wrong_is_refused_and_changes_nothing(seed: in
             assert bench.problems() == []
 
 
-# -- What may go -------------------------------------------------------------------------------------------------------
+# -- Dead rows ---------------------------------------------------------------------------------------------------------
 
 
 def flushes(lake: Lake, *names: str, times: int = 4) -> None:
@@ -225,7 +225,7 @@ def offsets_of(lake: Lake, name: str) -> list[int]:
     return [row.offset for _, row in lake.in_files() if row.name == name]
 
 
-def test_neighbours_are_merged_and_the_deleted_left_out(bench: Bench) -> None:
+def test_neighbours_are_merged_without_deleted_streams(bench: Bench) -> None:
     flushes(bench.lake, "a/x", "a/y")
     bench.lake.do(Delete("a/y"))
     [outcome] = bench.compact()
@@ -235,7 +235,7 @@ def test_neighbours_are_merged_and_the_deleted_left_out(bench: Bench) -> None:
     assert bench.compact() == []
 
 
-def test_what_was_trimmed_goes(bench: Bench) -> None:
+def test_trimmed_rows_are_dropped(bench: Bench) -> None:
     flushes(bench.lake, "a/x", "a/y")
     row = bench.lake.rows(bench.lake.state.streams["a/x"])[2]
     bench.lake.trim("a/x", row.end, row.record + 1)
@@ -244,7 +244,7 @@ def test_what_was_trimmed_goes(bench: Bench) -> None:
     assert offsets_of(bench.lake, "a/x") == [row.end]
 
 
-def test_what_a_reader_has_not_read_is_kept(bench: Bench) -> None:
+def test_rows_that_a_consumer_has_not_read_are_kept(bench: Bench) -> None:
     flushes(bench.lake, "a/x", "a/y", times=2)
     bench.lake.do(RegisterConsumer("exports", bench.lake.state.position))
     flushes(bench.lake, "a/x", "a/y", times=2)
@@ -254,7 +254,7 @@ def test_what_a_reader_has_not_read_is_kept(bench: Bench) -> None:
     assert len(offsets_of(bench.lake, "a/y")) == 2
 
 
-def test_what_a_fork_of_a_fork_may_need_is_kept(bench: Bench) -> None:
+def test_rows_that_a_fork_of_a_fork_may_need_are_kept(bench: Bench) -> None:
     bench.lake.append("b/z", b"z")
     flushes(bench.lake, "a/x")
     bench.fork("f/1", "a/x")
@@ -272,7 +272,7 @@ def test_what_a_fork_of_a_fork_may_need_is_kept(bench: Bench) -> None:
     assert offsets_of(bench.lake, "a/x") == []
 
 
-def test_segments_without_a_live_row_go_unread(bench: Bench) -> None:
+def test_segments_without_a_live_row_are_dropped_unread(bench: Bench) -> None:
     flushes(bench.lake, "a/x", times=1)
     bench.lake.do(Delete("a/x"))
     flushes(bench.lake, "a/y", times=1)
@@ -281,7 +281,7 @@ def test_segments_without_a_live_row_go_unread(bench: Bench) -> None:
     assert outcome.rows_dropped == 1
 
 
-def test_a_flush_that_is_under_way_is_left_alone(bench: Bench) -> None:
+def test_segments_of_a_flush_in_progress_are_not_touched(bench: Bench) -> None:
     flushes(bench.lake, "a/x", times=3)
     bench.lake.append("a/x", b"1")
     bench.lake.append("a/y", b"2")
@@ -290,12 +290,12 @@ def test_a_flush_that_is_under_way_is_left_alone(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("call", "fault"), [(call, fault) for call in ("create", "read") for fault in POSSIBLE[call]])
-def test_a_store_that_fails_is_told_and_nothing_is_lost(bench: Bench, call: Call, fault: Fault) -> None:
+def test_a_failing_store_is_reported_and_nothing_is_lost(bench: Bench, call: Call, fault: Fault) -> None:
     flushes(bench.lake, "a/x")
     seen = bench.lake.seen()
     planned, keep = bench.plan()
     bench.store.fail_at(call, 0, fault)
-    outcome = carry_out(planned[0], bench.store, keep, CUTS, bench.hand_in)
+    outcome = carry_out(planned[0], bench.store, keep, CUTS, bench.swap)
     assert outcome.what == "failed"
     assert bench.lake.seen() == seen
     assert bench.compact()[0].what == "swapped"

@@ -1,4 +1,4 @@
-"""Rows of a lake made up for tests of the export, and tables read back by engines that know nothing of it."""
+"""Made-up rows of a lake for tests of the export, and appends to a server."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,14 +18,14 @@ APPEND = pa.schema(
         ("create", pa.bool_()),
     ]
 )
-"""The columns of appends to many streams."""
+"""The columns of an append to many streams."""
 NULLABLE = pa.schema([field.with_nullable(True) for field in SCHEMA])
 
 
 def rows_of(
     name: str, payloads: Sequence[bytes], *, position: int = 10, incarnation: int = 1, offset: int = 0, record: int = 0
 ) -> pa.Table:
-    """Messages of one stream, one append each, half a day apart, at positions that follow upon each other."""
+    """Messages of one stream, one append each, half a day apart, at consecutive positions."""
     bucket, _, stream = name.partition("/")
     columns: dict[str, list[object]] = {field: [] for field in SCHEMA.names}
     for number, payload in enumerate(payloads):
@@ -44,8 +44,10 @@ def together(*tables: pa.Table) -> pa.Table:
 
 
 def append(server: RunningServer, bucket: str, messages: Mapping[str, list[bytes]]) -> None:
-    """Append JSON messages to streams, which are made if they are missing."""
-    told = [{"stream": f"{bucket}/{name}", "messages": some} for name, some in messages.items()]
-    rows = pa.Table.from_pylist([{**one, "content_type": "application/json", "create": True} for one in told], APPEND)
+    """Append JSON messages to streams, and create those that do not exist."""
+    appends = [{"stream": f"{bucket}/{name}", "messages": some} for name, some in messages.items()]
+    rows = pa.Table.from_pylist(
+        [{**one, "content_type": "application/json", "create": True} for one in appends], APPEND
+    )
     with Link(LinkSettings(server.url)) as link:
         assert set(link.append(rows)["status"].to_pylist()) == {200}

@@ -1,6 +1,5 @@
-"""The files that a task of an export writes, and the places where they lie; no Spark in here."""
+"""The files that a task of an export writes, without Spark."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,64 +8,30 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.spark.jobs.export import files as export_files
 from headwater.spark.jobs.export.audit import AuditTally
-from headwater.spark.jobs.export.files import FileRules, by_day_and_bucket, write_files
+from headwater.spark.jobs.export.files import FileLimits, FileRules, by_day_and_bucket, write_files
 from headwater.spark.jobs.export.parquet import folder
-from headwater.spark.jobs.places import FolderPlace, Place, open_place
-from headwater.storage.store import KeyMissing
-from headwater.testing.s3_server import running_s3
+from headwater.spark.jobs.paths import open_location
+from headwater.spark.jobs.report import JobFailed
 
 from .exported_rows import NULLABLE, rows_of, together
 
 FILE = pa.schema([field for field in NULLABLE if field.name not in ("bucket", "day")])
 
 
-def rules(place: Path, batch: int = 0) -> FileRules:
-    return FileRules(str(place), batch, f"out/{batch}", ".parquet", f"parts/{batch}", FILE)
+LIMITS = FileLimits()
 
 
-def written(place: Path, *batches: pa.Table, batch: int = 0) -> list[dict[str, object]]:
-    """What a task tells of the files that it made of batches of rows."""
+def written(to: Path, *batches: pa.Table, limits: FileLimits = LIMITS) -> list[dict[str, object]]:
+    """Write batches of rows, and return what the task reports of its files."""
+    rules = FileRules(str(to), 0, "out/0", ".parquet", "parts/0", FILE, limits=limits)
     given = (one.to_batches()[0] for one in batches)
-    return [fact for told in write_files(rules(place, batch), given) for fact in told.to_pylist()]
+    return [fact for report in write_files(rules, given) for fact in report.to_pylist()]
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.spark_slow)])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    if request.param == "folder":
-        yield open_place(str(tmp_path / "place"))
-        return
-    with running_s3() as s3:
-        for name, value in s3.environment.items():
-            monkeypatch.setenv(name, value)
-        yield open_place(f"s3://{s3.bucket}/some/table")
-
-
-def test_an_object_of_a_place_is_created_once_and_moved_as_often_as_one_likes(place: Place) -> None:
-    assert place.create("staged/1", b"one")
-    assert not place.create("staged/1", b"two")
-    place.move("staged/1", "day=1/bucket=50%25%3D½/1.parquet")
-    place.move("staged/1", "day=1/bucket=50%25%3D½/1.parquet")
-    assert list(place.items("")) == ["day=1/bucket=50%25%3D½/1.parquet"]
-    assert place.read("day=1/bucket=50%25%3D½/1.parquet") == b"one"
-    with pytest.raises(KeyMissing):
-        place.move("staged/1", "elsewhere")
-    with pytest.raises(KeyMissing):
-        place.read("staged/1")
-    place.delete("day=1/bucket=50%25%3D½/1.parquet")
-    place.delete("day=1/bucket=50%25%3D½/1.parquet")
-    assert list(place.items("")) == []
-
-
-def test_what_is_no_place_is_refused_in_one_sentence() -> None:
-    with pytest.raises(ValueError, match="should be a folder or s3://bucket/prefix"):
-        open_place("gs://bucket/x")
-
-
-def test_a_half_written_file_is_not_listed(tmp_path: Path) -> None:
-    (tmp_path / ".unfinished-1").write_bytes(b"ha")
-    assert list(FolderPlace(tmp_path).items("")) == []
+def test_an_invalid_location_is_refused_in_one_sentence() -> None:
+    with pytest.raises(JobFailed, match="is not a valid table URL; use a path"):
+        open_location("gs://bucket/x")
 
 
 def test_a_task_writes_a_file_for_every_day_and_bucket(tmp_path: Path) -> None:
@@ -86,7 +51,7 @@ def test_a_task_writes_a_file_for_every_day_and_bucket(tmp_path: Path) -> None:
 
 def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
     assert written(tmp_path) == []
-    assert list(FolderPlace(tmp_path).items("")) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_keep_their_order_however_days_and_buckets_are_mixed() -> None:
@@ -101,23 +66,20 @@ def test_rows_keep_their_order_however_days_and_buckets_are_mixed() -> None:
         assert before == rows.to_pylist()
 
 
-def test_a_task_that_holds_too_much_finishes_its_largest_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_files, "OPEN_BYTES_MAX", 2_000)
+def test_a_task_that_holds_too_much_finishes_its_largest_file(tmp_path: Path) -> None:
     small, large = rows_of("a/x", [b"1"]), rows_of("b/y", [bytes(3_000)])
-    facts = written(tmp_path, together(small, large), small)
+    facts = written(tmp_path, together(small, large), small, limits=FileLimits(open_bytes_max=2_000))
     assert [(fact["bucket"], fact["rows"]) for fact in facts if fact["kind"] == "data"] == [("b", 1), ("a", 2)]
 
 
-def test_a_large_file_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_files, "GROUP_BYTES", 1)
-    monkeypatch.setattr(export_files, "FILE_BYTES_MAX", 1)
-    facts = written(tmp_path, rows_of("a/x", [b"1"]), rows_of("a/x", [b"2"], offset=1))
+def test_a_large_file_is_followed_by_another(tmp_path: Path) -> None:
+    limits = FileLimits(group_bytes=1, file_bytes=1)
+    facts = written(tmp_path, rows_of("a/x", [b"1"]), rows_of("a/x", [b"2"], offset=1), limits=limits)
     assert [fact["rows"] for fact in facts if fact["kind"] == "data"] == [1, 1]
 
 
-def test_the_audit_of_a_task_counts_every_life_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.spark.jobs.export.audit.FOLD_ROWS", 2)
-    tally = AuditTally(7)
+def test_the_audit_of_a_task_counts_every_life_once() -> None:
+    tally = AuditTally(7, fold_rows=2)
     tally.add(together(rows_of("a/x", [b"1", b"22"]), rows_of("a/y", [b"3"]), rows_of("a/x", [b"4"], incarnation=9)))
     tally.add(rows_of("a/x", [b"333"], offset=3, position=20))
     found = sorted(tally.result().to_pylist(), key=lambda row: (row["stream"], row["incarnation"]))

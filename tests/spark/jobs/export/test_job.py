@@ -1,4 +1,4 @@
-"""Exports of a real server's streams: everything once, then what is new, whatever happens in between."""
+"""Exports of a real server's streams: everything once, then what is new, despite kills in between."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from .exported_rows import append
 
 
 class Killed(Exception):
-    """What stands in for the end of the driver."""
+    """Simulates a kill of the driver."""
 
 
 def test_an_export_takes_everything_once_and_then_what_is_new(
@@ -65,20 +65,20 @@ def test_an_export_to_iceberg_keeps_to_its_table(
         Origin(lake_server.url, bucket=bucket), str(tmp_path / "data"), "iceberg", name=bucket, catalog=uri, table="a.b"
     )
     assert run(spark, config).facts["rows"] == 1
-    for other, told in (
-        (replace(config, table="a.c"), r'holds a table of another name \("a.b", not "a.c"\)'),
-        (replace(config, catalog=f"{uri}2"), r"holds a table of another catalog \("),
-        (replace(config, catalog=None), r"holds a table of another catalog \("),
+    for other, problem in (
+        (replace(config, table="a.c"), r'holds an export to another table name \("a.b", not "a.c"\)'),
+        (replace(config, catalog=f"{uri}2"), r"holds an export to another catalog \("),
+        (replace(config, catalog=None), r"holds an export to another catalog \("),
     ):
-        with pytest.raises(JobFailed, match=told):
+        with pytest.raises(JobFailed, match=problem):
             run(spark, other)
-    # To start over takes more than another folder.
+    # Another folder is not enough to start over: the table must be dropped too.
     with pytest.raises(JobFailed, match=r"^The Iceberg table a.b holds the export "):
         run(spark, replace(config, to=str(tmp_path / "again")))
     assert run(spark, config).facts["rows"] == 0
 
 
-def test_options_are_the_same_in_whatever_letters(
+def test_the_names_of_options_are_case_insensitive(
     spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
 ) -> None:
     append(lake_server, bucket, {"x": [b'{"n":1}']})
@@ -87,11 +87,11 @@ def test_options_are_the_same_in_whatever_letters(
         for since in ("2020-01-01T00:00:00Z", "2120-01-01T00:00:00Z")
     )
     assert run(spark, early).facts["rows"] == 1
-    with pytest.raises(JobFailed, match="holds another choice of streams"):
+    with pytest.raises(JobFailed, match="holds an export of other streams"):
         run(spark, late)
 
 
-def test_what_an_export_remembers_of_its_catalog_is_no_secret() -> None:
+def test_an_export_records_its_catalog_without_secrets() -> None:
     assert catalog_name("postgresql+psycopg2://me:secret@db:5432/lake?password=secret") == (
         "postgresql+psycopg2://db:5432/lake"
     )
@@ -99,34 +99,35 @@ def test_what_an_export_remembers_of_its_catalog_is_no_secret() -> None:
     assert catalog_name("http://catalog:8181/rest") == "http://catalog:8181/rest"
 
 
-def test_an_export_that_cannot_be_is_refused_before_anything_is_made(
+def test_an_invalid_export_is_refused_before_anything_is_written(
     spark: SparkSession, lake_server: RunningServer, tmp_path: Path
 ) -> None:
     to = str(tmp_path / "table")
-    for config, told in (
-        (ExportConfig(Origin(lake_server.url), to), "Say which streams"),
-        (ExportConfig(Origin(lake_server.url, bucket="b", options={"via": "live"}), to), "up to the export itself"),
+    for config, problem in (
+        (ExportConfig(Origin(lake_server.url), to), "streams"),
+        (ExportConfig(Origin(lake_server.url, bucket="b", options={"via": "live"}), to), "sets the source option via"),
         (
             ExportConfig(Origin(lake_server.url, bucket="b", options={"StartingOffsets": "latest"}), to),
-            "The option StartingOffsets of the source is up to the export itself",
+            "The export sets the source option StartingOffsets itself",
         ),
-        (ExportConfig(Origin(lake_server.url, bucket="b"), to, "delta", Shape(variant=True)), "are for Parquet"),
-        (ExportConfig(Origin(lake_server.url, bucket="b"), to, catalog="sqlite://"), "are for Iceberg"),
-        (ExportConfig(Origin(lake_server.url, bucket="b"), "s3://b/x"), "give --checkpoint"),
+        (ExportConfig(Origin(lake_server.url, bucket="b"), to, "delta", Shape(variant=True)), "need --format parquet"),
+        (ExportConfig(Origin(lake_server.url, bucket="b"), to, catalog="sqlite://"), "need --format iceberg"),
+        (ExportConfig(Origin(lake_server.url, bucket="b"), "s3://b/x"), "not a valid S3 URL"),
+        (ExportConfig(Origin(lake_server.url, bucket="b"), "s3://bucket/x"), "pass a folder as --checkpoint"),
     ):
-        with pytest.raises(JobFailed, match=told):
+        with pytest.raises(JobFailed, match=problem):
             run(spark, config)
     assert not Path(to).exists()
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "problem"),
     [
-        (["--option", "via"], "'via' is no option of the source; it should read name=value."),
+        (["--option", "via"], "'via' does not have the form name=value."),
         (["--format", "orc"], "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
         (["--batch-mib", "0"], "0 is not in the range x>=1"),
     ],
 )
-def test_a_wrong_option_is_refused_before_spark_starts(given: list[str], told: str) -> None:
+def test_a_wrong_option_is_refused_before_spark_starts(given: list[str], problem: str) -> None:
     result = CliRunner().invoke(main, ["spark", "export", "--to", "x", *given])
-    assert result.exit_code == 2 and told in result.output
+    assert result.exit_code == 2 and problem in result.output

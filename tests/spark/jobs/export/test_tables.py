@@ -1,4 +1,4 @@
-"""Tables that grow by batches: each batch is in them once, whenever the attempts at it were killed."""
+"""Tables that grow by batches: each batch is in the table once, no matter when its attempts were killed."""
 
 import secrets
 from collections.abc import Iterator
@@ -17,11 +17,14 @@ from headwater.spark.jobs.export.delta import DeltaExport
 from headwater.spark.jobs.export.iceberg import CATALOG_FILE, open_catalog
 from headwater.spark.jobs.export.job import open_table
 from headwater.spark.jobs.export.ledger import IDENTITY_KEY, check_query, claim, staged_stem
+from headwater.spark.jobs.export.parquet import ParquetTable
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import Table, TableOptions, Written
-from headwater.spark.jobs.places import FolderPlace, Place, open_place
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.jobs.verify.sides import export_rows
+from headwater.storage.folder import FolderStore
+from headwater.storage.opening import open_table_store
+from headwater.storage.store import TableStore
 from headwater.testing.s3_server import running_s3
 
 from .exported_rows import rows_of, together
@@ -31,7 +34,7 @@ SECOND = rows_of("a/x", [b"4", b"5"], position=20, offset=10, record=2)
 
 
 class Killed(Exception):
-    """What stands in for the end of the driver."""
+    """Simulates a kill of the driver."""
 
 
 def frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -39,22 +42,22 @@ def frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows).repartition(2, "stream")
 
 
-def exporter(spark: SparkSession, kind: str, to: Path) -> tuple[Exporter, Table, Place]:
-    place = open_place(str(to))
+def exporter(spark: SparkSession, kind: str, to: Path) -> tuple[Exporter, Table, TableStore]:
+    store = open_table_store(str(to))
     columns = spark.createDataFrame(FIRST).schema
-    table = open_table(kind, place, TableOptions("export-1", columns))
-    return Exporter(place, table), table, place
+    table = open_table(kind, store, TableOptions("export-1", columns))
+    return Exporter(store, table), table, store
 
 
 def payloads(kind: str, to: Path) -> list[bytes]:
-    """All payloads in a table, sorted, by an engine of its kind."""
+    """All payloads in a table, sorted, read by another engine."""
     if kind == "parquet":
         with duckdb.connect() as engine:
             read = f"read_parquet('{to}/**/*.parquet', hive_partitioning=true)"
             return sorted(row[0] for row in engine.execute(f"select payload from {read}").fetchall())
     if kind == "delta":
         return sorted(DeltaTable(to).to_pyarrow_table()["payload"].to_pylist())
-    table = open_catalog(FolderPlace(to), None).load_table(f"headwater.{to.name}")
+    table = open_catalog(FolderStore(to), None).load_table(f"headwater.{to.name}")
     return sorted(table.scan().to_arrow()["payload"].to_pylist())
 
 
@@ -67,34 +70,32 @@ def to(tmp_path: Path) -> Iterator[Path]:
 def test_a_batch_is_in_a_table_once_whenever_its_attempts_were_killed(
     kind: str, spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    export, table, place = exporter(spark, kind, to)
+    export, table, store = exporter(spark, kind, to)
     commit = type(table).commit
-    # Killed after the files were stored, before the decision.
+    # Killed after the files were stored, before the commit.
     monkeypatch.setattr(type(table), "commit", raising)
     with pytest.raises(Killed):
         export(frame(spark, FIRST), 0)
-    # Killed after the decision, before Spark noted it down.
-    monkeypatch.setattr(type(table), "commit", lambda *told: raising(commit(*told)))
+    # Killed after the commit, before Spark recorded it.
+    monkeypatch.setattr(type(table), "commit", lambda *given: raising(commit(*given)))
     with pytest.raises(Killed):
         export(frame(spark, FIRST), 0)
     monkeypatch.setattr(type(table), "commit", commit)
     assert payloads(kind, to) == [b"22", b"3", b'{"id":1}']
 
-    again, table, place = exporter(spark, kind, to)
+    again, table, store = exporter(spark, kind, to)
     again(frame(spark, FIRST), 0)
     again(frame(spark, SECOND), 1)
     assert (again.counts.repeated, again.counts.batches, again.counts.rows) == (1, 1, 2)
     assert payloads(kind, to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
     assert table.position == 21
     assert [file.bucket for file in table.files()].count("b") == (0 if kind == "iceberg" else 1)
-    assert not list(place.items("_headwater/staged/"))
+    assert not list(store.keys("_headwater/staged/"))
     assert audit(to) == [(0, "a", "x", 0, 8, 10, 2), (0, "b", "y", 0, 0, 1, 1), (1, "a", "x", 10, 11, 12, 2)]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_of_two_runs_that_both_found_a_batch_missing_one_decides_on_it(
-    kind: str, spark: SparkSession, to: Path
-) -> None:
+def test_if_two_runs_find_a_batch_missing_one_commits_it(kind: str, spark: SparkSession, to: Path) -> None:
     for batch, rows in enumerate((FIRST, SECOND)):
         runs = [exporter(spark, kind, to)[1] for _ in range(2)]
         assert not any(table.has(batch) for table in runs)
@@ -105,7 +106,7 @@ def test_of_two_runs_that_both_found_a_batch_missing_one_decides_on_it(
     assert payloads(kind, to) == [b"22", b"3", b"4", b"5", b'{"id":1}']
 
 
-def test_of_two_runs_that_have_opened_a_delta_table_at_once_one_decides(
+def test_if_two_runs_open_a_delta_table_at_once_one_commits(
     spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, other = (exporter(spark, "delta", to)[1] for _ in range(2))
@@ -121,13 +122,11 @@ def test_of_two_runs_that_have_opened_a_delta_table_at_once_one_decides(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_of_another_export_is_neither_taken_for_its_own_nor_written(
-    kind: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    place, columns = open_place(str(tmp_path / "events")), spark.createDataFrame(FIRST).schema
+def test_a_table_of_another_export_is_neither_read_nor_written(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    store, columns = open_table_store(str(tmp_path / "events")), spark.createDataFrame(FIRST).schema
     where = (f"sqlite:///{tmp_path}/catalog.db", "shop.events") if kind == "iceberg" else ()
-    one, other = (open_table(kind, place, TableOptions(name, columns, *where)) for name in ("one", "other"))
-    Exporter(place, one)(frame(spark, FIRST), 0)
+    one, other = (open_table(kind, store, TableOptions(name, columns, *where)) for name in ("one", "other"))
+    Exporter(store, one)(frame(spark, FIRST), 0)
     written = stored(frame(spark, SECOND), other, 1)
     for ask in (lambda: other.has(0), lambda: other.commit(written), lambda: other.position, lambda: [*other.files()]):
         with pytest.raises(
@@ -138,7 +137,7 @@ def test_a_table_of_another_export_is_neither_taken_for_its_own_nor_written(
 
 
 def stored(rows: DataFrame, table: Table, batch: int) -> Written:
-    """What an attempt at a batch has stored before it decides."""
+    """Store the files of an attempt at a batch without committing it."""
     attempt = secrets.token_hex(4)
     return write_batch(rows, table.rules(batch, attempt), f"{staged_stem(batch, attempt)}.audit")
 
@@ -154,47 +153,47 @@ def audit(to: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in names) for row in found)
 
 
-def test_a_kill_between_two_moves_is_mended_by_the_next_attempt(
+def test_the_next_attempt_completes_the_moves_of_a_killed_one(
     spark: SparkSession, to: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    export, _, place = exporter(spark, "parquet", to)
-    move = FolderPlace.move
+    store, columns = open_table_store(str(to)), spark.createDataFrame(FIRST).schema
+    export = Exporter(store, ParquetTable(store, TableOptions("export-1", columns), moves_at_once=1))
+    move = FolderStore.move
     moved: list[str] = []
 
-    def once(self: FolderPlace, key: str, name: str) -> None:
+    def once(self: FolderStore, key: str, name: str) -> None:
         if moved:
             raise Killed
         moved.append(name)
         move(self, key, name)
 
-    monkeypatch.setattr("headwater.spark.jobs.export.parquet.MOVES_AT_ONCE", 1)
-    monkeypatch.setattr(FolderPlace, "move", once)
+    monkeypatch.setattr(FolderStore, "move", once)
     with pytest.raises(Killed):
         export(frame(spark, FIRST), 0)
     assert len(payloads("parquet", to)) < 3
-    monkeypatch.setattr(FolderPlace, "move", move)
+    monkeypatch.setattr(FolderStore, "move", move)
     exporter(spark, "parquet", to)[0](frame(spark, FIRST), 0)
     assert payloads("parquet", to) == [b"22", b"3", b'{"id":1}']
-    assert not list(place.items("_headwater/staged/"))
+    assert not list(store.keys("_headwater/staged/"))
 
 
 @pytest.mark.spark_slow
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_a_table_may_lie_on_s3(kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_may_be_on_s3(kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_s3() as s3:
         for name, value in s3.environment.items():
             monkeypatch.setenv(name, value)
-            # Workers have the environment of a session that began before.
+            # Workers have the environment of the session, which started earlier.
             monkeypatch.setitem(spark.sparkContext.environment, name, value)
-        place = open_place(f"s3://{s3.bucket}/tables/{kind}")
+        store = open_table_store(f"s3://{s3.bucket}/tables/{kind}")
         columns = spark.createDataFrame(FIRST).schema
         catalog = f"sqlite:///{tmp_path}/catalog.db" if kind == "iceberg" else None
-        table = open_table(kind, place, TableOptions("export-1", columns, catalog))
-        export = Exporter(place, table)
+        table = open_table(kind, store, TableOptions("export-1", columns, catalog))
+        export = Exporter(store, table)
         for rows, batch in ((FIRST, 0), (FIRST, 0), (SECOND, 1)):
             export(frame(spark, rows), batch)
         assert (export.counts.repeated, export.counts.rows, table.position) == (1, 5, 21)
-        assert export_rows(spark, place.url, table.files()).count() == 5
+        assert export_rows(spark, store.location, table.files()).count() == 5
 
 
 def test_typed_columns_and_variants_are_read_back_with_what_did_not_fit(spark: SparkSession, to: Path) -> None:
@@ -207,9 +206,9 @@ def test_typed_columns_and_variants_are_read_back_with_what_did_not_fit(spark: S
     for name, shape in shapes.items():
         shape.check()
         rows = shape.apply(spark.createDataFrame(given))
-        place = open_place(str(to / name))
-        table = open_table("parquet", place, TableOptions(name, rows.schema))
-        Exporter(place, table)(rows, 0)
+        store = open_table_store(str(to / name))
+        table = open_table("parquet", store, TableOptions(name, rows.schema))
+        Exporter(store, table)(rows, 0)
     read = spark.read.parquet
     typed = read(str(to / "typed")).selectExpr("id", "cast(at as string)", "_corrupt", "payload").orderBy("offset")
     assert [tuple(row) for row in typed.collect()] == [
@@ -227,53 +226,53 @@ def test_typed_columns_and_variants_are_read_back_with_what_did_not_fit(spark: S
 
 
 @pytest.mark.parametrize(
-    ("shape", "told"),
+    ("shape", "problem"),
     [
-        (Shape("id lonk"), "makes no sense"),
+        (Shape("id lonk"), "is not valid"),
         (Shape("id long", variant=True), "exclude each other"),
-        (Shape(into="value"), "give --schema too"),
-        (Shape("offset long"), "The column 'offset' is there already, .* with --into value"),
+        (Shape(into="value"), "needs --schema"),
+        (Shape("offset long"), "The column name 'offset' is taken by a column of the lake; .* with --into value"),
         (Shape("id long", into="Stream"), "choose another name"),
     ],
 )
-def test_columns_that_make_no_table_are_refused(shape: Shape, told: str, spark: SparkSession) -> None:
-    with pytest.raises(JobFailed, match=told):
+def test_invalid_columns_are_refused(shape: Shape, problem: str, spark: SparkSession) -> None:
+    with pytest.raises(JobFailed, match=problem):
         shape.check()
 
 
-def test_a_place_belongs_to_one_export(tmp_path: Path) -> None:
-    place, one = FolderPlace(tmp_path), {"log_id": "j", "format": "delta"}
-    claimed = claim(place, one, None)
+def test_a_store_belongs_to_one_export(tmp_path: Path) -> None:
+    store, one = FolderStore(tmp_path), {"log_id": "j", "format": "delta"}
+    claimed = claim(store, one, None)
     assert claimed.name.startswith(f"export-{tmp_path.name}-")
-    assert claim(place, one, None) == claim(place, one, claimed.name) == claimed
-    with pytest.raises(JobFailed, match=r'holds a table of another format \("delta", not "parquet"\)'):
-        claim(place, {**one, "format": "parquet"}, None)
+    assert claim(store, one, None) == claim(store, one, claimed.name) == claimed
+    with pytest.raises(JobFailed, match=r'holds an export in another format \("delta", not "parquet"\)'):
+        claim(store, {**one, "format": "parquet"}, None)
     with pytest.raises(JobFailed, match="holds an export of another name"):
-        claim(place, one, "other")
+        claim(store, one, "other")
 
 
 def test_an_export_that_starts_over_under_its_name_is_another_one(tmp_path: Path) -> None:
-    first, again = (claim(FolderPlace(tmp_path / folder), {"format": "iceberg"}, "orders") for folder in "ab")
+    first, again = (claim(FolderStore(tmp_path / folder), {"format": "iceberg"}, "orders") for folder in "ab")
     assert first.name == again.name == "orders"
-    assert first.mark != again.mark
+    assert first.export_id != again.export_id
 
 
 def test_an_export_of_an_earlier_version_is_known_by_its_name(tmp_path: Path) -> None:
-    place = FolderPlace(tmp_path)
-    place.create(IDENTITY_KEY, b'{"version": 1, "format": "iceberg", "name": "orders"}')
-    assert claim(place, {"format": "iceberg", "table": "shop.events"}, None) == ("orders", "orders")
+    store = FolderStore(tmp_path)
+    store.create(IDENTITY_KEY, b'{"version": 1, "format": "iceberg", "name": "orders"}')
+    assert claim(store, {"format": "iceberg", "table": "shop.events"}, None) == ("orders", "orders")
 
 
-def test_a_table_goes_with_one_checkpoint(tmp_path: Path) -> None:
-    place = FolderPlace(tmp_path)
-    with pytest.raises(JobFailed, match="has come to batch 3, but"):
-        check_query(place, "q", 3)
-    check_query(place, "q", 0)
-    check_query(place, "q", 4)
-    with pytest.raises(JobFailed, match="goes with another checkpoint"):
-        check_query(place, "other", 0)
+def test_a_table_belongs_to_one_checkpoint(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    with pytest.raises(JobFailed, match="is at batch 3, but"):
+        check_query(store, "q", 3)
+    check_query(store, "q", 0)
+    check_query(store, "q", 4)
+    with pytest.raises(JobFailed, match="belongs to another checkpoint"):
+        check_query(store, "other", 0)
 
 
-def test_the_catalog_of_an_iceberg_table_lies_beside_its_data(tmp_path: Path) -> None:
-    open_catalog(FolderPlace(tmp_path / "new"), None)
+def test_the_default_catalog_of_an_iceberg_table_is_beside_its_data(tmp_path: Path) -> None:
+    open_catalog(FolderStore(tmp_path / "new"), None)
     assert (tmp_path / "new" / CATALOG_FILE).exists()

@@ -1,4 +1,4 @@
-"""A bucket of a real server, and what a task that folds does with its streams."""
+"""A bucket of a real server whose streams are folded as a task does it."""
 
 import json
 from collections import Counter
@@ -6,15 +6,15 @@ from typing import Any
 
 from headwater.client import Client
 from headwater.spark.jobs.snapshot.folds import reducer
-from headwater.spark.jobs.snapshot.plan import Want, choose, wants_of
+from headwater.spark.jobs.snapshot.plan import Pending, choose, pending_rows
 from headwater.spark.jobs.snapshot.store import SnapshotStore
-from headwater.spark.jobs.snapshot.task import Folder, fold_live
+from headwater.spark.jobs.snapshot.task import SLICE_STREAMS, Folder, fold_live
 from headwater.spark.link import Link, LinkSettings
 from headwater.testing import RunningServer
 
 
 class Bench:
-    """A bucket of a real server, and what a task does with it."""
+    """A bucket of a real server, and the work of a task on it."""
 
     def __init__(self, server: RunningServer, client: Client, bucket: str) -> None:
         self.settings = LinkSettings(server.url)
@@ -29,14 +29,16 @@ class Bench:
         for value in values:
             one.append(json.dumps(value))
 
-    def wants(self, min_bytes: int = 1) -> list[Want]:
+    def pending(self, min_bytes: int = 1) -> list[Pending]:
         with Link(self.settings) as link:
-            return list(wants_of(choose(link.describe_all(f"{self.name}/"), min_bytes).wants))
+            return list(pending_rows(choose(link.describe_all(f"{self.name}/"), min_bytes).pending))
 
-    def fold(self, wants: list[Want], by: str = "counter", key: str | None = None) -> Counter[str]:
+    def fold(
+        self, pending: list[Pending], by: str = "counter", key: str | None = None, *, slice_streams: int = SLICE_STREAMS
+    ) -> Counter[str]:
         with Link(self.settings) as link, SnapshotStore(self.settings, self.log_id) as snapshots:
             folder = Folder(reducer(by, key), snapshots)
-            fold_live(wants, link, folder)
+            fold_live(pending, link, folder, slice_streams)
         return counted(folder)
 
     def snapshot(self, stream: str) -> tuple[int, Any]:
@@ -45,4 +47,4 @@ class Bench:
 
 
 def counted(folder: Folder) -> Counter[str]:
-    return Counter({one.what: one.number for one in folder.told() if one.detail is None})
+    return Counter({one.what: one.number for one in folder.results() if one.detail is None})

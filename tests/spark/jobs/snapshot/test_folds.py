@@ -1,4 +1,4 @@
-"""Folds: what streams come to, at once or in steps, and what ends a fold."""
+"""Folds: the results, at once or in steps, and the messages that fail a fold."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def test_a_patch_does_what_the_rfc_shows(document: object, patch: object, wanted
 
 
 def patched(document: Any, patch: Any) -> Any:
-    """The algorithm of RFC 7386, word by word."""
+    """The algorithm of RFC 7386, line by line."""
     if not isinstance(patch, dict):
         return patch
     document = dict(document) if isinstance(document, dict) else {}
@@ -64,7 +64,7 @@ def patched(document: Any, patch: Any) -> Any:
 
 
 @given(st.lists(VALUES, min_size=1, max_size=6), st.integers(0, 6))
-def test_patches_come_to_the_same_at_once_and_in_steps(patches: list[Any], cut: int) -> None:
+def test_patches_have_the_same_result_at_once_and_in_steps(patches: list[Any], cut: int) -> None:
     wanted: Any = None
     for patch in patches:
         wanted = patched(wanted, patch)
@@ -76,8 +76,8 @@ def test_patches_come_to_the_same_at_once_and_in_steps(patches: list[Any], cut: 
 
 def test_a_patch_leaves_numbers_and_texts_as_they_were_written() -> None:
     document = b'{"price": 1.50, "big": 123456789012345678901234567890, "text": "\\u00e9", "n": {"e": 1E5}}'
-    told = fold(PATCH, document, b'{"n": {"f": -0.0}}')
-    assert told == b'{"price":1.50,"big":123456789012345678901234567890,"text":"\\u00e9","n":{"e":1E5,"f":-0.0}}'
+    result = fold(PATCH, document, b'{"n": {"f": -0.0}}')
+    assert result == b'{"price":1.50,"big":123456789012345678901234567890,"text":"\\u00e9","n":{"e":1E5,"f":-0.0}}'
 
 
 # -- Last write wins ---------------------------------------------------------------------------------------------------
@@ -109,13 +109,13 @@ def test_sums_are_those_of_all_messages(messages: list[dict[str, int]], cut: int
     assert json.loads(fold(COUNT, half, *texts[cut:])) == wanted
 
 
-def test_plain_numbers_are_added_and_taken_away() -> None:
+def test_plain_numbers_are_added_and_subtracted() -> None:
     assert fold(COUNT, b"40", b"3", b"-1") == b"42"
 
 
-def test_what_is_no_number_is_not_summed() -> None:
-    told = fold(COUNT, None, b'{"n": 1, "who": "ann", "ok": true, "in": {"m": 2, "x": null}}', b'{"in": {"m": 0.5}}')
-    assert json.loads(told) == {"n": 1, "in": {"m": 2.5}}
+def test_fields_that_are_not_numbers_are_ignored() -> None:
+    result = fold(COUNT, None, b'{"n": 1, "who": "ann", "ok": true, "in": {"m": 2, "x": null}}', b'{"in": {"m": 0.5}}')
+    assert json.loads(result) == {"n": 1, "in": {"m": 2.5}}
 
 
 # -- State protocol ----------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def change(operation: str, type: str, key: str, **rest: object) -> bytes:
 
 
 def test_entities_are_inserted_updated_and_deleted() -> None:
-    told = fold(
+    result = fold(
         STATE,
         None,
         change("insert", "user", "1", value={"name": "Alice"}),
@@ -138,17 +138,19 @@ def test_entities_are_inserted_updated_and_deleted() -> None:
         change("delete", "flag", "dark", value=None),
         change("delete", "never", "there"),
     )
-    assert json.loads(told) == {"user": {"1": {"name": "Alice Smith"}}, "flag": {"light": None}}
-    assert json.loads(fold(STATE, told, change("delete", "flag", "light"))) == {"user": {"1": {"name": "Alice Smith"}}}
+    assert json.loads(result) == {"user": {"1": {"name": "Alice Smith"}}, "flag": {"light": None}}
+    assert json.loads(fold(STATE, result, change("delete", "flag", "light"))) == {
+        "user": {"1": {"name": "Alice Smith"}}
+    }
 
 
-def test_a_reset_begins_anew() -> None:
+def test_a_reset_clears_all_entities() -> None:
     reset = b'{"headers": {"control": "reset", "offset": "1"}}'
     start, end = (b'{"headers": {"control": "snapshot-%s"}}' % word for word in (b"start", b"end"))
-    told = fold(
+    result = fold(
         STATE, None, change("insert", "a", "1", value=1), reset, start, change("insert", "a", "2", value=2), end
     )
-    assert json.loads(told) == {"a": {"2": 2}}
+    assert json.loads(result) == {"a": {"2": 2}}
 
 
 # -- Functions of the user ---------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ def test_a_function_is_given_state_and_message(monkeypatch: pytest.MonkeyPatch, 
     assert fold(mine, b'"dddd"', b'"a"') == b'"dddd"'
 
 
-# -- What ends a fold --------------------------------------------------------------------------------------------------
+# -- Failures ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_a_function_is_given_state_and_message(monkeypatch: pytest.MonkeyPatch, 
         ("json:dumps", None, b"1"),
     ],
 )
-def test_a_message_that_makes_no_sense_ends_the_fold(name: str, key: str | None, message: bytes) -> None:
+def test_an_invalid_message_fails_the_fold(name: str, key: str | None, message: bytes) -> None:
     with pytest.raises(Unfoldable, match=r"\.$"):
         fold(reducer(name, key), None, message)
 
@@ -197,38 +199,40 @@ def test_numbers_and_objects_are_not_added() -> None:
         fold(COUNT, b'{"a": 1}', b'{"a": {"b": 1}}')
 
 
-def test_a_sum_that_is_no_number_any_more_ends_the_fold() -> None:
-    with pytest.raises(Unfoldable, match="beyond all numbers"):
+def test_a_sum_that_overflows_fails_the_fold() -> None:
+    with pytest.raises(Unfoldable, match="overflows"):
         fold(COUNT, b"1e308", b"1e308")
 
 
 @pytest.mark.parametrize(("name", "key"), [("merge-patch", None), ("last-write-wins", "id"), ("state-protocol", None)])
-def test_a_snapshot_of_another_kind_is_not_gone_on_from(name: str, key: str | None) -> None:
-    with pytest.raises(Unfoldable, match=f"not one of {name}"):
+def test_an_invalid_snapshot_fails_the_fold(name: str, key: str | None) -> None:
+    with pytest.raises(Unfoldable, match=f"not valid for {name}"):
         fold(reducer(name, key), b"\x00\x01 not JSON")
 
 
 def test_what_a_function_returns_must_be_json() -> None:
-    with pytest.raises(Unfoldable, match="no JSON"):
+    with pytest.raises(Unfoldable, match="not JSON"):
         fold(Reducer("ours:them", None, lambda state, message: object()), None, b"1")
 
 
 @pytest.mark.parametrize(
     ("name", "key", "problem"),
     [
-        ("sum", None, "is no reducer"),
-        (":f", None, "is no reducer"),
+        ("sum", None, "is not a known reducer"),
+        (":f", None, "is not a known reducer"),
         ("no_such_module:f", None, "cannot be imported"),
         ("json:no_such_function", None, "has no function"),
-        ("last-write-wins", None, "needs one"),
-        ("counter", "id", "needs one"),
+        ("last-write-wins", None, "needs --key"),
+        ("counter", "id", "do not take it"),
     ],
 )
-def test_a_reducer_that_is_none_is_refused(name: str, key: str | None, problem: str) -> None:
+def test_an_unknown_reducer_is_refused(name: str, key: str | None, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         reducer(name, key)
 
 
-def test_a_reducer_whose_name_fits_no_content_type_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^The reducer 'last-write-wins' with the key 'k+' is told in more than 255 "):
+def test_a_reducer_whose_name_does_not_fit_a_content_type_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"^The reducer 'last-write-wins' with the key 'k+' does not fit into .* 255 bytes"
+    ):
         reducer("last-write-wins", key="k" * 255)

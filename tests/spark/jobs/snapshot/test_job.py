@@ -1,4 +1,4 @@
-"""The snapshot job on Spark: from the lake, from the server, with functions of the user."""
+"""The snapshot job on Spark: from the lake, from the server, and with the user's functions."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def bench(lake_server: RunningServer, bucket: str) -> Iterator[Bench]:
 
 
 def streams_of_all_kinds(bench: Bench) -> dict[str, list[Any]]:
-    """Streams, and what is in those that can be folded."""
+    """Create streams of all kinds; return the messages of those that can be folded."""
     for number in range(6):
         bench.write(f"s{number}", *({"id": other % 3, "n": number, "text": "é" * other} for other in range(number + 1)))
     bench.bucket.stream("s1").delete()
@@ -76,12 +76,12 @@ def test_a_bucket_is_folded_on_spark(spark: SparkSession, bench: Bench, via: str
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"startingTimestamp": "2026-01-01"}, "The option startingTimestamp has no place here"),
-        ({"columns": "stream"}, "The option columns has no place here"),
-        ({"starting": "1"}, "There is no option 'starting'"),
+        ({"startingTimestamp": "2026-01-01"}, "remove the option startingTimestamp"),
+        ({"columns": "stream"}, "remove the option columns"),
+        ({"starting": "1"}, "'starting'"),
     ],
 )
-def test_what_a_snapshot_cannot_heed_is_refused(
+def test_options_that_do_not_apply_to_snapshots_are_refused(
     spark: SparkSession, bench: Bench, options: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(JobFailed, match=problem):

@@ -1,4 +1,4 @@
-"""Which streams are folded into snapshots, from where and up to where, and in which bins."""
+"""The plan of a snapshot job: which streams are folded, from where to where, and in which bins."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spark.jobs.snapshot.plan import WANTS, Want, choose, packed, split, wants_of
+from headwater.spark.jobs.snapshot.plan import PENDING, Pending, choose, packed, pending_rows, split
 
 DESCRIBED = pa.schema(
     [
@@ -37,38 +37,38 @@ def test_streams_with_enough_new_history_are_chosen() -> None:
         ("_default/x", 9, 0, 500, "application/json", None),
     )
     chosen = choose([page, page.slice(0, 0)], 100)
-    assert list(wants_of(chosen.wants)) == [
-        Want("team/new", 1, 0, 100, False),
-        Want("team/folded", 3, 400, 500, True),
-        Want("_default/x", 9, 0, 500, False),
+    assert list(pending_rows(chosen.pending)) == [
+        Pending("team/new", 1, 0, 100, False),
+        Pending("team/folded", 3, 400, 500, True),
+        Pending("_default/x", 9, 0, 500, False),
     ]
     assert (chosen.streams, chosen.unchanged, chosen.not_json, chosen.unaddressed) == (9, 2, 1, 3)
     assert (chosen.new_bytes, chosen.retained_bytes) == (700, 100 + 99 + 500 + 250 + 5 * 500)
 
 
-def test_nothing_is_chosen_of_nothing() -> None:
-    assert choose([], 1).wants.equals(WANTS.empty_table())
-    assert packed(WANTS.empty_table(), 4) == []
+def test_without_streams_nothing_is_chosen() -> None:
+    assert choose([], 1).pending.equals(PENDING.empty_table())
+    assert packed(PENDING.empty_table(), 4) == []
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60), st.integers(1, 8))
 def test_bins_hold_every_stream_once_and_in_order(sizes: list[int], bins_min: int) -> None:
     rows = [(f"team/{number:03}", number, 0, size, False) for number, size in enumerate(sizes)]
-    wants = pa.table([list(column) for column in zip(*rows, strict=True)], WANTS)
-    bins = packed(wants, bins_min)
-    assert pa.concat_tables(bins).equals(wants)
+    pending = pa.table([list(column) for column in zip(*rows, strict=True)], PENDING)
+    bins = packed(pending, bins_min)
+    assert pa.concat_tables(bins).equals(pending)
     assert all(len(one) for one in bins)
 
 
 def test_streams_of_one_size_fill_bins_evenly() -> None:
     rows = [(f"team/{number:03}", number, 0, 1000, False) for number in range(100)]
-    wants = pa.table([list(column) for column in zip(*rows, strict=True)], WANTS)
-    assert [len(one) for one in packed(wants, 4)] == [25] * 4
+    pending = pa.table([list(column) for column in zip(*rows, strict=True)], PENDING)
+    assert [len(one) for one in packed(pending, 4)] == [25] * 4
 
 
-def test_forks_whose_inherited_bytes_are_wanted_are_told_from_others() -> None:
+def test_forks_with_inherited_bytes_to_fold_are_separated_from_other_streams() -> None:
     rows = [("team/plain", 1, 0, 9, False), ("team/fork", 2, 0, 9, False), ("team/beyond", 3, 5, 9, True)]
-    wants = pa.table([list(column) for column in zip(*rows, strict=True)], WANTS)
-    own, inherited = split(wants, {2: 4, 3: 5, 8: 9})
-    assert [want.stream for want in wants_of(own)] == ["team/plain", "team/beyond"]
-    assert [want.stream for want in wants_of(inherited)] == ["team/fork"]
+    pending = pa.table([list(column) for column in zip(*rows, strict=True)], PENDING)
+    own, inherited = split(pending, {2: 4, 3: 5, 8: 9})
+    assert [one.stream for one in pending_rows(own)] == ["team/plain", "team/beyond"]
+    assert [one.stream for one in pending_rows(inherited)] == ["team/fork"]

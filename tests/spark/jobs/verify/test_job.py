@@ -1,4 +1,4 @@
-"""Server, lake and export compared: all is well, and then each of them is forged."""
+"""Server, lake and export compared: first without problems, then with forged data."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..export.exported_rows import append
 
 MESSAGES = [b"10", b"20", b"30", b"40", b"50"]
 AHEAD = 10**15
-"""A position that no server comes to in a test: a forged catalog says that everything up to it is in the lake."""
+"""A position that no server reaches in a test; a forged catalog claims that the lake is complete up to it."""
 
 
 def prepare(server: RunningServer, bucket: str) -> None:
@@ -66,7 +66,7 @@ def with_payloads(rows: pa.Table, *payloads: bytes) -> pa.Table:
 
 
 def forged_lake(real: Store, forged: Store, bucket: str, stream: str) -> None:
-    """Make a lake that lacks one message of a stream, at offset 2; but for that every sum of it is right."""
+    """Write a lake that lacks one message of a stream, at offset 2, and is otherwise consistent."""
     catalog = read_catalog(real)
     assert catalog is not None
     listed = []
@@ -86,7 +86,7 @@ def forged_lake(real: Store, forged: Store, bucket: str, stream: str) -> None:
 
 @pytest.fixture
 def exported(spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path) -> tuple[Origin, Path]:
-    """Streams and an export of them, and what has happened to the streams since."""
+    """Streams, an export of them, and changes to the streams after the export."""
     prepare(lake_server, bucket)
     origin, to = Origin(lake_server.url, bucket=bucket), tmp_path / "table"
     export.run(spark, export.ExportConfig(origin, str(to)))
@@ -98,7 +98,7 @@ def exported(spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_p
     return origin, to
 
 
-def test_what_is_right_is_said_to_be_and_every_forgery_is_found(
+def test_correct_data_passes_and_every_forgery_is_found(
     spark: SparkSession, lake_server: RunningServer, exported: tuple[Origin, Path], tmp_path: Path
 ) -> None:
     origin, to = exported
@@ -108,7 +108,7 @@ def test_what_is_right_is_said_to_be_and_every_forgery_is_found(
     facts = dict(report.facts)
     assert facts["streams"] == 11
     assert (facts["export_messages_of_ended_lives"], facts["messages_not_exported_yet"]) == (10, 10)
-    # A fork's messages are served under its name, and stand under that of its source in the lake.
+    # The server serves inherited messages under the fork, the lake has them under the source.
     assert (facts["server_messages"], facts["lake_messages"]) == (5 * 10 + 5 + 15 + 15 + 3 + 5, 83)
     hashes = {row["name"]: row for row in spark.read.parquet(str(tmp_path / "hashes")).collect()}
     assert hashes[f"{bucket}/fine"]["hash"] == hashes[f"{bucket}/fine"]["lake_hash"]
@@ -123,47 +123,49 @@ def test_what_is_right_is_said_to_be_and_every_forgery_is_found(
     forged_lake(real, open_store(str(tmp_path / "lake")), bucket, "gap")
     forged = Origin(lake_server.url, options={"lake": str(tmp_path / "lake")})
     report = verify.run(spark, verify.VerifyConfig(forged, str(to)))
-    told = {problem.partition(" ")[0].partition("/")[2]: problem for problem in report.problems}
-    assert "1 message of the server not in the export, the first at offset 0" in told.pop("missing")
-    assert "1 message in the export not on the server, or twice, the first at offset 4" in told.pop("extra")
-    assert "1 message in the export changed, the first at offset 0" in told.pop("changed")
-    assert "in the export changed, the first at offset 0" in told.pop("swapped")
-    assert "1 message of the server not in the lake, the first at offset 2" in told.pop("gap")
+    found = {problem.partition(" ")[0].partition("/")[2]: problem for problem in report.problems}
+    assert "1 message missing from the export, the first at offset 0" in found.pop("missing")
+    assert "1 message extra or repeated in the export, the first at offset 4" in found.pop("extra")
+    assert "1 message changed in the export, the first at offset 0" in found.pop("changed")
+    assert "changed in the export, the first at offset 0" in found.pop("swapped")
+    assert "1 message missing from the lake, the first at offset 2" in found.pop("gap")
     # The forged catalog has no tombstones.
-    assert set(told) <= {"ended", "trimmed"}
+    assert set(found) <= {"ended", "trimmed"}
     assert not report.ok
 
 
-def test_what_cannot_be_verified_is_told_in_one_sentence(
+def test_an_invalid_configuration_fails_with_one_sentence(
     spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
 ) -> None:
-    for config, told in (
+    for config, problem in (
         ({"export": str(tmp_path)}, "There is no export at"),
-        ({"export": "gs://x"}, "is no place for a table"),
-        ({}, "Say which streams"),
+        ({"export": "gs://x"}, "is not a valid table URL"),
+        ({}, "streams"),
     ):
-        with pytest.raises(JobFailed, match=told):
+        with pytest.raises(JobFailed, match=problem):
             verify.run(spark, verify.VerifyConfig(Origin(lake_server.url), **dict[str, Any](config)))
 
 
-def test_what_seems_wrong_while_the_server_is_written_to_is_looked_at_again(
+def test_problems_found_while_the_server_is_written_to_are_checked_again(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = [Finding("b/x", 1, "lake", "something"), Finding("b/y", 2, "server", "something else")]
     config = verify.VerifyConfig(Origin("http://127.0.0.1:1", bucket="b"), problems_max=2)
-    asked: list[Origin] = []
-    for looks, told in (
-        ([verify.Look({}, wrong, 2, False), verify.Look({}, wrong[1:], 1, False)], 1),
-        ([verify.Look({}, wrong, 2, True)], 2),
-        ([verify.Look({}, wrong, 7, False), verify.Look({}, wrong, 2, False)], 3),
+    origins: list[Origin] = []
+    for results, problems in (
+        ([verify.Comparison({}, wrong, 2, False), verify.Comparison({}, wrong[1:], 1, False)], 1),
+        ([verify.Comparison({}, wrong, 2, True)], 2),
+        ([verify.Comparison({}, wrong, 7, False), verify.Comparison({}, wrong, 2, False)], 3),
     ):
 
-        def look(self: verify.Verifier, hashes: str | None = None, looks: list[verify.Look] = looks) -> verify.Look:
-            asked.append(self.origin)
-            return looks.pop(0)
+        def compare(
+            self: verify.Verifier, hashes: str | None = None, results: list[verify.Comparison] = results
+        ) -> verify.Comparison:
+            origins.append(self.origin)
+            return results.pop(0)
 
-        monkeypatch.setattr(verify.Verifier, "look", look)
+        monkeypatch.setattr(verify.Verifier, "compare", compare)
         report = verify.run(spark, config)
-        assert len(report.problems) == told and looks == []
-    assert (asked[1].bucket, asked[1].streams) == (None, ["b/x", "b/y"])
+        assert len(report.problems) == problems and results == []
+    assert (origins[1].bucket, origins[1].streams) == (None, ["b/x", "b/y"])
     assert report.problems[-1] == "There are 5 more problems."

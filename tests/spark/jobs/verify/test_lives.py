@@ -1,4 +1,4 @@
-"""What the rows of a life come to, and what is judged of it; no Spark in here."""
+"""Lives summarized from rows, and judged, without Spark."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +17,8 @@ ALL = Windows(Window(), Window())
 PAYLOADS = [b"1", b"22", b"333", b"4444"]
 
 
-def told(rows: pa.Table, windows: Windows = ALL, *, marks: dict[str, int] | None = None) -> list[dict[str, Any]]:
-    """What is told of the lives in rows, sorted as Spark would; marks say where the streams begin."""
+def folded(rows: pa.Table, windows: Windows = ALL, *, marks: dict[str, int] | None = None) -> list[dict[str, Any]]:
+    """The lives in rows, sorted as Spark would; marks are the current starts of streams."""
     digests = [digest_batch(batch) for batch in rows.to_batches()]
     marked = [
         {"name": name, "incarnation": 1, "offset": MARK, "next_offset": start} for name, start in (marks or {}).items()
@@ -30,7 +30,7 @@ def told(rows: pa.Table, windows: Windows = ALL, *, marks: dict[str, int] | None
 
 
 def one(rows: pa.Table, **rest: Any) -> dict[str, Any]:
-    (life,) = told(rows, **rest)
+    (life,) = folded(rows, **rest)
     return life
 
 
@@ -48,7 +48,7 @@ def test_a_life_is_counted_and_hashed() -> None:
     assert (life["first_offset"], life["end_offset"], life["first_record"]) == (0, 10, 0)
     assert (life["lake_rows"], life["export_rows"], life["flaws"]) == (4, 4, 0)
     assert life["lake_hash"] == life["export_hash"]
-    assert len({row["name"] for row in told(together(rows_of("a/x", PAYLOADS), rows_of("a/y", PAYLOADS)))}) == 2
+    assert len({row["name"] for row in folded(together(rows_of("a/x", PAYLOADS), rows_of("a/y", PAYLOADS)))}) == 2
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_what_the_server_has_trimmed_is_not_compared() -> None:
     found, rest = one(whole, marks={"a/x": 3}), one(whole.slice(2))
     assert found["known"] and (found["rows"], found["export_rows"]) == (4, 2)
     assert found["export_hash"] == rest["export_hash"]
-    # A gap is no harm below what the server has, and is above.
+    # A gap is allowed below the start of the stream on the server, but not above.
     assert one(whole.take([0, 2, 3]), marks={"a/x": 3})["flaws"] == 0
     assert one(whole.take([0, 2, 3]), marks={"a/x": 1})["flaws"] == 1
-    assert told(whole.slice(0, 0), marks={"a/x": 0}) == []
+    assert folded(whole.slice(0, 0), marks={"a/x": 0}) == []
     ended = one(whole.take([0, 3]), marks={"a/y": 0})
     assert (ended["known"], ended["export_rows"], ended["flaws"]) == (False, 0, 0)
 
 
-def test_what_a_fork_has_of_its_source_is_not_compared() -> None:
+def test_inherited_rows_of_a_fork_are_not_compared() -> None:
     fork = rows_of("a/x", PAYLOADS, position=10, incarnation=12)
     assert (one(fork)["rows"], one(fork)["lake_rows"]) == (4, 2)
 
@@ -101,14 +101,14 @@ def test_what_a_fork_has_of_its_source_is_not_compared() -> None:
     ("rows", "flaw"),
     [
         (rows_of("a/x", PAYLOADS).take([0, 2, 3]), "the bytes from 1 to 3 are missing"),
-        (rows_of("a/x", PAYLOADS).take([0, 1, 1, 2, 3]), "the bytes from 1 on are there twice"),
-        (changed(rows_of("a/x", PAYLOADS), record=[0, 1, 3, 4]), "record 3 follows upon record 1"),
-        (changed(rows_of("a/x", PAYLOADS), position=[10, 12, 11, 13]), "the positions or times go back"),
-        (changed(rows_of("a/x", PAYLOADS), payload=[b"1", b"2", b"333", b"4444"]), "not as long as its offsets say"),
+        (rows_of("a/x", PAYLOADS).take([0, 1, 1, 2, 3]), "the bytes from 1 on are repeated"),
+        (changed(rows_of("a/x", PAYLOADS), record=[0, 1, 3, 4]), "record 3 follows record 1"),
+        (changed(rows_of("a/x", PAYLOADS), position=[10, 12, 11, 13]), "the positions or times decrease"),
+        (changed(rows_of("a/x", PAYLOADS), payload=[b"1", b"2", b"333", b"4444"]), "does not match its offsets"),
         (rows_of("a/x", [b"1", b"{", b"3"]), "the payload is not a JSON value"),
     ],
 )
-def test_what_is_wrong_with_a_life_by_itself_is_told(rows: pa.Table, flaw: str) -> None:
+def test_flaws_of_a_single_life_are_found(rows: pa.Table, flaw: str) -> None:
     found = one(rows)
     assert flaw in found["flaw"] and found["flaws"] >= 1
 
@@ -128,12 +128,12 @@ def test_gaps_of_a_producer_are_found(numbers: list[tuple[int, int]], flaws: int
     epochs, seqs = (list(values) for values in zip(*numbers, strict=True))
     rows = changed(rows_of("a/x", PAYLOADS), producer_id=["p"] * 4, producer_epoch=epochs, producer_seq=seqs)
     assert one(rows)["flaws"] == flaws
-    # Those of an older life, which a fork has inherited, are looked at there.
+    # Inherited rows are checked in the life of the source.
     inherited = changed(rows, incarnation=[100] * 4)
     assert one(inherited)["flaws"] == 0
 
 
-def test_messages_of_one_append_count_once_and_a_producer_silent_for_long_begins_anew() -> None:
+def test_messages_of_one_append_count_once_and_an_expired_producer_starts_again() -> None:
     rows = rows_of("a/x", [b"1", b"2", b"3"])
     producers: dict[str, list[Any]] = {"producer_id": ["p"] * 3, "producer_epoch": [4] * 3}
     assert one(changed(rows, **producers, producer_seq=[0, 0, 1], append=[0, 0, 2]))["flaws"] == 0
@@ -143,44 +143,46 @@ def test_messages_of_one_append_count_once_and_a_producer_silent_for_long_begins
     assert one(changed(rows, **producers, producer_seq=[5, 6, 0]))["flaws"] == 1
 
 
-SAID = {"start": 0, "tail": 10, "record_start": 0, "record_next": 4}
+DESCRIBED = {"start": 0, "tail": 10, "record_start": 0, "record_next": 4}
 
 
-def judged(said: dict[str, int] | None, **sides: pa.Table | None) -> list[str]:
-    """The problems of one life, whose sides have these rows."""
+def judged(described: dict[str, int] | None, **sides: pa.Table | None) -> list[str]:
+    """The problems of one life with these rows on its sides."""
     life = {name: None if rows is None else one(rows) for name, rows in sides.items()}
-    return [finding.what for finding in judge({"name": "a/x", "incarnation": 1, "said": said, **life})]
+    return [finding.what for finding in judge({"name": "a/x", "incarnation": 1, "described": described, **life})]
 
 
-def test_a_life_on_which_all_agree_has_no_problem() -> None:
+def test_a_life_that_is_the_same_on_all_sides_has_no_problem() -> None:
     rows = rows_of("a/x", PAYLOADS)
-    assert judged(SAID, server=rows, lake=rows, export=rows) == []
-    assert judged({**SAID, "tail": 0, "record_next": 0}, server=None, lake=None, export=None) == []
-    # Its stream has ended since.
+    assert judged(DESCRIBED, server=rows, lake=rows, export=rows) == []
+    assert judged({**DESCRIBED, "tail": 0, "record_next": 0}, server=None, lake=None, export=None) == []
+    # The stream was deleted after the export.
     assert judged(None, server=None, lake=None, export=rows) == []
 
 
 def test_every_difference_between_two_sides_is_a_problem() -> None:
     rows = rows_of("a/x", PAYLOADS)
     fewer, other = rows.slice(0, 3), rows_of("a/x", [b"2", *PAYLOADS[1:]])
-    assert judged(SAID, server=rows, lake=fewer) == ["the lake has 3 messages where the server has 4"]
-    assert judged(SAID, server=rows, lake=None) == ["the lake has 0 messages where the server has 4"]
-    assert judged(SAID, server=rows, lake=rows, export=other) == [
-        "the 4 messages in the export are not those of the server"
+    assert judged(DESCRIBED, server=rows, lake=fewer) == ["the lake has 3 messages, the server has 4"]
+    assert judged(DESCRIBED, server=rows, lake=None) == ["the lake has 0 messages, the server has 4"]
+    assert judged(DESCRIBED, server=rows, lake=rows, export=other) == [
+        "the 4 messages in the export differ from those of the server"
     ]
-    assert judged(SAID, server=None, lake=rows) == [
+    assert judged(DESCRIBED, server=None, lake=rows) == [
         "the server serves none of its 4 messages",
-        "the lake has 4 messages where the server has 0",
+        "the lake has 4 messages, the server has 0",
     ]
-    assert judged(None, server=None, lake=rows) == ["the lake has 4 messages of a life that the server does not know"]
-    assert judged(SAID, server=fewer) == [
-        "what the server serves ends at offset 6, not 10",
-        "what the server serves has so many messages: 3, not 4",
-        "what the server serves has so many bytes: 6, not 10",
+    assert judged(None, server=None, lake=rows) == [
+        "the lake has 4 messages of an incarnation that the server does not know"
+    ]
+    assert judged(DESCRIBED, server=fewer) == [
+        "the end offset that the server serves is 6, not 10",
+        "the number of messages that the server serves is 3, not 4",
+        "the number of bytes that the server serves is 6, not 10",
     ]
     twice = together(rows, rows.slice(3))
     assert judged(None, server=None, lake=None, export=twice) == [
-        "in the export the bytes from 6 on are there twice, at offset 6"
+        "in the export the bytes from 6 on are repeated, at offset 6"
     ]
 
 

@@ -1,1 +1,1 @@
-"""`compact`: merge segments of the lake."""
+"""`compact`: rewrite segments of the lake."""

@@ -1,8 +1,8 @@
-"""Compact: segments become fewer and larger, and lose what is dead, rewritten side by side by the executors.
+"""Compact: executors merge small segments in parallel and drop dead rows.
 
-Each round plans rewrites that do not touch each other, by the same planner as the server's own chore, and every rewrite
-is a task that hands in its result itself. The server may rewrite the same segments meanwhile: whoever is second is
-refused, loses nothing, and plans anew.
+Each round plans disjoint rewrites with the server's own planner. Every rewrite is a task, which asks the server to swap
+the old segments for its new ones. If the server has rewritten the same segments meanwhile, it refuses the swap; nothing
+is lost, and the next round plans again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,28 +26,28 @@ from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 SHARD = "0"
 SEGMENT_BYTES = 32 * MIB
-"""Payload of a new segment, about: as large as the server makes its own."""
+"""Approximate payload of a new segment, the same as the server's own."""
 ROUNDS_MAX = 10
-"""What is rewritten may be rewritten once more together with its neighbours, each time three times as large."""
+"""A new segment may be merged again with its neighbours, each time into one three times as large."""
 SWAP_SECONDS_MAX = 600.0
-"""How long an answer to a swap may take: the server reads all that is new, one swap after the other."""
+"""Time-out of a swap: the server reads all new segments, and handles one swap at a time."""
 PROBLEMS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class CompactConfig:
-    """Which lake, and how much of it is rewritten at a time."""
+    """Which lake to compact, and how much of it at a time."""
 
     link: LinkSettings
     lake: str | None = None
-    """Where the executors find the lake; as the server says, if left out."""
+    """The lake's URL as the executors reach it; by default as the server reports it."""
     limits: RewriteLimits = REWRITE_LIMITS
     segment_bytes: int = SEGMENT_BYTES
     rounds_max: int = ROUNDS_MAX
 
 
 def run(spark: SparkSession, config: CompactConfig) -> Report:
-    """Rewrite until the lake is well, or the rounds are over."""
+    """Rewrite until nothing is left to do, or for the given number of rounds."""
     with Link(config.link) as link:
         url, store = open_lake(link, config.lake)
         tally = Tally()
@@ -55,7 +55,7 @@ def run(spark: SparkSession, config: CompactConfig) -> Report:
             return Report("compact", {"rounds": 0, "rewrites": 0})
         first = catalog = _catalog(store, link)
         while True:
-            lowest = lowest_reader(link)
+            lowest = lowest_consumer(link)
             planned = plan_rewrites(catalog, lowest, config.limits, avoid=tally.avoid, dense=tally.dense)
             if not planned or tally.rounds == config.rounds_max:
                 return tally.report(first, catalog, len(planned))
@@ -69,31 +69,31 @@ def run(spark: SparkSession, config: CompactConfig) -> Report:
 
 
 class _Work:
-    """What every task of a round is told."""
+    """The work of one task: some of the planned rewrites."""
 
     def __init__(self, link: LinkSettings, lake: str, dead: "Broadcast[Dead]", lowest: int, cuts: Cuts) -> None:
         self._link, self._lake, self._dead, self._lowest, self._cuts = link, lake, dead, lowest, cuts
 
     def __call__(self, planned: Iterable[Rewrite]) -> Iterator[Outcome]:
         store, keep = open_store(self._lake), Keep(self._dead.value.below, self._lowest)
-        patience = max(SWAP_SECONDS_MAX, self._link.timeout_seconds)
-        with Link(self._link._replace(timeout_seconds=patience)) as link:
+        timeout_seconds = max(SWAP_SECONDS_MAX, self._link.timeout_seconds)
+        with Link(self._link._replace(timeout_seconds=timeout_seconds)) as link:
             for one in planned:
                 yield carry_out(one, store, keep, self._cuts, link.swap)
 
 
 @dataclass
 class Tally:
-    """What the rounds have come to so far."""
+    """The outcomes of all rounds so far."""
 
     rounds: int = 0
     done: list[Outcome] = field(default_factory=list)
     refused: int = 0
     open: list[Outcome] = field(default_factory=list)
-    """Refused, as we were told; but the first answer to the same request may have been lost."""
+    """Refused swaps; the refusal may be the answer to a retry of a request that succeeded."""
     avoid: set[int] = field(default_factory=set)
     dense: dict[int, int] = field(default_factory=dict)
-    """Segments whose dead rows all are needed somehow, with their live rows."""
+    """Segments none of whose dead rows may be dropped, with their number of live rows."""
     problems: list[str] = field(default_factory=list)
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
@@ -107,10 +107,12 @@ class Tally:
                     self.dense |= {one.number: one.live_rows for one in outcome.rewrite.candidates}
                 case _:
                     self.avoid.update(outcome.rewrite.numbers)
-                    self.problems.append(f"The segments {list(outcome.rewrite.numbers)} stay: {outcome.detail}")
+                    self.problems.append(
+                        f"Segments {list(outcome.rewrite.numbers)} were not rewritten: {outcome.detail}"
+                    )
 
     def settle(self, catalog: Catalog) -> None:
-        """Tell rewrites that were refused from those that are in the lake all the same."""
+        """Find out which of the refused swaps have happened nevertheless."""
         listed = {one.key for one in catalog.segments}
         for outcome in self.open:
             if outcome.keys and listed.issuperset(outcome.keys):
@@ -140,10 +142,10 @@ class Tally:
 
 
 def open_lake(link: Link, url: str | None) -> tuple[str, Store]:
-    """The lake of a server, which must be where others can reach it."""
+    """The lake of a server; JobFailed if only the server can reach it."""
     status = link.status()
     if status["lake"] is None or (url or status["lake"]["url"]) == "memory:":
-        raise JobFailed(f"The server at {link.settings.url} has no lake that others can read; serve it with --lake.")
+        raise JobFailed(f"The server at {link.settings.url} has no lake that Spark can read; start it with --lake.")
     found = url or status["lake"]["url"]
     try:
         return found, open_store(found)
@@ -152,17 +154,19 @@ def open_lake(link: Link, url: str | None) -> tuple[str, Store]:
 
 
 def _catalog(store: Store, link: Link) -> Catalog:
-    """A catalog that tells of everything until now."""
+    """A catalog that includes everything committed so far."""
     link.flush()
     try:
         catalog = read_catalog(store)
     except (StoreFailed, KeyMissing, LakeDamaged) as error:
         raise JobFailed(f"The lake at {store.url} cannot be read: {error}") from error
     if catalog is None or catalog.log_id != link.status()["log_id"]:
-        raise JobFailed(f"There is no lake of {link.settings.url} at {store.url}; name it as it is reached from here.")
+        raise JobFailed(
+            f"{store.url} is not the lake of {link.settings.url}; pass the lake's URL as reached from here as --lake."
+        )
     return catalog
 
 
-def lowest_reader(link: Link) -> int:
-    """The position that every registered reader has reached."""
+def lowest_consumer(link: Link) -> int:
+    """The position that every registered consumer has reached."""
     return min((positions[SHARD] for positions in link.readers().values()), default=EVER)

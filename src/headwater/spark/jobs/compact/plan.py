@@ -1,14 +1,14 @@
-"""What to rewrite, and which rows a rewrite may leave out, by what the newest catalog says.
+"""What to rewrite, and which rows a rewrite may drop, according to the newest catalog.
 
-A server knows the extents of every stream; a catalog tells of tombstones and forks. From these it follows:
+The server knows the extents of every stream; a catalog knows only tombstones and forks. From these follows:
 
-    a life without a tombstone            all its rows are needed
-    a life that a fork is made of     all its rows are kept: from where on the fork holds them no catalog says
-    any other life with a tombstone       its rows below what the tombstone says are needed by nobody
+    a life without a tombstone          all its rows are needed
+    a life that is the source of a fork all its rows are kept, since no catalog says which of them the fork needs
+    any other life with a tombstone     its rows below the tombstone's offset are dead
 
-A catalog may be old: what is dead stays dead, so it leads to keeping too much, never too little. Rows that a registered
-reader has not read are kept in any case. And the server judges each rewrite by what it knows: one that leaves out what
-is needed after all is refused.
+A catalog may be outdated, but dead rows stay dead, so a rewrite keeps too much at worst. Rows that a registered
+consumer has not read are kept in any case. The server checks each rewrite against its own state, and refuses one that
+drops a needed row.
 """
 
 from bisect import bisect_left
@@ -22,18 +22,18 @@ from headwater.lake.columns import view
 from headwater.lake.compaction.planning import REWRITE_LIMITS, Candidate, Rewrite, RewriteLimits, plan
 
 REWRITES_MAX = 256
-"""Rewrites that are planned at a time; each looks at all segments anew."""
+"""Most rewrites in a plan; each of them examines all segments."""
 
 
 class Dead:
-    """Which rows nobody needs, by life; small enough to be sent to executors."""
+    """The dead rows of each life; small enough to send to executors."""
 
     def __init__(self, tombstones: pa.Table, forks: Iterable[ForkRow]) -> None:
         self._tombstones = tombstones.select(["incarnation", "below"]).sort_by("incarnation").combine_chunks()
         self._sources = frozenset(fork.source_incarnation for fork in forks)
 
     def below(self, name: str, incarnation: int) -> int:
-        """The offset below which the rows of a life may go; 0 if all are needed, or may be."""
+        """The offset below which the rows of a life are dead; 0 if all may be needed."""
         if incarnation in self._sources or not len(self._tombstones):
             return 0
         lives = view(self._tombstones["incarnation"].chunk(0))
@@ -44,16 +44,17 @@ class Dead:
 
 def plan_rewrites(
     catalog: Catalog,
-    lowest_reader: int,
+    lowest_consumer: int,
     limits: RewriteLimits = REWRITE_LIMITS,
     *,
     avoid: AbstractSet[int] = frozenset(),
     dense: Mapping[int, int] | None = None,
     rewrites_max: int = REWRITES_MAX,
 ) -> list[Rewrite]:
-    """Rewrites that do not touch each other, the most useful first; `dense` segments count as alive while they are so.
+    """Disjoint rewrites, the most useful first.
 
-    A flush that is under way is left alone.
+    A `dense` segment counts as fully alive as long as it has the given number of live rows. Segments of a flush in
+    progress are not touched.
     """
     known = [
         Candidate(
@@ -66,7 +67,7 @@ def plan_rewrites(
     ]
     taken, found = set(avoid), list[Rewrite]()
     while len(found) < rewrites_max:
-        rewrite = plan(known, lowest_reader, limits, avoid=taken)
+        rewrite = plan(known, lowest_consumer, limits, avoid=taken)
         if rewrite is None:
             break
         found.append(rewrite)

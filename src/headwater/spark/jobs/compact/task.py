@@ -1,7 +1,7 @@
-"""One rewrite, as a task on an executor: merge, store, hand in.
+"""One rewrite, as a task on an executor: merge, store, swap.
 
-Whoever dies in between, or is refused, leaves at most objects that no state names; the server sweeps them up when their
-deadline has passed. What was handed in is never deleted here: an answer may be lost, and the swap done all the same.
+A task that dies or is refused leaves at most objects that nothing refers to; the server sweeps them after their
+deadline. Objects of a requested swap are never deleted here: the swap may have happened even if the answer was lost.
 """
 
 import secrets
@@ -21,17 +21,17 @@ from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.segments import Segment
 
 DEADLINE_US = 30 * MINUTE_US
-"""How long after its beginning a rewrite may be handed in, with what the clocks of two machines differ by."""
-REFUSED = 409
+"""Time from the start of a rewrite to its swap, with a margin for clock skew between two machines."""
+CONFLICT = 409
 
-HandIn = Callable[[Sequence[int], Sequence[str], int, int], None]
-"""Numbers of the old segments, keys of the new ones, highest position of a dropped row, deadline."""
+Swap = Callable[[Sequence[int], Sequence[str], int, int], None]
+"""Takes the numbers of the old segments, the keys of the new ones, the highest dropped position, the deadline."""
 
 
 class Outcome(NamedTuple):
-    """What became of a rewrite.
+    """The outcome of a rewrite.
 
-    `refused`: something else came first. `dense`: there was nothing to drop after all. `failed`: `detail` says why.
+    `swapped`; `refused`: the segments have changed; `dense`: there was nothing to drop; `failed`: `detail` says why.
     """
 
     what: str
@@ -43,22 +43,22 @@ class Outcome(NamedTuple):
     detail: str = ""
 
 
-def carry_out(planned: Rewrite, store: Store, keep: Keep, cuts: Cuts, hand_in: HandIn) -> Outcome:
-    """Do a rewrite; what can go wrong with one is an outcome, for the others are as good as before."""
+def carry_out(planned: Rewrite, store: Store, keep: Keep, cuts: Cuts, swap: Swap) -> Outcome:
+    """Do a rewrite. A failure is an outcome and not an exception, since other rewrites are not affected."""
     task = _Task(planned, store, keep, cuts)
     try:
-        return task.run(hand_in)
+        return task.run(swap)
     except LinkRefused as refused:
-        return task.outcome("refused" if refused.status == REFUSED else "failed", str(refused))
+        return task.outcome("refused" if refused.status == CONFLICT else "failed", str(refused))
     except KeyMissing as missing:
-        # Only what was replaced is deleted.
+        # Only segments that have been replaced are deleted.
         return task.outcome("refused", str(missing))
     except (SegmentDamaged, StoreFailed, KeyExists, LinkFailed) as error:
         return task.outcome("failed", str(error))
 
 
 class _Task:
-    """A rewrite under way."""
+    """A rewrite in progress."""
 
     def __init__(self, planned: Rewrite, store: Store, keep: Keep, cuts: Cuts) -> None:
         self._planned, self._store, self._keep, self._cuts = planned, store, keep, cuts
@@ -66,7 +66,7 @@ class _Task:
         self._keys: list[str] = []
         self._rows_dropped = self._bytes_read = self._bytes_written = 0
 
-    def run(self, hand_in: HandIn) -> Outcome:
+    def run(self, swap: Swap) -> Outcome:
         planned = self._planned
         dropped = self._drop() if planned.is_drop else self._merge()
         if planned.why == "sparse" and not self._rows_dropped:
@@ -74,7 +74,7 @@ class _Task:
                 self._store.delete(key)
             self._keys.clear()
             return self.outcome("dense")
-        hand_in(planned.numbers, self._keys, dropped, self._deadline)
+        swap(planned.numbers, self._keys, dropped, self._deadline)
         return self.outcome("swapped")
 
     def outcome(self, what: str, detail: str = "") -> Outcome:
@@ -82,12 +82,12 @@ class _Task:
         return Outcome(what, self._planned, tuple(self._keys), *sizes, detail)
 
     def _drop(self) -> int:
-        """Nothing is read: all that the old segments have goes."""
+        """Drop all rows without reading them; return their highest position."""
         self._rows_dropped = sum(segment.rows for segment in self._planned.segments)
         return max(segment.last_position for segment in self._planned.segments)
 
     def _merge(self) -> int:
-        """Write the new segments; the highest position of a row that is in none of them."""
+        """Write the new segments; return the highest position of the dropped rows."""
         rewritten = rewrite(
             self._read_of,
             self._planned.segments,
@@ -103,12 +103,12 @@ class _Task:
         key = _key(written.segment)
         self._keys.append(key)
         self._store.create(key, written.data)
-        if not self._is_there(key, written.data):
-            raise StoreFailed(f"The store does not return what was stored under {key}.")
+        if not self._is_stored(key, written.data):
+            raise StoreFailed(f"The store does not return the bytes that were stored under {key}.")
         self._bytes_written += len(written.data)
 
-    def _is_there(self, key: str, data: bytes) -> bool:
-        """What is about to be deleted elsewhere must really be here."""
+    def _is_stored(self, key: str, data: bytes) -> bool:
+        """Read the new object back: the old ones will be deleted."""
         try:
             return self._store.read(key) == data
         except KeyMissing:

@@ -1,1 +1,1 @@
-"""`export`: streams into typed tables."""
+"""`export`: streams as typed tables."""

@@ -1,4 +1,4 @@
-"""The audit of an export: which offsets of which stream came with which batch."""
+"""The audit of an export: which batch has which offsets of which stream."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.spark.jobs.places import open_place
+from headwater.storage.opening import open_table_store
 
 FOLD_ROWS = 100_000
-"""Rows that a tally lets come together before it counts them as one."""
+"""Rows that a tally collects before it aggregates them."""
 LIFE = ("batch", "bucket", "stream", "incarnation")
 COUNTS = (
     ("first_offset", "min"),
@@ -21,7 +21,7 @@ COUNTS = (
     ("rows", "sum"),
     ("bytes", "sum"),
 )
-"""What is told of the rows of a life, and how two tellings become one."""
+"""The columns about a life's rows, each with the function that aggregates it."""
 
 AUDIT = pa.schema(
     [
@@ -38,10 +38,10 @@ AUDIT_DDL = "batch long, bucket string, stream string, incarnation long, " + ", 
 
 
 class AuditTally:
-    """Counts rows by stream and incarnation as they pass."""
+    """Counts rows by stream and incarnation."""
 
-    def __init__(self, batch: int) -> None:
-        self._batch = batch
+    def __init__(self, batch: int, fold_rows: int = FOLD_ROWS) -> None:
+        self._batch, self._fold_rows = batch, fold_rows
         self._tables: list[pa.Table] = []
         self._rows = 0
 
@@ -49,35 +49,35 @@ class AuditTally:
         batch, ones = (pa.array([value] * len(rows), pa.int64()) for value in (self._batch, 1))
         life = [batch, *(rows[name] for name in LIFE[1:])]
         ends = [rows["offset"], rows["offset"], rows["next_offset"], rows["position"]]
-        told = pa.table([*life, *ends, ones, pc.binary_length(rows["payload"]).cast(pa.int64())], schema=AUDIT)
-        self._tables.append(folded(told))
+        counted = pa.table([*life, *ends, ones, pc.binary_length(rows["payload"]).cast(pa.int64())], schema=AUDIT)
+        self._tables.append(aggregated(counted))
         self._rows += len(self._tables[-1])
-        if self._rows > FOLD_ROWS:
+        if self._rows > self._fold_rows:
             self._tables = [self.result()]
-            # What cannot become less is not looked at again at once.
+            # Even if aggregation saved nothing, the next one waits for as many rows again.
             self._rows = 0
 
     def result(self) -> pa.Table:
         """One row for each life so far."""
-        return folded(pa.concat_tables(self._tables)) if self._tables else AUDIT.empty_table()
+        return aggregated(pa.concat_tables(self._tables)) if self._tables else AUDIT.empty_table()
 
 
-def folded(told: pa.Table) -> pa.Table:
-    """Tellings of the same life as one."""
-    found = told.group_by(list(LIFE), use_threads=False).aggregate(list(COUNTS))
+def aggregated(counted: pa.Table) -> pa.Table:
+    """One row for each life."""
+    found = counted.group_by(list(LIFE), use_threads=False).aggregate(list(COUNTS))
     return pa.table([*(found[name] for name in LIFE), *(found[f"{name}_{how}"] for name, how in COUNTS)], schema=AUDIT)
 
 
-def merged(spark: SparkSession, place: str, keys: Sequence[str]) -> DataFrame:
-    """What tasks have told in objects of their own, one row for each life, by name."""
+def merged(spark: SparkSession, location: str, keys: Sequence[str]) -> DataFrame:
+    """The audits that tasks have stored under these keys, aggregated to one row for each life."""
     named = spark.createDataFrame([(key,) for key in keys], "key string").repartition(min(len(keys), 64))
 
-    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_place(place)
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_table_store(location)
         for batch in batches:
             for key in batch["key"].to_pylist():
                 yield from pq.read_table(pa.BufferReader(store.read(key))).to_batches()
 
     hows = {"min": F.min, "max": F.max, "sum": F.sum}
     counts = [hows[how](name).alias(name) for name, how in COUNTS]
-    return named.mapInArrow(told, AUDIT_DDL).groupBy(*LIFE).agg(*counts)
+    return named.mapInArrow(read, AUDIT_DDL).groupBy(*LIFE).agg(*counts)

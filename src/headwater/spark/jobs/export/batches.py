@@ -1,4 +1,4 @@
-"""One batch of an export: stored by the tasks, decided on by the driver."""
+"""One batch of an export: the tasks store it, the driver commits it."""
 
 import secrets
 from collections.abc import Iterator
@@ -10,20 +10,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater.spark.jobs.export.audit import AUDIT, merged
 from headwater.spark.jobs.export.files import FACTS_DDL, FileRules, encoded, write_files
-from headwater.spark.jobs.export.ledger import audit_key, check_query, settle, staged_stem
+from headwater.spark.jobs.export.ledger import audit_key, check_query, create_once, settle, staged_stem
 from headwater.spark.jobs.export.tables import DataFile, Table, Written
-from headwater.spark.jobs.places import Place, open_place
+from headwater.storage.opening import open_table_store
+from headwater.storage.store import TableStore
 
 QUERY_PROPERTY = "sql.streaming.queryId"
-"""Under which name Spark tells a batch whose it is; the same for all runs from one checkpoint."""
+"""The local property with the query's id, which is the same for all runs from one checkpoint."""
 
 
 class Counts(NamedTuple):
-    """What a run has exported."""
+    """The totals of a run."""
 
     batches: int = 0
     repeated: int = 0
-    """Batches that an earlier run had decided on before it was killed."""
+    """Batches that an earlier run had committed before it was killed."""
     rows: int = 0
     bytes: int = 0
     files: int = 0
@@ -31,20 +32,20 @@ class Counts(NamedTuple):
 
 
 class Exporter:
-    """Writes batches into a table, one after another."""
+    """Writes batches to a table, one after another."""
 
-    def __init__(self, place: Place, table: Table) -> None:
-        self._place, self._table = place, table
+    def __init__(self, store: TableStore, table: Table) -> None:
+        self._store, self._table = store, table
         self.counts = Counts()
         self.batches: list[int] = []
         self.failure: Exception | None = None
-        """What went wrong in a batch, as it was before Spark wrapped it up."""
+        """The failure of a batch, before Spark wraps it into an exception of its own."""
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Export a batch, if it is not in the table."""
+        """Export a batch unless the table has it."""
         try:
             query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
-            check_query(self._place, str(query), batch)
+            check_query(self._store, str(query), batch)
             self._export(rows, batch)
         except Exception as failure:
             self.failure = failure
@@ -52,7 +53,7 @@ class Exporter:
 
     def _export(self, rows: DataFrame, batch: int) -> None:
         if self._table.has(batch):
-            settle(self._place, batch)
+            settle(self._store, batch)
             self.counts = self.counts._replace(repeated=self.counts.repeated + 1)
             return
         attempt = secrets.token_hex(4)
@@ -60,7 +61,7 @@ class Exporter:
         written = write_batch(rows, rules, f"{staged_stem(batch, attempt)}.audit")
         if written.files:
             self._table.commit(written)
-            settle(self._place, batch)
+            settle(self._store, batch)
         self._count(written)
 
     def _count(self, written: Written) -> None:
@@ -71,22 +72,22 @@ class Exporter:
             before.rows + written.rows,
             before.bytes + written.bytes,
             before.files + len(written.files),
-            # How many there are in several batches together has to be counted from their audits.
+            # The distinct streams of several batches are counted from their audits.
             written.streams,
         )
         if written.files:
             self.batches.append(written.batch)
 
     def count_streams(self, spark: SparkSession) -> int:
-        """How many streams the batches of this run had rows of."""
+        """The number of distinct streams in the batches of this run."""
         if len(self.batches) < 2:
             return self.counts.streams if self.batches else 0
-        audits = merged(spark, self._place.url, [audit_key(batch) for batch in self.batches])
+        audits = merged(spark, self._store.location, [audit_key(batch) for batch in self.batches])
         return audits.select("bucket", "stream").distinct().count()
 
 
 def write_batch(rows: DataFrame, rules: FileRules, audit: str) -> Written:
-    """Have the tasks store the files of a batch, and the audit under its key."""
+    """Let the tasks store the files of a batch, and its audit under a key."""
     facts = rows.mapInArrow(partial(write_files, rules), FACTS_DDL).toArrow().to_pylist()
     files = [
         DataFile(**{name: fact[name] for name in DataFile._fields})
@@ -97,20 +98,20 @@ def write_batch(rows: DataFrame, rules: FileRules, audit: str) -> Written:
     if not files:
         return Written(rules.batch, [], 0)
     if len(parts) > 1:
-        return Written(rules.batch, files, write_audit(rows.sparkSession, rules.place, sorted(parts), audit))
+        return Written(rules.batch, files, write_audit(rows.sparkSession, rules.location, sorted(parts), audit))
     ((part, streams),) = parts.items()
-    open_place(rules.place).move(part, audit)
+    open_table_store(rules.location).move(part, audit)
     return Written(rules.batch, files, streams)
 
 
-def write_audit(spark: SparkSession, place: str, parts: list[str], audit: str) -> int:
-    """Make one audit of the parts that tasks have stored: how many streams it tells of."""
+def write_audit(spark: SparkSession, location: str, parts: list[str], audit: str) -> int:
+    """Merge the parts that tasks have stored into one audit; return its number of streams."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches, AUDIT)
-        # A task that is tried twice finds what it stored before.
-        open_place(place).create(audit, encoded(table))
+        # A retried task may find the audit of its first attempt.
+        create_once(open_table_store(location), audit, encoded(table))
         yield pa.RecordBatch.from_pydict({"streams": [len(table)]})
 
-    ordered = merged(spark, place, parts).coalesce(1).sortWithinPartitions("bucket", "stream", "incarnation")
+    ordered = merged(spark, location, parts).coalesce(1).sortWithinPartitions("bucket", "stream", "incarnation")
     return sum(row["streams"] for row in ordered.mapInArrow(write, "streams long").collect())

@@ -1,6 +1,6 @@
-"""The files of an export: what a task makes of its rows, one file or more for every day and bucket that it meets.
+"""The files of an export: each task writes one or more for every day and bucket in its rows.
 
-A file is made in memory and stored whole, so nobody ever sees half of one; its name is unique to the attempt.
+A file is built in memory and stored as a whole, so no reader sees half of one; its name is unique to the attempt.
 """
 
 import json
@@ -16,20 +16,13 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from headwater.lake.format import WORDS
+from headwater.protocol.limits import MIB
 from headwater.spark.jobs.export.audit import AuditTally
-from headwater.spark.jobs.places import open_place
-
-MIB = 1024 * 1024
-GROUP_BYTES = 16 * MIB
-"""Rows of a row group before they are encoded, about; a reader holds one or two."""
-FILE_BYTES_MAX = 128 * MIB
-"""The usual size of a file in a table, encoded."""
-OPEN_BYTES_MAX = 256 * MIB
-"""What all files of a task that are not finished may hold together; beyond that the largest is finished."""
+from headwater.storage.opening import open_table_store
 
 DAY_US = 86_400_000_000
 SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark looks for types that Parquet has no word for, such as VARIANT."""
+"""The metadata from which Spark reads types that Parquet does not have, such as VARIANT."""
 
 FACTS = pa.schema(
     [
@@ -44,29 +37,41 @@ FACTS = pa.schema(
         pa.field("stats", pa.string()),
     ]
 )
-"""What tasks tell the driver: of every file (kind `data`) and of the part of the audit that is theirs (kind `part`)."""
+"""What tasks report to the driver: each file (kind `data`), and the task's part of the audit (kind `part`)."""
 FACTS_DDL = (
     "kind string, key string, day string, bucket string, rows long, bytes long, size long, position long, stats string"
 )
 
 
-class FileRules(NamedTuple):
-    """What every task of a batch has to know; small, and safe to send to executors."""
+class FileLimits(NamedTuple):
+    """Sizes at which a task encodes rows and finishes files."""
 
-    place: str
+    group_bytes: int = 16 * MIB
+    """Approximate size of a row group before encoding; a reader holds one or two in memory."""
+    file_bytes: int = 128 * MIB
+    """The encoded size at which a file is finished, usual for files of a table."""
+    open_bytes_max: int = 256 * MIB
+    """Memory for all unfinished files of a task; above it the largest is finished."""
+
+
+class FileRules(NamedTuple):
+    """How the tasks of a batch write their files; small enough to send to executors."""
+
+    location: str
     batch: int
     stem: str
-    """How the keys of this attempt's files begin."""
+    """The prefix of the keys of this attempt's files."""
     ending: str
     audit_stem: str
     schema: pa.Schema
     """The columns of a file, in order."""
     spark_columns: str | None = None
-    """The same for Spark, as JSON, if they include a VARIANT."""
+    """The same in Spark's notation, as JSON, if they include a VARIANT."""
+    limits: FileLimits = FileLimits()
 
 
 def write_files(rules: FileRules, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Store the rows of one task, and tell of the files."""
+    """Store the rows of one task, and report the files."""
     context = TaskContext.get()
     task = f"{context.partitionId():05}-{context.taskAttemptId()}" if context else "00000-0"
     files, audit = TaskFiles(rules, task), AuditTally(rules.batch)
@@ -79,7 +84,7 @@ def write_files(rules: FileRules, batches: Iterator[pa.RecordBatch]) -> Iterator
     if facts:
         part = audit.result()
         key = f"{rules.audit_stem}-{task}.part"
-        open_place(rules.place).create(key, encoded(part))
+        open_table_store(rules.location).create(key, encoded(part))
         facts.append({"kind": "part", "key": key, "rows": len(part)})
     yield pa.RecordBatch.from_pylist(facts, schema=FACTS)
 
@@ -89,24 +94,24 @@ class TaskFiles:
 
     def __init__(self, rules: FileRules, task: str) -> None:
         self._rules, self._task = rules, task
-        self._place = open_place(rules.place)
+        self._store = open_table_store(rules.location)
         self._open: dict[tuple[int, str], OpenFile] = {}
         self._facts: list[dict[str, object]] = []
 
     def add(self, table: pa.Table) -> None:
-        """Put rows where they belong."""
+        """Add rows to the files of their days and buckets."""
         for day, bucket, rows in by_day_and_bucket(table):
             file = self._open.get((day, bucket))
             if file is None:
                 file = self._open[day, bucket] = OpenFile(self._rules)
             file.add(rows)
-            if file.encoded_bytes >= FILE_BYTES_MAX:
+            if file.encoded_bytes >= self._rules.limits.file_bytes:
                 self._finish(day, bucket)
-            while sum(one.held_bytes for one in self._open.values()) > OPEN_BYTES_MAX:
+            while sum(one.held_bytes for one in self._open.values()) > self._rules.limits.open_bytes_max:
                 self._finish(*max(self._open, key=lambda one: self._open[one].held_bytes))
 
     def finish(self) -> list[dict[str, object]]:
-        """Store what is still open: what there is to say of all files."""
+        """Store the open files, and return the facts of all files."""
         for day, bucket in sorted(self._open):
             self._finish(day, bucket)
         return self._facts
@@ -115,14 +120,13 @@ class TaskFiles:
         file = self._open.pop((day, bucket))
         key = f"{self._rules.stem}-{self._task}-{len(self._facts):04}{self._rules.ending}"
         data, facts = file.finish()
-        if not self._place.create(key, data):
-            raise FileExistsError(f"There is a file {key} in {self._place.url} already; start the export again.")
+        self._store.create(key, data)
         named = {"kind": "data", "key": key, "day": str(day_of(day)), "bucket": bucket, "size": len(data)}
         self._facts.append({**named, **facts})
 
 
 class OpenFile:
-    """A file that is being made."""
+    """A file that is being built."""
 
     def __init__(self, rules: FileRules) -> None:
         self._rules = rules
@@ -138,7 +142,7 @@ class OpenFile:
 
     @property
     def held_bytes(self) -> int:
-        """What it takes of the memory."""
+        """The memory that the file uses."""
         return self.encoded_bytes + self._waiting_bytes
 
     def add(self, rows: pa.Table) -> None:
@@ -151,7 +155,7 @@ class OpenFile:
         made = fitted(rows, self._rules.schema)
         self._waiting.append(made)
         self._waiting_bytes += made.nbytes
-        if self._waiting_bytes >= GROUP_BYTES:
+        if self._waiting_bytes >= self._rules.limits.group_bytes:
             self._encode()
 
     def _encode(self) -> None:
@@ -160,7 +164,7 @@ class OpenFile:
         self._waiting, self._waiting_bytes = [], 0
 
     def finish(self) -> tuple[bytes, dict[str, object]]:
-        """The bytes of the file, and what there is to say of it."""
+        """The bytes of the file, and its facts."""
         self._encode()
         if self._rules.spark_columns is not None:
             self._writer.add_key_value_metadata({SPARK_COLUMNS: self._rules.spark_columns})
@@ -175,13 +179,13 @@ class OpenFile:
 
 
 def parquet_writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of Parquet as all files of ours are."""
+    """A Parquet writer with the settings of all our files."""
     words = [name for name in schema.names if name in WORDS]
     return pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=words, write_page_checksum=True)
 
 
 def encoded(table: pa.Table) -> bytes:
-    """A small table as a file."""
+    """A small table as a Parquet file."""
     sink = pa.BufferOutputStream()
     with parquet_writer(sink, table.schema) as writer:
         writer.write_table(table)
@@ -189,7 +193,7 @@ def encoded(table: pa.Table) -> bytes:
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a file, of exactly the types that it has."""
+    """Rows with exactly the columns and types of a file."""
     return pa.table([_fitted(rows[field.name], field.type) for field in schema], schema=schema)
 
 
@@ -197,7 +201,7 @@ def _fitted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     if column.type == wanted:
         return column
     if pa.types.is_struct(wanted) and {one.name for one in wanted} == {"metadata", "value"}:
-        # A VARIANT: Spark hands its parts over in one order, Parquet wants the other, and parts of a null that are not.
+        # A VARIANT: Spark and Parquet order its fields differently, and in Parquet the fields of a null are not null.
         whole = column.combine_chunks()
         parts = [pc.fill_null(whole.field(one.name), b"") for one in wanted]
         return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(wanted), mask=whole.is_null())])
@@ -205,7 +209,7 @@ def _fitted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 
 def by_day_and_bucket(table: pa.Table) -> Iterator[tuple[int, str, pa.Table]]:
-    """The rows of each day (counted from 1970, in UTC) and bucket, in the order in which they stand."""
+    """The rows of each day (counted from 1970, in UTC) and bucket, in their original order."""
     days = table["committed_at"].cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False) // DAY_US
     buckets = table["bucket"].combine_chunks().dictionary_encode()
     codes = buckets.indices.to_numpy(zero_copy_only=False)
@@ -225,7 +229,7 @@ def day_of(day: int) -> date:
 
 
 def statistics(rows: int, ranges: dict[str, tuple[int, int]]) -> str:
-    """What Delta wants to know of a file, to pass over those that a query does not need.
+    """The statistics of a file with which Delta skips files that a query does not need.
 
     >>> statistics(2, {"committed_at": (1_500, 2_500)})
     '{"numRecords":2,"minValues":{"committed_at":"1970-01-01T00:00:00.001Z"},\
@@ -234,10 +238,10 @@ def statistics(rows: int, ranges: dict[str, tuple[int, int]]) -> str:
     low = {name: found[0] for name, found in ranges.items() if name != "committed_at"}
     high = {name: found[1] for name, found in ranges.items() if name != "committed_at"}
     first_us, last_us = ranges["committed_at"]
-    # Times have milliseconds here: the first is rounded down and the last up, so that no row lies outside.
+    # Times have milliseconds here. The minimum is rounded down and the maximum up, so that no row is outside.
     times = {"committed_at": _time(first_us // 1000)}, {"committed_at": _time(-(-last_us // 1000))}
-    told = {"numRecords": rows, "minValues": {**low, **times[0]}, "maxValues": {**high, **times[1]}}
-    return json.dumps(told, separators=(",", ":"))
+    found = {"numRecords": rows, "minValues": {**low, **times[0]}, "maxValues": {**high, **times[1]}}
+    return json.dumps(found, separators=(",", ":"))
 
 
 def _time(milliseconds: int) -> str:

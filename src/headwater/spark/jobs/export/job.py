@@ -1,9 +1,8 @@
-"""Export: streams as a table that grows, in Parquet, Delta or Iceberg, every message in it exactly once."""
+"""Export: append streams to a Parquet, Delta or Iceberg table that holds every message exactly once."""
 
 import json
 import time
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.errors import StreamingQueryException
@@ -15,46 +14,44 @@ from headwater.spark.jobs.export.ledger import claim, default_checkpoint
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions
 from headwater.spark.jobs.origin import Origin
-from headwater.spark.jobs.places import Place, open_place
+from headwater.spark.jobs.paths import open_location, spark_path
+from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
 from headwater.spark.jobs.report import Fact, JobFailed, Report
+from headwater.storage.store import TableStore
 
-BATCH_BYTES = 256 * 1024 * 1024
-"""Payload of a batch, about: a kill costs no more work than that."""
 TAKEN = frozenset(("via", "columns", "value", "readername", "startingoffsets", "maxbytespertrigger", "ontrimmed"))
-"""Options of the source that an export gives itself, in small letters: it would not be exact with others."""
-LOOK_SECONDS = 1
-"""How often the wait for a query lets go, so that Ctrl-C is heard."""
+"""Options of the source, in lower case, that the export sets itself: it relies on their values to be exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportConfig:
-    """What to export where, and as what."""
+    """What to export, where to, and in which format."""
 
     origin: Origin
     to: str
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
     shape: Shape = field(default_factory=Shape)
     name: str | None = None
-    """Of the export, and of the reader that the server knows it by; made up for a new table."""
+    """Of the export and of its registered consumer; generated for a new table if None."""
     checkpoint: str | None = None
     catalog: str | None = None
-    """Of Iceberg: the URI of a catalog, and the table's name in it."""
+    """Iceberg: the URI of the catalog and the table's name in it."""
     table: str | None = None
     batch_bytes: int = BATCH_BYTES
 
 
 def run(spark: SparkSession, config: ExportConfig) -> Report:
-    """Export what is new since the last run, in batches, and say how much that was."""
+    """Export what is new since the last run, in batches."""
     began = time.monotonic()
     _check(config)
-    place = _open(config.to)
-    checkpoint = _folder(config.checkpoint) if config.checkpoint else default_checkpoint(place)
-    name, mark = claim(place, _identity(config), config.name)
+    store = open_location(config.to)
+    checkpoint = spark_path(config.checkpoint) if config.checkpoint else default_checkpoint(store)
+    name, export_id = claim(store, _identity(config), config.name)
     rows = config.shape.apply(_stream(spark, config, name))
-    table = open_table(config.format, place, TableOptions(mark, rows.schema, config.catalog, config.table))
-    # Asked before any row is read: if the table is another export's it is said here.
+    table = open_table(config.format, store, TableOptions(export_id, rows.schema, config.catalog, config.table))
+    # Before any row is read: this fails if the table belongs to another export.
     position = table.position
-    exporter = Exporter(place, table)
+    exporter = Exporter(store, table)
     query = (
         rows.writeStream.foreachBatch(exporter)
         .queryName(name)
@@ -64,13 +61,13 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     )
     positions = _finish(query, exporter)
     if positions:
-        # Spark tells the source of a batch when it begins the next one, and of the last one never.
+        # Spark commits a batch to the source when it starts the next one, so it never commits the last one.
         with config.origin.link() as link:
             link.register(name, positions)
     counts = exporter.counts
     facts: dict[str, Fact] = {
         "export": name,
-        "table": place.url,
+        "table": store.location,
         "batches": counts.batches,
         "repeated_batches": counts.repeated,
         "streams": exporter.count_streams(spark),
@@ -83,50 +80,38 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     return Report("export", facts)
 
 
-def open_table(kind: str, place: Place, options: TableOptions) -> Table:
-    """The table of a kind at a place."""
+def open_table(kind: str, store: TableStore, options: TableOptions) -> Table:
+    """The table of a format in a store."""
     if kind == "parquet":
         from headwater.spark.jobs.export.parquet import ParquetTable  # noqa: PLC0415
 
-        return ParquetTable(place, options)
+        return ParquetTable(store, options)
     if kind == "delta":
         from headwater.spark.jobs.export.delta import DeltaExport  # noqa: PLC0415
 
-        return DeltaExport(place, options)
+        return DeltaExport(store, options)
     from headwater.spark.jobs.export.iceberg import IcebergExport  # noqa: PLC0415
 
-    return IcebergExport(place, options)
+    return IcebergExport(store, options)
 
 
 def _check(config: ExportConfig) -> None:
     if config.format not in FORMATS:
-        raise JobFailed(f"There is no format {config.format!r}; there are {', '.join(FORMATS)}.")
+        raise JobFailed(f"{config.format!r} is not a known format; use one of {', '.join(FORMATS)}.")
     if config.shape.variant and config.format != "parquet":
-        raise JobFailed(f"VARIANT columns are for Parquet; a table of {config.format} takes --schema.")
+        raise JobFailed(f"VARIANT columns need --format parquet; use --schema with --format {config.format}.")
     if config.format != "iceberg" and (config.catalog or config.table):
-        raise JobFailed("The options --catalog and --table are for Iceberg, whose tables stand in catalogs.")
+        raise JobFailed("The options --catalog and --table need --format iceberg.")
     taken = next((name for name in config.origin.options if name.lower() in TAKEN), None)
     if taken is not None:
-        raise JobFailed(f"The option {taken} of the source is up to the export itself; leave it out.")
+        raise JobFailed(f"The export sets the source option {taken} itself; remove it.")
     config.shape.check()
-    # What the source would refuse is better said before anything is made.
+    # Reject invalid source options before anything is written.
     config.origin.parsed(via="lake")
 
 
-def _open(url: str) -> Place:
-    try:
-        return open_place(url)
-    except ValueError as problem:
-        raise JobFailed(str(problem)) from problem
-
-
-def _folder(path: str) -> str:
-    """A folder by its URL: where a relative path leads is for us to say, Spark may run in another folder."""
-    return path if "://" in path else Path(path).absolute().as_uri()
-
-
 def _identity(config: ExportConfig) -> dict[str, Any]:
-    """What makes this export this one, and the next run the same."""
+    """The properties that every run of this export has to share."""
     with config.origin.link() as link:
         status = link.status()
     if status.get("lake") is None:
@@ -144,7 +129,7 @@ def _identity(config: ExportConfig) -> dict[str, Any]:
 
 
 def catalog_name(uri: str) -> str:
-    """The URI of a catalog without what may be secret in it.
+    """The URI of a catalog without the parts that may be secret.
 
     >>> catalog_name("postgresql://me:secret@db:5432/lake?password=secret")
     'postgresql://db:5432/lake'
@@ -156,26 +141,18 @@ def catalog_name(uri: str) -> str:
 
 
 def _stream(spark: SparkSession, config: ExportConfig, name: str) -> DataFrame:
-    options = config.origin.source_options(
-        via="lake", readerName=name, startingOffsets="earliest", maxBytesPerTrigger=str(config.batch_bytes)
-    )
-    if "startingtimestamp" in map(str.lower, options):
-        del options["startingOffsets"]
-    return spark.readStream.format("headwater").options(**options).load()
+    options = config.origin.source_options(via="lake", readerName=name, maxBytesPerTrigger=str(config.batch_bytes))
+    return spark.readStream.format("headwater").options(**start_at_earliest(options)).load()
 
 
 def _finish(query: StreamingQuery, exporter: Exporter) -> dict[str, int]:
-    """Wait until everything there was has been exported: up to which position, by shard, if there was anything."""
+    """Wait until the query has exported everything; return the position that each shard has reached, if any."""
     try:
-        while not query.awaitTermination(LOOK_SECONDS):
-            pass
+        finish(query)
     except StreamingQueryException:
         if exporter.failure is not None:
             raise exporter.failure from None
         raise
-    finally:
-        if query.isActive:
-            query.stop()
     ends = (progress["sources"][0]["endOffset"] for progress in reversed(query.recentProgress))
     last = next((one for one in ends if one), None)
     return {} if last is None else dict(json.loads(last)["shards"])

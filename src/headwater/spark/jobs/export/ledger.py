@@ -1,25 +1,26 @@
-"""The ledger of an export: what lies beside its table, in a folder that readers of the table pass over.
+"""The ledger of an export: the files beside its table, in a folder that readers of the table ignore.
 
-    _headwater/export.json              what is exported how, written once; another export is refused
-    _headwater/query.json               the checkpoint that the table goes with, written with the first batch
-    _headwater/staged/<batch>-...       files that are no part of the table, or not yet
-    _headwater/audit/batch-<batch>.pq   the audit: a row for every stream in a batch, in Parquet
-    _headwater/batches/<batch>.json     of a Parquet table: the files of a batch; written whole, it decides
-    _headwater/batches/<batch>.done     ... they all have their names
-    _headwater/checkpoint/              where the streaming query keeps its offsets, unless told otherwise
+    _headwater/export.json              the identity of the export, written once; any other export is rejected
+    _headwater/query.json               the id of the query whose checkpoint belongs to the table
+    _headwater/staged/<batch>-...       files that are not, or not yet, part of the table
+    _headwater/audit/batch-<batch>.pq   the audit in Parquet: one row for every stream in a batch
+    _headwater/batches/<batch>.json     Parquet tables: the manifest of a batch; creating it commits the batch
+    _headwater/batches/<batch>.done     Parquet tables: all files of the batch have been moved to their final names
+    _headwater/checkpoint/              the default checkpoint of the streaming query
 
-Names end in `.parquet` only where they are part of the table: some engines look no further than that.
+Only files of the table have names that end in `.parquet`, because some engines check nothing else.
 """
 
 import json
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from headwater.spark.jobs.places import FolderPlace, Place
 from headwater.spark.jobs.report import JobFailed
-from headwater.storage.store import KeyMissing
+from headwater.storage.folder import FolderStore
+from headwater.storage.store import KeyExists, KeyMissing, TableStore
 
 FOLDER = "_headwater"
 IDENTITY_KEY = f"{FOLDER}/export.json"
@@ -32,85 +33,89 @@ VERSION = 1
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 WORDS = {
-    "log_id": "the streams of another server",
-    "format": "a table of another format",
-    "selection": "another choice of streams",
-    "shape": "other columns",
-    "catalog": "a table of another catalog",
-    "table": "a table of another name",
+    "log_id": "an export from another server",
+    "format": "an export in another format",
+    "selection": "an export of other streams",
+    "shape": "an export with other columns",
+    "catalog": "an export to another catalog",
+    "table": "an export to another table name",
     "name": "an export of another name",
 }
-"""What a table holds if the entry of this name is not the same."""
+"""How to describe an export that differs in one property."""
 
 
-def read_json(place: Place, key: str) -> dict[str, Any] | None:
-    """A JSON object, or None if there is none."""
+def read_json(store: TableStore, key: str) -> dict[str, Any] | None:
+    """A JSON object, or None if the key does not exist."""
     try:
-        found = json.loads(place.read(key))
+        found = json.loads(store.read(key))
     except KeyMissing:
         return None
     assert isinstance(found, dict)
     return found
 
 
+def create_once(store: TableStore, key: str, data: bytes) -> None:
+    """Create an object, unless another run has created one; that one counts."""
+    with suppress(KeyExists):
+        store.create(key, data)
+
+
 class Claim(NamedTuple):
-    """An export's hold of a place."""
+    """An export that owns a store."""
 
     name: str
-    mark: str
-    """What its table remembers it by: no other export has it, not even one that starts over under the same name."""
+    export_id: str
+    """Recorded in the table. Unique: an export that starts over under the same name has another one."""
 
 
-def claim(place: Place, wanted: Mapping[str, Any], name: str | None) -> Claim:
-    """Make a place this export's own, or see that it is; JobFailed if it is another's."""
-    if read_json(place, IDENTITY_KEY) is None:
-        made = {"version": VERSION, **wanted, "name": name or new_name(place), "id": secrets.token_hex(8)}
-        # Of two who do this at once, one gets it; both read what is there then.
-        place.create(IDENTITY_KEY, json.dumps(made, indent=1).encode())
-    found = read_json(place, IDENTITY_KEY) or {}
+def claim(store: TableStore, wanted: Mapping[str, Any], name: str | None) -> Claim:
+    """Claim a store for this export, or check that it owns it; JobFailed if another export does."""
+    if read_json(store, IDENTITY_KEY) is None:
+        made = {"version": VERSION, **wanted, "name": name or new_name(store), "id": secrets.token_hex(8)}
+        # If two runs do this at once, one of them wins, and both read its file.
+        create_once(store, IDENTITY_KEY, json.dumps(made, indent=1).encode())
+    found = read_json(store, IDENTITY_KEY) or {}
     if found.get("version") != VERSION:
-        raise JobFailed(f"The export at {place.url} was made by another version of Headwater; export to a new place.")
+        raise JobFailed(
+            f"The export at {store.location} was made by an incompatible version of Headwater; use another --to."
+        )
     for key, value in {**wanted, **({} if name is None else {"name": name})}.items():
-        # Earlier versions did not write all of it down.
+        # Earlier versions did not record all properties.
         if found.get(key, value) != value:
-            told = f"{json.dumps(found.get(key))}, not {json.dumps(value)}"
-            raise JobFailed(f"{place.url} holds {WORDS[key]} ({told}); export to another place.")
-    return Claim(str(found["name"]), mark_of(found))
+            difference = f"{json.dumps(found.get(key))}, not {json.dumps(value)}"
+            raise JobFailed(f"{store.location} holds {WORDS[key]} ({difference}); use another --to.")
+    return Claim(str(found["name"]), export_id_of(found))
 
 
-def mark_of(identity: Mapping[str, Any]) -> str:
-    """What the table of an export remembers it by; in earlier versions that was its name alone.
+def export_id_of(identity: Mapping[str, Any]) -> str:
+    """The id of an export; in earlier versions it was the name alone.
 
-    >>> mark_of({"name": "orders", "id": "5f3a"}), mark_of({"name": "orders"})
+    >>> export_id_of({"name": "orders", "id": "5f3a"}), export_id_of({"name": "orders"})
     ('orders/5f3a', 'orders')
     """
     return f"{identity['name']}/{identity['id']}" if "id" in identity else str(identity["name"])
 
 
-def new_name(place: Place) -> str:
-    """A name for an export, and for its reader of the lake, that no other has."""
-    last = _PLAIN.sub("-", place.url.rstrip("/").rpartition("/")[2])[:64]
+def new_name(store: TableStore) -> str:
+    """A unique name for an export and for its registered consumer."""
+    last = _PLAIN.sub("-", store.location.rstrip("/").rpartition("/")[2])[:64]
     return f"export-{last or 'table'}-{secrets.token_hex(4)}"
 
 
-def check_query(place: Place, query: str, batch: int) -> None:
-    """Raise JobFailed unless the batches of this query are those of the table."""
-    found = read_json(place, QUERY_KEY)
+def check_query(store: TableStore, query: str, batch: int) -> None:
+    """Raise JobFailed unless the table belongs to the checkpoint of this query."""
+    found = read_json(store, QUERY_KEY)
     if found is None and batch == 0:
-        place.create(QUERY_KEY, json.dumps({"query": query}).encode())
-        found = read_json(place, QUERY_KEY)
+        create_once(store, QUERY_KEY, json.dumps({"query": query}).encode())
+        found = read_json(store, QUERY_KEY)
     if found is None:
-        raise JobFailed(
-            f"The checkpoint has come to batch {batch}, but {place.url} has none of them; give a new --checkpoint."
-        )
+        raise JobFailed(f"The checkpoint is at batch {batch}, but {store.location} is empty; use a new --checkpoint.")
     if found["query"] != query:
-        raise JobFailed(
-            f"The table at {place.url} goes with another checkpoint; give that one, or export to a new place."
-        )
+        raise JobFailed(f"The table at {store.location} belongs to another checkpoint; use that one, or another --to.")
 
 
 def staged_stem(batch: int, attempt: str) -> str:
-    """How the keys begin of what an attempt at a batch has written."""
+    """The prefix of the keys that an attempt at a batch writes."""
     return f"{STAGED}{batch:010}-{attempt}"
 
 
@@ -123,19 +128,19 @@ def audit_key(batch: int) -> str:
     return f"{AUDIT}batch-{batch:010}.pq"
 
 
-def settle(place: Place, batch: int) -> None:
-    """After a batch is decided: give its audit its name, and delete what its attempts have left."""
-    staged = [key for key in place.items(STAGED) if key.startswith(f"{STAGED}{batch:010}-")]
-    # Every attempt had the same rows, so any of their audits will do; none, if this was done before.
+def settle(store: TableStore, batch: int) -> None:
+    """After a batch is committed: move its audit to its final key, and delete the leftovers of its attempts."""
+    staged = [key for key in store.keys(STAGED) if key.startswith(f"{STAGED}{batch:010}-")]
+    # All attempts have the same rows, so any of their audits will do; there is none if an earlier run moved it.
     for key in [one for one in staged if one.endswith(".audit")][:1]:
-        place.move(key, audit_key(batch))
+        store.move(key, audit_key(batch))
         staged.remove(key)
     for key in staged:
-        place.delete(key)
+        store.delete(key)
 
 
-def default_checkpoint(place: Place) -> str:
-    """Where the streaming query keeps its offsets; JobFailed where Spark cannot."""
-    if not isinstance(place, FolderPlace):
-        raise JobFailed(f"Spark keeps its offsets in a folder: give --checkpoint, since {place.url} is none.")
-    return (place.folder / CHECKPOINT).as_uri()
+def default_checkpoint(store: TableStore) -> str:
+    """The checkpoint beside the table; JobFailed if Spark cannot write there."""
+    if not isinstance(store, FolderStore):
+        raise JobFailed(f"Spark cannot keep its offsets at {store.location}; pass a folder as --checkpoint.")
+    return (store.folder / CHECKPOINT).as_uri()

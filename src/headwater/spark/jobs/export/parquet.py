@@ -1,8 +1,8 @@
-"""Parquet tables: a folder for every day and bucket, in which every file is part of the table.
+"""Parquet tables: one folder for every day and bucket, in which every file is part of the table.
 
-Files are stored where no reader looks. The manifest of a batch, created once, decides which of them count and what they
-will be called; then they are moved, and who repeats the batch moves those that are left. So whoever reads the folder,
-with whatever engine, finds no row twice, at no time.
+Tasks store files where no reader looks. Creating the manifest of a batch commits it: the manifest lists the files of
+the batch and their final names. Then the files are moved; if a run is killed, the next one moves the rest. So no
+engine ever finds a row twice.
 """
 
 import json
@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from headwater.spark.jobs.export.files import FileRules
-from headwater.spark.jobs.export.ledger import FOLDER, read_json, staged_stem
+from headwater.spark.jobs.export.ledger import FOLDER, create_once, read_json, staged_stem
 from headwater.spark.jobs.export.tables import TableFile, TableOptions, Written, file_schema, spark_columns
-from headwater.spark.jobs.places import Place
+from headwater.storage.store import TableStore
 
 BATCHES = f"{FOLDER}/batches/"
 MANIFESTS_KEPT = 100
-"""As many batches as Spark keeps offsets of; it repeats the last one only."""
+"""Spark keeps the offsets of as many batches, and repeats only the last one."""
 MOVES_AT_ONCE = 16
 
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
@@ -29,15 +29,17 @@ _KEY = re.compile(r"day=[^/]+/bucket=([^/]+)/[^/]+\.parquet")
 class ParquetTable:
     """A folder of Parquet files."""
 
-    def __init__(self, place: Place, options: TableOptions) -> None:
-        self._place, self._options = place, options
+    def __init__(self, store: TableStore, options: TableOptions, moves_at_once: int = MOVES_AT_ONCE) -> None:
+        self._store, self._options, self._moves_at_once = store, options, moves_at_once
 
     def rules(self, batch: int, attempt: str) -> FileRules:
         stem, columns = staged_stem(batch, attempt), self._options.columns
-        return FileRules(self._place.url, batch, stem, ".pending", stem, file_schema(columns), spark_columns(columns))
+        return FileRules(
+            self._store.location, batch, stem, ".pending", stem, file_schema(columns), spark_columns(columns)
+        )
 
     def has(self, batch: int) -> bool:
-        manifest = read_json(self._place, manifest_key(batch))
+        manifest = read_json(self._store, manifest_key(batch))
         if manifest is None:
             return False
         self._publish(batch, manifest)
@@ -56,31 +58,30 @@ class ParquetTable:
             "position": max(written.position, self.position or 0),
             "files": [{"from": key, "to": to} for key, to in moves],
         }
-        self._place.create(manifest_key(written.batch), json.dumps(manifest, indent=1).encode())
-        # Somebody else may have been faster; then theirs counts.
-        found = read_json(self._place, manifest_key(written.batch))
+        create_once(self._store, manifest_key(written.batch), json.dumps(manifest, indent=1).encode())
+        found = read_json(self._store, manifest_key(written.batch))
         assert found is not None
         self._publish(written.batch, found)
 
     def _publish(self, batch: int, manifest: dict[str, Any]) -> None:
-        if read_json(self._place, done_key(batch)) is not None:
+        if read_json(self._store, done_key(batch)) is not None:
             return
-        with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
-            list(pool.map(lambda file: self._place.move(file["from"], file["to"]), manifest["files"]))
-        self._place.create(done_key(batch), b"{}")
+        with ThreadPoolExecutor(self._moves_at_once) as pool:
+            list(pool.map(lambda file: self._store.move(file["from"], file["to"]), manifest["files"]))
+        self._store.create(done_key(batch), b"{}")
         for key in (manifest_key(batch - MANIFESTS_KEPT), done_key(batch - MANIFESTS_KEPT)):
-            self._place.delete(key)
+            self._store.delete(key)
 
     def files(self) -> Iterator[TableFile]:
-        for key in self._place.items(""):
+        for key in self._store.keys(""):
             found = _KEY.fullmatch(key)
             if found:
                 yield TableFile(key, unquote(found[1]))
 
     @property
     def position(self) -> int | None:
-        newest = max((key for key in self._place.items(BATCHES) if key.endswith(".json")), default=None)
-        manifest = None if newest is None else read_json(self._place, newest)
+        newest = max((key for key in self._store.keys(BATCHES) if key.endswith(".json")), default=None)
+        manifest = None if newest is None else read_json(self._store, newest)
         return None if manifest is None else int(manifest["position"])
 
 
@@ -90,12 +91,12 @@ def manifest_key(batch: int) -> str:
 
 
 def done_key(batch: int) -> str:
-    """The key of the sign that all files of a batch have their names."""
+    """The key of the marker that all files of a batch have their final names."""
     return f"{BATCHES}{batch:010}.done"
 
 
 def folder(day: str, bucket: str) -> str:
-    """The folder of a day and a bucket, written as Hive does.
+    """The folder of a day and a bucket, escaped as Hive does.
 
     >>> folder("2025-11-16", "team"), folder("2025-11-16", "50%=½")
     ('day=2025-11-16/bucket=team', 'day=2025-11-16/bucket=50%25%3D½')

@@ -1,4 +1,4 @@
-"""The shape of an exported table: the columns of the lake, and what is made of the payload."""
+"""The shape of an exported table: the columns of the lake, plus columns parsed from the payload."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,36 +12,38 @@ from headwater.lake.format import SCHEMA
 from headwater.spark.jobs.report import JobFailed
 
 CORRUPT = "_corrupt"
-"""Beside typed columns: the whole payload as text where it does not fit them, else null."""
+"""Accompanies typed columns: the payload as text if it does not match them, else null."""
 VALUE = "value"
 """The column of the payload as VARIANT."""
 PARTITIONS = ("day", "bucket")
-"""What tables are partitioned by: the day of `committed_at` in UTC, and the bucket."""
+"""Tables are partitioned by the day of `committed_at` in UTC and by the bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which columns a table has beside those of the lake: typed ones, a variant, or none."""
+    """The columns of a table beside those of the lake: typed ones, a variant, or none."""
 
     schema: str | None = None
     into: str | None = None
-    """One column for all typed ones, a struct of this name; without it they stand side by side."""
+    """The name of one struct column for all typed columns; None for separate columns."""
     variant: bool = False
 
     def check(self) -> None:
-        """Raise JobFailed if this makes no table; needs a session of Spark, which knows its types."""
+        """Raise JobFailed if the shape is invalid. Needs a Spark session to parse types."""
         if self.schema is not None and self.variant:
-            raise JobFailed("Typed columns and VARIANT exclude each other; give --schema or --variant.")
+            raise JobFailed("The options --schema and --variant exclude each other; use one of them.")
         if self.into is not None and self.schema is None:
-            raise JobFailed("The option --into names the column of typed values; give --schema too.")
+            raise JobFailed("The option --into needs --schema.")
         taken = {*SCHEMA.names, *PARTITIONS, CORRUPT}
         names = [self.into] if self.into is not None else [one.name for one in self._typed() or ()]
         clash = next((name for name in names if name.lower() in taken), None)
         if clash is not None:
             remedy = (
-                "choose another name" if self.into is not None else "keep the typed columns apart with --into value"
+                "choose another name"
+                if self.into is not None
+                else "put the typed columns into a struct with --into value"
             )
-            raise JobFailed(f"The column {clash!r} is there already, it tells of the message; {remedy}.")
+            raise JobFailed(f"The column name {clash!r} is taken by a column of the lake; {remedy}.")
 
     def _typed(self) -> StructType | None:
         if self.schema is None:
@@ -49,23 +51,22 @@ class Shape:
         try:
             found = StructType.fromDDL(self.schema)
         except ParseException as error:
-            # What Spark says first is the problem, then come a blank line and the text again.
-            said = next((line for line in str(error).splitlines() if line.strip()), "it cannot be read")
-            told = said.rstrip(". ")
+            # The first line of Spark's message is the problem; the rest repeats the schema.
+            problem = next((line for line in str(error).splitlines() if line.strip()), "syntax error").rstrip(". ")
             raise JobFailed(
-                f"The schema {self.schema!r} makes no sense ({told}); write 'id long, at timestamp'."
+                f"The schema {self.schema!r} is not valid ({problem}); write it like 'id long, at timestamp'."
             ) from None
         if not isinstance(found, StructType) or not len(found):
-            raise JobFailed(f"The schema {self.schema!r} has no columns; write 'id long, at timestamp'.")
+            raise JobFailed(f"The schema {self.schema!r} has no columns; write it like 'id long, at timestamp'.")
         return found
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Rows of the source with the columns of the table."""
+        """The rows of the table, from rows of the source."""
         lake = [F.col(name) for name in SCHEMA.names]
-        return rows.select(*lake, *self._made())
+        return rows.select(*lake, *self._parsed())
 
-    def _made(self) -> Sequence[Column]:
-        # Spark's strings may hold what is not UTF-8, and files of strings may not.
+    def _parsed(self) -> Sequence[Column]:
+        # Strings in Spark may be invalid UTF-8, strings in Parquet files may not.
         text = F.make_valid_utf8(F.col("payload").cast("string"))
         if self.variant:
             return [F.try_parse_json(text).alias(VALUE)]

@@ -1,12 +1,12 @@
-"""The seam between an export and the kinds of table that it can write.
+"""The seam between an export and the table formats that it writes.
 
-Tasks store files, the driver then decides on a batch with all of them at once, and a batch that was decided on is never
-decided on again: so a batch that is repeated, at whatever instant its first attempt was killed, is in the table once.
-Nothing is ever deleted that a decision may have named.
+Tasks store files; then the driver commits the batch, all of its files at once. A committed batch is never committed
+again, so a batch is in the table once, no matter when an attempt at it was killed. A file that a commit may refer to is
+never deleted.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -35,7 +35,7 @@ class DataFile(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What an attempt at a batch has stored."""
+    """The files that an attempt at a batch has stored."""
 
     batch: int
     files: list[DataFile]
@@ -51,12 +51,12 @@ class Written(NamedTuple):
 
     @property
     def position(self) -> int:
-        """The highest position of any row."""
+        """The highest position of all rows."""
         return max(file.position for file in self.files)
 
 
 class TableFile(NamedTuple):
-    """A file as a reader of the table finds it; `bucket` is None where it is a column of the file."""
+    """A file of a table; `bucket` is None if it is a column of the file."""
 
     key: str
     bucket: str | None
@@ -69,43 +69,43 @@ class Table(Protocol):
         """How tasks store the files of a batch."""
 
     def has(self, batch: int) -> bool:
-        """Whether a batch is decided on; what was left undone after that is done now.
+        """Whether a batch is committed; if so, completes what was left undone after the commit.
 
-        JobFailed, from here and from the rest, if the table says that it is another export's.
+        This and the other methods raise JobFailed if the table belongs to another export.
         """
 
     def commit(self, written: Written) -> None:
-        """Decide on a batch, unless somebody has."""
+        """Commit a batch, unless another run has."""
 
     def files(self) -> Iterator[TableFile]:
         """The files that make up the table."""
 
     @property
     def position(self) -> int | None:
-        """Up to which position of the log everything that was to be exported is in the table."""
+        """The position of the log up to which the table is complete."""
 
 
 class TableOptions(NamedTuple):
-    """What kinds of table need to know beside their place."""
+    """What a table needs to know beside its store."""
 
-    mark: str
-    """Of the export: what the table remembers it by."""
+    export_id: str
+    """Recorded in the table."""
     columns: StructType
-    """Those of the rows, as Spark knows them."""
+    """The columns of the rows, as Spark types."""
     catalog: str | None = None
     table: str | None = None
 
 
-def check_mark(table: str, found: str | None, mark: str) -> None:
-    """Raise JobFailed if what a table remembers is another export; its batches would be taken for ours."""
-    if found is not None and found != mark:
+def check_export_id(table: str, found: str | None, export_id: str) -> None:
+    """Raise JobFailed if a table belongs to another export: its batches would be mistaken for ours."""
+    if found is not None and found != export_id:
         raise JobFailed(
-            f"The {table} holds the export {found!r}, not {mark!r}; export to another table, or drop that one first."
+            f"The {table} holds the export {found!r}, not {export_id!r}; use another table, or drop this one first."
         )
 
 
 def file_schema(columns: StructType, *, without: tuple[str, ...] = PARTITIONS, wide: bool = False) -> pa.Schema:
-    """The columns of a file; `wide` where a table has no small integers."""
+    """The columns of a file; `wide` if the table format has no integers below 32 bits."""
     fields = [one for one in columns if one.name not in without]
     arrow = to_arrow_schema(StructType(fields), timezone="UTC")
     found = []
@@ -116,7 +116,7 @@ def file_schema(columns: StructType, *, without: tuple[str, ...] = PARTITIONS, w
 
 
 def widened(kind: pa.DataType) -> pa.DataType:
-    """A type with no integers below 32 bits in it."""
+    """A type with its integers below 32 bits widened to 32."""
     if kind in (pa.int8(), pa.int16()):
         return pa.int32()
     if pa.types.is_struct(kind):
@@ -129,13 +129,8 @@ def widened(kind: pa.DataType) -> pa.DataType:
 
 
 def spark_columns(columns: StructType, without: tuple[str, ...] = PARTITIONS) -> str | None:
-    """The columns of a file as Spark would write them down, if there is a VARIANT among them."""
+    """The columns of a file in Spark's own notation, if there is a VARIANT among them."""
     fields: list[StructField] = [one for one in columns if one.name not in without]
     if not any(isinstance(one.dataType, VariantType) for one in fields):
         return None
     return StructType(fields).json()
-
-
-def plain(files: list[DataFile]) -> list[dict[str, Any]]:
-    """Files as JSON has them."""
-    return [file._asdict() for file in files]

@@ -1,1 +1,1 @@
-"""`load`: files and tables into streams."""
+"""`load`: files into streams."""

@@ -1,4 +1,4 @@
-"""Load: files into streams, every row once however often the job is run."""
+"""Load: files into streams, every row exactly once, no matter how often the job runs."""
 
 import re
 import time
@@ -15,55 +15,53 @@ from pyspark.sql import functions as F
 from headwater.spark.jobs.load.files import FORMATS, LINE, PLACE, list_files, read_rows, reading_options, try_rows
 from headwater.spark.jobs.load.ledger import File, Ledger, Round
 from headwater.spark.jobs.report import Fact, JobFailed, Report
+from headwater.spark.jobs.target import check_sink_options
 from headwater.spark.link import Link, LinkFailed, LinkRefused
-from headwater.spark.options.sink import SinkOptions, parse_sink
+from headwater.spark.options.sink import SinkOptions
 from headwater.spark.options.values import OptionRefused
 from headwater.spark.sink.rows import find_columns
 from headwater.spark.writing import by_stream
 
 FILES_PER_ROUND = 10_000
-"""They all stand in one entry of the ledger, which must be an append."""
-OWN_OPTIONS = frozenset(
-    ("bucket", "close", "contenttype", "ordercolumn", "producerepoch", "producerid", "stream", "target", "url")
-)
+"""All of them are in one entry of the ledger, which has to fit into an append."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:
-    """What to load, and into which streams; expressions are Spark's SQL over the columns of the files."""
+    """What to load into which streams; expressions are Spark SQL over the columns of the files."""
 
     url: str
     paths: Sequence[str]
     format: str
     name: str
-    """Of the job: under it the server knows what is in."""
+    """Of the job: its ledger and its producer have this name."""
     stream: str | None = None
     key: str | None = None
-    """Either an expression for the stream's name, or one for a key that is the end of it."""
+    """An expression for the stream's name, or one for the key at the end of the name."""
     prefix: str = ""
-    """Of the names of the streams that keys give."""
+    """The part of the name before the key."""
     bucket: str | None = None
     value: str | None = None
-    """The message; if None the line of a file of lines, or the row as JSON."""
+    """The message; by default the line of a JSON Lines file, else the row as JSON."""
     order: Sequence[str] = ()
-    """What rows of a stream are sorted by; those that are equal in it, and all if it is empty, as in the files."""
+    """What to sort the rows of a stream by; ties, or all rows if it is empty, stay in the order of the files."""
     content_type: str | None = None
     close: bool = False
-    """Whether to close the streams that were written."""
+    """Whether to close the streams after writing them."""
     schema: str | None = None
     reading: Mapping[str, str] = field(default_factory=dict)
     """Options of Spark's reader for the format."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Further options of the sink."""
+    """More options of the sink."""
     partitions: int | None = None
 
 
 def run(spark: SparkSession, config: LoadConfig) -> Report:
-    """Load the files that are not in yet, and say how much that was."""
+    """Load the files that are not loaded yet."""
     began = time.monotonic()
     options = _check(config)
-    # Spark would look from where its Java was started.
+    # Spark would resolve a relative path from the folder in which its JVM was started.
     paths = [path if "://" in path else str(Path(path).absolute()) for path in config.paths]
     listed = list_files(spark, paths)
     recipe = _recipe(config, _base(paths, listed))
@@ -105,28 +103,22 @@ class _Counts:
 
 
 def _check(config: LoadConfig) -> SinkOptions:
-    """The options of the sink; JobFailed for what cannot be."""
+    """The options of the sink; JobFailed for a configuration that cannot work."""
     if config.format not in FORMATS:
-        raise JobFailed(f"There is no format {config.format!r}; there are {', '.join(FORMATS)}.")
+        raise JobFailed(f"{config.format!r} is not a known format; use one of {', '.join(FORMATS)}.")
     if not _NAME.fullmatch(config.name):
-        raise JobFailed(f"A load's name is up to 100 letters, digits and _.-, not {config.name!r}.")
+        raise JobFailed(f"{config.name!r} is not a valid job name: use 1 to 100 letters, digits, '_', '.' and '-'.")
     if (config.stream is None) == (config.key is None):
-        raise JobFailed("Say where rows go: give one expression, either for the stream's name or for its key.")
+        raise JobFailed("Use either --stream or --key to select the stream of a row.")
     if config.key is None and config.prefix:
-        raise JobFailed("A prefix goes before keys; put it into the expression for the stream's name.")
-    for name in config.options:
-        if name.lower() in OWN_OPTIONS:
-            raise JobFailed(f"The option {name} of the sink is the job's own to set; leave it out.")
+        raise JobFailed("The option --prefix needs --key; with --stream, put the prefix into the expression.")
     if not config.paths:
-        raise JobFailed("Say what to load: give the path of a file or a folder.")
-    try:
-        return parse_sink(_sink_options(config, epoch=0), streaming=False)
-    except OptionRefused as refused:
-        raise JobFailed(str(refused)) from refused
+        raise JobFailed("There is nothing to load; pass the path of a file or a folder.")
+    return check_sink_options(config.options, _sink_options(config, epoch=0))
 
 
 def _recipe(config: LoadConfig, base: str | None) -> dict[str, Any]:
-    """All that decides which rows come of files and how they are cut; a round that goes on must have the same."""
+    """Everything that determines rows and appends; a round that is resumed must have the same recipe."""
     stream = config.stream
     if config.key is not None:
         stream = f"concat({_literal(config.prefix)}, string({config.key}))"
@@ -147,7 +139,7 @@ def _recipe(config: LoadConfig, base: str | None) -> dict[str, Any]:
 
 
 def _base(paths: Sequence[str], listed: Sequence[File]) -> str | None:
-    """The folder below which names like day=2026-11-16 are columns, if there is one."""
+    """The folder below which folder names like day=2026-11-16 are columns, if there is one."""
     only = paths[0].rstrip("/")
     if len(paths) > 1 or set(only) & set("*?[]{}") or any(file.path.endswith(only) for file in listed):
         return None
@@ -157,35 +149,35 @@ def _base(paths: Sequence[str], listed: Sequence[File]) -> str | None:
 def _next_round(
     ledger: Ledger, listed: Sequence[File], recipe: dict[str, Any], plan: Callable[[Sequence[File]], DataFrame]
 ) -> Round | None:
-    """What is to be loaded now: what was begun, or files that are not in; None if there are none."""
+    """The round to load now: an unfinished one, else one of new files; None if there are none."""
     ledger.read()
     if ledger.unfinished is None:
         new = [file for file in listed if file not in ledger.loaded]
         if not new:
             return None
-        # Once begun it must be finished as it is, so what cannot be done is found out first.
+        # A round that was begun has to be finished, so find out first whether its rows can be read.
         try_rows(plan(new[:FILES_PER_ROUND]), recipe)
         ledger.begin(tuple(new[:FILES_PER_ROUND]), recipe)
         ledger.read()
     work = ledger.unfinished
     if work is None:
-        # Another run was faster.
+        # Another run has finished the round.
         return _next_round(ledger, listed, recipe, plan)
     if work.recipe != recipe:
         raise JobFailed(
-            f"An earlier run, told otherwise, has begun to load {len(work.files)} files under the name of "
-            f"{ledger.stream!r} and not finished; run it again as it was, or use another name."
+            f"An earlier run with other options has not finished loading {len(work.files)} files under the name "
+            f"{ledger.name!r}; run it again with the same options, or use another --name."
         )
     for file in sorted(set(work.files) - set(listed)):
         raise JobFailed(
-            f"The file {file.path} has changed or is gone since its load was begun; bring it back as it was, or load "
-            "what is missing under another name."
+            f"The file {file.path} was changed or deleted while it was being loaded; restore it, or load the rest "
+            "under another --name."
         )
     return work
 
 
 def _plan(spark: SparkSession, recipe: dict[str, Any], options: SinkOptions, files: Sequence[File]) -> DataFrame:
-    """The rows of files as the sink wants them; JobFailed if no such rows can be made."""
+    """The rows of files in the form that the sink takes; JobFailed if an expression or a column does not fit."""
     try:
         rows = shape(read_rows(spark, files, recipe), recipe)
         find_columns(rows.schema, options._replace(order=_order(rows)))
@@ -197,7 +189,7 @@ def _plan(spark: SparkSession, recipe: dict[str, Any], options: SinkOptions, fil
 
 
 def _load(rows: DataFrame, config: LoadConfig, epoch: int) -> dict[str, Any]:
-    """Write the rows of a round; how many they were."""
+    """Write the rows of a round, and count them."""
     seen = Observation()
     counted = rows.observe(seen, F.count(F.lit(1)).alias("messages"), F.sum(F.octet_length("value")).alias("bytes"))
     writer = by_stream(counted, config.partitions).write.format("headwater").mode("append")
@@ -210,7 +202,7 @@ def _order(rows: DataFrame) -> tuple[str, ...]:
 
 
 def shape(rows: DataFrame, recipe: dict[str, Any]) -> DataFrame:
-    """The rows as the sink wants them: a stream, a value, and the columns that they are ordered by."""
+    """The rows in the form that the sink takes: stream, value, and the columns to order by."""
     value = F.expr(recipe["value"]) if recipe["value"] is not None else None
     if value is None and LINE in rows.columns:
         value = F.col(LINE)
@@ -221,7 +213,7 @@ def shape(rows: DataFrame, recipe: dict[str, Any]) -> DataFrame:
 
 
 def _sink_options(config: LoadConfig, epoch: int) -> dict[str, str]:
-    told = {
+    own = {
         "url": config.url,
         "producerId": config.name,
         "producerEpoch": str(epoch),
@@ -229,11 +221,11 @@ def _sink_options(config: LoadConfig, epoch: int) -> dict[str, str]:
         "contentType": config.content_type,
         "close": "true" if config.close else None,
     }
-    return {**config.options, **{name: value for name, value in told.items() if value is not None}}
+    return {**config.options, **{name: value for name, value in own.items() if value is not None}}
 
 
 def _literal(text: str) -> str:
-    r"""A text as a literal of Spark's SQL.
+    r"""A text as a literal in Spark SQL.
 
     >>> print(_literal("it's"), _literal("a\\b"))
     'it\'s' 'a\\b'

@@ -1,9 +1,9 @@
-"""The ledger of a load: a JSON stream beside the data that says which files are in.
+"""The ledger of a load: a JSON stream on the server that records which files are loaded.
 
-Files are loaded in rounds. A round is begun in the ledger before its first row is written, with its files and how they
-are read, and ended after the last. Its number is the epoch of the producer that writes, so a round that is run again
-writes nothing twice, and whoever is still busy with an earlier one is fenced. A round that was begun is finished before
-another one begins. Two runs at once agree on a round, for the ledger takes each beginning and each end once.
+Files are loaded in rounds. The ledger records the beginning of a round, with its files and recipe, before the first row
+is written, and its end after the last. The number of the round is the epoch of the producer, so a repeated round writes
+nothing twice, and a run that is still busy with an earlier round is fenced. A round that was begun is finished before
+the next begins. Concurrent runs agree on the round, because the ledger accepts each beginning and each end once.
 """
 
 import json
@@ -22,7 +22,7 @@ BEGUN, DONE = 0, 1
 
 
 class File(NamedTuple):
-    """A file as it was when it was listed; one that has changed is another one."""
+    """A file as listed; after a change it counts as another file."""
 
     path: str
     size: int
@@ -30,7 +30,7 @@ class File(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Files that are loaded together, and how."""
+    """Files that are loaded together, and the recipe for their rows."""
 
     epoch: int
     files: tuple[File, ...]
@@ -38,17 +38,17 @@ class Round(NamedTuple):
 
 
 class Ledger:
-    """What the ledger of one job says."""
+    """The ledger of one job."""
 
     def __init__(self, link: Link, name: str) -> None:
-        self._link, self.stream = link, f"{BUCKET}/{name}"
+        self._link, self.name, self.stream = link, name, f"{BUCKET}/{name}"
         self.loaded: set[File] = set()
         self.unfinished: Round | None = None
         self.epoch = -1
         """Of the last round."""
 
     def read(self) -> None:
-        """See what is in."""
+        """Read the current state."""
         self.loaded, self.unfinished, self.epoch = set(), None, -1
         for entry in self._entries():
             if entry["state"] == "begun":
@@ -60,13 +60,13 @@ class Ledger:
                 self.unfinished = None
 
     def begin(self, files: tuple[File, ...], recipe: dict[str, Any]) -> None:
-        """Begin a round, unless somebody else has begun one meanwhile; to be read again then."""
+        """Begin a round, unless another run has begun one; read the ledger again to find out which."""
         epoch = self.epoch + 1
         entry = {"epoch": epoch, "state": "begun", "recipe": recipe, "files": files}
         self._append(entry, epoch, BEGUN)
 
     def end(self, epoch: int) -> None:
-        """End a round, unless somebody else has ended it already."""
+        """End a round, unless another run has ended it."""
         self._append({"epoch": epoch, "state": "done"}, epoch, DONE)
 
     def _entries(self) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ class Ledger:
             "producer_seq": seq,
         }
         (answer,) = self._link.append(pa.Table.from_pylist([row], ENTRY)).to_pylist()
-        # A duplicate, and an epoch that others have passed, were written by another run of the same job.
+        # For a duplicate or a fenced epoch, another run of the same job has written the entry.
         if answer["status"] not in (200, 204, 403):
             raise JobFailed(f"The ledger {self.stream!r} cannot be written: {answer['detail']}")
 

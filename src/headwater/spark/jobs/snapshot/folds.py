@@ -1,13 +1,13 @@
-"""Folds: what a JSON stream comes to, message by message.
+"""Folds: reduce the messages of a JSON stream to one value.
 
-    merge-patch        each message is a patch of one document, as RFC 7386 says
+    merge-patch        each message is a patch of one document (RFC 7386)
     last-write-wins    the newest message for each value of a field
     counter            sums of all numbers, field by field
     state-protocol     entities by type and key, after inserts, updates and deletes
-    module:function    whatever a function of the user makes of it
+    module:function    the result of a function of the user
 
-A fold begins with an earlier snapshot, or with nothing, and its result is the next one. A message that makes no sense
-to a fold ends it: to leave it out would lose it for good where a snapshot takes the place of history.
+A fold starts from an earlier snapshot or from nothing, and its result is the next snapshot. An invalid message fails
+the fold: if it were skipped, it would be lost for good once a snapshot replaces history.
 """
 
 import importlib
@@ -34,7 +34,7 @@ NAMES = ("merge-patch", "last-write-wins", "counter", "state-protocol")
 
 
 class Reducer(NamedTuple):
-    """Which fold to make; small, and safe to send to executors."""
+    """Which fold to use; small enough to send to executors."""
 
     name: str
     key: str | None = None
@@ -42,20 +42,21 @@ class Reducer(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """Of its snapshots, which say what made them: another reducer would make nonsense of them.
+        """The content type of its snapshots. It names the reducer, since no other can continue from them.
 
         >>> Reducer("last-write-wins", key="user id").content_type
         'application/json; reducer=last-write-wins; key=user%20id'
         """
-        said = {"reducer": self.name} | ({} if self.key is None else {"key": self.key})
-        return "; ".join([content_types.JSON, *(f"{name}={quote(value, safe='')}" for name, value in said.items())])
+        parameters = {"reducer": self.name} | ({} if self.key is None else {"key": self.key})
+        rendered = (f"{name}={quote(value, safe='')}" for name, value in parameters.items())
+        return "; ".join([content_types.JSON, *rendered])
 
     def has_made(self, content_type: str) -> bool:
-        """Whether a snapshot of this type is one of its own."""
+        """Whether this reducer has made a snapshot of this type."""
         return content_types.is_json(content_type) and _maker(content_type) == _maker(self.content_type)
 
     def begin(self, snapshot: bytes | None) -> Fold:
-        """A fold that goes on from a snapshot, or from nothing."""
+        """A fold that starts from a snapshot, or from nothing."""
         try:
             match self.name:
                 case "merge-patch":
@@ -70,35 +71,37 @@ class Reducer(NamedTuple):
             assert self.function is not None
             return Function(snapshot, self.function)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise Unfoldable(f"The snapshot to go on from is not one of {self.name}: {error}.") from error
+            raise Unfoldable(f"The last snapshot is not valid for {self.name}: {error}.") from error
 
 
 def reducer(name: str, key: str | None = None) -> Reducer:
-    """The reducer of that name; ValueError says what is wrong with it.
+    """The reducer of that name; ValueError if the name or the key is invalid.
 
     >>> reducer("last-write-wins", key="id")
     Reducer(name='last-write-wins', key='id', function=None)
     """
     if (name == "last-write-wins") != (key is not None):
-        raise ValueError("A key belongs to last-write-wins, and last-write-wins needs one.")
+        raise ValueError("The reducer last-write-wins needs --key; the others do not take it.")
     if not content_types.is_valid(Reducer(name, key).content_type):
         what = repr(name) if key is None else f"{name!r} with the key {key!r}"
-        raise ValueError(f"The reducer {what} is told in more than {CONTENT_TYPE_BYTES_MAX} bytes; give shorter names.")
+        raise ValueError(
+            f"The reducer {what} does not fit into a content type of {CONTENT_TYPE_BYTES_MAX} bytes; use shorter names."
+        )
     if name in NAMES:
         return Reducer(name, key)
     module, colon, function = name.partition(":")
     if not (colon and module and function):
-        raise ValueError(f"{name!r} is no reducer; it should be one of {', '.join(NAMES)}, or module:function.")
+        raise ValueError(f"{name!r} is not a known reducer; use one of {', '.join(NAMES)}, or module:function.")
     return Reducer(name, None, _load(module, function))
 
 
 def _maker(content_type: str) -> tuple[str | None, str | None]:
     """The reducer and the key that a content type names."""
-    said = {}
+    found = {}
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
-        said[name.strip().lower()] = unquote(value.strip().strip('"'))
-    return said.get("reducer"), said.get("key")
+        found[name.strip().lower()] = unquote(value.strip().strip('"'))
+    return found.get("reducer"), found.get("key")
 
 
 def _load(module: str, function: str) -> Callable[[Any, Any], Any]:
@@ -113,7 +116,7 @@ def _load(module: str, function: str) -> Callable[[Any, Any], Any]:
 
 
 def fold(reducer: Reducer, snapshot: bytes | None, *messages: bytes) -> bytes:
-    """What messages come to.
+    """The result of folding messages.
 
     >>> fold(reducer("merge-patch"), b'{"a": {"b": 1.50}, "c": 2}', b'{"a": {"d": 3}, "c": null}')
     b'{"a":{"b":1.50,"d":3}}'
@@ -129,8 +132,8 @@ def fold(reducer: Reducer, snapshot: bytes | None, *messages: bytes) -> bytes:
 
 
 def advance(fold: Fold, message: bytes) -> None:
-    """Go on by one message; Unfoldable if it makes no sense."""
+    """Add a message; Unfoldable if it is invalid."""
     try:
         fold.add(message)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unfoldable(f"A message is not what was expected ({error}): {quoted(message)}.") from error
+        raise Unfoldable(f"A message is invalid ({error}): {quoted(message)}.") from error

@@ -1,4 +1,4 @@
-"""Which streams to fold, from where and up to where."""
+"""The plan of a snapshot job: which streams to fold, and from where to where."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -8,56 +8,57 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.protocol.content_types import is_json
+from headwater.protocol.limits import MIB
 
-WANTS = pa.schema(
+PENDING = pa.schema(
     [
         pa.field("stream", pa.string()),
         pa.field("incarnation", pa.int64()),
         pa.field("start", pa.int64()),
         pa.field("tail", pa.int64()),
-        pa.field("goes_on", pa.bool_()),
+        pa.field("resumes", pa.bool_()),
     ]
 )
-"""One row per stream that is folded; a fold that goes on begins with the snapshot that stands at its start."""
+"""One row per stream to fold; a fold that resumes starts from the snapshot at `start`."""
 
 ADDRESSED = r"^[a-z0-9_-]{4,64}/[^/]+$"
 NOWHERE = r"(^__)|(\.\.)|(/streams$)|(^(healthz|readyz|metrics|console|openapi)/)"
-"""Which names there is a snapshot's URL for: it has a bucket of its own, and a stream in one part."""
+"""Names with a URL for snapshots have a named bucket and no slash in the stream."""
 
 STREAM_COST_BYTES = 4096
-"""What a stream costs beside its bytes: two requests for its snapshots."""
-BIN_BYTES = 64 * 1024 * 1024
-"""What one task folds, about; a larger stream is a task of its own."""
+"""The cost of a stream beside its bytes: two requests for its snapshots."""
+BIN_BYTES = 64 * MIB
+"""Approximate payload of one task; a larger stream has a task to itself."""
 
 
-class Want(NamedTuple):
-    """A stream that is to be folded: its messages from `start` up to `tail`."""
+class Pending(NamedTuple):
+    """A stream to fold: its messages from `start` to `tail`."""
 
     stream: str
     incarnation: int
     start: int
     tail: int
-    goes_on: bool
+    resumes: bool
 
 
 class Chosen(NamedTuple):
-    """The streams to fold, and why others are left alone."""
+    """The streams to fold, and why others are skipped."""
 
-    wants: pa.Table
+    pending: pa.Table
     streams: int
     unchanged: int
     not_json: int
     unaddressed: int
     retained_bytes: int
-    """Of all streams that were looked at."""
+    """Of all streams, folded or not."""
 
     @property
     def new_bytes(self) -> int:
-        return _sum(pc.subtract(self.wants["tail"], self.wants["start"]))
+        return _sum(pc.subtract(self.pending["tail"], self.pending["start"]))
 
 
 def choose(pages: Iterable[pa.Table], min_bytes: int) -> Chosen:
-    """What to fold of streams as a server describes them: those with at least so many bytes since their snapshot."""
+    """Choose from described streams those with at least `min_bytes` since their last snapshot."""
     found, streams, unchanged, not_json, unaddressed, retained = [], 0, 0, 0, 0, 0
     for page in pages:
         streams += len(page)
@@ -68,11 +69,11 @@ def choose(pages: Iterable[pa.Table], min_bytes: int) -> Chosen:
         unaddressed += len(json) - len(known)
         start = pc.coalesce(known["snapshot"], known["start"])
         columns = [known["stream"], known["incarnation"], start, known["tail"], pc.is_valid(known["snapshot"])]
-        changed = pa.table(columns, WANTS).filter(pc.greater_equal(pc.subtract(known["tail"], start), min_bytes))
+        changed = pa.table(columns, PENDING).filter(pc.greater_equal(pc.subtract(known["tail"], start), min_bytes))
         unchanged += len(known) - len(changed)
         found.append(changed)
-    wants = pa.concat_tables(found) if found else WANTS.empty_table()
-    return Chosen(wants, streams, unchanged, not_json, unaddressed, retained)
+    pending = pa.concat_tables(found) if found else PENDING.empty_table()
+    return Chosen(pending, streams, unchanged, not_json, unaddressed, retained)
 
 
 def _is_json(types: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -88,27 +89,27 @@ def _sum(numbers: pa.ChunkedArray) -> int:
     return int(pc.sum(numbers, min_count=0).as_py())
 
 
-def wants_of(table: pa.Table) -> Iterator[Want]:
-    """The rows of a table, a value each."""
-    return map(Want._make, zip(*(column.to_pylist() for column in table.columns), strict=True))
+def pending_rows(table: pa.Table) -> Iterator[Pending]:
+    """The rows of a table."""
+    return map(Pending._make, zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def split(wants: pa.Table, heirs: Mapping[int, int]) -> tuple[pa.Table, pa.Table]:
-    """Streams of which only bytes of their own are wanted, and forks of which inherited ones are."""
-    lives = zip(wants["incarnation"].to_pylist(), wants["start"].to_pylist(), strict=True)
-    inherited = pa.array([heirs.get(incarnation, 0) > start for incarnation, start in lives], pa.bool_())
-    return wants.filter(pc.invert(inherited)), wants.filter(inherited)
+def split(pending: pa.Table, inherited_to: Mapping[int, int]) -> tuple[pa.Table, pa.Table]:
+    """Streams with only bytes of their own to fold, and forks with inherited bytes to fold."""
+    lives = zip(pending["incarnation"].to_pylist(), pending["start"].to_pylist(), strict=True)
+    inherits = pa.array([inherited_to.get(incarnation, 0) > start for incarnation, start in lives], pa.bool_())
+    return pending.filter(pc.invert(inherits)), pending.filter(inherits)
 
 
-def packed(wants: pa.Table, bins_min: int) -> list[pa.Table]:
-    """Neighbours together, about as much work in each bin; at least so many bins, if there are as many streams."""
-    if not len(wants):
+def packed(pending: pa.Table, bins_min: int) -> list[pa.Table]:
+    """Bins of adjacent streams with about the same work each; at least `bins_min` if there are enough streams."""
+    if not len(pending):
         return []
-    costs = pc.add(pc.subtract(wants["tail"], wants["start"]), STREAM_COST_BYTES)
+    costs = pc.add(pc.subtract(pending["tail"], pending["start"]), STREAM_COST_BYTES)
     total = _sum(costs)
     size = max(1, min(BIN_BYTES, -(-total // bins_min)))
-    # A stream belongs to the bin in which its middle lies.
+    # A stream belongs to the bin that contains its middle.
     middles = pc.subtract(pc.cumulative_sum(costs.combine_chunks()), pc.divide(costs.combine_chunks(), 2))
     numbers = pc.divide(middles, size).to_pylist()
     cuts = [0, *(row for row in range(1, len(numbers)) if numbers[row] != numbers[row - 1]), len(numbers)]
-    return [wants.slice(first, last - first) for first, last in pairwise(cuts)]
+    return [pending.slice(first, last - first) for first, last in pairwise(cuts)]

@@ -1,6 +1,6 @@
-"""The reducers: each goes on from what a stream has come to so far, one message at a time.
+"""The reducers: each adds one message at a time to the state of a stream.
 
-What is merely passed on stays as it was written, byte for byte: no number is rounded on its way through a snapshot.
+Values that a reducer does not change keep their bytes, so a snapshot rounds no number.
 """
 
 import math
@@ -12,7 +12,7 @@ from msgspec import Raw
 
 NULL = b"null"
 QUOTED_CHARACTERS_MAX = 80
-"""Of a message that is quoted to say what is wrong with it."""
+"""Of a message that is quoted in an error."""
 
 _ANYTHING = msgspec.json.Decoder()
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
@@ -20,21 +20,21 @@ _ENTITIES = msgspec.json.Decoder(dict[str, dict[str, Raw]])
 
 
 class Unfoldable(Exception):
-    """A message, or an earlier snapshot, is none that this fold can go on with; a sentence says why."""
+    """A message or a snapshot is invalid for this fold; the error is one sentence."""
 
 
 class Fold(Protocol):
-    """What a stream has come to so far."""
+    """The state of a stream."""
 
     def add(self, message: bytes) -> None:
-        """Go on by one message; `advance` says what is wrong with one that is not as expected."""
+        """Add a message; use `advance`, which turns errors about it into Unfoldable."""
 
     def result(self) -> bytes:
-        """What it has come to, as JSON."""
+        """The state as JSON."""
 
 
 def quoted(message: bytes) -> str:
-    """A message as it stands in a sentence."""
+    """A message for an error sentence."""
     text = message.decode(errors="replace")
     return text if len(text) <= QUOTED_CHARACTERS_MAX else f"{text[:QUOTED_CHARACTERS_MAX]}..."
 
@@ -42,11 +42,11 @@ def quoted(message: bytes) -> str:
 # -- Merge patch -------------------------------------------------------------------------------------------------------
 
 Node = Raw | dict[str, Any]
-"""A document: what was looked into is a dict of documents, the rest is as it was written."""
+"""A document: a dict of documents if it has been patched, else its original bytes."""
 
 
 class MergePatch:
-    """One document, patched."""
+    """One document with all patches applied."""
 
     def __init__(self, snapshot: bytes | None) -> None:
         self._document: Node = Raw(NULL) if snapshot is None else Raw(_checked(snapshot))
@@ -85,7 +85,7 @@ def _checked(text: bytes) -> bytes:
 
 
 class LastWrites:
-    """The newest message for each value of a field; a number stands for its own digits."""
+    """The newest message for each value of a field; a number counts as the text of its digits."""
 
     def __init__(self, snapshot: bytes | None, key: str) -> None:
         self._key = key
@@ -108,7 +108,7 @@ Sum = int | float | dict[str, Any] | None
 
 
 class Counter:
-    """Sums: of messages that are numbers, or field by field of messages that are objects; other fields are let be."""
+    """Sums of messages that are numbers, or field by field of objects; fields that are not numbers are ignored."""
 
     def __init__(self, snapshot: bytes | None) -> None:
         self._sum: Sum = None
@@ -131,11 +131,11 @@ def _is_number(value: object) -> bool:
 
 def _added(so_far: Any, value: Any, message: bytes) -> Any:
     if so_far is not None and isinstance(so_far, dict) != isinstance(value, dict):
-        raise Unfoldable(f"A message has a number where others have an object, or the other way: {quoted(message)}.")
+        raise Unfoldable(f"A message has a number where others have an object, or vice versa: {quoted(message)}.")
     if not isinstance(value, dict):
         total = value if so_far is None else so_far + value
         if not math.isfinite(total):
-            raise Unfoldable(f"A sum grows beyond all numbers with {quoted(message)}.")
+            raise Unfoldable(f"A sum overflows at {quoted(message)}.")
         return total
     sums = {} if so_far is None else so_far
     for name, part in value.items():
@@ -153,7 +153,7 @@ class _Headers(msgspec.Struct):
 
 
 class _Change(msgspec.Struct):
-    """A message of the state protocol: a change of one entity, or a control message, which has only headers."""
+    """A message of the state protocol: a change of one entity, or a control message with nothing but headers."""
 
     headers: _Headers
     type: str = ""
@@ -165,7 +165,7 @@ _CHANGE = msgspec.json.Decoder(_Change)
 
 
 class Entities:
-    """Entities by type and key, as the state protocol changes them."""
+    """Entities by type and key, changed by the state protocol."""
 
     def __init__(self, snapshot: bytes | None) -> None:
         self._values: dict[str, dict[str, Raw]] = {} if snapshot is None else _ENTITIES.decode(snapshot)
@@ -185,7 +185,7 @@ class Entities:
                 if not entities:
                     self._values.pop(change.type, None)
             case _:
-                raise Unfoldable(f"A message is none of the state protocol: {quoted(message)}.")
+                raise Unfoldable(f"A message does not follow the state protocol: {quoted(message)}.")
 
     def result(self) -> bytes:
         return msgspec.json.encode(self._values)
@@ -195,7 +195,7 @@ class Entities:
 
 
 class Function:
-    """Whatever a function makes of state and message; both are plain values of Python, and None comes first."""
+    """The result of a function of state and message, both plain Python values; the first state is None."""
 
     def __init__(self, snapshot: bytes | None, function: Callable[[Any, Any], Any]) -> None:
         self._function = function
@@ -206,11 +206,11 @@ class Function:
         try:
             self._state = self._function(self._state, value)
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise Unfoldable(f"The function failed ({what}) at {quoted(message)}.") from error
+            cause = f"{type(error).__name__}: {error}"
+            raise Unfoldable(f"The function failed ({cause}) at {quoted(message)}.") from error
 
     def result(self) -> bytes:
         try:
             return msgspec.json.encode(self._state)
         except (TypeError, ValueError, RecursionError) as error:
-            raise Unfoldable(f"What the function returned is no JSON: {error}.") from error
+            raise Unfoldable(f"The function returned a value that is not JSON: {error}.") from error

@@ -1,45 +1,40 @@
-"""The snapshots of streams: read to go on from, and published, each for one life of its stream."""
+"""Reading and publishing the snapshots of streams, each for one incarnation of its stream."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import httpx2
 
-from headwater.client import Client, Conflict, Gone, NotFound, RetryPolicy, Stream
+from headwater.client import Client, Conflict, Gone, NotFound, Stream
 from headwater.protocol import incarnations
 from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code
 from headwater.spark.jobs.snapshot.folds import Reducer
-from headwater.spark.jobs.snapshot.plan import Want
+from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Unfoldable
-from headwater.spark.link import PAUSE_SECONDS_MAX, LinkSettings, tls_context
+from headwater.spark.link import LinkSettings, tls_context
 
 T = TypeVar("T")
 
 
 class Stale(Exception):
-    """The stream has another snapshot by now."""
+    """The stream has a newer snapshot."""
 
 
-class Left(Exception):
-    """The stream was deleted, made anew or trimmed; what was planned for it is void."""
+class StreamChanged(Exception):
+    """The stream was deleted, recreated or trimmed, so its plan is void."""
 
 
 class SnapshotStore:
-    """Snapshots of streams on one server; for one thread."""
+    """Snapshots of streams on one server; not thread-safe."""
 
     def __init__(self, settings: LinkSettings, log_id: str) -> None:
         self._log_id = log_id
         self._http = httpx2.Client(verify=tls_context(settings), timeout=settings.timeout_seconds)
         self._client = Client(
             f"{settings.url.rstrip('/')}/ds",
-            headers={**dict(settings.headers), **_authorization(settings)},
-            retry=RetryPolicy(
-                attempts_max=settings.retries + 1,
-                first_delay_seconds=settings.retry_interval_seconds,
-                delay_seconds_max=max(PAUSE_SECONDS_MAX, settings.retry_interval_seconds),
-            ),
+            headers=settings.client_headers(),
+            retry=settings.retry,
             timeout_seconds=settings.timeout_seconds,
             http=self._http,
         )
@@ -54,40 +49,32 @@ class SnapshotStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, want: Want, reducer: Reducer) -> bytes:
-        """The snapshot that a fold goes on from; Unfoldable if it is not the reducer's own."""
-        found = self._asked(lambda: self._stream(want).snapshot(render(want.start, Form.PLAIN)))
+    def read(self, pending: Pending, reducer: Reducer) -> bytes:
+        """The snapshot that a fold starts from; Unfoldable if another reducer has made it."""
+        found = self._request(lambda: self._stream(pending).snapshot(render(pending.start, Form.PLAIN)))
         if not reducer.has_made(found.content_type):
             raise Unfoldable(
-                f"Its snapshot is of the type {found.content_type!r}, and the next one would be "
-                f"{reducer.content_type!r}; use the reducer that made it, or publish one of that type first."
+                f"Its snapshot has the content type {found.content_type!r}, not {reducer.content_type!r}; use the "
+                "reducer that made it, or publish a snapshot of this reducer first."
             )
         return found.data
 
-    def publish(self, want: Want, data: bytes, reducer: Reducer) -> None:
-        """Say what a stream comes to up to the tail that was planned."""
-        stream, offset = self._stream(want), render(want.tail, Form.PLAIN)
-        self._asked(lambda: stream.publish_snapshot(data, offset=offset, content_type=reducer.content_type))
+    def publish(self, pending: Pending, data: bytes, reducer: Reducer) -> None:
+        """Publish a snapshot at the planned tail of a stream."""
+        stream, offset = self._stream(pending), render(pending.tail, Form.PLAIN)
+        self._request(lambda: stream.publish_snapshot(data, offset=offset, content_type=reducer.content_type))
 
-    def _stream(self, want: Want) -> Stream:
-        bucket, _, name = want.stream.partition("/")
-        life = incarnations.render(self._log_id, want.incarnation)
-        return self._client.bucket(bucket).stream(name, incarnation=life)
+    def _stream(self, pending: Pending) -> Stream:
+        bucket, _, name = pending.stream.partition("/")
+        incarnation = incarnations.render(self._log_id, pending.incarnation)
+        return self._client.bucket(bucket).stream(name, incarnation=incarnation)
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _request(self, send: Callable[[], T]) -> T:
         try:
-            return ask()
+            return send()
         except NotFound as refused:
-            raise (Stale if refused.code == Code.SNAPSHOT_NOT_FOUND else Left) from refused
+            raise (Stale if refused.code == Code.SNAPSHOT_NOT_FOUND else StreamChanged) from refused
         except Conflict as refused:
             raise Stale from refused
         except Gone as refused:
-            raise Left from refused
-
-
-def _authorization(settings: LinkSettings) -> dict[str, Callable[[], str]]:
-    path, token = settings.token_file, settings.token
-    if path is not None:
-        # Read each time: whoever renews a token writes the file anew.
-        return {"Authorization": lambda: f"Bearer {Path(path).read_text().strip()}"}
-    return {} if token is None else {"Authorization": lambda: f"Bearer {token}"}
+            raise StreamChanged from refused

@@ -1,7 +1,7 @@
-"""Folding on an executor: messages come in order, stream after stream; each that is whole is published.
+"""Folding on an executor: messages arrive in order, stream by stream, and each complete stream is published.
 
-Nothing but the state of one stream is in memory. A stream that does not come as it was planned, because it was trimmed,
-deleted or given another snapshot meanwhile, is left as it is: the next run finds it as it is then.
+Only the state of one stream is in memory. A stream that was trimmed, deleted or given another snapshot since it was
+planned is skipped; the next run plans it again.
 """
 
 from collections import Counter
@@ -15,26 +15,25 @@ from headwater.lake.format import name_of
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code
 from headwater.spark.jobs.snapshot.folds import Reducer, advance
-from headwater.spark.jobs.snapshot.plan import Want
+from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Fold, Unfoldable
-from headwater.spark.jobs.snapshot.store import Left, SnapshotStore, Stale
+from headwater.spark.jobs.snapshot.store import SnapshotStore, Stale, StreamChanged
 from headwater.spark.link import Link, LinkRefused, Range, ScanBroken
 
 COLUMNS = ("bucket", "stream", "offset", "next_offset", "payload")
-"""What a fold needs to know of a message."""
+"""The columns that a fold needs."""
 SLICE_STREAMS = 1_000
-"""Streams that are asked for at a time; one that is gone is asked for no more."""
+"""Streams in a request; one that is gone is not requested again."""
 ATTEMPTS_MAX = 5
-"""How often the rest of a slice is asked for without anything new."""
+"""Consecutive attempts at a slice without progress."""
 PROBLEMS_MAX = 10
-"""How many streams of a task are named whose fold failed; all of them are counted."""
-
+"""Failed streams that a task names; all of them are counted."""
 
 T = TypeVar("T")
 
 
-class Told(NamedTuple):
-    """Something that a task has to tell: how many of what, or what is wrong with one."""
+class TaskResult(NamedTuple):
+    """A count of a task, or with `detail` one of its problems."""
 
     what: str
     number: int
@@ -42,7 +41,7 @@ class Told(NamedTuple):
 
 
 class Folder:
-    """Folds what it is given, and counts what became of it."""
+    """Folds stream after stream, publishes the results and counts the outcomes."""
 
     def __init__(self, reducer: Reducer, snapshots: SnapshotStore) -> None:
         self._reducer, self._snapshots = reducer, snapshots
@@ -50,16 +49,16 @@ class Folder:
         self._reached = self._messages = 0
         self._problems: list[str] = []
         self._counts: Counter[str] = Counter()
-        self.want: Want | None = None
+        self.pending: Pending | None = None
 
-    def begin(self, want: Want) -> None:
-        """Messages of another stream come."""
+    def begin(self, pending: Pending) -> None:
+        """Start with another stream."""
         self.end()
-        self.want, self._reached, self._messages = want, want.start, 0
-        self._fold = self._judged(lambda: self._reducer.begin(self._earlier(want)))
+        self.pending, self._reached, self._messages = pending, pending.start, 0
+        self._fold = self._attempt(lambda: self._reducer.begin(self._earlier(pending)))
 
     def add(self, offset: int, next_offset: int, message: bytes) -> None:
-        """The next message of the stream."""
+        """Add the next message of the stream."""
         fold = self._fold
         if fold is None:
             return
@@ -73,82 +72,82 @@ class Folder:
             self._fail(error)
 
     def end(self) -> None:
-        """The stream is whole, or will never be."""
-        want, fold = self.want, self._fold
-        if want is not None and fold is not None:
-            if self._reached == want.tail:
-                self._judged(lambda: self._publish(want, fold))
+        """Publish the stream if it is complete."""
+        pending, fold = self.pending, self._fold
+        if pending is not None and fold is not None:
+            if self._reached == pending.tail:
+                self._attempt(lambda: self._publish(pending, fold))
             else:
                 self._give_up("gone")
         self.forget()
 
     def forget(self) -> None:
-        """Begin the stream anew another time."""
-        self.want = self._fold = None
+        """Discard the current stream, to begin it again later."""
+        self.pending = self._fold = None
 
     def count(self, what: str) -> None:
         self._counts[what] += 1
 
-    def told(self) -> list[Told]:
+    def results(self) -> list[TaskResult]:
         """All counts, and some of the problems."""
-        problems = [Told("problem", 1, problem) for problem in self._problems]
-        return [Told(what, count) for what, count in self._counts.items()] + problems
+        problems = [TaskResult("problem", 1, problem) for problem in self._problems]
+        return [TaskResult(what, count) for what, count in self._counts.items()] + problems
 
-    def _earlier(self, want: Want) -> bytes | None:
-        return self._snapshots.read(want, self._reducer) if want.goes_on else None
+    def _earlier(self, pending: Pending) -> bytes | None:
+        return self._snapshots.read(pending, self._reducer) if pending.resumes else None
 
-    def _publish(self, want: Want, fold: Fold) -> None:
+    def _publish(self, pending: Pending, fold: Fold) -> None:
         data = fold.result()
         if len(data) > SNAPSHOT_BYTES_MAX:
-            raise Unfoldable(f"It comes to {len(data)} bytes, and a snapshot has at most {SNAPSHOT_BYTES_MAX}.")
-        self._snapshots.publish(want, data, self._reducer)
+            raise Unfoldable(f"The result has {len(data)} bytes, the limit of a snapshot is {SNAPSHOT_BYTES_MAX}.")
+        self._snapshots.publish(pending, data, self._reducer)
         self._counts.update(
-            published=1, messages=self._messages, bytes_folded=want.tail - want.start, bytes_published=len(data)
+            published=1, messages=self._messages, bytes_folded=pending.tail - pending.start, bytes_published=len(data)
         )
 
-    def _judged(self, step: Callable[[], T]) -> T | None:
-        """Take a step; if it cannot be taken, the stream is given up."""
+    def _attempt(self, step: Callable[[], T]) -> T | None:
+        """Take a step; give the stream up if it fails."""
         try:
             return step()
         except Unfoldable as error:
             self._fail(error)
         except Stale:
             self._give_up("stale")
-        except Left:
+        except StreamChanged:
             self._give_up("gone")
         return None
 
     def _fail(self, error: Unfoldable) -> None:
         self._give_up("failed")
-        if len(self._problems) < PROBLEMS_MAX and self.want is not None:
-            self._problems.append(f"{self.want.stream}: {error}")
+        if len(self._problems) < PROBLEMS_MAX and self.pending is not None:
+            self._problems.append(f"{self.pending.stream}: {error}")
 
     def _give_up(self, why: str) -> None:
         self._fold = None
         self.count(why)
 
 
-# -- Where messages come from ------------------------------------------------------------------------------------------
+# -- Reading messages --------------------------------------------------------------------------------------------------
 
 
 def fold_sorted(batches: Iterable[pa.RecordBatch], folder: Folder) -> None:
-    """Rows by stream and offset, each with what is wanted of its stream beside it."""
+    """Fold rows that are sorted by stream and offset, each with the columns of its `Pending`."""
     for batch in batches:
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         names = list(map(name_of, columns["bucket"], columns["stream"]))
         messages = zip(columns["offset"], columns["next_offset"], columns["payload"], strict=True)
         for row, (name, message) in enumerate(zip(names, messages, strict=True)):
-            if folder.want is None or folder.want.stream != name:
-                life = (columns[part][row] for part in ("incarnation", "start", "tail", "goes_on"))
-                folder.begin(Want(name, *life))
+            if folder.pending is None or folder.pending.stream != name:
+                rest = (columns[part][row] for part in Pending._fields[1:])
+                folder.begin(Pending(name, *rest))
             folder.add(*message)
     folder.end()
 
 
-def fold_live(wants: Iterable[Want], link: Link, folder: Folder) -> None:
-    """Ask a server for the messages, some streams at a time."""
-    asked = iter(wants)
-    while left := {want.stream: want for want in islice(asked, SLICE_STREAMS)}:
+def fold_live(pending: Iterable[Pending], link: Link, folder: Folder, slice_streams: int = SLICE_STREAMS) -> None:
+    """Fold messages that are read from the server, some streams at a time."""
+    rest = iter(pending)
+    while left := {one.stream: one for one in islice(rest, slice_streams)}:
         attempts = 0
         while left:
             before = len(left)
@@ -168,12 +167,12 @@ def fold_live(wants: Iterable[Want], link: Link, folder: Folder) -> None:
                     folder.count("gone")
 
 
-def _fold_slice(left: dict[str, Want], link: Link, folder: Folder) -> None:
-    """Fold what is left; a stream that is done is not left any more."""
-    ranges = [Range(want.stream, want.incarnation, want.start, want.tail) for want in left.values()]
+def _fold_slice(left: dict[str, Pending], link: Link, folder: Folder) -> None:
+    """Fold the streams that are left, and remove each that is done."""
+    ranges = [Range(one.stream, one.incarnation, one.start, one.tail) for one in left.values()]
     with link.scan(ranges, COLUMNS) as batches:
         for name, message in _messages(batches):
-            if folder.want is None or folder.want.stream != name:
+            if folder.pending is None or folder.pending.stream != name:
                 _finish(left, folder)
                 folder.begin(left[name])
             folder.add(*message)
@@ -183,9 +182,9 @@ def _fold_slice(left: dict[str, Want], link: Link, folder: Folder) -> None:
     left.clear()
 
 
-def _finish(left: dict[str, Want], folder: Folder) -> None:
-    if folder.want is not None:
-        del left[folder.want.stream]
+def _finish(left: dict[str, Pending], folder: Folder) -> None:
+    if folder.pending is not None:
+        del left[folder.pending.stream]
         folder.end()
 
 

@@ -1,1 +1,1 @@
-"""`report`: usage, rates and sizes."""
+"""`report`: measure how streams are used."""

@@ -1,12 +1,10 @@
-"""Report: who writes how much when, as a page with plots and as tables."""
+"""Report: two tables that say how streams are used, by stream and by time, and a page made from them."""
 
-import os
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,17 +12,16 @@ from pyspark.sql import functions as F
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed, Report
 from headwater.spark.jobs.usage import measures
-from headwater.spark.jobs.usage.page import page
-from headwater.spark.jobs.usage.sections import Usage, sections
+from headwater.spark.jobs.usage.page import render
 
 PAGE = "report.html"
 STREAMS = "streams.parquet"
 WINDOWS = "windows.parquet"
 TOP = 20
 SESSION_GAP_SECONDS = 300
-"""The pause that ends a session, unless told otherwise: somebody has gone away."""
-
 COLUMNS = ("bucket", "stream", "incarnation", "offset", "next_offset", "committed_at", "content_type")
+LARGEST = (*measures.STREAM, "bytes", "messages", "largest", "sessions", "delay_p50", "last_at")
+"""The columns of the streams that the page lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +30,40 @@ class UsageConfig:
 
     origin: Origin
     to: str
-    """A folder; what an earlier report has written there is replaced."""
+    """A folder; an earlier report in it is replaced."""
     event_time: str | None = None
-    """The field of JSON messages that says when what they tell of happened."""
+    """The field of JSON messages that holds the time of the event."""
     window_seconds: int | None = None
     session_gap_seconds: int = SESSION_GAP_SECONDS
     top: int = TOP
 
 
 def run(spark: SparkSession, config: UsageConfig) -> Report:
-    """Measure streams, and write a page and two tables."""
+    """Measure streams, and write two tables and a page."""
     began = time.monotonic()
     folder = Path(config.to).absolute()
     if "://" in config.to or (folder.exists() and not folder.is_dir()):
-        raise JobFailed(f"A report is written into a folder, and {config.to!r} is none.")
-    events = measures.events(_rows(spark, config), config.event_time)
-    kept = measures.Events(events.rows.persist(StorageLevel.MEMORY_AND_DISK), events.event_time)
+        raise JobFailed(f"{config.to!r} is not a local folder; a report can only be written to one.")
+    events = measures.events(_rows(spark, config), config.event_time).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        usage, windows = _measure(kept, config, folder)
+        totals = measures.totals(events)
+        if not totals["messages"]:
+            raise JobFailed("The selected streams have no messages, so there is nothing to report.")
+        span = totals["last_at"] - totals["first_at"]
+        step = config.window_seconds or measures.step_for(span.total_seconds())
+        streams = _write(measures.streams(events, config.session_gap_seconds), folder / STREAMS)
+        windows = _write(measures.windows(events, step).coalesce(1), folder / WINDOWS)
     finally:
-        kept.rows.unpersist()
-    folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / PAGE, _page(usage, config).encode())
-    span = usage.span
+        events.unpersist()
+    sessions = streams.agg(F.sum("sessions")).collect()[0][0]
+    (folder / PAGE).write_text(_page(config, {**totals, "sessions": sessions}, streams, windows))
     facts = {
-        "streams": span.streams,
-        "messages": span.messages,
-        "bytes": span.bytes,
-        "first": measures.moment(span.first_at).isoformat(),
-        "last": measures.moment(span.last_at).isoformat(),
-        "windows": windows,
-        "window_seconds": usage.step,
-        "sessions": usage.sessions["sessions"],
+        **{name: totals[name] for name in ("streams", "messages", "bytes")},
+        "first": totals["first_at"].isoformat(),
+        "last": totals["last_at"].isoformat(),
+        "windows": windows.count(),
+        "window_seconds": step,
+        "sessions": sessions,
         "page": str(folder / PAGE),
         "table": str(folder / STREAMS),
         "seconds": round(time.monotonic() - began, 3),
@@ -73,58 +72,34 @@ def run(spark: SparkSession, config: UsageConfig) -> Report:
 
 
 def _rows(spark: SparkSession, config: UsageConfig) -> DataFrame:
-    """The rows to measure; their payloads too, if there is a time in them."""
+    """The rows to measure, without payloads unless they hold the time of the event."""
     with config.origin.link() as link:
         via = "live" if link.status().get("lake") is None else "lake"
     columns = ",".join((*COLUMNS, "payload") if config.event_time else COLUMNS)
-    options = config.origin.source_options(via=via, columns=columns)
     config.origin.parsed(via=via, columns=columns)
-    return spark.read.format("headwater").options(**options).load()
+    return spark.read.format("headwater").options(**config.origin.source_options(via=via, columns=columns)).load()
 
 
-def _measure(events: measures.Events, config: UsageConfig, folder: Path) -> tuple[Usage, int]:
-    span = measures.span(events)
-    if span is None:
-        raise JobFailed("There is no message in the streams that were chosen; there is nothing to report on.")
-    step = config.window_seconds or measures.step_of(span.last_at - span.first_at)
-    measures.check_windows(span, step)
-    windows = measures.windows(events, step).toArrow()
-    sessions = measures.sessions(events, config.session_gap_seconds).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        measures.streams(events, sessions).write.mode("overwrite").parquet((folder / STREAMS).as_uri())
-        table = events.rows.sparkSession.read.parquet((folder / STREAMS).as_uri())
-        usage = Usage(
-            span,
-            config.event_time,
-            step,
-            windows.to_pylist(),
-            config.session_gap_seconds,
-            measures.session_facts(sessions),
-            measures.histogram(sessions, "seconds", 10),
-            measures.histogram(events.rows, "bytes", 2),
-            measures.histogram(events.rows, "delay", 10),
-            [row.asDict() for row in table.orderBy(F.desc("bytes"), "bucket", "stream").limit(config.top).collect()],
-            measures.shares(events.rows, "bucket", config.top),
-            measures.shares(events.rows, "content_type", config.top),
-        )
-    finally:
-        sessions.unpersist()
-    pq.write_table(windows, folder / WINDOWS)
-    return usage, len(windows)
+def _write(table: DataFrame, path: Path) -> DataFrame:
+    """Store a table, and read it from there."""
+    table.write.mode("overwrite").parquet(path.as_uri())
+    return table.sparkSession.read.parquet(path.as_uri())
 
 
-def _page(usage: Usage, config: UsageConfig) -> str:
-    origin, span = config.origin, usage.span
+def _page(config: UsageConfig, totals: dict[str, Any], streams: DataFrame, windows: DataFrame) -> str:
+    origin = config.origin
     chosen = origin.bucket or origin.prefix or origin.pattern or f"{len(origin.streams)} streams"
-    times = " to ".join(measures.moment(at).strftime("%Y-%m-%d %H:%M") for at in (span.first_at, span.last_at))
-    made = measures.moment(time.time()).strftime("%Y-%m-%d %H:%M")
-    under = f"{origin.url}, messages of {times} (UTC)"
-    foot = f"Made by headwater spark report on {made} UTC. The tables beside this page are {STREAMS} and {WINDOWS}."
-    return page(f"Streams of {chosen}", under, *sections(usage), foot=foot)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file that is never seen by halves."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    part.write_bytes(data)
-    os.replace(part, path)
+    delay = "from one message of a stream to the next"
+    if config.event_time is not None:
+        delay = f"from the time in the field '{config.event_time}' to the commit"
+    largest = streams.select(*LARGEST).orderBy(F.desc("bytes"), *measures.STREAM).limit(config.top)
+    return render(
+        f"Usage of {chosen}",
+        {"server": origin.url, **totals, "delays_in_seconds": delay},
+        windows.orderBy(F.desc("begins")).limit(measures.WINDOWS_MAX).toArrow().to_pylist(),
+        {
+            "Largest streams": largest.toArrow().to_pylist(),
+            "Buckets": measures.shares(streams, "bucket", config.top),
+            "Content types": measures.shares(streams, "content_type", config.top),
+        },
+    )

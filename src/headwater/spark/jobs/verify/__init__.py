@@ -1,1 +1,1 @@
-"""`verify`: account for every offset."""
+"""`verify`: account for every message."""

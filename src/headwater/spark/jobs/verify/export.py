@@ -1,4 +1,4 @@
-"""An export to be verified: what it was told to hold, and how far it has come."""
+"""The export to verify: what it should hold, and how far it has come."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,28 +7,28 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import StructType
 
 from headwater.spark.jobs.export.job import open_table
-from headwater.spark.jobs.export.ledger import IDENTITY_KEY, mark_of, read_json
+from headwater.spark.jobs.export.ledger import IDENTITY_KEY, export_id_of, read_json
 from headwater.spark.jobs.export.tables import Table, TableFile, TableOptions
 from headwater.spark.jobs.origin import Origin
-from headwater.spark.jobs.places import open_place
+from headwater.spark.jobs.paths import open_location
 from headwater.spark.jobs.report import JobFailed
 
 CHOICE = ("bucket", "prefix", "streams", "streamsPattern")
 TIMES = ("startingTimestamp", "endingTimestamp")
-"""The options of the source that say what an export holds."""
+"""The options of the source that select what an export holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export as it stands."""
+    """An export and its current state."""
 
-    place: str
+    location: str
     origin: Origin
     position: int
-    """Up to which position of the log it has everything; -1 if it has nothing yet."""
+    """The position of the log up to which it is complete; -1 if it is empty."""
     since: int | None
     until: int | None
-    """The span of time that it is of, in microseconds since 1970."""
+    """The time range of its messages, in microseconds since 1970."""
     table: Table
 
     def files(self) -> Iterator[TableFile]:
@@ -37,35 +37,34 @@ class Export:
 
 
 def open_export(url: str, origin: Origin, catalog: str | None = None, table: str | None = None) -> Export:
-    """The export at a place; JobFailed if there is none, or one of other streams than those of the origin."""
-    try:
-        place = open_place(url)
-    except ValueError as problem:
-        raise JobFailed(str(problem)) from problem
-    identity = read_json(place, IDENTITY_KEY)
+    """The export at a URL; JobFailed if there is none, or if it is of other streams than the origin."""
+    store = open_location(url)
+    identity = read_json(store, IDENTITY_KEY)
     if identity is None:
-        raise JobFailed(f"There is no export at {place.url}; make one with `headwater spark export --to {place.url}`.")
+        raise JobFailed(
+            f"There is no export at {store.location}; create one with `headwater spark export --to {store.location}`."
+        )
     selection = identity["selection"]
-    origin = chosen(origin, selection, place.url)
+    origin = chosen(origin, selection, store.location)
     times = replace(origin, options={name: selection[name] for name in TIMES if name in selection}).parsed()
     with origin.link() as link:
         log_id = link.status()["log_id"]
     if log_id != identity["log_id"]:
         raise JobFailed(
-            f"The export at {place.url} is of another server than {origin.url}; give the --url of that one."
+            f"The export at {store.location} is from another server than {origin.url}; pass that server as --url."
         )
-    opened = open_table(identity["format"], place, TableOptions(mark_of(identity), StructType([]), catalog, table))
-    # Before its files are listed: then those have at least all that this says.
+    opened = open_table(identity["format"], store, TableOptions(export_id_of(identity), StructType([]), catalog, table))
+    # Read before the files are listed, so that they are complete up to this position.
     position = opened.position
-    return Export(place.url, origin, -1 if position is None else position, times.since, times.until, opened)
+    return Export(store.location, origin, -1 if position is None else position, times.since, times.until, opened)
 
 
 def chosen(origin: Origin, selection: Mapping[str, str], where: str) -> Origin:
-    """The origin of an export, whose choice of streams need not be given again."""
+    """The origin with the export's selection of streams, which need not be given again."""
     given = {name: value for name, value in origin.source_options().items() if name in CHOICE}
     wanted = {name: value for name, value in selection.items() if name in CHOICE}
     if given and given != wanted:
-        raise JobFailed(f"The export at {where} is of {json.dumps(wanted)}; verify the same, or leave the choice out.")
+        raise JobFailed(f"The export at {where} is of {json.dumps(wanted)}; select the same streams, or none.")
     return replace(
         origin,
         bucket=wanted.get("bucket"),

@@ -1,12 +1,12 @@
-"""Verify: the server against its lake against an export, every message of every stream accounted for.
+"""Verify: compare the server, its lake and an export, and account for every message of every stream.
 
-There are four sides: what the server says of its streams, what it serves, what the segments of its lake hold, what the
-files of an export hold. If the server was written to meanwhile, what seems wrong is looked at once more.
+There are four sides: the server's description of its streams, what it serves, what the segments of its lake hold, and
+what the files of an export hold. If the server was written to during the comparison, streams with problems are compared
+a second time.
 """
 
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark import StorageLevel
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.paths import spark_path
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.verify.differences import differences
 from headwater.spark.jobs.verify.export import Export, open_export
@@ -22,66 +23,66 @@ from headwater.spark.jobs.verify.lives import EVER, Window, Windows, lives, mark
 from headwater.spark.jobs.verify.sides import Described, describe, export_rows, lake_rows, server_rows
 
 PROBLEMS_MAX = 100
-"""How many problems are told, and looked at message by message, unless told otherwise."""
+"""Problems to list and to inspect message by message, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyConfig:
-    """What to verify: streams, and perhaps an export of them; without a choice of streams, those of the export."""
+    """What to verify: streams, and optionally an export; if no streams are selected, those of the export."""
 
     origin: Origin
     export: str | None = None
     catalog: str | None = None
-    """Of an export to Iceberg: the URI of its catalog, and the table's name in it."""
+    """Iceberg: the URI of the export's catalog and the table's name in it."""
     table: str | None = None
     hashes: str | None = None
-    """Where to write a Parquet table with the hashes of every stream."""
+    """A folder for a Parquet table with the hashes of every stream."""
     problems_max: int = PROBLEMS_MAX
 
 
-class Look(NamedTuple):
-    """What one look at all sides has shown."""
+class Comparison(NamedTuple):
+    """The result of comparing all sides once."""
 
     facts: dict[str, Fact]
     problems: list[Finding]
-    """As many as are told of."""
+    """At most `problems_max` of them."""
     found: int
+    """The number of all problems."""
     quiet: bool
-    """Whether nothing was written to the server meanwhile."""
+    """Whether the server was not written to meanwhile."""
 
 
 def run(spark: SparkSession, config: VerifyConfig) -> Report:
-    """Verify streams, and say what is wrong with which."""
+    """Verify streams, and report the problems."""
     began = time.monotonic()
     export = None
     if config.export is not None:
         export = open_export(config.export, config.origin, config.catalog, config.table)
     origin = config.origin if export is None else export.origin
-    look = Verifier(spark, origin, export, config).look(config.hashes)
-    problems, count = look.problems, look.found
-    if problems and not look.quiet:
+    first = Verifier(spark, origin, export, config).compare(config.hashes)
+    problems, count = first.problems, first.found
+    if problems and not first.quiet:
         names = sorted({finding.name for finding in problems})
         few = replace(origin, bucket=None, prefix=None, pattern=None, streams=names)
-        again = Verifier(spark, few, export, config).look()
-        problems, count = again.problems, again.found if count <= config.problems_max else count
-    told = [str(problem) for problem in problems]
-    if count > len(told):
-        told.append(f"There are {count - len(told)} more problems.")
-    return Report(
-        "verify", {**look.facts, "problems_found": count, "seconds": round(time.monotonic() - began, 3)}, tuple(told)
-    )
+        second = Verifier(spark, few, export, config).compare()
+        problems, count = second.problems, second.found if count <= config.problems_max else count
+    sentences = [str(problem) for problem in problems]
+    if count > len(sentences):
+        sentences.append(f"There are {count - len(sentences)} more problems.")
+    facts = {**first.facts, "problems_found": count, "seconds": round(time.monotonic() - began, 3)}
+    return Report("verify", facts, tuple(sentences))
 
 
 class Verifier:
-    """Looks at the streams of one origin."""
+    """Compares the streams of one origin."""
 
     def __init__(self, spark: SparkSession, origin: Origin, export: Export | None, config: VerifyConfig) -> None:
         self._spark, self.origin, self._export, self._config = spark, origin, export, config
         self._options = origin.parsed()
         if self._options.since is not None or self._options.until is not None:
-            raise JobFailed("Streams are verified whole; leave startingTimestamp and endingTimestamp out.")
+            raise JobFailed("Verification covers whole streams; remove startingTimestamp and endingTimestamp.")
 
-    def look(self, hashes: str | None = None) -> Look:
+    def compare(self, hashes: str | None = None) -> Comparison:
         """Compare all sides once."""
         with self.origin.link() as link:
             with_lake = link.status().get("lake") is not None
@@ -96,17 +97,15 @@ class Verifier:
                 first = found.orderBy("name", "incarnation", "side").limit(self._config.problems_max).collect()
                 count = found.count()
                 if hashes is not None:
-                    # Where a relative path leads is for us to say: Spark may run in another folder.
-                    where = hashes if "://" in hashes else Path(hashes).absolute().as_uri()
-                    _table(joined).write.mode("overwrite").parquet(where)
+                    _hashes(joined).write.mode("overwrite").parquet(spark_path(hashes))
             finally:
                 joined.unpersist()
             problems = self._explained([Finding(**row.asDict()) for row in first], described, windows)
             quiet = max(link.status()["positions"].values()) == described.position
-        return Look(facts, problems, count, quiet)
+        return Comparison(facts, problems, count, quiet)
 
     def _windows(self, described: Described, with_lake: bool) -> Windows:
-        """Up to which position sides have to agree: the lake up to now, an export as far as it has come."""
+        """Which rows have to agree: in the lake all up to now, in an export those up to its position."""
         lake = Window(described.position) if with_lake else None
         export = self._export
         if export is None:
@@ -128,14 +127,14 @@ class Verifier:
         return server_rows(self._spark, self._options.link, described)
 
     def _exported(self, export: Export) -> DataFrame:
-        return export_rows(self._spark, export.place, export.files())
+        return export_rows(self._spark, export.location, export.files())
 
     def _facts(self, joined: DataFrame) -> dict[str, Fact]:
         sides = [name for name in ("server", "lake", "export") if name in joined.columns]
-        sums = [F.count("said").alias("streams"), F.sum("server.bytes").alias("bytes")]
+        sums = [F.count("described").alias("streams"), F.sum("server.bytes").alias("bytes")]
         sums += [F.sum(f"{side}.rows").alias(f"{side}_messages") for side in sides]
         if "export" in sides:
-            ended = F.sum(F.when(F.col("said").isNull(), F.col("export.rows")))
+            ended = F.sum(F.when(F.col("described").isNull(), F.col("export.rows")))
             behind = F.sum("server.own_rows") - F.sum("server.export_rows")
             sums += [ended.alias("export_messages_of_ended_lives"), behind.alias("messages_not_exported_yet")]
         row = joined.agg(*sums).first()
@@ -143,17 +142,17 @@ class Verifier:
         return {name: value or 0 for name, value in row.asDict().items()}
 
     def _explained(self, problems: list[Finding], described: Described, windows: Windows) -> list[Finding]:
-        """Problems with the messages in which sides differ, as far as there are such."""
+        """The problems, with the messages in which two sides differ."""
         for side, window in (("lake", windows.lake), ("export", windows.export)):
-            asked = [problem for problem in problems if problem.differs and problem.side == side]
-            if not asked or window is None:
+            differing = [problem for problem in problems if problem.differs and problem.side == side]
+            if not differing or window is None:
                 continue
-            names = sorted({problem.name for problem in asked})
+            names = sorted({problem.name for problem in differing})
             few = describe_few(described, names)
             other = self._few_rows(side, names)
             starts = dict(zip(few.table["stream"].to_pylist(), few.table["start"].to_pylist(), strict=True))
-            told = differences(self._server(few), other, asked, starts, window)
-            problems = sorted([problem for problem in problems if problem not in asked] + told)
+            explained = differences(self._server(few), other, differing, starts, window)
+            problems = sorted([problem for problem in problems if problem not in differing] + explained)
         return problems
 
     def _few_rows(self, side: str, names: list[str]) -> DataFrame:
@@ -164,21 +163,21 @@ class Verifier:
 
 
 def describe_few(described: Described, names: list[str]) -> Described:
-    """What was said of some streams."""
+    """The description of some of the streams."""
     wanted = set(names)
     mask = [name in wanted for name in described.table["stream"].to_pylist()]
     return described._replace(table=described.table.filter(mask))
 
 
-def _table(joined: DataFrame) -> DataFrame:
-    """The table of hashes: a row for every stream."""
-    told: list[Any] = ["name", "incarnation", "said.start", "said.tail"]
-    told += [F.col("server.rows").alias("messages"), F.col("server.lake_hash").alias("hash")]
+def _hashes(joined: DataFrame) -> DataFrame:
+    """The table of hashes: one row for every life."""
+    columns: list[Any] = ["name", "incarnation", "described.start", "described.tail"]
+    columns += [F.col("server.rows").alias("messages"), F.col("server.lake_hash").alias("hash")]
     if "lake" in joined.columns:
-        told.append(F.col("lake.lake_hash").alias("lake_hash"))
+        columns.append(F.col("lake.lake_hash").alias("lake_hash"))
     if "export" in joined.columns:
-        told += [
+        columns += [
             F.col("server.export_hash").alias("hash_as_exported"),
             F.col("export.export_hash").alias("export_hash"),
         ]
-    return joined.select(*told).orderBy("name", "incarnation")
+    return joined.select(*columns).orderBy("name", "incarnation")

@@ -1,4 +1,4 @@
-"""Judging lives: what the server says of each, what it serves, what the lake and the export have of it."""
+"""Judging lives: the server's description of each against what the server, the lake and the export have of it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -25,7 +25,7 @@ FINDINGS_DDL = "name string, incarnation long, side string, what string, differs
 
 
 class Finding(NamedTuple):
-    """Something that is wrong with a life on one side; `differs` if a look at its rows would tell more."""
+    """A problem with a life on one side; `differs` if comparing its rows would explain it."""
 
     name: str
     incarnation: int
@@ -38,18 +38,18 @@ class Finding(NamedTuple):
 
 
 def together(described: DataFrame, sides: Mapping[Side, DataFrame]) -> DataFrame:
-    """One row for every life that anybody knows: `said`, what the server says, and a struct for every side."""
-    said = F.struct("start", "tail", "record_start", "record_next").alias("said")
-    joined = described.select(F.col("stream").alias("name"), "incarnation", said)
+    """One row for every life on any side: the server's description, and a struct for every side."""
+    facts = F.struct("start", "tail", "record_start", "record_next").alias("described")
+    joined = described.select(F.col("stream").alias("name"), "incarnation", facts)
     for side, lives in sides.items():
         columns = [name for name in LIVES.names if name not in ("name", "incarnation")]
-        told = lives.select("name", "incarnation", F.struct(*columns).alias(side))
-        joined = joined.join(told, ["name", "incarnation"], "full_outer")
+        summaries = lives.select("name", "incarnation", F.struct(*columns).alias(side))
+        joined = joined.join(summaries, ["name", "incarnation"], "full_outer")
     return joined
 
 
 def findings(joined: DataFrame) -> DataFrame:
-    """Everything that is wrong."""
+    """All problems."""
     return joined.mapInArrow(_judge_all, FINDINGS_DDL)
 
 
@@ -61,16 +61,16 @@ def _judge_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def judge(row: Row) -> Iterator[Finding]:
-    """What is wrong with one life."""
-    name, incarnation, said = row["name"], row["incarnation"], row["said"]
+    """The problems of one life."""
+    name, incarnation, described = row["name"], row["incarnation"], row["described"]
     lake, export = row.get("lake"), row.get("export")
-    if said is None:
+    if described is None:
         if lake is not None:
-            what = f"the lake has {lake['rows']} messages of a life that the server does not know"
+            what = f"the lake has {lake['rows']} messages of an incarnation that the server does not know"
             yield Finding(name, incarnation, "lake", what)
     else:
         server = row["server"]
-        for what in _serves(said, server):
+        for what in _serves(described, server):
             yield Finding(name, incarnation, "server", what)
         if "lake" in row and _differs("lake", server, lake):
             yield Finding(name, incarnation, "lake", _counted("lake", server, lake), True)
@@ -81,9 +81,10 @@ def judge(row: Row) -> Iterator[Finding]:
         yield Finding(name, incarnation, "export", f"in the export {_flaws(export)}")
 
 
-def _serves(said: Row, server: Row | None) -> Iterator[str]:
-    """What is wrong between what the server says of a stream and what it serves."""
-    messages, size = said["record_next"] - said["record_start"], said["tail"] - said["start"]
+def _serves(described: Row, server: Row | None) -> Iterator[str]:
+    """The differences between the server's description of a stream and what it serves."""
+    messages = described["record_next"] - described["record_start"]
+    size = described["tail"] - described["start"]
     if server is None:
         if size or messages:
             yield f"the server serves none of its {messages} messages"
@@ -91,14 +92,14 @@ def _serves(said: Row, server: Row | None) -> Iterator[str]:
     if server["flaws"]:
         yield f"on the server {_flaws(server)}"
     for what, wanted, found in (
-        ("begins at offset", said["start"], server["first_offset"]),
-        ("ends at offset", said["tail"], server["end_offset"]),
-        ("begins with record", said["record_start"], server["first_record"]),
-        ("has so many messages:", messages, server["rows"]),
-        ("has so many bytes:", size, server["bytes"]),
+        ("first offset", described["start"], server["first_offset"]),
+        ("end offset", described["tail"], server["end_offset"]),
+        ("first record", described["record_start"], server["first_record"]),
+        ("number of messages", messages, server["rows"]),
+        ("number of bytes", size, server["bytes"]),
     ):
         if wanted != found:
-            yield f"what the server serves {what} {found}, not {wanted}"
+            yield f"the {what} that the server serves is {found}, not {wanted}"
 
 
 def _flaws(side: Row) -> str:
@@ -114,5 +115,5 @@ def _differs(side: Side, server: Row | None, other: Row | None) -> bool:
 def _counted(side: Side, server: Row | None, other: Row | None) -> str:
     wanted, found = (0 if one is None else one[f"{side}_rows"] for one in (server, other))
     if wanted == found:
-        return f"the {wanted} messages in the {side} are not those of the server"
-    return f"the {side} has {found} messages where the server has {wanted}"
+        return f"the {wanted} messages in the {side} differ from those of the server"
+    return f"the {side} has {found} messages, the server has {wanted}"

@@ -1,7 +1,7 @@
-"""Lives, as one side has them: what the rows of each come to, in order of offset.
+"""Lives on one side: each incarnation of a stream, summarized from its rows in order of offset.
 
-The hash of a life is a chain: it begins as 32 zero bytes, and for every row becomes SHA-256 over itself and the digest
-of the row. So it depends on every byte of every row, and on their order.
+The hash of a life is a chain: it starts as 32 zero bytes, and for every row becomes the SHA-256 of itself and the
+row's digest. So it depends on every byte of every row, and on their order.
 """
 
 from collections.abc import Iterator
@@ -45,23 +45,23 @@ LIVES_DDL = (
 )
 EVER = 2**63 - 1
 MARK = -1
-"""The offset of a row that is no row: it stands before the others of a life, and says where they begin by now."""
+"""The offset of a marker, which sorts before the rows of a life; its next_offset is the current start of the life."""
 
 
 class Window(NamedTuple):
-    """The rows that two sides have to agree on: up to a position, and of a span of time in microseconds since 1970."""
+    """The rows in which two sides have to agree: up to a position, in a time range in microseconds since 1970."""
 
     position: int = EVER
     since: int = 0
     until: int = EVER
 
     def has(self, position: int, at: int) -> bool:
-        """Whether a row is one of them."""
+        """Whether a row is in the window."""
         return position <= self.position and self.since <= at < self.until
 
 
 class Windows(NamedTuple):
-    """What the lake and what the export has to have; None where nobody asks."""
+    """What the lake and the export have to hold; None for a side that is not compared."""
 
     lake: Window | None
     export: Window | None
@@ -90,25 +90,26 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
     return map(Row._make, zip(*(batch[name].to_pylist() for name in Row._fields), strict=True))
 
 
-def goes_on(before: Row, row: Row) -> bool:
-    """Whether a producer may send what it sent after what it sent before."""
+def follows(before: Row, row: Row) -> bool:
+    """Whether two consecutive appends of a producer have valid epochs and sequence numbers."""
     if row.producer_epoch == before.producer_epoch and row.producer_seq == before.producer_seq + 1:
         return True
-    # A producer that was silent for long may have been forgotten, and then it begins anew.
-    forgotten = row.at - before.at > PRODUCER_IDLE_US
-    return row.producer_seq == 0 and (row.producer_epoch > before.producer_epoch or forgotten)
+    # The server forgets a producer that is idle for long; it may then start again at 0.
+    expired = row.at - before.at > PRODUCER_IDLE_US
+    return row.producer_seq == 0 and (row.producer_epoch > before.producer_epoch or expired)
 
 
 def marks(described: DataFrame) -> DataFrame:
-    """Where each life begins by now, as rows among the digests of a side that may have more."""
-    told = {"name": F.col("stream"), "incarnation": F.col("incarnation"), "next_offset": F.col("start")}
-    kinds = [piece.rsplit(" ", 1) for piece in DIGESTS_DDL.split(", ")]
-    made = [told.get(name, F.lit(MARK if name == "offset" else None).cast(kind)).alias(name) for name, kind in kinds]
-    return described.select(*made)
+    """Markers with the current start of each life, for a side that may have rows below it."""
+    known = {"name": F.col("stream"), "incarnation": F.col("incarnation"), "next_offset": F.col("start")}
+    columns = [column.rsplit(" ", 1) for column in DIGESTS_DDL.split(", ")]
+    return described.select(
+        *(known.get(name, F.lit(MARK if name == "offset" else None).cast(kind)).alias(name) for name, kind in columns)
+    )
 
 
 def lives(rows: DataFrame, windows: Windows, *, marked: bool = False) -> DataFrame:
-    """What the rows of each life come to; rows are digests, in any order. With marks, only marked lives are known."""
+    """The lives in rows, which are digests in any order. If `marked`, only lives with a marker are known."""
     keys = ("name", "incarnation")
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys, "offset", "next_offset", "digest")
     return ordered.mapInArrow(partial(fold_lives, windows, marked), LIVES_DDL)
@@ -122,7 +123,7 @@ def fold_lives(windows: Windows, marked: bool, batches: Iterator[pa.RecordBatch]
         for row in rows_of(batch):
             if life is None or (row.name, row.incarnation) != (life.name, life.incarnation):
                 if life is not None:
-                    ended += life.told()
+                    ended += life.summary()
                 life = Life(row.name, row.incarnation, windows, EVER if marked else 0)
             if row.offset == MARK:
                 life.start = row.next_offset
@@ -130,12 +131,12 @@ def fold_lives(windows: Windows, marked: bool, batches: Iterator[pa.RecordBatch]
                 life.add(row)
         if ended:
             yield pa.RecordBatch.from_pylist(ended, schema=LIVES)
-    if life is not None and life.told():
-        yield pa.RecordBatch.from_pylist(life.told(), schema=LIVES)
+    if life is not None and life.summary():
+        yield pa.RecordBatch.from_pylist(life.summary(), schema=LIVES)
 
 
 class Chain:
-    """The hash of the rows in a window."""
+    """The hash chain of the rows in a window."""
 
     def __init__(self, window: Window | None) -> None:
         self._window = window
@@ -148,11 +149,11 @@ class Chain:
 
 
 class Life:
-    """One life of a stream as its rows come by."""
+    """One life of a stream, row by row."""
 
     def __init__(self, name: str, incarnation: int, windows: Windows, start: int) -> None:
         self.name, self.incarnation, self.start = name, incarnation, start
-        """Below `start` the server has nothing any more, so nothing is compared, and gaps are no harm."""
+        """Below `start` the server has nothing, so nothing is compared and gaps are allowed."""
         self._rows = self._own_rows = self._bytes = self._flaws = 0
         self._lake, self._export = Chain(windows.lake), Chain(windows.export)
         self._first: Row | None = None
@@ -161,14 +162,14 @@ class Life:
         self._producers: dict[str | None, Row] = {}
 
     def add(self, row: Row) -> None:
-        """Take the next row, in order of offset."""
+        """Add the next row, in order of offset."""
         if row.flaw is not None:
             self._note(row.flaw, row.offset)
         if self._last is None:
             self._first = row
         else:
             self._follow(self._last, row)
-        # What a fork has of its source stands under the source in lake and export, and is looked at there.
+        # Inherited rows of a fork are under its source in lake and export, and are compared there.
         own = row.position >= self.incarnation
         if row.producer_id is not None and own:
             self._produce(row)
@@ -181,18 +182,18 @@ class Life:
             self._export.add(row)
 
     def _follow(self, last: Row, row: Row) -> None:
-        """Check a row against the one before."""
+        """Check a row against the previous one."""
         at = row.offset
         if at < last.next_offset:
-            self._note(f"the bytes from {at} on are there twice", at)
+            self._note(f"the bytes from {at} on are repeated", at)
         elif at <= self.start:
             return
         elif at > last.next_offset:
             self._note(f"the bytes from {last.next_offset} to {at} are missing", last.next_offset)
         elif row.record != last.record + 1:
-            self._note(f"record {row.record} follows upon record {last.record}", at)
+            self._note(f"record {row.record} follows record {last.record}", at)
         elif row.position < last.position or row.at < last.at:
-            self._note("the positions or times go back", at)
+            self._note("the positions or times decrease", at)
 
     def _produce(self, row: Row) -> None:
         """Check a row against the last append of its producer."""
@@ -200,17 +201,17 @@ class Life:
         if before is not None and before.append == row.append:
             return
         self._producers[row.producer_id] = row
-        if before is not None and row.offset > self.start and not goes_on(before, row):
-            numbers = f"{row.producer_epoch}/{row.producer_seq}", f"{before.producer_epoch}/{before.producer_seq}"
-            told = f"epoch and sequence {numbers[0]} follow upon {numbers[1]}"
-            self._note(f"there is a gap of the producer {row.producer_id!r}: {told}", row.offset)
+        if before is not None and row.offset > self.start and not follows(before, row):
+            now, then = (f"{one.producer_epoch}/{one.producer_seq}" for one in (row, before))
+            gap = f"epoch/sequence {now} follows {then}"
+            self._note(f"producer {row.producer_id!r} has a gap: {gap}", row.offset)
 
     def _note(self, flaw: str, at: int) -> None:
         self._flaws += 1
         self._flaw = self._flaw or (flaw, at)
 
-    def told(self) -> list[dict[str, Any]]:
-        """What there is to say of it; nothing, if it had no rows."""
+    def summary(self) -> list[dict[str, Any]]:
+        """One row with the facts of the life; none if it has no rows."""
         if self._first is None or self._last is None:
             return []
         facts = {

@@ -1,19 +1,18 @@
-"""Rows to be verified, each as a digest of all that it says; so no payload travels between tasks.
+"""Rows to verify, each as a digest of all its columns, so that no payload is sent between tasks.
 
-The digest of a row is SHA-256 over its numbers (eight bytes each, little-endian: offset, next_offset, record, append,
-position, committed_at in microseconds), its words (content type, producer's id, epoch and sequence, each ended by a
-NUL, empty where null) and its payload.
+The digest of a row is the SHA-256 of its numbers (eight bytes each, little-endian: offset, next_offset, record, append,
+position, committed_at in microseconds), its texts (content type, producer id, epoch and sequence, each followed by a
+NUL, empty if null) and its payload.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from struct import Struct
 
-import msgspec
 import pyarrow as pa
 
 from headwater.lake.format import SCHEMA
+from headwater.lake.verify.rows import is_json_value
 from headwater.protocol.content_types import is_json
 
 NEEDED = tuple(SCHEMA.names)
@@ -38,68 +37,44 @@ DIGESTS_DDL = (
 )
 
 _HEAD = Struct("<6q")
-_JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows as digests, batch by batch."""
+    """Batches of rows as batches of digests."""
     for batch in batches:
         if len(batch):
             yield digest_batch(batch)
 
 
 def digest_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """One batch of rows, with all columns of the lake, as digests."""
+    """A batch of rows, with all columns of the lake, as digests."""
     numbers = [batch[name].to_pylist() for name in NUMBERS]
     times = batch["committed_at"].cast(pa.int64()).to_pylist()
-    words = [batch[name].to_pylist() for name in ("content_type", "producer_id", "producer_epoch", "producer_seq")]
+    texts = [batch[name].to_pylist() for name in ("content_type", "producer_id", "producer_epoch", "producer_seq")]
     payloads = batch["payload"].to_pylist()
     found, flaws = [], []
-    for (head, said), payload in zip(
-        zip(zip(*numbers, times, strict=True), zip(*words, strict=True), strict=True), payloads, strict=True
+    for head, row_texts, payload in zip(
+        zip(*numbers, times, strict=True), zip(*texts, strict=True), payloads, strict=True
     ):
-        text = "".join("\0" if word is None else f"{word}\0" for word in said)
-        found.append(sha256(b"".join((_HEAD.pack(*head), text.encode(), payload))).digest())
-        flaws.append(flaw_of(head[1] - head[0], said[0], payload))
+        joined = "".join("\0" if text is None else f"{text}\0" for text in row_texts)
+        found.append(sha256(b"".join((_HEAD.pack(*head), joined.encode(), payload))).digest())
+        flaws.append(flaw_of(head[1] - head[0], row_texts[0], payload))
     names = [
         f"{bucket}/{stream}"
         for bucket, stream in zip(*(batch[one].to_pylist() for one in ("bucket", "stream")), strict=True)
     ]
-    columns = [names, batch["incarnation"], *numbers, times, *words[1:], found, flaws]
+    columns = [names, batch["incarnation"], *numbers, times, *texts[1:], found, flaws]
     return pa.record_batch(
         [pa.array(column, field.type) for column, field in zip(columns, DIGESTS, strict=True)], schema=DIGESTS
     )
 
 
 def flaw_of(size: int, content_type: str, payload: bytes) -> str | None:
-    """What is wrong with a row by itself, if anything."""
+    """What is wrong with a single row, if anything."""
     if len(payload) != size:
-        return "the payload is not as long as its offsets say"
+        return "the length of the payload does not match its offsets"
     if not payload:
         return "the payload is empty"
     if is_json(content_type) and not is_json_value(payload):
         return "the payload is not a JSON value"
     return None
-
-
-def is_json_value(payload: bytes) -> bool:
-    r"""Whether bytes are one JSON value.
-
-    >>> is_json_value(b'{"a": 1}'), is_json_value(b'"\\ud800"'), is_json_value(b"1 2"), is_json_value(b"NaN")
-    (True, True, False, False)
-    """
-    try:
-        _JSON.decode(payload)
-    except msgspec.DecodeError:
-        # It refuses lone surrogates, which are legal.
-        try:
-            json.loads(payload.decode(), parse_constant=_refuse)
-        except ValueError:
-            return False
-        except RecursionError:
-            return True
-    return True
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(word)

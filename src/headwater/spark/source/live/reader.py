@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.client import ScanRange
 from headwater.lake.format import SCHEMA, name_of, split_name
-from headwater.spark.link import Link, LinkRefused, Range, ScanBroken, Snapshot
+from headwater.spark.link import Link, LinkRefused, ScanBroken, Snapshot
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.schemas import SNAPSHOT
 from headwater.spark.source.data_loss import report_loss, trimmed
@@ -21,7 +22,6 @@ REFUSALS_MAX = 100
 """How often the ranges of one scan are corrected. Each time some disappear or shrink, so it ends by itself."""
 PROGRESS = frozenset({"bucket", "stream", "offset"})
 """The columns that show how far a scan has come."""
-PAUSE_SECONDS_MAX = 10.0
 
 
 class LiveReader:
@@ -51,7 +51,7 @@ class LiveReader:
         failures = refusals = 0
         while left:
             try:
-                with self._link.scan([Range(*one[:4]) for one in left], self._columns, since, until) as batches:
+                with self._link.scan([ScanRange(*one[:4]) for one in left], self._columns, since, until) as batches:
                     for batch in read_ahead(batches):
                         table = pa.Table.from_batches([batch])
                         if len(table):
@@ -62,7 +62,7 @@ class LiveReader:
                 failures += 1
                 if failures > self._link.settings.retries:
                     raise
-                time.sleep(min(self._link.settings.retry_interval_seconds * 2**failures, PAUSE_SECONDS_MAX))
+                time.sleep(self._link.settings.retry.delay_seconds(failures))
             except LinkRefused as refused:
                 refusals += 1
                 if refused.code != "ranges_unavailable" or refusals > REFUSALS_MAX:

@@ -1,0 +1,88 @@
+"""The verbs of `headwater spark` without Spark: their help, options, reports and failures."""
+
+import json
+import shlex
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli import main
+from headwater.cli.examples import commands_in
+from headwater.cli.spark.command import VERBS, sentence, show, spark
+from headwater.cli.spark.options import pairs
+from headwater.spark.jobs.report import Report
+
+
+def verb(name: str) -> click.Command:
+    found = spark.get_command(click.Context(spark), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_options_of_every_example_exist(name: str) -> None:
+    lines = commands_in(verb(name))
+    assert lines
+    for line in lines:
+        assert line.startswith(f"headwater spark {name}")
+        verb(name).make_context(name, shlex.split(line)[3:])
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_option_has_a_help_text(name: str) -> None:
+    options = [one for one in verb(name).params if isinstance(one, click.Option)]
+    assert [one.name for one in options if not one.help] == []
+
+
+def test_an_unknown_verb_is_refused() -> None:
+    assert CliRunner().invoke(main, ["spark", "explode"]).exit_code == 2
+
+
+def test_without_pyspark_a_job_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    result = CliRunner().invoke(main, ["spark", "compact"])
+    assert result.exit_code == 1
+    assert result.stderr == ("Error: PySpark is not installed; install it with `pip install 'headwater[spark]'`.\n")
+
+
+def test_pairs_become_a_dictionary() -> None:
+    @click.command()
+    @pairs("--option", "Of a test.", name="options")
+    def command(options: dict[str, str]) -> None:
+        click.echo(json.dumps(options))
+
+    result = CliRunner().invoke(command, ["--option", "a=1", "--option", "b=x=y", "--option", "c="])
+    assert json.loads(result.stdout) == {"a": "1", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1"):
+        assert (
+            f"'{wrong}' does not have the form name=value." in CliRunner().invoke(command, ["--option", wrong]).stderr
+        )
+
+
+def test_a_report_is_printed_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("export", {"rows": 12345, "seconds": 0.5, "table": "events"}, ("b/x is broken.",))
+    show(report, as_json=False)
+    printed = capsys.readouterr()
+    assert printed.out == "rows     12,345\nseconds    0.50\ntable    events\n"
+    assert printed.err == "Problem: b/x is broken.\n"
+    show(report, as_json=True)
+    fields = {"job": "export", "ok": False, "rows": 12345, "seconds": 0.5, "table": "events"}
+    assert json.loads(capsys.readouterr().out) == {**fields, "problems": ["b/x is broken."]}
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("", "RuntimeError."),
+        ("\n  Something happened\n  at line 1", "Something happened."),
+        (
+            "Job aborted.\nTraceback (most recent call last):\n"
+            "headwater.spark.link.LinkFailed: No server answers at http://h:1.\n\tat org.apache.spark",
+            "No server answers at http://h:1.",
+        ),
+    ],
+)
+def test_a_failure_in_spark_becomes_one_sentence(message: str, cause: str) -> None:
+    assert sentence(RuntimeError(message)) == cause
