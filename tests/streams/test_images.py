@@ -7,6 +7,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import LastAccepted, Producer
 from headwater.streams import images
 from headwater.streams.apply import apply
+from headwater.streams.batches import decode
 from headwater.streams.commands import (
     Append,
     Command,
@@ -23,7 +24,6 @@ from headwater.streams.commands import (
     Snapshot,
     Unpin,
     UnsealBucket,
-    decode,
 )
 from headwater.streams.images import Walk, image_of, restore
 from headwater.streams.state import State, Stream
