@@ -11,7 +11,8 @@ STRING = re.compile(r'''r?"([^"\n]*)"''')
 
 
 def test_no_header_is_spelled_out() -> None:
-    names = {header.lower for header in headers.TABLE}
+    # "accept" is also what `create` does with an existing stream.
+    names = {header.lower for header in headers.TABLE} - {"accept"}
     for path in SOURCES:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if not line.lstrip().startswith((">>>", "(", "[", "{'")):

@@ -107,9 +107,9 @@ def test_a_file_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     ours = identity.load(DIRECTORY, bench.disk)
     assert ours is not None
     with monkeypatch.context() as later:
-        later.setattr(files, "VERSION", 2)
+        later.setattr(files, "VERSION", 3)
         files.write_header(bench.disk.open(path), ours.log_id, ours.seed, 1)
-    with pytest.raises(JournalDamaged, match="has format 2; this server reads format 1"):
+    with pytest.raises(JournalDamaged, match="has format 3; this server reads format 2"):
         bench.replay()
 
 
