@@ -38,7 +38,7 @@ async def agent(stream: AsyncStream, pause_seconds: float) -> bool:
         if (await stream.head()).closed:
             return False
         raise
-    # After a crash, continue behind the last durable token; the next epoch fences off the earlier process.
+    # After a crash, continue after the last durable token; the next epoch fences off the earlier process.
     written = (await stream.head()).record_next or 0
     async with stream.producer("agent", auto_claim=True, linger_ms=0) as producer:
         for token in TOKENS[written:]:

@@ -47,7 +47,7 @@ TEST_VARIABLES = frozenset(
 )
 """Variables of the test suite, which the servers that it starts inherit."""
 _KUBERNETES = re.compile(r"HEADWATER_(SERVICE_.+|PORT_[0-9]+_.+)")
-"""What Kubernetes gives to every pod beside a service named `headwater`, `HEADWATER_PORT=tcp://...` included."""
+"""Set by Kubernetes in every pod of a namespace with a service named `headwater`, as is `HEADWATER_PORT=tcp://...`."""
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -99,7 +99,7 @@ def test_a_producer_writes_each_message_once_however_often_it_is_run(shell: Shel
     assert shell.ok("read", name).out == b"a\nb\nc\n"
 
 
-def test_a_producer_of_an_older_epoch_is_told_how_to_take_over(shell: Shell, name: str) -> None:
+def test_the_error_of_an_older_epoch_says_how_to_take_over(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "text/plain")
     shell.ok("append", name, "new", "--producer", "p", "--epoch", "3")
     assert "--epoch 4" in sentence(shell("append", name, "old", "--producer", "p"))

@@ -104,8 +104,9 @@ def test_a_token_is_sent_with_a_header(status: int) -> None:
 
 
 def test_every_command_has_help_and_is_listed_with_it(shell: Shell) -> None:
-    listed = re.findall(r"^  ([a-z]+)  +\S", shell.ok("--help").text, re.MULTILINE)
-    assert listed == list(COMMANDS)
+    listed = re.findall(r"^  ([a-z]+)  +(\S.*)", shell.ok("--help").text, re.MULTILINE)
+    assert [name for name, _ in listed] == list(COMMANDS)
+    assert [name for name, help in listed if help.endswith("...")] in ([], ["spark"])
     for name in COMMANDS:
         assert shell.ok(name, "--help").text.startswith("Usage: ")
 
@@ -141,7 +142,7 @@ def test_every_command_shows_examples_that_it_understands() -> None:
 def test_every_option_explains_itself() -> None:
     for name, command in commands():
         for parameter in command.params:
-            if isinstance(parameter, click.Option) and not name.startswith(("spark ", "bench ")):
+            if isinstance(parameter, click.Option) and not name.startswith("spark "):
                 assert parameter.help, (name, parameter.name)
 
 

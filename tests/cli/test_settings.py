@@ -62,7 +62,7 @@ def test_a_file_takes_numbers_and_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "text", "told"),
+    ("flag", "text", "error"),
     [
         ("retention", "foo", "--retention is 'foo', but it takes snapshot or explicit."),
         ("log_level", "loud", "--log-level is 'loud', but it takes debug, info, warning or error."),
@@ -81,8 +81,8 @@ def test_a_file_takes_numbers_and_units(tmp_path: Path) -> None:
         ("port", "65536", "--port is '65536', but it takes a whole number from 0 to 65535."),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_the_setting_takes(flag: str, text: str, told: str) -> None:
-    assert told in refusal(None, **{flag: text})
+def test_a_wrong_value_is_refused_with_what_the_setting_takes(flag: str, text: str, error: str) -> None:
+    assert error in refusal(None, **{flag: text})
 
 
 def test_a_wrong_value_is_blamed_on_its_origin() -> None:
@@ -91,15 +91,15 @@ def test_a_wrong_value_is_blamed_on_its_origin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "told"),
+    ("variable", "nearest"),
     [
         ("HEADWATER_PROT", "the nearest one is HEADWATER_PORT"),
         ("HEADWATER_HOT_BYTES", "the nearest one is HEADWATER_HOT_BYTES_MAX"),
         ("HEADWATER_XYZZY", "`headwater serve --help` lists all"),
     ],
 )
-def test_an_unknown_variable_is_refused_with_the_nearest_known_one(variable: str, told: str) -> None:
-    assert refusal({variable: "1"}) == f"{variable} is set, but there is no such setting; {told}."
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one(variable: str, nearest: str) -> None:
+    assert refusal({variable: "1"}) == f"{variable} is set, but there is no such setting; {nearest}."
 
 
 def test_every_variable_that_the_repository_uses_is_known() -> None:
@@ -113,7 +113,7 @@ def test_every_variable_that_the_repository_uses_is_known() -> None:
 
 
 def test_the_variables_of_kubernetes_are_not_settings() -> None:
-    """Kubernetes announces a service named `headwater` to every pod beside it."""
+    """Kubernetes sets them in every pod of a namespace with a service named `headwater`."""
     environment = {
         "HEADWATER_PORT": "tcp://10.0.0.7:4437",
         "HEADWATER_PORT_4437_TCP_ADDR": "10.0.0.7",

@@ -169,5 +169,5 @@ def test_a_message_that_is_not_accepted_is_reported_and_kept(stream: Stream, pag
 
 def test_a_server_that_is_gone_is_reported(page: Page) -> None:
     page.evaluate("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
-    send(page, "to nobody")
+    send(page, "unheard")
     page.wait(f"{PROBLEM} === 'Not sent. The server does not answer.'")

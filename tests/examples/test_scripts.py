@@ -60,7 +60,7 @@ def test_a_reader_that_disconnects_and_resumes_sees_every_token_once(url: str, c
     assert text_of(client.stream("demo-run")) == "".join(tokens)
 
 
-def test_a_killed_agent_continues_behind_its_last_token(url: str, client: Client) -> None:
+def test_a_killed_agent_continues_after_its_last_token(url: str, client: Client) -> None:
     stream = client.stream("killed-run")
     stream.create("application/json", ttl_seconds=24 * 60 * 60)
     with subprocess.Popen([*TOKENS, "agent", "killed-run", "--url", url, "--pause", "0.02"]) as agent:

@@ -25,12 +25,13 @@ from headwater.client import (
 from headwater.client.errors import refusal
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
+from headwater.units import render_duration
 
 DEFAULT_URL = "http://127.0.0.1:4437"
 FLAT = "/v1/stream"
 DEFAULT_BUCKET = "_default"
 RETRY_SECONDS = 1.0
-"""Enough for a server that is just starting; a person who mistyped a URL is told soon."""
+"""Long enough for a server that is starting, short enough for a person who mistyped a URL."""
 
 
 class Server:
@@ -164,7 +165,7 @@ HEADER = click.option(
 )
 RETRY = click.option(
     "--retry-seconds",
-    default=f"{RETRY_SECONDS:g}",
+    default=render_duration(RETRY_SECONDS),
     metavar="DURATION",
     show_default=True,
     callback=parameters.duration,
@@ -174,13 +175,17 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors 
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of one that talks to a server; any failed request ends it with one sentence."""
+    """Give a command the server that it talks to; any failed request ends it with one sentence."""
+    return RETRY(connected_once(command))
+
+
+def connected_once(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that has no use for retries."""
 
     @URL
     @HEADER
-    @RETRY
     @wraps(command)
-    def run(url: str, headers: dict[str, str], retry_seconds: float, **options: Any) -> None:
+    def run(url: str, headers: dict[str, str], retry_seconds: float = RETRY_SECONDS, **options: Any) -> None:
         with closing(Server(url, headers, retry_seconds)) as server:
             try:
                 command(server, **options)

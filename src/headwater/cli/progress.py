@@ -1,4 +1,4 @@
-"""How far a command has come: one line on standard error, redrawn in place and erased at the end.
+"""The progress of a command: one line on standard error, redrawn in place and erased at the end.
 
     with Progress("Verifying") as progress:
         for done, item in enumerate(items, 1):
@@ -47,7 +47,7 @@ class Progress:
         self._draw(text, now=False)
 
     def update(self, done: int, total: int, remark: str = "") -> None:
-        """Show a bar with what is done of the total, and a remark behind it."""
+        """Show a bar with what is done of the total, followed by a remark."""
         self._draw(f"{bar(done, total)} {remark}".rstrip(), now=total > 0 and done >= total)
 
     def _draw(self, text: str, *, now: bool) -> None:

@@ -86,7 +86,9 @@ def _flag(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]
 )
 @_flags
 def serve(config: Path | None, **flags: Any) -> None:
-    """Serve durable streams until SIGTERM or Ctrl-C, which let running requests finish.
+    """Run a server.
+
+    It runs until SIGTERM or Ctrl-C, and then lets running requests finish.
 
     Each option is also an environment variable (--port is HEADWATER_PORT) and a line of the file given by --config.
     Sizes take units (512MiB, 64KB), and so do durations (500ms, 30s, 5min).

@@ -11,11 +11,12 @@ from typing import Any
 import click
 import uvloop
 
+from headwater.cli import parameters
 from headwater.cli.bench import loads as bench_loads
 from headwater.cli.bench.loads import MESSAGE_BYTES_MIN, Load
 from headwater.cli.bench.results import Result, show
 from headwater.cli.bench.wire import BenchFailed, Connection
-from headwater.cli.connecting import JSON, Server, connected
+from headwater.cli.connecting import JSON, Server, connected_once
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.progress import Progress
@@ -25,12 +26,24 @@ Before = dict[str, Any]
 
 SPARE_FILES = 64
 
-STREAMS = click.option("--streams", type=click.IntRange(1, 100_000), default=100, show_default=True)
-CONNECTIONS = click.option("--connections", type=click.IntRange(1, 10_000), default=64, show_default=True)
-READERS = click.option("--readers", type=click.IntRange(1, 10_000), default=100, show_default=True)
-RATE = click.option("--rate", type=click.FloatRange(0.1, 10_000), default=50.0, show_default=True, help="Events/s.")
-CLIENTS = click.option("--clients", type=click.IntRange(1, 10_000), default=20, show_default=True)
-MESSAGES = click.option("--messages", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
+STREAMS = click.option(
+    "--streams", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many streams."
+)
+CONNECTIONS = click.option(
+    "--connections", type=click.IntRange(1, 10_000), default=64, show_default=True, help="How many connections."
+)
+READERS = click.option(
+    "--readers", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many readers."
+)
+RATE = click.option(
+    "--rate", type=click.FloatRange(0.1, 10_000), default=50.0, show_default=True, help="Events per second."
+)
+CLIENTS = click.option(
+    "--clients", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many clients."
+)
+MESSAGES = click.option(
+    "--messages", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True, help="Length of the stream."
+)
 
 
 @click.group()
@@ -42,14 +55,24 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
     """Make a measuring command of a function that returns the work to measure."""
 
     def decorate(command: Callable[..., Work]) -> Callable[..., None]:
-        @click.option("--seconds", type=click.FloatRange(0.1, 86_400), default=5.0, show_default=True)
-        @click.option("--bytes", "size", type=click.IntRange(MESSAGE_BYTES_MIN, 2**20), default=256, show_default=True)
+        @click.option(
+            "--seconds", type=click.FloatRange(0.1, 86_400), default=5.0, show_default=True, help="How long to measure."
+        )
+        @click.option(
+            "--bytes",
+            "size",
+            metavar="SIZE",
+            default="256",
+            show_default=True,
+            callback=parameters.size(MESSAGE_BYTES_MIN, 2**20),
+            help="Size of a message.",
+        )
         @click.option("--keep", is_flag=True, help="Keep the streams that the benchmark created.")
         @click.option(
             "--compare", type=click.Path(path_type=Path), help="Compare with what an earlier run printed with --json."
         )
         @JSON
-        @connected
+        @connected_once
         def run(server: Server, compare: Path | None, as_json: bool, **options: Any) -> None:
             before = None if compare is None else _earlier(compare, workload)
             seconds, size, keep = options.pop("seconds"), options.pop("size"), options.pop("keep")

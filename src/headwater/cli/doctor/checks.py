@@ -1,4 +1,4 @@
-"""The checks of `headwater doctor`. None leaves anything behind, except the folder of a lake that did not exist yet."""
+"""The checks of `headwater doctor`. They create nothing, except the folder of a lake that does not exist yet."""
 
 import fcntl
 import os
@@ -34,7 +34,7 @@ SYNCS = 15
 SYNC_MS_ENOUGH = 10.0
 """A disk made for writing is faster; every append waits for a sync."""
 CLOCK_BEFORE_US = 1_735_689_600_000_000
-"""The beginning of 2025: no correct clock is behind it."""
+"""The beginning of 2025: a correct clock shows a later time."""
 SKEW_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 10.0
 

@@ -33,7 +33,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def doctor(
     context: click.Context, *, data: Path | None, lake: str | None, url: str, headers: dict[str, str], as_json: bool
 ) -> None:
-    """Check whether a server runs well on this machine, and say how to fix what is wrong."""
+    """Check whether a server runs well here.
+
+    Each line is a check; a warning or a problem says how to fix it.
+    """
     named = context.get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
     findings = []
 

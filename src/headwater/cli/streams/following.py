@@ -182,7 +182,7 @@ def _last_lines(stream: Stream, info: StreamInfo, count: int) -> Chunk:
                 length += len(last.data)
         if rest:
             lines.append(rest)
-        # Fewer bytes than asked for: the server has trimmed what is before them.
+        # Fewer bytes than requested: the server has trimmed the rest.
         if begin == 0 or len(lines) > count or (end is not None and length < end - begin):
             return _with_data(last, b"".join(list(lines)[-count:]))
         window *= 2

@@ -30,7 +30,7 @@ class BadInput(Exception):
 
 
 class Pipe(Protocol):
-    """The two ways in which a binary file is read here: as much as asked for, or what is there already."""
+    """The two ways to read a binary file: wait for `size` bytes, or take what has arrived."""
 
     def read(self, size: int, /) -> bytes: ...
 

@@ -61,7 +61,7 @@ def _shown(value: object) -> str:
 @JSON
 @connected
 def ls(server: Server, bucket: str, prefix: str | None, limit: int | None, as_json: bool) -> None:
-    """List the streams of a bucket, or those whose names begin with a prefix.
+    """List the streams of a bucket, or of a prefix.
 
     Without a bucket, list the streams that were created without one.
     """

@@ -42,7 +42,7 @@ def read(
     output: str,
     as_json: bool,
 ) -> None:
-    """Write the content of a stream to standard output, byte for byte."""
+    """Print a stream, byte for byte."""
     if records and (offset != START or lines or as_json):
         raise click.UsageError("--records takes --record N in place of an offset, and prints lines of JSON already.")
     if record is not None and not records:
