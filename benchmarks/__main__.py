@@ -17,15 +17,14 @@ from benchmarks.cold import Cold
 from benchmarks.expectations import Verdict, verdicts
 from benchmarks.fanout import Fanout
 from benchmarks.flush import Flush
+from benchmarks.generators import Generator, SocketGenerator
 from benchmarks.history import History
 from benchmarks.idle import Idle
 from benchmarks.listing import Listing
-from benchmarks.loads import Generator
 from benchmarks.pauses import Pauses
 from benchmarks.reads import Reads
 from benchmarks.rounds import Results, interleave
 from benchmarks.servers import BenchmarkError, Spec
-from benchmarks.sockets import SocketGenerator
 from benchmarks.workloads import QUICK, Rig, Scale, Workload
 
 WORKLOADS: tuple[Workload, ...] = (

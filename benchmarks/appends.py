@@ -2,13 +2,13 @@
 
 import secrets
 
-from benchmarks import messages
-from benchmarks.loads import Load
-from benchmarks.records import Ledger
 from benchmarks.servers import Server, Spec
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.loads import Load
+from headwater.load.records import Ledger
 
 
 class Appends:

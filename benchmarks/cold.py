@@ -3,17 +3,17 @@
 import random
 import secrets
 import time
-from dataclasses import dataclass
 from statistics import median
 
-from benchmarks import lake, messages
+from benchmarks import lake
 from benchmarks.lake import Reader
-from benchmarks.loads import SENDING_CORES, percentiles
 from benchmarks.servers import Server, Spec
-from benchmarks.sockets import Job, run, share
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load.loads import SENDING_CORES, percentiles
+from headwater.load.sockets import Job, run, share
+from headwater.load.sources import Reads
 
 STREAM_BYTES = 1_000_000
 SMALL_BYTES = 4_000
@@ -146,18 +146,6 @@ def among_others(case: Case, server: Server, prefix: str, rig: Rig) -> Sample:
 # -- Everybody at once ------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Replays:
-    """The same read so many times."""
-
-    path: str
-    left: int
-
-    def next(self) -> bytes:
-        self.left -= 1
-        return messages.request("GET", f"{self.path}?offset=-1") if self.left >= 0 else b""
-
-
 def replay(case: Case, server: Server, prefix: str) -> Sample:
     filling = lake.fill(server, [lake.stream_of(prefix, 0, STREAM_BYTES, case.body_bytes)])
     sample = Sample(notes=filling.notes())
@@ -176,11 +164,10 @@ def replay(case: Case, server: Server, prefix: str) -> Sample:
 def replay_once(case: Case, server: Server, prefix: str, sample: Sample) -> float:
     """Has each client read the stream once, all at the same time, and compares every body."""
     path, body = stream_path(prefix, 0), lake.content(0, STREAM_BYTES)
-    counts = [count for count in share(case.readers, SENDING_CORES) if count]
+    counts = share(case.readers, SENDING_CORES)
+    request = server.target.request("GET", f"{path}?offset=-1")
     watch = Watch(server)
-    done = run(
-        [Job(server.address, Replays(path, count), count, REPLAY_SECONDS_MAX, expected=body) for count in counts]
-    )
+    done = run([Job(server.target, [Reads(request, body, left=count)] * count, REPLAY_SECONDS_MAX) for count in counts])
     sample.problems += done.problems()
     if done.done < case.readers:
         sample.problems.append(f"only {done.done:,} of {case.readers:,} clients got the stream")

@@ -1,18 +1,20 @@
 """Flushes: how fast hot appends become files of the lake, how large those are, and how long the loop stands still."""
 
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks import lake, messages
-from benchmarks.loads import percentiles
+from benchmarks import lake
 from benchmarks.servers import Server, Spec
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.loads import percentiles
+from headwater.load.sockets import Connection
+from headwater.load.targets import Target
 
 MESSAGE_BYTES = 100
 FEW_STREAMS = 1_000
@@ -61,7 +63,7 @@ class Flush:
         appended, rows = case.streams * size, case.streams * case.messages
         if lake.status(server)["hot_bytes"] < appended:
             sample.problems.append("part of it was flushed before it was asked for; append less")
-        prober = Prober(server.address, stream_path(prefix, 0))
+        prober = Prober(server.target, stream_path(prefix, 0))
         time.sleep(QUIET_SECONDS)
         quiet, watch = prober.seen(), Watch(server)
         seconds = lake.flush(server)
@@ -120,9 +122,8 @@ class Probe(NamedTuple):
 class Prober:
     """A thread that sends a HEAD each period, until it is stopped; the main thread only waits meanwhile."""
 
-    def __init__(self, address: tuple[str, int], path: str) -> None:
-        self._socket = socket.create_connection(address, timeout=PROBE_ANSWER_SECONDS_MAX)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, target: Target, path: str) -> None:
+        self._connection = Connection(target, timeout_seconds=PROBE_ANSWER_SECONDS_MAX)
         self._request = messages.request("HEAD", path)
         self._probes: list[Probe] = []
         self._stopped = threading.Event()
@@ -135,7 +136,7 @@ class Prober:
     def stop(self) -> list[Probe]:
         self._stopped.set()
         self._thread.join(PROBE_ANSWER_SECONDS_MAX)
-        self._socket.close()
+        self._connection.close()
         return self.seen()
 
     def _run(self) -> None:
@@ -145,12 +146,6 @@ class Prober:
             if self._stopped.wait(max(0, due_ns - time.monotonic_ns()) / 1e9):
                 return
             sent_ns = time.monotonic_ns()
-            self._socket.sendall(self._request)
-            response = b""
-            while not messages.is_complete(response, is_head=True):
-                data = self._socket.recv(16 * 1024)
-                if not data:
-                    raise ConnectionError("the server closed the prober's connection")
-                response += data
+            self._connection.ask(self._request, is_head=True)
             now_ns = time.monotonic_ns()
             self._probes.append(Probe((now_ns - sent_ns) // 1000, (now_ns - due_ns) // 1000))

@@ -5,10 +5,10 @@ import secrets
 import time
 
 from benchmarks import lake
-from benchmarks.loads import percentiles
 from benchmarks.servers import Server, Spec
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load.loads import percentiles
 
 STREAM_BYTES = 1_000
 FILL_CONNECTIONS = 4

@@ -3,11 +3,12 @@
 import secrets
 import time
 
-from benchmarks.loads import SENDING_CORES, Load
 from benchmarks.servers import BenchmarkError, Server, Spec
-from benchmarks.sockets import Job, run, share
-from benchmarks.sources import Creations, stream_path
+from benchmarks.streams import stem, stream_path
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load.loads import SENDING_CORES, Load
+from headwater.load.sockets import Job, run, share
+from headwater.load.sources import Creations
 
 CREATE_CONNECTIONS = 32
 CREATE_SECONDS_MAX = 120.0
@@ -56,11 +57,11 @@ class Idle:
 
 def create(server: Server, prefix: str, streams: int, seconds: float) -> Load:
     """Creates the streams by PUT, in order, and gives up after the limit."""
-    counts = share(CREATE_CONNECTIONS, SENDING_CORES)
+    counts, target = share(CREATE_CONNECTIONS, SENDING_CORES), server.target
     return run(
         [
-            Job(server.address, Creations(prefix, index, streams, SENDING_CORES), count, seconds)
-            for index, count in enumerate(counts)
+            Job(target, [Creations(target, stem(prefix), range(first, streams, len(counts)))] * count, seconds)
+            for first, count in enumerate(counts)
         ]
     )
 

@@ -13,10 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks import messages
 from benchmarks.servers import BenchmarkError, Server, Spec
-from benchmarks.sockets import Connection
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
+from headwater.load import messages
+from headwater.load.sockets import Connection
 
 WINDOW_REQUESTS = 64
 ANSWER_SECONDS_MAX = 120.0
@@ -96,7 +96,7 @@ class Pipeline:
         """Reads the answers to a window and returns the seconds that the server asks to be left alone for."""
         buffer, at, pause_seconds = bytearray(), 0, 0
         for request in self.window:
-            while (end := response_end(buffer, at)) < 0:
+            while (end := messages.response_end(buffer, at)) == messages.INCOMPLETE:
                 data = self.socket.recv(RECEIVE_BYTES)
                 if not data:
                     raise ConnectionError("the server closed a connection that filled streams")
@@ -110,16 +110,6 @@ class Pipeline:
                 raise BenchmarkError(f"A request that fills a stream was answered {bytes(buffer[at:end])!r}.")
             at = end
         return pause_seconds
-
-
-def response_end(buffer: bytearray, at: int) -> int:
-    """Returns where the response that begins at a byte ends; -1 if it is not whole yet."""
-    head = buffer.find(b"\r\n\r\n", at)
-    if head < 0:
-        return -1
-    length = messages.LENGTH.search(buffer, at, head)
-    end = head + 4 + (int(length[1]) if length else 0)
-    return end if end <= len(buffer) else -1
 
 
 def fill(server: Server, sources: list[Iterator[bytes]]) -> Filling:
@@ -220,18 +210,14 @@ class Reader:
 
     def __init__(self, server: Server, prefix: str, size: int) -> None:
         self.prefix, self.size = prefix, size
-        self.connection = Connection(server.address)
-        self.connection.socket.settimeout(ANSWER_SECONDS_MAX)
+        self.connection = Connection(server.target, timeout_seconds=ANSWER_SECONDS_MAX)
         self.wrong = 0
 
     def read(self, index: int) -> int:
         """Returns the microseconds until the body was there; the comparison is not counted."""
         request = messages.request("GET", f"{stream_path(self.prefix, index)}?offset=-1")
         began_ns = time.monotonic_ns()
-        self.connection.socket.sendall(request)
-        response = None
-        while response is None:
-            response = self.connection.receive(RECEIVE_BYTES)
+        response = self.connection.ask(request)
         latency_us = (time.monotonic_ns() - began_ns) // 1000
         right = messages.status(response) == 200 and messages.body(response) == content(index, self.size)
         self.wrong += not right
@@ -239,5 +225,5 @@ class Reader:
 
     def close(self) -> list[str]:
         """Ends, and says what was wrong."""
-        self.connection.socket.close()
+        self.connection.close()
         return [f"{self.wrong:,} streams were read back other than they were written"] if self.wrong else []

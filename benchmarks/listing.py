@@ -7,18 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import messages
 from benchmarks.idle import create
-from benchmarks.loads import percentiles
 from benchmarks.servers import Server, Spec
-from benchmarks.sockets import Connection
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.loads import percentiles
+from headwater.load.sockets import Connection
 
 CREATE_SECONDS_MAX = 600.0
 ANSWER_SECONDS_MAX = 10.0
-RECEIVE_BYTES = 256 * 1024
 PAGE_STREAMS = 1_000
 SEED = 1
 
@@ -59,7 +58,7 @@ class Listing:
         sample.values |= {"pages": pages, "cpu_us": watch.server_seconds() / pages * 1e6}
         sample.values["foreign_share"] = watch.foreign_share(time.process_time() - began_cpu)
         sample.problems += lister.problems()
-        lister.connection.socket.close()
+        lister.connection.close()
         return sample
 
 
@@ -103,8 +102,7 @@ class Lister:
 
     def __init__(self, server: Server, catalogue: Catalogue) -> None:
         self.catalogue, self.choice = catalogue, random.Random(SEED)
-        self.connection = Connection(server.address)
-        self.connection.socket.settimeout(ANSWER_SECONDS_MAX)
+        self.connection = Connection(server.target, timeout_seconds=ANSWER_SECONDS_MAX)
         self.wrong = 0
 
     def run(self, ask: Callable[[random.Random], Question], seconds: float) -> list[int]:
@@ -116,15 +114,12 @@ class Lister:
             path = f"/{self.catalogue.bucket}/streams?{question.query}&limit={PAGE_STREAMS}"
             request = messages.request("GET", path)
             began_ns = time.monotonic_ns()
-            self.connection.socket.sendall(request)
-            response = None
-            while response is None:
-                response = self.connection.receive(RECEIVE_BYTES)
+            response = self.connection.ask(request)
             latencies_us.append((time.monotonic_ns() - began_ns) // 1000)
             self.wrong += not self._is_right(question, response)
         return latencies_us
 
-    def _is_right(self, question: Question, response: bytes | bytearray) -> bool:
+    def _is_right(self, question: Question, response: bytes) -> bool:
         if messages.status(response) != 200:
             return False
         page = json.loads(messages.body(response))

@@ -2,13 +2,13 @@
 
 import secrets
 
-from benchmarks import messages
 from benchmarks.appends import summary
 from benchmarks.client import Client
 from benchmarks.servers import Server, Spec
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
 
 APPEND_BYTES = 1000
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from benchmarks import processes
 from benchmarks.client import Client
+from headwater.load.targets import Target
 
 ROOT = Path(__file__).parent.parent
 READY_SECONDS_MAX = 120.0
@@ -122,6 +123,10 @@ class Server:
         self.stop()
         if self.spec.is_started:
             shutil.rmtree(self.place, ignore_errors=True)
+
+    @property
+    def target(self) -> Target:
+        return Target(*self.address)
 
     def client(self, timeout_seconds: float = 30.0) -> Client:
         return Client(self.address, timeout_seconds)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.loads import Generator
+from benchmarks.generators import Generator
 from benchmarks.servers import Server, Spec
 
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.loads import SENDING_CORES, Load
+from headwater.load.loads import SENDING_CORES, Load
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 EXIT_SECONDS_MAX = 30.0

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.bench.loads import message
-from headwater.cli.bench.results import Check
+from headwater.cli.bench.results import Check, Result
+from headwater.cli.bench.workloads import judge_fanout
+from headwater.load.events import Tracker, event
+from headwater.load.loads import Latencies, Tally
+from headwater.load.readers import Receipt
 from headwater.testing import running_server
 
 from ..http.processes import eventually
@@ -87,36 +90,19 @@ def test_numbers_out_of_range_are_wrong_usage(shell: Shell, options: list[str]) 
 
 # -- The check ---------------------------------------------------------------------------------------------------------
 
-WRITTEN = [message(0, number, 64) for number in range(10)]
+
+def test_what_a_reader_misses_receives_twice_or_finds_changed_is_counted() -> None:
+    result = Result("fanout", "", {})
+    stored = Tracker(Latencies(), 40)
+    stored.take(b"".join(event(number, 0, 40) for number in range(10)), 0)
+    receipt = Receipt(delivered=11, skipped=1, repeated=2, changed=3, missing=4)
+    judge_fanout(result, Tally(done=10), [receipt], stored)
+    assert result.check == Check(messages=21, lost=5, doubled=2, changed=3)
 
 
-@pytest.mark.parametrize(
-    ("read", "found"),
-    [
-        (WRITTEN[:4] + WRITTEN[5:], (1, 0, 0)),
-        (WRITTEN + WRITTEN[3:5], (0, 2, 0)),
-        ([*WRITTEN[:9], b"?" * 64], (0, 0, 1)),
-        ([WRITTEN[1], WRITTEN[0], *WRITTEN[2:]], (0, 0, 1)),
-        ([], (10, 0, 0)),
-        (WRITTEN[:3] + WRITTEN[:3], (7, 3, 0)),
-    ],
-)
-def test_lost_doubled_and_changed_messages_are_counted(read: list[bytes], found: tuple[int, int, int]) -> None:
-    check = Check()
-    check.explain(b"".join(read), 10, WRITTEN.__getitem__)
-    assert (check.lost, check.doubled, check.changed) == found
-    assert not check.ok
-
-
-def test_a_server_that_loses_data_fails_the_command(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
-    """The command is made to expect other data than it wrote."""
-
-    def forgetful(stream: int, number: int, size: int, at_ns: int = 0) -> bytes:
-        calls.append(number)
-        return message(stream, number + (len(calls) % 7 == 0) * 1_000_000, size, at_ns)
-
-    calls: list[int] = []
-    monkeypatch.setattr("headwater.cli.bench.loads.message", forgetful)
-    done = shell("bench", "append", *LOADS["append"], *SHORT)
+@pytest.mark.parametrize("load", LOADS)
+def test_a_server_that_corrupts_data_fails_the_command(load: str) -> None:
+    with corrupting_server() as url:
+        done = Shell(url)("bench", load, *LOADS[load], *SHORT)
     assert "not what was acknowledged" in sentence(done)
     assert "WRONG" in done.text
