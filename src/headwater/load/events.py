@@ -38,11 +38,23 @@ class Tracker:
     a later one, counts as repeated.
     """
 
-    __slots__ = ("changed", "delivered", "following", "last_ns", "latencies", "repeated", "rest", "size", "skipped")
+    __slots__ = (
+        "changed",
+        "delivered",
+        "following",
+        "last_ns",
+        "latencies",
+        "padding",
+        "repeated",
+        "rest",
+        "size",
+        "skipped",
+    )
 
     def __init__(self, latencies: Latencies, size: int = EVENT_BYTES) -> None:
         self.latencies = latencies
         self.size = size
+        self.padding = b";" + padding(size)
         self.rest = b""
         self.following = 0
         self.delivered = self.skipped = self.repeated = self.changed = 0
@@ -53,6 +65,10 @@ class Tracker:
         if self.rest:
             data = self.rest + data
         size = self.size
+        if len(data) == size:
+            self.rest = b""
+            self._count(data, now_ns)
+            return
         whole = len(data) - len(data) % size
         for at in range(0, whole, size):
             self._count(data[at : at + size], now_ns)
@@ -62,9 +78,10 @@ class Tracker:
         try:
             sequence, due_ns = int(event[1:9]), int(event[10:29])
         except ValueError:
-            sequence = due_ns = -1
-        if sequence < 0 or event[HEAD_BYTES:] != padding(self.size) or event[:1] != b"#":
             self.changed += event != warm_up(self.size)
+            return
+        if not event.startswith(b"#") or not event.endswith(self.padding):
+            self.changed += 1
             return
         if sequence < self.following:
             self.repeated += 1

@@ -3,6 +3,9 @@
 from headwater.load import messages
 from headwater.load.failures import LoadFailed
 
+DATA = b"event: data\ndata:"
+CONTROL = b"\n\nevent: control\n"
+
 
 class EventStream:
     """The response to one live read: takes the bytes of its connection, gives the data of the stream.
@@ -42,6 +45,41 @@ class EventStream:
             received, self._undecoded = self._undecoded + received, b""
         if not self._is_open:
             received = self._open(received)
+        usual, received = self._usual(received)
+        return usual + self._feed_any(received) if received else usual
+
+    def _usual(self, received: bytes) -> tuple[bytes, bytes]:
+        """Return the data of the usual chunks, one line with its control event each, and what follows them.
+
+        Nearly every chunk is a usual one; finding its parts takes a quarter of the time that parsing its lines does.
+        """
+        if not self._is_chunked or self._partial or self._pending:
+            return b"", received
+        found, at = b"", 0
+        while (line := received.find(b"\r\n", at)) > 0 and received.startswith(DATA, line + 2):
+            first = line + 2 + len(DATA)
+            last = received.find(b"\n", first)
+            control = received.find(CONTROL, last)
+            end = received.find(b"\n\n\r\n", control + 2)
+            is_usual = last > 0 and control > 0 and end > 0 and int(received[at:line], 16) == end - line
+            if (
+                not is_usual
+                or received.find(b"\ndata:", last, control) > 0
+                or received.find(b"\n\n", control + 2) < end
+            ):
+                break
+            data = received[first:last].removeprefix(b" ")
+            found = found + data if found else data
+            self._take_control(received[control + 2 : end])
+            at = end + 4
+        return found, received[at:] if at else received
+
+    def _take_control(self, event: bytes) -> None:
+        self._control = event
+        if b"streamClosed" in event:
+            self.is_closed = b'"streamClosed":true' in event.replace(b" ", b"")
+
+    def _feed_any(self, received: bytes) -> bytes:
         if self._is_chunked:
             received = self._decode(received)
         if b"\r" in received:
@@ -90,9 +128,8 @@ class EventStream:
             if kind == b"data":
                 self._pending += _data(event)
             elif kind == b"control":
-                self._control = event
+                self._take_control(event)
                 confirmed, self._pending = confirmed + self._pending, b""
-                self.is_closed = b'"streamClosed":true' in event.replace(b" ", b"")
         return confirmed
 
 
