@@ -1,6 +1,7 @@
 """`headwater bench`: it measures, and checks that what it reads is what it wrote."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headwater.load.readers import Receipt
 from headwater.testing import running_server
 
 from ..http.processes import eventually
+from ..load.relays import certificate, relay
 from .commands import Done, Shell, running, sentence
 
 SHORT = ("--seconds", "0.3")
@@ -77,6 +79,17 @@ def test_any_url_with_streams_below_it_can_be_measured(shell: Shell) -> None:
     shell.ok("bench", "append", "--url", f"{shell.url}/v1/stream/elsewhere", *LOADS["append"], *SHORT)
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is needed to make a certificate.")
+@pytest.mark.parametrize("load", LOADS)
+def test_a_server_behind_tls_can_be_measured(shell: Shell, tmp_path: Path, load: str) -> None:
+    path, context = certificate(tmp_path)
+    with relay(shell.url, tls=context) as url:
+        done = Shell(url).process("bench", load, *LOADS[load], *SHORT, env={"SSL_CERT_FILE": str(path)})
+        assert (done.code, done.err) == (0, ""), done
+        assert "none lost, doubled or changed" in done.text
+        assert f"The certificate of {url} is not trusted" in sentence(Shell(url)("bench", load, *LOADS[load], *SHORT))
+
+
 def test_a_missing_server_is_reported() -> None:
     for load, options in LOADS.items():
         assert "headwater serve" in sentence(Shell("http://127.0.0.1:1")("bench", load, *options, *SHORT))
@@ -102,7 +115,10 @@ def test_what_a_reader_misses_receives_twice_or_finds_changed_is_counted() -> No
 
 @pytest.mark.parametrize("load", LOADS)
 def test_a_server_that_corrupts_data_fails_the_command(load: str) -> None:
-    with corrupting_server() as url:
+    def corrupt(data: bytes) -> bytes:
+        return data.replace(b"000-0000000003-", b"000-0000000004-").replace(b"#00000003:", b"#00000004:")
+
+    with running_server() as server, relay(server.url, corrupt) as url:
         done = Shell(url)("bench", load, *LOADS[load], *SHORT)
     assert "not what was acknowledged" in sentence(done)
     assert "WRONG" in done.text
