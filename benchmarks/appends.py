@@ -1,4 +1,4 @@
-"""Appends of 100 bytes over kept connections; afterwards every stream is read back and counted."""
+"""Appends of 100 bytes over persistent connections; afterwards every stream is read back and its records counted."""
 
 import secrets
 
@@ -74,7 +74,7 @@ def delete(server: Server, prefix: str, streams: int) -> None:
 
 
 def verify(server: Server, prefix: str, streams: int, load: Load) -> list[str]:
-    """Reads everything back: each acknowledged record must be there once and whole."""
+    """Read everything back: each acknowledged record must be there exactly once and complete."""
     ledger = Ledger()
     with server.client() as client:
         for index in range(streams):

@@ -54,7 +54,7 @@ class Fanout:
 
 @dataclass(slots=True)
 class Broadcast:
-    """What was to be sent, what was sent, and what the readers say about it."""
+    """How much was to be sent, how much was sent, and what the readers received."""
 
     readers: int
     due: int
@@ -116,7 +116,7 @@ def broadcast(case: Case, server: Server, path: str, audience: Audience, seconds
 
 
 def warm(server: Server, path: str) -> None:
-    """Sends messages without a mark, which no reader counts, so that a compiler at run time has had its turn."""
+    """Send messages that readers do not count; a just-in-time compiler does its work during them."""
     with server.client() as client:
         for _ in range(WARM_MESSAGES):
             client.must("POST", path, warm_up(), messages.TEXT)
@@ -124,7 +124,7 @@ def warm(server: Server, path: str) -> None:
 
 
 def write(server: Server, path: str, total: int, rate: int, *, deadline: float, audience: Audience) -> int:
-    """Appends each message when it is due, or as soon as the one before it is answered; returns how many it sent."""
+    """Append each message when it is due, or once the previous one is answered; return how many were sent."""
     with server.client() as client:
         began_ns = time.monotonic_ns()
         for sequence in range(total):
@@ -132,7 +132,7 @@ def write(server: Server, path: str, total: int, rate: int, *, deadline: float, 
             time.sleep(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
             if time.monotonic() > deadline:
                 return sequence
-            # Empties the pipes of the readers' reports, and raises if a reader has failed.
+            # Takes the readers' reports, and raises if one of them has failed.
             audience.delivered()
             client.must("POST", path, event(sequence, due_ns), messages.TEXT)
     return total

@@ -1,4 +1,4 @@
-"""Flushes: how fast hot appends become files of the lake, how large those are, and how long the loop stands still."""
+"""Flushes: how fast hot appends become files of the lake, how large they are, and how long the event loop blocks."""
 
 import secrets
 import threading
@@ -40,7 +40,7 @@ class Flush:
         Figure("disk_per_byte", "bytes on disk per byte, at rest", 2),
         *(Figure(f"{part}_mb", f"of that, MB {part}", 1) for part in ("journal", "images", "lake")),
         *(Figure(f"{key}_ms", f"HEAD during it, {key} ms", 2) for key in ("p50", "p99", "max")),
-        Figure("behind_ms", "HEAD during it, most ms behind its time", 2),
+        Figure("behind_ms", "HEAD during it, most ms behind schedule", 2),
         Figure("quiet_max_ms", "HEAD before it, max ms", 2),
     )
     peers: tuple[str, ...] = ("headwater",)
@@ -62,7 +62,7 @@ class Flush:
         sample = Sample(notes=filling.notes())
         appended, rows = case.streams * size, case.streams * case.messages
         if lake.status(server)["hot_bytes"] < appended:
-            sample.problems.append("part of it was flushed before it was asked for; append less")
+            sample.problems.append("the server flushed part of it before the measured flush; append less")
         prober = Prober(server.target, stream_path(prefix, 0))
         time.sleep(QUIET_SECONDS)
         quiet, watch = prober.seen(), Watch(server)
@@ -95,7 +95,7 @@ class Flush:
 
 
 def appends(prefix: str, first: int, case: Case, size: int) -> Iterator[bytes]:
-    """Creates every fourth stream, or however many connections there are, and appends to them in turn."""
+    """Create one connection's share of the streams, and append to them in turn."""
     indexes = range(first, case.streams, FILL_CONNECTIONS)
     if case.messages == 1:
         yield from lake.creations(prefix, indexes, size)
@@ -110,9 +110,9 @@ def appends(prefix: str, first: int, case: Case, size: int) -> Iterator[bytes]:
 
 
 class Probe(NamedTuple):
-    """How long the answer took, and how long after the moment at which it was due the probe was done.
+    """How long the response took, and how long after its due time the probe was complete.
 
-    Probes that are late because the one before was answered late do not count as slow, but they are behind their time.
+    A probe that starts late because the previous response was late does not count as slow, but it is behind schedule.
     """
 
     answer_us: int
@@ -120,7 +120,7 @@ class Probe(NamedTuple):
 
 
 class Prober:
-    """A thread that sends a HEAD each period, until it is stopped; the main thread only waits meanwhile."""
+    """A thread that sends a HEAD each period until it is stopped; the main thread only waits."""
 
     def __init__(self, target: Target, path: str) -> None:
         self._connection = Connection(target, timeout_seconds=PROBE_ANSWER_SECONDS_MAX)

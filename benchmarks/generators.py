@@ -1,4 +1,4 @@
-"""The load generators for appends and reads: one of them is always there, wrk.py has another."""
+"""The load generators for appends and reads: the built-in one is always available, wrk.py has another."""
 
 from typing import Protocol
 

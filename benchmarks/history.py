@@ -1,4 +1,4 @@
-"""A server with a long history: how long it takes to start, what it holds in memory, and what lies on the disk."""
+"""A server with a long history: how long it takes to start, how much memory it uses, and how much disk space."""
 
 import random
 import secrets

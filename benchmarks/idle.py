@@ -1,4 +1,4 @@
-"""Many idle streams: the memory that each one holds, and how long a server with all of them takes to restart."""
+"""Many idle streams: the memory of each, and how long a server with all of them takes to restart."""
 
 import secrets
 import time
@@ -56,7 +56,7 @@ class Idle:
 
 
 def create(server: Server, prefix: str, streams: int, seconds: float) -> Load:
-    """Creates the streams by PUT, in order, and gives up after the limit."""
+    """Create the streams by PUT, in order; give up after so many seconds."""
     counts, target = share(CREATE_CONNECTIONS, SENDING_CORES), server.target
     return run(
         [
@@ -67,7 +67,7 @@ def create(server: Server, prefix: str, streams: int, seconds: float) -> Load:
 
 
 def restart(server: Server, prefix: str, streams: int, sample: Sample) -> None:
-    """Stops and starts the server; one that does not come back keeps the figures that it has."""
+    """Stop and start the server; one that fails to start keeps the figures measured so far."""
     sample.values["stop_seconds"] = server.stop()
     try:
         sample.values["start_seconds"] = server.start()
@@ -77,8 +77,8 @@ def restart(server: Server, prefix: str, streams: int, sample: Sample) -> None:
 
 
 def missing(server: Server, prefix: str, streams: int) -> list[str]:
-    """Looks for a sample of the streams after the restart."""
+    """Check whether some of the streams still exist after the restart."""
     chosen = range(0, streams, max(1, streams // CHECKED_STREAMS))
     with server.client() as client:
         lost = sum(client.send("HEAD", stream_path(prefix, index)).status != 200 for index in chosen)
-    return [f"{lost:,} of {len(chosen):,} streams looked for were gone after the restart"] if lost else []
+    return [f"{lost:,} of {len(chosen):,} checked streams were missing after the restart"] if lost else []

@@ -1,4 +1,4 @@
-"""Pages of a very long listing: how long each takes from a random place, and with a random prefix."""
+"""Pages of a very long listing: how long each takes after a random name, and with a random prefix."""
 
 import json
 import random
@@ -64,7 +64,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A page to ask for, and the streams that it must list, by index."""
+    """A page to request, and the streams that it must list, by index."""
 
     query: str
     expected: range
@@ -82,12 +82,12 @@ class Catalogue:
         return stream_path("", index)[1:]
 
     def after(self, choice: random.Random) -> Question:
-        """The page behind a random name."""
+        """The page after a random name."""
         index = choice.randrange(self.streams)
         return self._question(f"after={self.name(index)}", index + 1, self.streams)
 
     def with_prefix(self, choice: random.Random) -> Question:
-        """The first page of the names that begin like a random one, a page of them or many."""
+        """The first page of the names that share a prefix with a random one: one page of them, or many."""
         index, share = choice.randrange(self.streams), choice.choice((1_000, 10_000, 100_000, 1_000_000))
         first = index - index % share
         prefix = self.name(index)[: -len(str(share)) + 1]
@@ -98,7 +98,7 @@ class Catalogue:
 
 
 class Lister:
-    """Asks for one page after the other, and compares each with what it must be."""
+    """Requests one page at a time, and compares each with what it must list."""
 
     def __init__(self, server: Server, catalogue: Catalogue) -> None:
         self.catalogue, self.choice = catalogue, random.Random(SEED)
@@ -106,7 +106,7 @@ class Lister:
         self.wrong = 0
 
     def run(self, ask: Callable[[random.Random], Question], seconds: float) -> list[int]:
-        """Returns the microseconds from each request until its page was there; the comparison is not counted."""
+        """Return the microseconds until each page was complete, without the comparison."""
         latencies_us = []
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -127,4 +127,4 @@ class Lister:
         return [entry["stream_id"] for entry in page["streams"]] == expected and page["has_more"] == question.has_more
 
     def problems(self) -> list[str]:
-        return [f"{self.wrong:,} pages listed other streams than they should"] if self.wrong else []
+        return [f"{self.wrong:,} pages listed the wrong streams"] if self.wrong else []

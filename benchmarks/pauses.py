@@ -1,4 +1,4 @@
-"""The longest pause of a server with very many streams, seen from outside by a light prober during a mixed load."""
+"""The longest pause of a server with very many streams, as a light prober sees it during a mixed load."""
 
 import secrets
 import time
@@ -74,9 +74,9 @@ class Probe:
 
 
 def measure_latencies(probe: Probe) -> list[int]:
-    """Sends a HEAD each period and returns the microseconds from when each was due until it was answered.
+    """Send a HEAD each period; return the microseconds from when each was due until it was answered.
 
-    Counting from when a probe was due, a long pause is charged to every probe that it held up.
+    Counted from the due time, a long pause delays every probe that it held up.
     """
     request = messages.request("HEAD", probe.path)
     connection = Connection(probe.target, timeout_seconds=PROBE_ANSWER_SECONDS_MAX)

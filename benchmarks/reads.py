@@ -39,7 +39,7 @@ class Reads:
         content = secrets.token_hex(case.body_bytes // 2).encode()
         with server.client() as client:
             fill(client, path, content)
-            # A server may answer with a page of its own size; the load is checked against that page.
+            # A server chooses the size of its pages; every response is compared with this page.
             page = client.must("GET", f"{path}?offset=-1").body
         rig.generator.read(server.address, path, page, case.connections, rig.scale.warm_seconds)
         watch = Watch(server)

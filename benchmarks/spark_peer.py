@@ -1,4 +1,4 @@
-"""The peer of every scan: one GET per stream, as the base protocol has it, by all cores and over kept connections."""
+"""The peer of every scan: one GET per stream, as in the base protocol, on all cores and over persistent connections."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Getter:
-    """Reads streams one by one; the array of a response is cut into its messages without parsing them further."""
+    """Reads streams one by one; the array of a response is split into messages without parsing them further."""
 
     address: tuple[str, int]
     prefix: str

@@ -4,7 +4,7 @@ from headwater.load import sources
 
 
 def stem(prefix: str) -> str:
-    """Return what the paths of all streams below a prefix begin with."""
+    """Return the common beginning of the paths of all streams below a prefix."""
     return f"{prefix}/s"
 
 

@@ -49,7 +49,7 @@ class Appends:
     _rest: bytes = b""
 
     def __post_init__(self) -> None:
-        # The number of the stream stands between these two; everything else is the same in each request.
+        # The number of the stream comes between these two; all requests share the rest.
         mark = "{index}"
         request = self.target.request("POST", self.stem + mark, b"." * self.record_bytes, self.content_type)
         self._start, _, rest = request.partition(mark.encode())

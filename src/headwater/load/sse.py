@@ -18,7 +18,7 @@ class EventStream:
 
     def __init__(self) -> None:
         self.is_ended = False
-        """The response is complete; the stream may go on."""
+        """The response is complete, though the stream may continue."""
         self.is_closed = False
         """The stream is closed, and all of it was received."""
         self._is_open = False
