@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.bench.results import Check, Result
+from headwater.cli.bench.results import Check
 from headwater.cli.bench.workloads import judge_fanout
-from headwater.load.events import Tracker, event
-from headwater.load.loads import Latencies, Tally
+from headwater.load.events import Tracker
+from headwater.load.loads import Latencies
 from headwater.load.readers import Receipt
+from headwater.load.sources import Broadcast
+from headwater.load.targets import Target
 from headwater.testing import running_server
 
 from ..http.processes import eventually
@@ -104,13 +106,21 @@ def test_numbers_out_of_range_are_wrong_usage(shell: Shell, options: list[str]) 
 # -- The check ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_reader_misses_receives_twice_or_finds_changed_is_counted() -> None:
-    result = Result("fanout", "", {})
+def judged(receipt: Receipt) -> Check:
+    """What is found if a reader of ten events reports this."""
+    source = Broadcast(Target("127.0.0.1", 80), "/x", 10, 40)
     stored = Tracker(Latencies(), 40)
-    stored.take(b"".join(event(number, 0, 40) for number in range(10)), 0)
+    for request in iter(source.next, b""):
+        stored.take(request.partition(b"\r\n\r\n")[2], 0)
+    check = Check()
+    judge_fanout(check, source, [receipt], stored)
+    return check
+
+
+def test_what_a_reader_misses_receives_twice_or_finds_changed_is_counted() -> None:
     receipt = Receipt(delivered=11, skipped=1, repeated=2, changed=3, missing=4)
-    judge_fanout(result, Tally(done=10), [receipt], stored)
-    assert result.check == Check(messages=21, lost=5, doubled=2, changed=3)
+    assert judged(receipt) == Check(messages=21, lost=5, doubled=2, changed=3)
+    assert judged(Receipt(delivered=10, checksums=[1])) == Check(messages=20, changed=1)
 
 
 @pytest.mark.parametrize("load", LOADS)

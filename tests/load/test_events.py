@@ -38,3 +38,15 @@ def test_latency_is_counted_from_when_an_event_was_due() -> None:
     tracker = Tracker(Latencies(), 40)
     tracker.take(event(0, 1_000_000, 40), 4_000_000)
     assert tracker.latencies.percentiles()["max"] == 3_000
+
+
+def test_the_checksum_covers_every_byte_however_the_data_is_cut() -> None:
+    sums = set()
+    for cut in (1, 40, 100):
+        tracker = Tracker(Latencies(), 40)
+        for at in range(0, 240, cut):
+            tracker.take(b"".join(SENT)[at : at + cut], 0)
+        sums.add(tracker.checksum)
+    other = Tracker(Latencies(), 40)
+    other.take(b"".join([*SENT[:5], event(5, 1_001, 40)]), 0)
+    assert len(sums) == 1 and other.checksum not in sums

@@ -2,6 +2,7 @@
 
 import time
 from functools import cache
+from zlib import crc32
 
 from headwater.load.loads import Latencies
 
@@ -40,6 +41,7 @@ class Tracker:
 
     __slots__ = (
         "changed",
+        "checksum",
         "delivered",
         "following",
         "last_ns",
@@ -59,9 +61,11 @@ class Tracker:
         self.following = 0
         self.delivered = self.skipped = self.repeated = self.changed = 0
         self.last_ns = 0
+        self.checksum = 0
 
     def take(self, data: bytes, now_ns: int) -> None:
         """Count the events that `data` completes."""
+        self.checksum = crc32(data, self.checksum)
         if self.rest:
             data = self.rest + data
         size = self.size

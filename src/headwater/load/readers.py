@@ -15,6 +15,7 @@ from headwater.load.sse import EventStream
 from headwater.load.targets import Target
 
 CONNECT_SECONDS_MAX = 30.0
+CONNECTS_PER_SECOND_MIN = 100
 REPORT_SECONDS = 0.5
 REPORT_SECONDS_MAX = 30.0
 LISTEN_SECONDS_MAX = 2 * 86_400.0
@@ -43,6 +44,8 @@ class Receipt:
     """Readers that were still waiting when the deadline passed."""
     resumed: int = 0
     """How often the server ended a live read and its reader resumed."""
+    checksums: list[int] = field(default_factory=list)
+    """Of everything that each reader received."""
     last_ns: int = 0
     cpu_seconds: float = 0.0
     latencies: Latencies = field(default_factory=Latencies)
@@ -103,7 +106,6 @@ class Crowd:
         self.receipt = Receipt()
         self.readers: dict[int, Reader] = {}
         self.poll = select.epoll()
-        self.open = count
         opened = [Reader(target, path, Tracker(self.receipt.latencies, event_bytes)) for _ in range(count)]
         for reader in opened:
             reader.await_first_event()
@@ -157,6 +159,7 @@ class Crowd:
             receipt.changed += tracker.changed + bool(tracker.rest)
             receipt.missing += max(0, ending.total - tracker.following)
             receipt.waiting += _is_waiting(reader, ending)
+            receipt.checksums.append(tracker.checksum)
             receipt.last_ns = max(receipt.last_ns, tracker.last_ns)
         return receipt
 
@@ -179,11 +182,12 @@ class Audience(Crew):
 
     def __init__(self, target: Target, path: str, counts: list[int], event_bytes: int = EVENT_BYTES) -> None:
         super().__init__(_attend, [(target, path, count, event_bytes) for count in counts])
+        self._readers = sum(counts)
         self._delivered = dict.fromkeys(self.pipes, 0)
 
     def await_ready(self) -> None:
         """Wait until every reader has received its first event."""
-        deadline = time.monotonic() + CONNECT_SECONDS_MAX
+        deadline = time.monotonic() + CONNECT_SECONDS_MAX + self._readers / CONNECTS_PER_SECOND_MIN
         for pipe in self.pipes:
             self.receive(pipe, deadline)
 

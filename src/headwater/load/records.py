@@ -1,11 +1,13 @@
 """The records that are appended: each one is unique, so that reading back shows what was lost, doubled or torn."""
 
+import re
 from functools import cache
 from typing import NamedTuple
 
 RECORD_BYTES = 100
 ID_BYTES = 15
 RECORD_BYTES_MIN = ID_BYTES + 1
+ID = re.compile(rb"\d{3}-\d{10}-")
 
 
 @cache
@@ -24,19 +26,24 @@ def record(worker: int, sequence: int, size: int = RECORD_BYTES) -> bytes:
 
 
 class Findings(NamedTuple):
-    """What a ledger found: different records, those seen more than once, torn ones, and those in a wrong place."""
+    """How many different records a ledger found, and what is wrong with them.
+
+    Doubled records were found before, torn ones differ from what was written, misplaced ones are not where their number
+    belongs, and skipped ones are missing before a later one.
+    """
 
     found: int
-    doubled: int
-    torn: int
-    misplaced: int
+    doubled: int = 0
+    torn: int = 0
+    misplaced: int = 0
+    skipped: int = 0
 
 
 class Ledger:
     """Collects the records that are read back, to compare them with those that were acknowledged.
 
-    `sequences` are the numbers of the records in the order of their stream, if one writer wrote it; a record with
-    another number, or before an earlier one, is misplaced.
+    If one writer wrote a stream, `sequences` are the numbers of its records in order; only then can records count as
+    misplaced or skipped.
     """
 
     def __init__(self, record_bytes: int = RECORD_BYTES, sequences: range | None = None) -> None:
@@ -46,6 +53,7 @@ class Ledger:
         self.doubled = 0
         self.torn = 0
         self.misplaced = 0
+        self.skipped = 0
 
     @property
     def found(self) -> int:
@@ -54,26 +62,34 @@ class Ledger:
 
     def add(self, body: bytes) -> None:
         """Take the whole content of one stream."""
-        size, rest, last = self.record_bytes, padding(self.record_bytes), -1
+        size, rest, following = self.record_bytes, padding(self.record_bytes), 0
         for at in range(0, len(body), size):
-            if body[at + ID_BYTES : at + size] != rest:
+            key = body[at : at + ID_BYTES]
+            if body[at + ID_BYTES : at + size] != rest or not ID.fullmatch(key):
                 self.torn += 1
                 continue
-            key = body[at : at + ID_BYTES]
             if key in self.ids:
                 self.doubled += 1
             elif self.sequences is not None:
-                last = self._place(key, last)
+                following = self._place(key, following, self.sequences)
             self.ids.add(key)
 
-    def _place(self, key: bytes, last: int) -> int:
-        number = int(key[4:14]) if key[4:14].isdigit() else -1
-        if number < last or self.sequences is None or number not in self.sequences:
+    def _place(self, key: bytes, following: int, sequences: range) -> int:
+        """Compare a record with its place in the stream, and return the place that follows."""
+        number = int(key[4:14])
+        if number not in sequences or not key.startswith(b"000-"):
             self.misplaced += 1
-        return max(number, last)
+            return following
+        place = sequences.index(number)
+        if place < following:
+            self.misplaced += 1
+            self.skipped -= 1
+            return following
+        self.skipped += place - following
+        return place + 1
 
     def findings(self) -> Findings:
-        return Findings(self.found, self.doubled, self.torn, self.misplaced)
+        return Findings(self.found, self.doubled, self.torn, self.misplaced, self.skipped)
 
     def problems(self, acknowledged: int, unanswered_max: int) -> list[str]:
         """Describe what is wrong; requests still unanswered at the end may or may not have been applied."""

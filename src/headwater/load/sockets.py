@@ -171,6 +171,8 @@ class Worker:
             connection.expected = source.expected
             connection.receive_bytes = max(RECEIVE_BYTES_MIN, min(RECEIVE_BYTES_MAX, len(source.expected)))
         connection.is_partial = source.is_partial
+        if not self.busy:
+            self.progress_at = time.monotonic()
         self.busy[connection.socket.fileno()] = connection
         try:
             connection.send(request)

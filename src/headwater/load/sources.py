@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+from zlib import crc32
 
 from headwater.load import events, messages
 from headwater.load.records import RECORD_BYTES, record
@@ -151,6 +152,7 @@ class Broadcast:
     total: int
     event_bytes: int
     sent: int = 0
+    checksum: int = 0
     expected: bytes = b""
     is_partial: bool = False
 
@@ -159,4 +161,5 @@ class Broadcast:
             return b""
         event = events.event(self.sent, size=self.event_bytes)
         self.sent += 1
+        self.checksum = crc32(event, self.checksum)
         return self.target.request("POST", self.path, event, messages.TEXT)
