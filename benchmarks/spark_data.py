@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.servers import BenchmarkError, Server
-from headwater.spark.link import Link, LinkSettings, Range
+from headwater.client import ScanRange
+from headwater.spark.link import Link, LinkSettings
 
 JSON = "application/json"
 REQUEST_BYTES = 16 * 1024 * 1024
@@ -140,7 +141,7 @@ def held(server: Server, bucket: str) -> Known:
     with Link(LinkSettings(url_of(server), timeout_seconds=300.0)) as link:
         for page in link.describe_all(f"{bucket}/"):
             lives = page.select(["stream", "incarnation", "start", "tail"]).to_pylist()
-            ranges = [Range(*life.values()) for life in lives]
+            ranges = [ScanRange(*life.values()) for life in lives]
             with link.scan(ranges, ["payload"]) as batches:
                 for batch in batches:
                     found += Known.of(batch["payload"])

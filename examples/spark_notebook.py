@@ -1,4 +1,4 @@
-"""Streams as tables, cell by cell: open it as a notebook (Jupyter, VS Code), or run it whole.
+"""Streams as tables, cell by cell: open it as a notebook (Jupyter, VS Code), or run it as a script.
 
 headwater serve &
 python examples/spark_notebook.py
@@ -52,7 +52,7 @@ visits.select("stream", "record", "committed_at", "value").orderBy("stream", "re
 assert visits.count() == sum(10 + customer for customer in range(20))
 
 # %% [markdown]
-# ## Typed columns and an answer
+# ## Typed columns and a query
 
 # %%
 typed = visits.selectExpr("stream", "record", "from_json(value, 'page string, ms long') as visit").select(

@@ -46,6 +46,7 @@ TEST_VARIABLES = frozenset(
     )
 )
 """Variables of the test suite, which the servers that it starts inherit."""
+OTHER_VARIABLES = CLIENT_VARIABLES | TEST_VARIABLES
 _KUBERNETES = re.compile(r"HEADWATER_(SERVICE_.+|PORT_[0-9]+_.+)")
 """Set by Kubernetes in every pod of a namespace with a service named `headwater`, as is `HEADWATER_PORT=tcp://...`."""
 
@@ -266,7 +267,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = {setting.variable: setting for setting in SETTINGS.values()}
     values = {}
     for variable, text in environment.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in CLIENT_VARIABLES | TEST_VARIABLES:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
             continue
         if _KUBERNETES.fullmatch(variable) or (variable == "HEADWATER_PORT" and text.startswith("tcp://")):
             continue

@@ -61,8 +61,8 @@ def test_a_manifest_that_describes_another_state_is_refused(place: Path, tmp_pat
 
 def test_a_backup_of_another_version_is_refused(place: Path, tmp_path: Path) -> None:
     manifest = msgspec.json.decode((place / MANIFEST).read_bytes(), type=Manifest)
-    (place / MANIFEST).write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, version=2)))
-    check_refused(place, tmp_path, "The backup has version 2")
+    (place / MANIFEST).write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, version=3)))
+    check_refused(place, tmp_path, "The backup has version 3")
 
 
 def test_a_place_without_a_manifest_is_no_backup(tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(variable: str
 
 def test_every_variable_that_the_repository_uses_is_known() -> None:
     """Servers inherit the environment of tests and scripts, and must not refuse to start because of it."""
-    known = settings.CLIENT_VARIABLES | settings.TEST_VARIABLES | {one.variable for one in SETTINGS.values()}
-    for folder in ("src", "tests", "scripts", "examples", "benchmarks"):
+    known = settings.OTHER_VARIABLES | {one.variable for one in SETTINGS.values()}
+    for folder in ("src", "tests", "scripts", "examples", "benchmarks", "deploy"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix in ("", ".py", ".sh") and "node_modules" not in path.parts:
                 used = set(VARIABLE.findall(path.read_text(errors="replace")))

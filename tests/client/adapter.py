@@ -1,7 +1,7 @@
-"""The adapter for the official client suite: commands come as lines of JSON, and each is answered with one.
+"""The adapter for the official client suite: each command is a line of JSON, and so is its answer.
 
-It is written for the asynchronous client; the blocking one is lifted into the same shape. What it says about requests
-and answers is what httpx2 saw, not what was meant.
+It is written for the asynchronous client; the blocking one is given the same interface. Its reports about requests and
+responses are taken from httpx2, so they describe what was really sent.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from headwater.client import (
 from headwater.client.batches import ProducerOptions
 from headwater.protocol import content_types
 
-# The suite runs this file as a program, so that its folder is where modules are looked for.
+# The suite runs this file as a program, so modules are searched in its folder only.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.client.lifting import Lifted
 
@@ -69,12 +69,12 @@ NAMES = {
     "batch_bytes_max": "maxBatchBytes",
     "batch_messages_max": "maxBatchItems",
 }
-"""What the suite calls our settings."""
+"""Our settings and their names in the suite."""
 
 
 @dataclass
 class Adapter:
-    """What is kept from one command to the next."""
+    """The state between commands."""
 
     blocking: bool
     url: str = ""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headwater.testing import running_server
 
-# This file is run as a program, so that its folder is where modules are looked for.
+# This file runs as a program, so modules are searched in its folder only.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.client.injecting import Injector
 
@@ -28,7 +28,7 @@ OTHER_SERVER = "const serverUrl = process.env.OTHER_SERVER_URL ?? server.url\n"
 RUN_TIMEOUT_SECONDS = 900
 PREFIX = "/v1/stream"
 LONG_POLL_SECONDS = "0.5"
-"""As the suite sets it on its own server."""
+"""The setting of the suite's own server."""
 
 
 def prepare(checkout: Path, scratch: Path) -> None:
@@ -62,7 +62,7 @@ def run_from_sources(manifest: dict[str, object]) -> dict[str, object]:
 
 
 def include_skipped(scratch: Path) -> None:
-    """Run also what the suite skips for the sake of other clients."""
+    """Also run what the suite skips because of other clients."""
     for case in (scratch / CASES).rglob("*.yaml"):
         lines = case.read_text().splitlines(keepends=True)
         case.write_text("".join(line for line in lines if not line.lstrip().startswith("skip:")))

@@ -1,4 +1,4 @@
-"""One server for all tests that need nothing special of it; each test runs once per client."""
+"""One server for all tests without special needs; each test runs once per client."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -29,7 +29,7 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture
 def name() -> str:
-    """The name of a stream or bucket that is not there."""
+    """The name of a stream or bucket that does not exist."""
     return f"fresh-{next(_numbers)}"
 
 

@@ -1,4 +1,4 @@
-"""Producers without a network, and the answers that are given to them."""
+"""Producers without a network, and answers for them."""
 
 from typing import Any
 

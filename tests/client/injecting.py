@@ -1,6 +1,6 @@
-"""Faults on request, in front of any server: what the official suite asks of its own server, for this one.
+"""Faults on request, in front of any server: the official suite expects its own server to have them.
 
-`POST {prefix}/_test/inject-error` names a path, a fault and how many requests it is for; `DELETE` forgets them all.
+`POST {prefix}/_test/inject-error` names a path, a fault and the number of requests it applies to; `DELETE` removes all.
 """
 
 import asyncio
@@ -8,10 +8,10 @@ import contextlib
 import json
 import random
 import re
-import threading
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
+
+from .listening import Listener
 
 CONTROL = "/_test/inject-error"
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
@@ -20,15 +20,14 @@ PIECE_BYTES = 64 * 1024
 Fault = dict[str, Any]
 
 
-class Injector:
-    """Passes requests on, one per connection, but for those that a fault was asked for."""
+class Injector(Listener):
+    """Forwards requests, one per connection, except those that a fault applies to."""
 
     def __init__(self, server_url: str, prefix: str) -> None:
         found = urlsplit(server_url)
         self._server = (found.hostname, found.port)
         self._prefix = prefix
         self._faults: dict[str, Fault] = {}
-        self.url = ""
 
     async def _serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -97,24 +96,3 @@ class Injector:
                 await back.drain()
         finally:
             up.close()
-
-    async def _run(self, started: threading.Event) -> None:
-        self._stop = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        started.set()
-        await self._stop.wait()
-        listening.close()
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator["Injector"]:
-        started = threading.Event()
-        thread = threading.Thread(target=lambda: asyncio.run(self._run(started)), daemon=True)
-        thread.start()
-        assert started.wait(10), "the injector did not start"
-        try:
-            yield self
-        finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join(10)

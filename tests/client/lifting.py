@@ -1,4 +1,4 @@
-"""The blocking client in the shape of the asynchronous one, so that one test is a test of both."""
+"""The blocking client with the interface of the asynchronous one, so that one test covers both."""
 
 import inspect
 from collections.abc import AsyncIterator

@@ -1,24 +1,24 @@
-"""A TCP proxy that breaks things: one seed, one sequence of faults.
+"""A TCP proxy that breaks connections: each seed is one sequence of faults.
 
-Each connection is given a fate, drawn in the order in which connections come:
+Each connection gets a fate, drawn in the order in which connections arrive:
 
-    whole    a good deal passes before it is lost
-    refuse   it is closed at once
-    cut      what goes up is cut after some bytes: the server may never see the request
-    lose     what comes down is cut after some bytes, often none: the server acted, and the client does not hear of it
-    crumble  what comes down comes in crumbs, and is cut at last
-    delay    what goes up waits, and what comes down is lost at last
-    echo     as `lose`; and what was sent is sent once more, on a connection of its own, after the client has gone on
+    whole    much passes before the connection breaks
+    refuse   the connection is closed at once
+    cut      the request is cut after some bytes: the server may never see it
+    lose     the response is cut after some bytes, often none: the server has acted, and the client does not know
+    crumble  the response arrives in small pieces, and is cut in the end
+    delay    the request is delayed, and the response is lost in the end
+    echo     as `lose`; then the request is sent once more, on another connection, after the client has continued
 """
 
 import asyncio
 import contextlib
 import random
-import threading
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from .listening import Listener
 
 FATES = ("refuse", "cut", "lose", "crumble", "delay", "echo")
 DOWN_BYTES_MAX = 2_500
@@ -30,7 +30,7 @@ PIECE_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Fate:
-    """What happens to one connection."""
+    """The fault of one connection."""
 
     kind: str
     bytes_max: int
@@ -39,8 +39,8 @@ class Fate:
     seed: int
 
 
-class FaultyProxy:
-    """Passes bytes on to a server, but for what the dice say."""
+class FaultyProxy(Listener):
+    """Forwards bytes to a server, with faults drawn at random."""
 
     def __init__(self, server_url: str, seed: int, rate: float = 0.85, kinds: tuple[str, ...] = FATES) -> None:
         found = urlsplit(server_url)
@@ -52,12 +52,11 @@ class FaultyProxy:
         self._connections: set[asyncio.Task[None]] = set()
         self.faults: Counter[str] = Counter()
         self.calm = False
-        self.url = ""
 
     def _draw(self) -> Fate:
         kind = self._dice.choice(self._kinds) if self._dice.random() < self._rate and not self.calm else "whole"
         longest = {"cut": UP_BYTES_MAX, "whole": WHOLE_BYTES_MAX}.get(kind, DOWN_BYTES_MAX)
-        # Nothing at all is the most interesting amount.
+        # Losing everything is the most interesting case.
         bytes_max = self._dice.choice((0, self._dice.randrange(longest), self._dice.randrange(longest)))
         seconds = self._dice.random() * DELAY_SECONDS_MAX
         return Fate(kind, bytes_max, self._dice.random() < 0.5, seconds, self._dice.randrange(2**32))
@@ -147,27 +146,7 @@ class FaultyProxy:
         finally:
             up.close()
 
-    async def _run(self, started: threading.Event) -> None:
-        self._stop = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        started.set()
-        await self._stop.wait()
-        listening.close()
+    async def _end(self) -> None:
         for task in list(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator["FaultyProxy"]:
-        started = threading.Event()
-        thread = threading.Thread(target=lambda: asyncio.run(self._run(started)))
-        thread.start()
-        assert started.wait(10), "the proxy did not start"
-        try:
-            yield self
-        finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join(10)
-            assert not thread.is_alive(), "the proxy did not stop"

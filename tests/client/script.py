@@ -1,4 +1,4 @@
-"""A shell without a network: a program is told what a script says, and what it wanted is kept."""
+"""Carries programs out without a network: a script has the answers, and requests are recorded."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,15 +7,15 @@ from headwater.client.errors import TransportFailed
 from headwater.client.wire import Emit, More, Now, Open, Pause, Program, Request, Response, Send, Shut
 
 LOST = TransportFailed("The answer was lost.", sent=True)
-UNREACHABLE = TransportFailed("Nobody is there.", sent=False)
+UNREACHABLE = TransportFailed("Connection refused.", sent=False)
 STEPS_MAX = 10_000
 
 Line = Response | TransportFailed | list[bytes | float | TransportFailed] | tuple[Response, list[Any]]
-"""An answer, no answer, or an opened answer and what it holds: bytes, seconds that pass, a break."""
+"""A response, a failure, or an opened response and its body: bytes, seconds that pass, a break."""
 
 
 class Script:
-    """Carries a program out against answers that are given one after the other."""
+    """Carries a program out against a list of answers."""
 
     def __init__(self, answers: Iterable[Line]) -> None:
         self._answers = iter(answers)
@@ -27,7 +27,7 @@ class Script:
         self.result: Any = None
 
     def run(self, program: Program[Any], stop: Callable[[Any], bool] = lambda value: False) -> list[Any]:
-        """What the program emits, until it ends or the script does, or `stop` says so."""
+        """The values that the program emits, until it or the script ends, or `stop` returns true."""
         emitted: list[Any] = []
         outcome: Any = None
         failure: TransportFailed | None = None

@@ -1,4 +1,4 @@
-"""Servers, and things in between, that do what they should not."""
+"""Servers and proxies that misbehave."""
 
 import gzip
 import socket
@@ -27,11 +27,11 @@ PAGE = TAIL + b"Connection: close\r\nContent-Length: 1\r\n\r\na"
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 CLOSED = b'event: data\ndata:b\n\nevent: control\ndata: {"streamNextOffset":"2","streamClosed":true}\n\n'
 WAIT = b"wait"
-"""Instead of the rest of an answer: silence, until the client has had enough."""
+"""In place of the rest of an answer: silence, until the client gives up."""
 
 
 class BadServer:
-    """Answers each connection with the next of the given bytes, whatever it was asked."""
+    """Answers each connection with the next of the given bytes, ignoring the request."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self._answers = answers
@@ -84,7 +84,7 @@ def test_a_silent_server_is_asked_again_and_given_up_at_last() -> None:
         TAIL + b"Content-Length: 2\r\nContent-Encoding: gzip\r\n\r\nab",
     ],
 )
-def test_a_broken_answer_is_none(broken: bytes) -> None:
+def test_a_broken_answer_counts_as_no_answer(broken: bytes) -> None:
     with serving(broken, PAGE) as (client, _):
         assert client.stream("s").read() == b"a"
 
@@ -119,7 +119,7 @@ def test_a_page_may_be_compressed() -> None:
         assert client.stream("s").read() == b"a long page"
 
 
-def test_a_read_is_led_on_and_a_write_is_not() -> None:
+def test_redirects_are_followed_for_reads_but_not_for_writes() -> None:
     away = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /elsewhere\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with serving(away, PAGE) as (client, server):
         assert client.stream("s").read() == b"a"
@@ -129,19 +129,19 @@ def test_a_read_is_led_on_and_a_write_is_not() -> None:
     assert caught.value.status == 307
 
 
-def test_an_answer_of_something_else_is_no_answer_of_a_stream() -> None:
+def test_an_answer_without_an_offset_violates_the_protocol() -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi"
-    with serving(page) as (client, _), pytest.raises(ProtocolViolation, match="stream-next-offset"):
+    with serving(page) as (client, _), pytest.raises(ProtocolViolation, match="Stream-Next-Offset"):
         client.stream("s").read()
 
 
-def test_an_error_without_a_body_is_an_error_all_the_same() -> None:
+def test_an_error_needs_no_body() -> None:
     down = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with serving(*[down] * 5) as (client, _), pytest.raises(ServerUnavailable) as caught:
         client.stream("s").read()
     assert caught.value.status == 502 and caught.value.code is None
 
 
-def test_a_url_that_is_none_is_said_at_once() -> None:
+def test_an_invalid_url_is_reported_at_once() -> None:
     with Client("ftp://127.0.0.1") as client, pytest.raises(ValueError, match="ftp"):
         client.stream("s").read()

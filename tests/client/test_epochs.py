@@ -1,4 +1,4 @@
-"""Who may write under a producer's name, and who takes over."""
+"""Epochs: which instance of a producer may write, and how another one takes over."""
 
 from headwater.client.errors import OutcomeUnknown, ProducerFenced
 from headwater.client.values import Appended
@@ -12,8 +12,8 @@ def test_a_fenced_producer_ends() -> None:
     core = producing()
     given_to(core, "a", "b")
     a, b = taken(core)
-    told = core.settle(a, FENCED, 0.0)
-    assert [waiter for waiter, _ in told] == [0]
+    settled = core.settle(a, FENCED, 0.0)
+    assert [waiter for waiter, _ in settled] == [0]
     assert isinstance(core.failure, ProducerFenced) and core.failure.current_epoch == 5
     assert isinstance(dict(core.settle(b, FENCED, 0.0))[1], ProducerFenced)
     assert core.idle
@@ -38,7 +38,7 @@ def test_until_an_epoch_is_proved_one_request_goes_alone() -> None:
     assert names(taken(core)) == [(0, 1), (0, 2)]
 
 
-def test_everything_under_way_is_settled_before_an_epoch_is_claimed() -> None:
+def test_everything_in_flight_is_settled_before_an_epoch_is_claimed() -> None:
     core = producing(auto_claim=True)
     given_to(core, "a", "b", "c", "d")
     (a,) = taken(core)
@@ -57,8 +57,8 @@ def test_what_may_have_happened_in_the_old_epoch_is_not_written_in_the_new_one()
     (a,) = taken(core)
     core.settle(a, LOST, 0.0)
     (again,) = taken(core, 100.0)
-    told = core.settle(again, FENCED, 0.0)
-    assert {type(said) for _, said in told} == {OutcomeUnknown}
+    settled = core.settle(again, FENCED, 0.0)
+    assert {type(outcome) for _, outcome in settled} == {OutcomeUnknown}
     assert core.idle and isinstance(core.failure, OutcomeUnknown)
 
 
@@ -86,8 +86,8 @@ def test_an_epoch_is_not_known_to_be_ours_if_the_first_request_had_to_be_repeate
     (a,) = taken(core)
     core.settle(a, LOST, 0.0)
     (a,) = taken(core, 100.0)
-    told = core.settle(a, Response(204, {"stream-next-offset": "1"}), 0.0)
-    assert {type(said) for _, said in told} == {OutcomeUnknown} and len(told) == 2
+    settled = core.settle(a, Response(204, {"stream-next-offset": "1"}), 0.0)
+    assert {type(outcome) for _, outcome in settled} == {OutcomeUnknown} and len(settled) == 2
 
 
 def test_an_epoch_that_is_ours_stays_ours_when_a_request_has_to_be_repeated() -> None:
@@ -101,7 +101,7 @@ def test_an_epoch_that_is_ours_stays_ours_when_a_request_has_to_be_repeated() ->
     assert core.settle(b, Response(204, {"stream-next-offset": "2"}), 0.0) == [(1, Appended("2", duplicate=True))]
 
 
-def test_somebody_else_in_our_epoch_is_noticed_at_any_time() -> None:
+def test_another_instance_in_our_epoch_is_noticed_at_any_time() -> None:
     core = producing(auto_claim=True)
     given_to(core, "a", "b")
     (a,) = taken(core)
@@ -115,11 +115,11 @@ def test_without_claiming_a_duplicate_is_an_answer() -> None:
     core = producing()
     given_to(core, "a")
     (a,) = taken(core)
-    ((_, told),) = core.settle(a, Response(204, {"stream-next-offset": "1"}), 0.0)
-    assert told == Appended("1", duplicate=True)
+    ((_, settled),) = core.settle(a, Response(204, {"stream-next-offset": "1"}), 0.0)
+    assert settled == Appended("1", duplicate=True)
 
 
-def test_two_that_claim_from_each_other_do_not_go_on_for_ever() -> None:
+def test_two_instances_that_claim_from_each_other_stop_at_last() -> None:
     core = producing(auto_claim=True)
     given_to(core, "a")
     for epoch in range(10):

@@ -1,4 +1,4 @@
-"""What goes beyond the base protocol, with a real server."""
+"""The extensions of the base protocol, with a real server."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from .script import LOST, Script
 JSON = "application/json"
 
 
-def test_buckets_are_made_looked_at_and_dropped(server: RunningServer, name: str, client_of: Both) -> None:
+def test_buckets_are_created_described_and_deleted(server: RunningServer, name: str, client_of: Both) -> None:
     async def check() -> None:
         async with client_of(server.url) as client:
             bucket = client.bucket(name)
@@ -114,9 +114,7 @@ def test_a_bootstrap_is_the_snapshot_and_what_came_after_it(server: RunningServe
     run(check())
 
 
-def test_history_that_was_let_go_of_is_gone_and_a_reader_may_start_over(
-    server: RunningServer, name: str, client_of: Both
-) -> None:
+def test_trimmed_data_is_gone_and_a_reader_may_start_over(server: RunningServer, name: str, client_of: Both) -> None:
     async def check() -> None:
         async with client_of(server.url) as client:
             await client.bucket(name).create()
@@ -167,7 +165,7 @@ def test_a_batch_is_acknowledged_message_by_message(server: RunningServer, name:
     run(check())
 
 
-def test_a_bootstrap_is_opened_again_and_not_begun_again() -> None:
+def test_a_bootstrap_is_retried_until_it_is_being_read() -> None:
     target = RequestTarget("http://h/s", RetryPolicy(attempts_max=4, first_delay_seconds=1.0, dice=lambda: 0.0))
     head = Response(200, {"content-type": "multipart/mixed; boundary=b", "stream-next-offset": "7"})
     part = b"--b\r\nContent-Type: text/x\r\n\r\nso far\r\n--b"

@@ -1,6 +1,6 @@
 """Through a proxy that breaks connections, producers write everything once and followers see everything once.
 
-A seed is a run that can be repeated. `HEADWATER_CLIENT_SEEDS` says how many there are, for a longer look.
+Each seed is a repeatable run. `HEADWATER_CLIENT_SEEDS` sets their number, for a longer test.
 """
 
 import asyncio
@@ -94,8 +94,8 @@ def test_an_asynchronous_producer_writes_each_message_once_and_in_order(server: 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_plain_append_happens_once_or_says_that_it_is_not_known(server: RunningServer, seed: int) -> None:
-    # A network that repeats what was sent repeats plain appends too; that is what producers are for.
+def test_a_plain_append_happens_once_or_raises_outcome_unknown(server: RunningServer, seed: int) -> None:
+    # A network that repeats requests repeats plain appends too; producers exist for that.
     kinds = tuple(kind for kind in FATES if kind != "echo")
     with client_of(server.url) as direct, FaultyProxy(server.url, 4_000 + seed, kinds=kinds).running() as proxy:
         name = f"append-{seed}"
@@ -203,7 +203,7 @@ def test_an_asynchronous_follower_sees_every_byte_once_and_in_order(
 def check(chunks: list[Chunk], seed: int, *, exact: bool = True) -> None:
     expected = "".join(message(seed, number) for number in range(MESSAGES))
     found = b"".join(chunk.data for chunk in chunks).decode()
-    # Events know one line end only; whoever insists on them gets that one.
+    # Events have only one kind of line end, which `live="sse"` accepts.
     assert found == expected if exact else lines(found) == lines(expected)
     assert [chunk.closed for chunk in chunks].index(True) == len(chunks) - 1
     offsets = [chunk.next_offset for chunk in chunks]

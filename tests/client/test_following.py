@@ -96,7 +96,7 @@ def test_a_follower_can_be_closed_from_another_thread(server: RunningServer, nam
         closer.join()
 
 
-def test_a_cancelled_follower_lets_go_of_its_connection(server: RunningServer, name: str) -> None:
+def test_a_cancelled_follower_closes_its_connection(server: RunningServer, name: str) -> None:
     async def check() -> None:
         async with AsyncClient(flat(server)) as client:
             stream = client.stream(name)
@@ -130,7 +130,7 @@ def test_text_and_messages_come_one_by_one(server: RunningServer, name: str, cli
     run(check())
 
 
-def test_a_stream_that_was_made_anew_is_not_taken_for_the_old_one(
+def test_a_stream_that_was_created_again_is_not_mistaken_for_the_old_one(
     server: RunningServer, name: str, client_of: Both
 ) -> None:
     async def check() -> None:

@@ -1,4 +1,4 @@
-"""What the guide shows works: every block of it runs, in order, against a server of its own."""
+"""Every block of the guide runs, in order, against a fresh server."""
 
 import re
 import subprocess

@@ -66,7 +66,7 @@ def test_a_producer_may_close_the_stream(server: RunningServer, name: str, clien
     run(check())
 
 
-def test_a_higher_epoch_shuts_the_lower_one_out(server: RunningServer, name: str, client_of: Both) -> None:
+def test_a_higher_epoch_fences_off_the_lower_one(server: RunningServer, name: str, client_of: Both) -> None:
     async def check() -> None:
         async with client_of(flat(server)) as client:
             stream = client.stream(name)
@@ -123,7 +123,7 @@ def test_a_stream_that_is_not_there_is_an_error_for_all(server: RunningServer, n
     run(check())
 
 
-def test_a_stream_that_was_made_anew_is_not_written_to(server: RunningServer, name: str, client_of: Both) -> None:
+def test_a_stream_that_was_created_again_is_not_written_to(server: RunningServer, name: str, client_of: Both) -> None:
     async def check() -> None:
         async with client_of(flat(server)) as client:
             stream = client.stream(name)
@@ -143,9 +143,9 @@ def test_a_stream_that_was_made_anew_is_not_written_to(server: RunningServer, na
     run(check())
 
 
-def test_a_producer_gives_up_on_a_server_that_stays_away(client_of: Both) -> None:
+def test_a_producer_gives_up_on_a_server_that_stays_offline(client_of: Both) -> None:
     async def check() -> None:
-        # Nobody listens on port 1.
+        # Nothing listens on port 1.
         async with client_of("http://127.0.0.1:1") as client:
             producer = client.stream("s", content_type=JSON).producer("p")
             await producer.append_json(1)
@@ -213,7 +213,7 @@ def test_values_are_not_written_to_a_stream_of_bytes(server: RunningServer, name
     run(check())
 
 
-def test_whoever_keeps_count_may_repeat_a_request(server: RunningServer, name: str, client_of: Both) -> None:
+def test_a_numbered_append_can_be_repeated(server: RunningServer, name: str, client_of: Both) -> None:
     async def check() -> None:
         async with client_of(flat(server)) as client:
             stream = client.stream(name)
@@ -232,7 +232,7 @@ def test_whoever_keeps_count_may_repeat_a_request(server: RunningServer, name: s
     run(check())
 
 
-def test_a_producer_that_is_cancelled_leaves_nobody_waiting(name: str) -> None:
+def test_a_cancelled_producer_settles_every_future(name: str) -> None:
     async def check() -> None:
         silent = socket.create_server(("127.0.0.1", 0))
         with silent:
@@ -250,7 +250,7 @@ def test_a_producer_that_is_cancelled_leaves_nobody_waiting(name: str) -> None:
     run(check())
 
 
-def test_a_close_is_never_taken_for_a_repetition(server: RunningServer, name: str, client_of: Both) -> None:
+def test_a_close_is_never_taken_for_a_duplicate(server: RunningServer, name: str, client_of: Both) -> None:
     async def check() -> None:
         async with client_of(flat(server)) as client:
             stream = client.stream(name)

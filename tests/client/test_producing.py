@@ -1,4 +1,4 @@
-"""What a producer sends, and what it makes of the answers."""
+"""What a producer sends, and how it reacts to answers."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_requests_carry_the_id_the_epoch_and_consecutive_numbers() -> None:
     ]
 
 
-def test_no_more_requests_are_under_way_than_there_may_be() -> None:
+def test_requests_in_flight_are_limited() -> None:
     core = producing(in_flight_max=2)
     given_to(core, "a", "b", "c")
     first, second = taken(core)
@@ -47,13 +47,13 @@ def test_no_more_requests_are_under_way_than_there_may_be() -> None:
     core.settle(first, accepted(first), 0.0)
 
 
-def test_what_is_pending_goes_together_up_to_a_size() -> None:
+def test_pending_messages_share_a_request_up_to_a_size() -> None:
     core = producing(batch_bytes_max=6, in_flight_max=9)
     given_to(core, "aa", "bb", "cc", "dddddddddd", "e")
     assert [core.request(batch).body for batch in taken(core)] == [b"aabb", b"cc", b"dddddddddd", b"e"]
 
 
-def test_what_is_pending_goes_together_up_to_a_number_of_messages() -> None:
+def test_pending_messages_share_a_request_up_to_a_number() -> None:
     core = producing(batch_bytes_max=1_000, batch_messages_max=2)
     given_to(core, "a", "b", "c")
     core.flush()
@@ -70,20 +70,20 @@ def test_messages_linger_for_company_but_not_when_flushed() -> None:
     assert core.request(batch).body == b"ab"
 
 
-def test_every_message_of_a_batch_is_told_its_own_records() -> None:
+def test_every_message_of_a_batch_gets_its_own_record_numbers() -> None:
     core = Producing[int](URL, "application/json", ProducerOptions("p", linger_ms=0), POLICY)
     core.add(EncodedMessages(b"1,2", 2), 0, 0.0)
     core.add(EncodedMessages(b"3"), 1, 0.0)
     (batch,) = taken(core)
     assert core.request(batch).body == b"[1,2,3]"
-    told = core.settle(batch, Response(200, {"stream-next-offset": "9", "stream-record-start": "4"}), 0.0)
-    assert told == [(0, Appended("9", False, 4, 6)), (1, Appended("9", False, 6, 7))]
+    settled = core.settle(batch, Response(200, {"stream-next-offset": "9", "stream-record-start": "4"}), 0.0)
+    assert settled == [(0, Appended("9", False, 4, 6)), (1, Appended("9", False, 6, 7))]
 
 
-# -- Outcomes that are not known ---------------------------------------------------------------------------------------
+# -- Unknown outcomes --------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_request_is_sent_again_as_it_was() -> None:
+def test_a_lost_request_is_sent_again_unchanged() -> None:
     core = producing()
     given_to(core, "a")
     (batch,) = taken(core)
@@ -104,17 +104,17 @@ def test_nothing_overtakes_a_request_that_waits_to_be_sent_again() -> None:
     assert taken(core, 0.1) == []
 
 
-def test_attempts_come_to_an_end_and_say_that_the_outcome_is_not_known() -> None:
+def test_the_last_attempt_says_that_the_outcome_is_unknown() -> None:
     core = producing()
     given_to(core, "a", "b")
-    told: list[tuple[int, Appended | ClientError]] = []
+    settled: list[tuple[int, Appended | ClientError]] = []
     for round_ in range(5):
         first, *others = taken(core, 100.0 * round_)
         for other in others:
             core.settle(other, GAP, 0.0)
-        told += core.settle(first, LOST, 100.0 * round_)
-    assert dict(told).keys() == {0, 1}
-    assert isinstance(dict(told)[0], OutcomeUnknown)
+        settled += core.settle(first, LOST, 100.0 * round_)
+    assert dict(settled).keys() == {0, 1}
+    assert isinstance(dict(settled)[0], OutcomeUnknown)
     with pytest.raises(TransportFailed):
         given_to(core, "c")
 
@@ -155,12 +155,12 @@ def test_an_old_gap_that_arrives_late_is_no_reason_to_end() -> None:
     assert core.failure is None and taken(core) == [b]
 
 
-def test_a_gap_with_nothing_before_it_means_that_the_stream_has_forgotten() -> None:
+def test_a_gap_with_nothing_before_it_ends_the_producer() -> None:
     core = producing()
     given_to(core, "a")
     (batch,) = taken(core)
-    told = core.settle(batch, GAP, 0.0)
-    assert isinstance(core.failure, SequenceConflict) and isinstance(dict(told)[0], SequenceConflict)
+    settled = core.settle(batch, GAP, 0.0)
+    assert isinstance(core.failure, SequenceConflict) and isinstance(dict(settled)[0], SequenceConflict)
 
 
 # -- Ends --------------------------------------------------------------------------------------------------------------
@@ -178,12 +178,12 @@ def test_any_other_refusal_ends_the_producer(answer: Response, error: type[Clien
     core = producing(in_flight_max=1)
     given_to(core, "a", "b")
     (a,) = taken(core)
-    told = core.settle(a, answer, 0.0)
-    assert [waiter for waiter, _ in told] == [0, 1] and {type(said) for _, said in told} == {error}
+    settled = core.settle(a, answer, 0.0)
+    assert [waiter for waiter, _ in settled] == [0, 1] and {type(outcome) for _, outcome in settled} == {error}
     assert core.idle and core.take(0.0) is None
 
 
-def test_what_is_under_way_when_the_producer_ends_may_still_succeed() -> None:
+def test_a_request_in_flight_when_the_producer_ends_may_still_succeed() -> None:
     core = producing()
     given_to(core, "a", "b")
     a, b = taken(core)
@@ -193,16 +193,16 @@ def test_what_is_under_way_when_the_producer_ends_may_still_succeed() -> None:
     assert core.idle
 
 
-def test_a_producer_that_is_abandoned_says_what_is_not_known() -> None:
+def test_an_abandoned_producer_says_which_outcomes_are_unknown() -> None:
     core = producing(in_flight_max=1)
     given_to(core, "a", "b")
     taken(core)
-    told = dict(core.abandon())
-    assert isinstance(told[0], OutcomeUnknown) and isinstance(told[1], ProducerEnded)
+    settled = dict(core.abandon())
+    assert isinstance(settled[0], OutcomeUnknown) and isinstance(settled[1], ProducerEnded)
     assert core.idle
 
 
-def test_the_stream_is_closed_behind_everything_else() -> None:
+def test_the_stream_is_closed_after_everything_else() -> None:
     core = producing()
     given_to(core, "a")
     core.close_stream(EncodedMessages(b"z"), 9)
@@ -224,12 +224,12 @@ def test_a_close_without_a_message_has_no_content_type() -> None:
     assert core.settle(last, Response(204, {"stream-next-offset": "1", **CLOSED}), 0.0) == [(9, Appended("1"))]
 
 
-def test_a_close_that_was_taken_for_a_repetition_is_an_error() -> None:
+def test_a_close_that_was_taken_for_a_duplicate_is_an_error() -> None:
     core = producing()
     core.close_stream(None, 9)
     (last,) = taken(core)
-    ((_, told),) = core.settle(last, Response(204, {"stream-next-offset": "1"}), 0.0)
-    assert isinstance(told, Conflict) and "higher epoch" in str(told)
+    ((_, settled),) = core.settle(last, Response(204, {"stream-next-offset": "1"}), 0.0)
+    assert isinstance(settled, Conflict) and "higher epoch" in str(settled)
 
 
 def test_the_incarnation_of_the_first_answer_is_sent_with_the_rest() -> None:
@@ -238,7 +238,7 @@ def test_the_incarnation_of_the_first_answer_is_sent_with_the_rest() -> None:
     (a,) = taken(core)
     core.settle(a, Response(200, {"stream-incarnation": "x-1"}), 0.0)
     (b,) = taken(core)
-    assert core.request(b).headers["stream-incarnation"] == "x-1"
+    assert core.request(b).headers["Stream-Incarnation"] == "x-1"
 
 
 def test_there_is_room_up_to_a_limit() -> None:

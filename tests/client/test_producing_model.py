@@ -1,4 +1,4 @@
-"""The producer against a stream that follows the rules, over a network that does not."""
+"""The producer against a correct stream, over a faulty network."""
 
 import random
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from .script import LOST, UNREACHABLE
 
 @dataclass
 class Rules:
-    """A stream that keeps the rules of producers, and remembers which bytes each number stood for."""
+    """A stream that applies the rules of producers, and remembers the bytes of each number."""
 
     epoch: int = 0
     seq: int = -1
@@ -45,14 +45,14 @@ class Rules:
 
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), width=st.integers(1, 6), fences=st.integers(0, 3))
-def test_whatever_the_network_does_everything_is_written_once_and_in_order(seed: int, width: int, fences: int) -> None:
-    """Requests and answers are lost, delayed and overtaken; others may claim the epoch in between."""
+def test_everything_is_written_once_and_in_order_over_any_network(seed: int, width: int, fences: int) -> None:
+    """Requests and answers are lost, delayed and reordered; other instances may claim the epoch."""
     dice = random.Random(seed)
     stream = Rules()
     core = producing(FOREVER, in_flight_max=width, batch_bytes_max=4, auto_claim=fences > 0)
     flying: list[Batch[int]] = []
     late: list[Request] = []
-    told: dict[int, Appended | ClientError] = {}
+    settled: dict[int, Appended | ClientError] = {}
     now, sent = 0.0, 0
     for _ in range(5_000):
         now += 0.005
@@ -66,13 +66,13 @@ def test_whatever_the_network_does_everything_is_written_once_and_in_order(seed:
             stream.take(late.pop(dice.randrange(len(late))))
         if flying:
             batch = flying.pop(dice.randrange(len(flying)))
-            told.update(core.settle(batch, exchange(core.request(batch), stream, late, dice), now))
+            settled.update(core.settle(batch, exchange(core.request(batch), stream, late, dice), now))
         elif core.idle and (sent == 60 or core.failure is not None):
             break
     written = b"".join(stream.data).decode().split(".")[:-1]
     assert written == [str(number) for number in range(len(written))]
-    assert told.keys() == set(range(sent))
-    succeeded = [number for number, said in told.items() if isinstance(said, Appended)]
+    assert settled.keys() == set(range(sent))
+    succeeded = [number for number, outcome in settled.items() if isinstance(outcome, Appended)]
     assert all(str(number) in written for number in succeeded)
     if core.failure is None:
         assert len(written) == sent
@@ -87,7 +87,7 @@ def exchange(request: Request, stream: Rules, late: list[Request], dice: random.
     if fate < 0.15:
         return Response(503, {}, b'{"code":"overloaded"}')
     if fate < 0.3:
-        # It arrives when nobody waits for it any more.
+        # It arrives after the client has given up waiting.
         late.append(request)
         return LOST
     answer = stream.take(request)

@@ -12,65 +12,15 @@ import pytest
 import headwater
 from headwater import client
 
-EXPORTED = [
-    "NOW",
-    "START",
-    "Admin",
-    "Appended",
-    "AsyncAdmin",
-    "AsyncBootstrap",
-    "AsyncBucket",
-    "AsyncClient",
-    "AsyncFlow",
-    "AsyncFollower",
-    "AsyncProducer",
-    "AsyncRequestValue",
-    "AsyncStream",
-    "BadRequest",
-    "BatchAck",
-    "Bootstrap",
-    "Bucket",
-    "BucketInfo",
-    "Chunk",
-    "Client",
-    "ClientError",
-    "Conflict",
-    "ConsumerInfo",
-    "Created",
-    "Deframer",
-    "Flow",
-    "Follower",
-    "Fork",
-    "Gone",
-    "IfExists",
-    "IncarnationChanged",
-    "ListedStream",
-    "Live",
-    "NotFound",
-    "OffsetTrimmed",
-    "OnTrimmed",
-    "OutcomeUnknown",
-    "PreconditionFailed",
-    "Producer",
-    "ProducerEnded",
-    "ProducerFenced",
-    "ProtocolViolation",
-    "Record",
-    "RequestRefused",
-    "RequestValue",
-    "ResponseIncomplete",
-    "RetryPolicy",
-    "ScanRange",
-    "SequenceConflict",
-    "ServerUnavailable",
-    "Snapshot",
-    "Stream",
-    "StreamClosed",
-    "StreamInfo",
-    "TooLarge",
-    "TransportFailed",
-    "frame",
-]
+NAMES = """
+NOW START Admin Appended AsyncAdmin AsyncBootstrap AsyncBucket AsyncClient AsyncFlow AsyncFollower AsyncProducer
+AsyncRequestValue AsyncStream BadRequest BatchAck Bootstrap Bucket BucketInfo Chunk Client ClientError Conflict
+ConsumerInfo Created Deframer Flow Follower Fork Gone IfExists IncarnationChanged ListedStream Live NotFound
+OffsetTrimmed OnTrimmed OutcomeUnknown PreconditionFailed Producer ProducerEnded ProducerFenced ProtocolViolation
+Record RequestRefused RequestValue ResponseIncomplete RetryPolicy ScanRange SequenceConflict ServerUnavailable
+Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed frame
+"""
+EXPORTED = NAMES.split()
 
 CONSTRUCTED = {"Admin", "AsyncAdmin", "AsyncClient", "Client", "Deframer", "Fork", "RetryPolicy", "ScanRange"}
 """The classes that callers make themselves; all others come from a method."""
@@ -120,16 +70,24 @@ def _classes(annotation: Any) -> Iterator[type]:
             yield from _classes(one)
 
 
-def test_both_clients_have_the_same_methods() -> None:
-    for name in EXPORTED:
-        if name.startswith("Async") and inspect.isclass(getattr(client, name)):
-            twin = getattr(client, name.removeprefix("Async"))
-            asynchronous = {_plain(attribute) for attribute in dir(getattr(client, name))}
-            assert {attribute for attribute in dir(twin) if not attribute.startswith("_")} == asynchronous - {""}
+PAIRS = [name for name in EXPORTED if f"Async{name}" in EXPORTED and inspect.isclass(getattr(client, name))]
 
 
-def _plain(attribute: str) -> str:
-    return "" if attribute.startswith("_") else attribute.replace("aclose", "close")
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_clients_have_the_same_methods_with_the_same_parameters(name: str) -> None:
+    blocking, awaited = getattr(client, name), getattr(client, f"Async{name}")
+    assert _public(blocking) == {
+        "close" if method == "aclose" else method: parameters for method, parameters in _public(awaited).items()
+    }
+
+
+def _public(kind: type) -> dict[str, list[str] | None]:
+    """The public methods with their parameters; None for a property."""
+    members = {name: member for name, member in inspect.getmembers(kind) if not name.startswith("_")}
+    return {
+        name: list(inspect.signature(member).parameters) if callable(member) else None
+        for name, member in members.items()
+    }
 
 
 def test_the_version_is_the_one_of_the_package() -> None:

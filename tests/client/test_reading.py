@@ -1,4 +1,4 @@
-"""What a reader asks for next, given what it was answered."""
+"""Which request a reader sends next, given the last response."""
 
 from dataclasses import replace
 from typing import Any
@@ -79,7 +79,7 @@ def test_a_lost_page_is_asked_for_again_after_growing_pauses() -> None:
     assert script.pauses == [0.5, 1.0, 2.0]
 
 
-def test_progress_begins_the_count_of_failures_anew() -> None:
+def test_progress_resets_the_count_of_failures() -> None:
     more = page(b"a", "1", up_to_date=False)
     _, chunks = read(LOST, LOST, LOST, more, LOST, LOST, LOST, page(b"b", "2"))
     assert len(chunks) == 2
@@ -102,14 +102,14 @@ def test_a_missing_stream_is_not_asked_for_again() -> None:
         read(Response(404))
 
 
-def test_an_answer_without_an_offset_is_none() -> None:
+def test_a_page_without_an_offset_violates_the_protocol() -> None:
     with pytest.raises(ProtocolViolation):
         read(Response(200, {"content-type": "text/plain"}, b"a"))
 
 
 def test_the_incarnation_goes_with_every_later_request() -> None:
     script, _ = read(page(b"a", "1", up_to_date=False, stream_incarnation="x-1"), page(b"b", "2"))
-    assert [request.headers.get("stream-incarnation") for request in script.requests] == [None, "x-1"]
+    assert [request.headers.get("Stream-Incarnation") for request in script.requests] == [None, "x-1"]
 
 
 def test_another_incarnation_is_never_read_as_more_of_this_one() -> None:
@@ -120,7 +120,7 @@ def test_another_incarnation_is_never_read_as_more_of_this_one() -> None:
         read(first, Response(410, {}, b'{"code":"incarnation_changed"}'))
 
 
-# -- What was trimmed --------------------------------------------------------------------------------------------------
+# -- Trimmed data ------------------------------------------------------------------------------------------------------
 
 BOOTSTRAP = Response(
     200,
@@ -140,7 +140,7 @@ def test_trimmed_history_is_an_error_that_says_where_history_begins() -> None:
     assert caught.value.earliest_offset == "5"
 
 
-def test_a_reader_may_go_on_where_history_begins() -> None:
+def test_a_reader_may_resume_at_the_earliest_data() -> None:
     script, chunks = read(GONE, page(b"f", "6"), on_trimmed="earliest")
     assert chunks == [(b"f", "6")]
     assert script.params[1]["offset"] == "5"
@@ -228,12 +228,12 @@ def test_a_connection_that_lasts_is_forgiven() -> None:
     assert {params["live"] for params in script.params[1:]} == {"sse"}
 
 
-def test_whoever_insists_on_events_gets_events() -> None:
+def test_live_sse_never_falls_back_to_long_poll() -> None:
     script, _ = read(page(b"", "0"), *[events(data("x", "1"))] * 9, live="sse")
     assert {params["live"] for params in script.params[1:]} == {"sse"}
 
 
-def test_connections_that_bring_nothing_are_given_up_even_by_whoever_insists() -> None:
+def test_live_sse_gives_up_on_connections_without_events() -> None:
     with pytest.raises(TransportFailed, match="do not last"):
         read(page(b"", "0"), *[events(b": hello\n\n")] * 9, live="sse")
 
@@ -250,12 +250,12 @@ def test_a_server_without_events_is_asked_by_long_poll(answer: Response) -> None
     assert [params.get("live") for params in script.params] == [None, "sse", "long-poll"]
 
 
-def test_whoever_insists_on_events_is_told_that_there_are_none() -> None:
+def test_live_sse_fails_if_the_server_has_no_events() -> None:
     with pytest.raises(ProtocolViolation):
         read(page(b"", "0"), (Response(200, {"content-type": "text/plain"}), []), live="sse")
 
 
-def test_a_server_that_is_away_is_waited_for_and_not_forever() -> None:
+def test_an_offline_server_is_waited_for_but_not_for_ever() -> None:
     with pytest.raises(TransportFailed):
         read(page(b"", "0"), UNREACHABLE, UNREACHABLE, (Response(503), []), UNREACHABLE, live="auto")
 
@@ -274,7 +274,7 @@ def test_text_of_several_lines_is_read_by_long_poll_for_its_line_ends_are_lost_i
     assert script.shut == 1 and script.pauses == []
 
 
-def test_whoever_insists_on_events_takes_line_ends_as_they_come() -> None:
+def test_live_sse_accepts_changed_line_ends() -> None:
     lines = b'event: data\ndata:a\ndata:b\n\nevent: control\ndata: {"streamNextOffset":"3","streamClosed":true}\n\n'
     assert read(page(b"", "0"), events(lines), live="sse")[1][-1] == (b"a\nb", "3")
 
@@ -303,7 +303,7 @@ def test_how_long_the_server_waits_may_be_asked_for() -> None:
     assert script.params[1]["timeout_ms"] == "50"
 
 
-def test_a_server_that_does_not_wait_is_not_asked_without_end() -> None:
+def test_a_server_that_does_not_wait_is_asked_with_pauses() -> None:
     idle = page(b"", "0")
     script, _ = read(*[idle] * 6, page(b"a", "1"), *[idle] * 2, live="long-poll")
     assert script.pauses == [0.5, 1.0, 2.0, 4.0]

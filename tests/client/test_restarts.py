@@ -1,4 +1,4 @@
-"""A server that is killed and comes back: those who write and follow go on where they were."""
+"""A server that is killed and restarted: producers and followers resume."""
 
 import socket
 import threading
@@ -41,7 +41,7 @@ def test_a_producer_and_a_follower_outlive_the_server(tmp_path: Path) -> None:
                 futures = [
                     producer.append_json(life * MESSAGES_PER_LIFE + number) for number in range(MESSAGES_PER_LIFE)
                 ]
-                # Some of it is written, some is under way, some has not left.
+                # Some of it is written, some is in flight, some is pending.
                 futures[MESSAGES_PER_LIFE // 4].result(JOIN_SECONDS)
                 if life == LIVES - 1:
                     producer.close_stream()

@@ -1,4 +1,4 @@
-"""What is sent again, how often, and what is not."""
+"""Which requests are retried, and how often."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_attempts_come_to_an_end() -> None:
         tried(*[Response(503)] * 3, repeatable=True)
 
 
-def test_a_server_may_ask_for_a_pause_but_not_for_any() -> None:
+def test_retry_after_is_honoured_up_to_a_limit() -> None:
     script = tried(Response(503, {"retry-after": "5"}), Response(503, {"retry-after": "86400"}), DONE, repeatable=True)
     assert script.pauses == [5.0, 60.0]
 
@@ -80,7 +80,7 @@ def test_a_policy_that_makes_no_sense_is_refused(broken: dict[str, float]) -> No
         RetryPolicy(**broken)  # type: ignore[arg-type]
 
 
-# -- What it means for each kind of request ----------------------------------------------------------------------------
+# -- Each kind of request ----------------------------------------------------------------------------------------------
 
 
 def test_an_append_is_not_sent_again_when_its_answer_is_lost() -> None:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.client.errors import ProtocolViolation
-from headwater.client.sse import Event, EventParser
+from headwater.client.sse import EventParser, SentEvent
 from headwater.protocol.sse import HEARTBEAT, data_event
 
 
-def events(*pieces: bytes) -> list[Event]:
+def events(*pieces: bytes) -> list[SentEvent]:
     parser = EventParser()
     return [event for piece in pieces for event in parser.feed(piece)]
 
@@ -22,7 +22,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 WIRE = b"event: data\ndata:one\ndata: two\nid: 7\n\n: a comment\n\nevent:control\ndata:{}\n\n"
-FOUND = [Event("data", b"one\ntwo", "7"), Event("control", b"{}")]
+FOUND = [SentEvent("data", b"one\ntwo", "7"), SentEvent("control", b"{}")]
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r", b"\r\n"])
@@ -47,34 +47,34 @@ def test_what_the_server_writes_is_what_is_read(payload: bytes, places: list[int
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300)))
-def test_no_bytes_are_too_strange(junk: bytes, places: list[int]) -> None:
+def test_any_bytes_can_be_parsed(junk: bytes, places: list[int]) -> None:
     assert events(*cut(junk, places)) == events(junk)
 
 
-def test_what_a_broken_connection_leaves_is_no_event() -> None:
+def test_an_unfinished_event_is_dropped() -> None:
     assert events(b"event: data\ndata: half") == []
     assert events(b"event: data\ndata: whole\n") == []
 
 
 def test_only_one_leading_space_is_taken_away() -> None:
-    assert events(b"data:  two\n\n") == [Event("message", b" two")]
+    assert events(b"data:  two\n\n") == [SentEvent("message", b" two")]
 
 
 def test_other_separators_of_unicode_are_ordinary_characters() -> None:
     text = "a\u0085b\u2028c\u2029d\u000be".encode()
-    assert events(b"data:" + text + b"\n\n") == [Event("message", text)]
+    assert events(b"data:" + text + b"\n\n") == [SentEvent("message", text)]
 
 
 def test_unknown_fields_are_ignored_and_a_field_needs_no_colon() -> None:
-    assert events(b"retry: 5\nwhatever\ndata\ndata:x\n\n") == [Event("message", b"\nx")]
+    assert events(b"retry: 5\nwhatever\ndata\ndata:x\n\n") == [SentEvent("message", b"\nx")]
 
 
 def test_an_event_with_a_name_but_no_data_is_seen() -> None:
-    assert events(b"event: control\n\n") == [Event("control", b"")]
+    assert events(b"event: control\n\n") == [SentEvent("control", b"")]
 
 
 def test_a_byte_order_mark_at_the_beginning_is_ignored() -> None:
-    assert events(b"\xef\xbb\xbfdata:x\n\n") == [Event("message", b"x")]
+    assert events(b"\xef\xbb\xbfdata:x\n\n") == [SentEvent("message", b"x")]
 
 
 def test_an_event_without_end_is_given_up() -> None:

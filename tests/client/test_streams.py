@@ -54,7 +54,7 @@ def test_what_is_appended_is_read(server: RunningServer, name: str, client_of: B
     run(check())
 
 
-def test_json_values_are_messages_whatever_they_are(server: RunningServer, name: str, client_of: Both) -> None:
+def test_each_json_value_is_one_message(server: RunningServer, name: str, client_of: Both) -> None:
     values = [{"a": 1.5}, [1, [2]], "text", None, True, 12345678901234567890, "\ud800", {"ü": "\u2028"}]
 
     async def check() -> None:
@@ -162,7 +162,7 @@ def test_appends_of_many_threads_are_all_written(server: RunningServer, name: st
         assert all(written[place or 0] == number for number, place in found.items())
 
 
-def test_a_cancelled_append_holds_nobody_up(server: RunningServer, name: str) -> None:
+def test_a_cancelled_append_does_not_delay_others(server: RunningServer, name: str) -> None:
     async def check() -> None:
         async with AsyncClient(flat(server)) as client:
             stream = client.stream(name, content_type=JSON)

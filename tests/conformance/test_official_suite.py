@@ -1,4 +1,4 @@
-"""The official server suite passes whole: on the journal, in memory, and with nearly everything in S3."""
+"""The whole official server suite passes: on the journal, in memory, and with nearly everything in S3."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def run_suite(url: str, report_path: Path) -> dict[str, Any]:
 
 
 def failures(report: dict[str, Any]) -> list[str]:
-    """Return one line per failed test: its name and the first line of what went wrong."""
+    """Return one line per failed test: its name and the first line of its failure."""
     lines = [f"{file['name']}: {file['message']}" for file in report["testResults"] if file["message"]]
     for file in report["testResults"]:
         for test in file["assertionResults"]:
@@ -51,7 +51,7 @@ def failures(report: dict[str, Any]) -> list[str]:
 
 
 def check_suite(server: RunningServer, report_path: Path) -> None:
-    """Run the suite whole and stop the server."""
+    """Run the whole suite, then stop the server."""
     report = run_suite(server.url, report_path)
     failed = failures(report)
     assert not failed, f"{len(failed)} tests failed:\n" + "\n".join(failed)

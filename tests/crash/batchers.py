@@ -1,4 +1,4 @@
-"""Writers of batches: frames that are appends of their own, and frames that are one append."""
+"""Writers of batches: frames that are separate appends, and frames that are one append."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -45,7 +45,7 @@ class BatchProducer(IdempotentProducer):
         acks = response.acks()
         ends = [ack.next_offset for ack in acks]
         sizes = [end - start for start, end in pairwise(ends)]
-        assert sizes == [len(data) for data in append.frames[1:]], f"the frames of {append.key} are told as {ends}"
-        assert len({ack.status for ack in acks}) == 1, f"the frames of {append.key} did not go the same way"
+        assert sizes == [len(data) for data in append.frames[1:]], f"the frames of {append.key} are answered as {ends}"
+        assert len({ack.status for ack in acks}) == 1, f"the frames of {append.key} had different outcomes"
         life.borders += ends[:-1]
         return acks[-1]

@@ -30,7 +30,7 @@ class Bucket:
 
     @property
     def certainly_open_since(self) -> int | None:
-        """Stays the same while nobody tries to drop it; None if it may be gone."""
+        """Unchanged while no client tries to drop it; None if it may be gone."""
         return self.drops_sent if self.may_be_open == {True} else None
 
 
@@ -39,7 +39,7 @@ class Stream:
     bucket: Bucket
     id: str
     may_hold: set[bytes | None] = field(default_factory=lambda: {None})
-    """The bytes it was made with; None if it is not there."""
+    """The bytes it was created with; None if it does not exist."""
 
     @property
     def path(self) -> str:
@@ -107,7 +107,7 @@ class Landlord(Writer):
 
 
 class Tenant(Writer):
-    """Makes and deletes streams in whatever buckets there are."""
+    """Creates and deletes streams in all buckets."""
 
     def __init__(self, identity: str, ledger: Ledger, random: Random, estate: Estate) -> None:
         super().__init__(identity, ledger, random)
@@ -158,7 +158,7 @@ class Tenant(Writer):
 
 
 def check_estate(estate: Estate, client: Client) -> Counter[str]:
-    """Buckets are there or not as they were left, and list exactly the streams that were left in them."""
+    """Each bucket exists or not as the ledger says, and lists exactly its streams."""
     checked: Counter[str] = Counter()
     for bucket in estate.buckets:
         listed = list_streams(client, f"/{bucket.name}")
@@ -185,7 +185,7 @@ def _check_stream(client: Client, stream: Stream, entry: dict[str, object] | Non
 
 
 def check_default_bucket(ledger: Ledger, client: Client, heads: dict[str, Response]) -> None:
-    """The bucket of all other streams lists those that are there, as they are; some may just have expired."""
+    """The bucket of all other streams lists exactly those that exist; some may just have expired."""
     listed = list_streams(client, BUCKET, may_expire=True) or {}
     for name, head in heads.items():
         if ledger.kinds[name].ttl_seconds is None:
@@ -195,7 +195,7 @@ def check_default_bucket(ledger: Ledger, client: Client, heads: dict[str, Respon
         if name in listed and head.status == 200:
             facts = (listed[name]["tail_offset"], listed[name]["status"] == "Closed")
             assert facts == (head.next_offset, head.closed), f"{name} is listed as {listed[name]}"
-    assert set(listed) <= set(heads), f"streams are listed that nobody made: {set(listed) - set(heads)}"
+    assert set(listed) <= set(heads), f"streams are listed that no client created: {set(listed) - set(heads)}"
 
 
 def list_streams(client: Client, bucket: str, *, may_expire: bool = False) -> dict[str, dict[str, object]] | None:

@@ -1,4 +1,4 @@
-"""Writers of bulk appends, and the ledger of what they were told: no stream of theirs is ever deleted."""
+"""Writers of bulk appends, and the ledger of their answers. Their streams are never deleted."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ STREAMS = {
     for number in range(12)
 }
 ROWS = (1, 5, 40, 300)
-"""How many rows a request has."""
+"""The number of rows in a request."""
 
 
 class Sent(NamedTuple):
@@ -29,7 +29,7 @@ class Sent(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Bytes that a stream must hold, and where they end, if that was told."""
+    """Bytes that a stream must hold, and where they end if the answer said so."""
 
     key: Key
     stored: bytes
@@ -37,7 +37,7 @@ class Acknowledged(NamedTuple):
 
 
 class BulkLedger:
-    """Kept by all writers together: what may be seen in each stream, and what must be."""
+    """Shared by all writers: what each stream may show, and what it must."""
 
     def __init__(self) -> None:
         self.sent: dict[str, set[Key]] = {name: set() for name in STREAMS}
@@ -59,10 +59,9 @@ class BulkLedger:
 
 
 class BulkWriter:
-    """Sends requests of many rows, one after the other, until the server is gone; lives on while servers come and go.
+    """Sends requests of many rows, one after another, until the server is gone. It outlives the servers.
 
-    With a producer it sends again what it does not know the fate of, and sometimes what it does; without one it never
-    does that.
+    With a producer it repeats requests whose outcome is unknown, and sometimes others; without one it never does.
     """
 
     def __init__(self, identity: str, ledger: BulkLedger, random: Random, *, produces: bool) -> None:
@@ -99,7 +98,7 @@ class BulkWriter:
             self._settle(self._unknown, self._ask(client, self._unknown), again=True)
         elif self._done and self._random.random() < 0.2:
             said = self._ask(client, self._done)
-            assert {one["status"] for one in said} == {204}, f"{self.identity} was believed twice: {said[:3]}"
+            assert {one["status"] for one in said} == {204}, f"{self.identity} was accepted twice: {said[:3]}"
         else:
             sent = self._compose()
             self._ledger.send(sent)
@@ -134,13 +133,13 @@ class BulkWriter:
 
     def _settle(self, sent: list[Sent], said: list[dict[str, Any]], *, again: bool) -> None:
         assert len(said) == len(sent)
-        for one, told in zip(sent, said, strict=True):
-            assert told["status"] in ((200, 204) if again else (200,)), f"{one.append.key} on {one.stream}: {told}"
-            # What was repeated may be told the tail, which is behind all that came after it.
-            self._ledger.acknowledge(one, told["next_offset"] if told["status"] == 200 else None)
+        for one, answer in zip(sent, said, strict=True):
+            assert answer["status"] in ((200, 204) if again else (200,)), f"{one.append.key} on {one.stream}: {answer}"
+            # A repeated append may be answered with the tail, which is after everything that followed it.
+            self._ledger.acknowledge(one, answer["next_offset"] if answer["status"] == 200 else None)
         for _, rows in groupby(sorted(zip(sent, said, strict=True), key=_stream), key=_stream):
-            statuses = [told["status"] for _, told in rows]
-            assert statuses == sorted(statuses, reverse=True), f"{self.identity}: a row went in before an older one"
+            statuses = [answer["status"] for _, answer in rows]
+            assert statuses == sorted(statuses, reverse=True), f"{self.identity}: accepted out of order"
         self._unknown, self._done = [], sent if self._produces else []
 
 
@@ -152,7 +151,7 @@ def _stream(pair: tuple[Sent, dict[str, Any]]) -> str:
 
 
 def check(ledger: BulkLedger, client: Client) -> None:
-    """Compare every stream with the ledger, when nobody writes."""
+    """Compare every stream with the ledger while no writer is running."""
     for name, content_type in STREAMS.items():
         texts = _read_all(client, name, content_type)
         content = store(texts, content_type)
@@ -171,7 +170,7 @@ def check(ledger: BulkLedger, client: Client) -> None:
 
 def _check_keys(ledger: BulkLedger, name: str, found: list[Key]) -> None:
     unknown = set(found) - ledger.sent[name]
-    assert not unknown, f"{name} shows {unknown}, which nobody sent"
+    assert not unknown, f"{name} shows {unknown}, which was never sent"
     twice = [key for key, count in Counter(found).items() if count > 1]
     assert not twice, f"{name} shows {twice} more than once"
     last: dict[str, int] = {}

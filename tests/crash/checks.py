@@ -1,4 +1,4 @@
-"""Checks: after a restart, when nobody writes, every stream is compared with the ledger."""
+"""Checks: compares every stream with the ledger after a restart, while no writer is running."""
 
 import time
 from collections import Counter
@@ -12,7 +12,7 @@ from .snapshot_checks import check_bootstrap, check_snapshot
 
 
 class Contents(NamedTuple):
-    """All that a stream retains: its messages, and each of them as the stream counts it."""
+    """Everything a stream retains: its messages, and each of them as the stream counts it."""
 
     start: int
     texts: list[str]
@@ -23,7 +23,7 @@ class Contents(NamedTuple):
         return Extent(self.start, b"".join(self.pieces))
 
     def since(self, offset: int) -> "Contents":
-        """The messages from an offset on, which is a border between two of them."""
+        """The messages from an offset on, which must be between two of them."""
         at, first = self.start, 0
         while at < offset and first < len(self.pieces):
             at += len(self.pieces[first])
@@ -32,7 +32,7 @@ class Contents(NamedTuple):
 
 
 def check_streams(ledger: Ledger, client: Client) -> tuple[dict[str, Response], Counter[str]]:
-    """Compare all streams of a server with the ledger; what it says of each, and how much was checked."""
+    """Compare all streams of a server with the ledger; the HEAD of each, and how much was checked."""
     heads: dict[str, Response] = {}
     checked: Counter[str] = Counter()
     for name in ledger.kinds:
@@ -51,7 +51,7 @@ def _check_name(ledger: Ledger, client: Client, name: str, head: Response, asked
             ledger.bury(life)
     if head.status != 200:
         return Counter()
-    assert not ledger.is_buried(incarnation), f"{name} {incarnation} is back from the dead"
+    assert not ledger.is_buried(incarnation), f"{name} {incarnation} exists again after its end"
     life = ledger.life(name, incarnation)
     assert not ledger.has_outlived(life, asked_at), f"{name} {incarnation} has outlived its lifetime"
     return _check_life(ledger, client, life, head)
@@ -65,18 +65,18 @@ def _check_life(ledger: Ledger, client: Client, life: Life, head: Response) -> C
     assert content.end == head.next_offset, f"{what} shows bytes up to {content.end} and claims {head.next_offset}"
     _check_closure(life, head)
     assert content.agrees_with(life.content), f"{what} has changed since the last restart"
-    for told, _ in life.told:
-        assert content.agrees_with(told), f"{what} has lost or changed {told.data[:60]!r} before {told.end}"
+    for seen, _ in life.seen:
+        assert content.agrees_with(seen), f"{what} has lost or changed {seen.data[:60]!r} before {seen.end}"
     _check_origin(life, content)
     _check_appends(ledger, life, contents)
     snapshot = check_snapshot(ledger, client, life, head, content.start)
-    behind = contents.since(content.start if snapshot is None else snapshot.offset)
-    check_bootstrap(ledger, client, life, head, behind.pieces)
-    retained = [told for told in life.told if told.extent.end > content.start]
-    appends = sum(told.appended for told in retained)
+    following = contents.since(content.start if snapshot is None else snapshot.offset)
+    check_bootstrap(ledger, client, life, head, following.pieces)
+    retained = [seen for seen in life.seen if seen.extent.end > content.start]
+    appends = sum(seen.appended for seen in retained)
     checked = Counter(streams=1, appends=appends, reads=len(retained) - appends, bytes=len(content.data))
     checked += Counter(snapshots=snapshot is not None, trimmed=content.start > 0)
-    life.content, life.told, life.borders, life.tail = content, [], [], content.end
+    life.content, life.seen, life.borders, life.tail = content, [], [], content.end
     return checked
 
 
@@ -85,24 +85,24 @@ def _check_closure(life: Life, head: Response) -> None:
         assert head.closed, f"{life.name} was closed and is open again"
         assert head.next_offset == life.closed_at, f"{life.name} grew after it was closed"
     if head.closed:
-        assert life.close_sent, f"{life.name} was closed by nobody"
+        assert life.close_sent, f"{life.name} is closed, but no client closed it"
         life.closed_at = head.next_offset
 
 
 def _check_origin(life: Life, content: Extent) -> None:
-    """A fork shows its source as far as it inherited it, also when the source is gone."""
+    """A fork shows the part of its source that it inherited, even when the source is gone."""
     source, limit = life.fork_of, life.fork_offset
     if source is None:
         return
     inherited = content.until(limit)
     assert inherited.agrees_with(source.content), f"{life.name} does not begin like {source.name}"
-    for told, _ in source.told:
-        if told.end <= limit:
-            assert inherited.agrees_with(told), f"{life.name} has lost {told.data[:60]!r} of {source.name}"
+    for seen, _ in source.seen:
+        if seen.end <= limit:
+            assert inherited.agrees_with(seen), f"{life.name} has lost {seen.data[:60]!r} of {source.name}"
 
 
 def _check_appends(ledger: Ledger, life: Life, contents: Contents) -> None:
-    """Whole, sent by somebody, once, and in each writer's order, also behind what was read before and let go of."""
+    """Each append is whole, was sent, and appears once and in its writer's order, trimmed history included."""
     found = keys(contents.texts, cut=contents.start > 0)
     unknown = set(found) - ledger.senders(life.name)
     assert not unknown, f"{life.name} shows {unknown}, which was refused or never sent"
@@ -131,7 +131,7 @@ def _read_all(ledger: Ledger, client: Client, life: Life) -> Contents:
 
 
 def _find_start(ledger: Ledger, client: Client, life: Life) -> int:
-    """Where what is retained begins; nothing before it can be read."""
+    """The offset at which the retained history begins; nothing before it can be read."""
     for offset in ("-1", render_offset(max(0, life.start - 1))):
         with ledger.using(life.name):
             answer = client.request("GET", life.name, query=f"?offset={offset}")

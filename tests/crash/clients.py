@@ -1,4 +1,4 @@
-"""A plain HTTP client that knows when it does not know."""
+"""A plain HTTP client that reports unknown outcomes."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Response(NamedTuple):
 
     @property
     def incarnation(self) -> str:
-        """Which life of the stream it is about; empty if it does not say."""
+        """The life of the stream it is about; empty if it does not say."""
         return self.headers.get("Stream-Incarnation", "")
 
     @property
@@ -50,7 +50,7 @@ class Response(NamedTuple):
         return str(json.loads(self.body)["code"])
 
     def acks(self) -> "list[Response]":
-        """What was said of each frame of a batch, as if it had been an append of its own."""
+        """The answer to each frame of a batch, as if it had been a separate append."""
         return [self._ack(ack) for ack in json.loads(self.body)]
 
     def _ack(self, ack: Mapping[str, Any]) -> "Response":
@@ -94,7 +94,7 @@ class Client:
     def ask(
         self, method: str, path: str, headers: Mapping[str, str | None] | None = None, body: bytes = b""
     ) -> Response:
-        """Send a request about whatever a path names."""
+        """Send a request to a path."""
         sent = {header: value for header, value in (headers or {}).items() if value is not None}
         try:
             self._connection.request(method, path, body, sent)

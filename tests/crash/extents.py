@@ -1,4 +1,4 @@
-"""Extents: bytes and where in their stream they stand."""
+"""Extents: bytes and their place in a stream."""
 
 from typing import NamedTuple
 
@@ -22,14 +22,14 @@ class Extent(NamedTuple):
         return self.start + len(self.data)
 
     def since(self, offset: int) -> "Extent":
-        """What is left of it when everything before an offset is let go of."""
+        """What remains of it when everything before an offset is trimmed."""
         return Extent(max(self.start, offset), self.data[max(0, offset - self.start) :])
 
     def until(self, offset: int) -> "Extent":
         return Extent(self.start, self.data[: max(0, offset - self.start)])
 
     def agrees_with(self, other: "Extent") -> bool:
-        """Whether both are the same wherever they meet."""
+        """Whether both are equal where they overlap."""
         start, end = max(self.start, other.start), min(self.end, other.end)
         return start >= end or self.since(start).until(end).data == other.since(start).until(end).data
 

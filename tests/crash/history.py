@@ -1,22 +1,23 @@
-"""What a recovered state must be: exactly what the acknowledged batches make, perhaps with the one in flight."""
+"""What a recovered state must be: exactly the result of the acknowledged batches, perhaps with those in flight."""
 
 from collections import deque
 
 from headwater.streams.apply import apply
-from headwater.streams.commands import Batch, Command, ForgetSegments, Paid, PublishSegment, SwapSegments
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command, ForgetSegments, Paid, PublishSegment, SwapSegments
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 
 
 class History:
-    """Batches in the order in which they were handed to the log, and the state that the acknowledged ones make."""
+    """Batches in the order in which they were appended to the log, and the state after the acknowledged ones."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
         self.survived_in_flight = 0
         self._expected = State("")
         self.shadow = State("")
-        """What the same commands make where nothing ever goes to the lake."""
+        """The state after the same commands if nothing ever goes to the lake."""
         self._in_flight: deque[tuple[int, list[Command]]] = deque()
 
     def send(self, at: int, commands: list[Command]) -> None:
@@ -33,7 +34,7 @@ class History:
         self.acknowledged += 1
 
     def check(self, recovered: State) -> None:
-        """Compare byte by byte; what survived in flight is visible now, so it must survive from here on as well."""
+        """Compare byte by byte; batches in flight that survived are visible now, so they must survive from now on."""
         if self._expected.position == 0:
             # Nothing was promised yet, not even the journal's id.
             self._expected, self.shadow = State(recovered.log_id), State(recovered.log_id)
@@ -43,7 +44,7 @@ class History:
             self._apply_next()
             self.survived_in_flight += 1
         self._in_flight.clear()
-        assert recovered.position == self._expected.position, "commands were applied that nobody sent, or twice"
+        assert recovered.position == self._expected.position, "commands were applied that were never sent, or twice"
         assert image_of(recovered) == image_of(self._expected), "acknowledged history has changed"
 
     def _apply_next(self) -> None:
@@ -53,5 +54,5 @@ class History:
 
 
 def _hot_only(command: Command) -> Command:
-    """A command that says nothing in the place of one about the lake, so that positions stay the same."""
+    """Replace a command about the lake by one without effect, so that positions stay the same."""
     return Paid("") if isinstance(command, PublishSegment | SwapSegments | ForgetSegments) else command

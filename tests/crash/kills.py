@@ -1,4 +1,4 @@
-"""Killing at the worst instants: in the middle of an image, a rotation, an upload, a flush, or anywhere."""
+"""Kills at the worst moments: in the middle of an image, a rotation, an upload, a flush, or anywhere."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ AIM_SECONDS_MAX = 4.0
 
 
 class Killer:
-    """Kills a server on a data directory, and sees from what lies there what it was doing."""
+    """Kills a server on a data directory, whose files show what the server was doing."""
 
     def __init__(self, data: Path, journal_file_bytes: int, random: Random) -> None:
         self._images, self._journal, self._snapshots = data / "images", data / "journal", data / "snapshots"

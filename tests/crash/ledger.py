@@ -1,8 +1,8 @@
 """The ledger: what was sent, what was acknowledged, and so what every stream must hold after a crash.
 
-Writers note what they send before they send it, and what they are told after they were told; so at any instant the
-server may know more than the ledger. That is why nothing is judged here that another thread may be about to explain:
-the judging is done by `checks`, when nobody writes.
+Writers record what they send before they send it, and answers after they arrive, so at any moment the server may know
+more than the ledger. Therefore nothing is judged here that another thread may be about to explain: `checks` does that
+when no writer is running.
 """
 
 import time
@@ -17,25 +17,25 @@ from .extents import NOTHING, Extent
 from .messages import Key
 
 TTL_SLACK_SECONDS = 1.5
-"""Beyond the tenth that a lifetime may last longer: how late a machine under load may notice its end."""
+"""How late a busy machine may notice the end of a lifetime, in addition to the tenth by which it may last longer."""
 
 
 class Kind(NamedTuple):
-    """How the streams of one name are made, every time."""
+    """How the streams of one name are created, every time."""
 
     content_type: str
     ttl_seconds: int | None = None
     source: str | None = None
     snapshots: bool = False
-    """Whether anybody publishes any; forks may still inherit one."""
+    """Whether any writer publishes snapshots; forks may still inherit one."""
 
 
 class Bytes(NamedTuple):
-    """Bytes that somebody was told of."""
+    """Bytes that a client has seen acknowledged or read."""
 
     extent: Extent
     appended: bool = False
-    """By an acknowledgement of their append, not by a read."""
+    """Whether by an acknowledgement of their append, not by a read."""
 
 
 class Snapshot(NamedTuple):
@@ -47,7 +47,7 @@ class Snapshot(NamedTuple):
     content_type: str
     digest: bytes
     trims: bool
-    """Whether the server that it was sent to lets history go with it."""
+    """Whether the server that it was sent to trims history with it."""
 
 
 @dataclass
@@ -61,17 +61,17 @@ class Life:
     fork_of: "Life | None" = None
     fork_offset: int = 0
     content: Extent = NOTHING
-    """As read after the last restart; whatever comes, as much of it as is retained stays as it is."""
-    told: list[Bytes] = field(default_factory=list)
-    """Bytes that were acknowledged or read since."""
+    """Its content as of the last restart; whatever part is retained must not change."""
+    seen: list[Bytes] = field(default_factory=list)
+    """Bytes that were acknowledged or read since then."""
     borders: list[int] = field(default_factory=list)
-    """Offsets between the frames of batches since; a snapshot may stand there, inside an append."""
+    """Offsets between the frames of batches since then; a snapshot may be there, inside an append."""
     last_numbers: dict[str, int] = field(default_factory=dict)
     """The last append of each writer that was read after a restart."""
     snapshot: Snapshot | None = None
     """The latest that was acknowledged or read."""
     start: int = 0
-    """How much history was let go of at least."""
+    """The offset up to which history was trimmed, at least."""
     tail: int = 0
     """The largest offset that any response named."""
     closed_at: int | None = None
@@ -83,17 +83,17 @@ class Life:
 
     @property
     def position(self) -> int:
-        """Lives of one name follow each other by this."""
+        """Orders the lives of one name."""
         return int(self.incarnation.rpartition("-")[2])
 
 
 class Ledger:
-    """Kept by all writers together."""
+    """Shared by all writers."""
 
     def __init__(self, kinds: dict[str, Kind]) -> None:
         self.kinds = kinds
         self.trims = True
-        """Whether the server that runs lets history go with each snapshot."""
+        """Whether the running server trims history with each snapshot."""
         self.appends_acknowledged = 0
         self.snapshots_acknowledged = 0
         self.forks_unanswered: list[tuple[str, float]] = []
@@ -111,7 +111,7 @@ class Ledger:
 
     @contextmanager
     def using(self, name: str) -> Iterator[float]:
-        """Whatever is asked in this block may renew a stream of that name; yields the time before."""
+        """Note that requests in this block may renew a stream of that name; yields the time before."""
         try:
             yield time.time()
         finally:
@@ -125,7 +125,7 @@ class Ledger:
             self._sent[name].add(key)
 
     def refused(self, name: str, key: Key) -> None:
-        """The append was not carried out and never will be: nobody may see it."""
+        """Note that an append was not carried out and never will be: no reader may see it."""
         with self._lock:
             self._sent[name].discard(key)
 
@@ -147,14 +147,14 @@ class Ledger:
         """The life that a response is about."""
         with self._lock:
             if incarnation not in self._lives:
-                assert name in self._created_at, f"nobody made {name}"
+                assert name in self._created_at, f"no client created {name}"
                 self._lives[incarnation] = Life(name, incarnation, self._created_at[name])
             life = self._lives[incarnation]
             assert life.name == name, f"{incarnation} is a life of {life.name}, not of {name}"
             return life
 
     def see(self, name: str, response: Response) -> Life:
-        """A response that names a tail binds the server to it, and to the closure."""
+        """Note the tail and the closure in a response; they bind the server."""
         with self._lock:
             life = self.life(name, response.incarnation)
             life.tail = max(life.tail, response.next_offset)
@@ -164,10 +164,10 @@ class Ledger:
             return life
 
     def tell(self, name: str, response: Response, data: bytes, appended: bool = False) -> Life:
-        """Somebody was told of the bytes that end where the response says."""
+        """Note that a client has seen the bytes that end where the response says."""
         with self._lock:
             life = self.see(name, response)
-            life.told.append(Bytes(Extent.before(response.next_offset, data), appended))
+            life.seen.append(Bytes(Extent.before(response.next_offset, data), appended))
             return life
 
     def acknowledge_append(self, name: str, response: Response, data: bytes, sent_at: float) -> None:
@@ -177,7 +177,7 @@ class Ledger:
             life.renewed_at = max(life.renewed_at, sent_at)
 
     def acknowledge_snapshot(self, life: Life, snapshot: Snapshot) -> None:
-        """A snapshot was published, or shown to somebody."""
+        """Note that a snapshot was published or read."""
         with self._lock:
             known = life.snapshot
             if known is None or known.offset < snapshot.offset:
@@ -188,12 +188,12 @@ class Ledger:
                 self.acknowledge_start(life, snapshot.offset)
 
     def acknowledge_start(self, life: Life, offset: int) -> None:
-        """History before an offset is gone."""
+        """Note that history before an offset is gone."""
         with self._lock:
             life.start = max(life.start, offset)
 
     def acknowledge_create(self, name: str, response: Response) -> Life:
-        """A stream is there; the older lives of its name must have been allowed to end, and have."""
+        """Note that a stream exists; the older lives of its name must have been allowed to end, and have ended."""
         with self._lock:
             life = self.see(name, response)
             for older in self.living(name):
@@ -202,7 +202,7 @@ class Ledger:
             return life
 
     def bury(self, life: Life) -> None:
-        """A life is over, for good."""
+        """Note that a life is over for good."""
         with self._lock:
             assert self.may_be_gone(life), f"{life.name} {life.incarnation} is lost"
             life.gone = True
@@ -218,12 +218,12 @@ class Ledger:
         return incarnation in self._buried
 
     def may_be_gone(self, life: Life) -> bool:
-        """Whether its end would be no loss: somebody asked for it, or its time may be over."""
+        """Whether it may have ended: a client deleted it, or its lifetime may be over."""
         ttl = self.kinds[life.name].ttl_seconds
         return life.delete_sent or (ttl is not None and time.time() >= max(life.born_at, life.renewed_at) + ttl)
 
     def has_outlived(self, life: Life, now: float) -> bool:
-        """Whether it can no longer be there, since nothing has renewed it in time."""
+        """Whether it must have ended, since nothing renewed it in time."""
         ttl = self.kinds[life.name].ttl_seconds
         used_at = max(life.born_at, self._used_at.get(life.name, 0.0))
         return ttl is not None and now > used_at + ttl * 1.1 + TTL_SLACK_SECONDS
@@ -243,13 +243,13 @@ class Ledger:
             return set(self._snapshots[name])
 
     def snapshots_of(self, life: Life) -> set[Snapshot]:
-        """Every snapshot that this life may show: its own, and those of what it may be a fork of."""
+        """Every snapshot that this life may show: its own, and those of its possible sources."""
         inherited = [self.snapshots(name) for name in self.lineage(life.name)[1:]]
         own = {sent for sent in self.snapshots(life.name) if sent.incarnation == life.incarnation}
         return own.union(*inherited)
 
     def starts_of(self, life: Life) -> set[int]:
-        """Where what this life retains may begin."""
+        """The offsets at which the retained history of this life may begin."""
         starts = {0} | {snapshot.offset for snapshot in self.snapshots_of(life) if snapshot.trims}
         for name in self.lineage(life.name):
             for incarnation, offset in self._retentions[name]:
@@ -258,7 +258,7 @@ class Ledger:
         return starts
 
     def forget_the_dead(self) -> None:
-        """Drop what no later check can need: lives that are over and that no living fork shows."""
+        """Forget what no later check can need: lives that are over and not shown by a living fork."""
         with self._lock:
             needed: list[Life] = [life for life in self._lives.values() if not life.gone]
             for life in needed:

@@ -1,4 +1,4 @@
-"""Random commands of every kind, on few names, so that they meet each other."""
+"""Random commands of every kind, on few names, so that they interact."""
 
 from random import Random
 
@@ -96,12 +96,12 @@ class Load:
         return Append(stream.name, payload, None, stream.content_type, close, None, producer)
 
     def _forgery(self, stream: Stream) -> bytes:
-        """Frames at every alignment, made of all that a client can know."""
+        """Frames at every alignment, made from everything a client can know."""
         frame = b"".join(frames.encode(b"forged", stream.incarnation, 1, frames.seed("journal", "9f2c")))
         return b"".join(frame + b"\0" for _ in range(16))
 
     def _snapshot(self, state: State, stream: Stream) -> Command:
-        """At a border between appends, which is where the node would have it."""
+        """At the end of an append, where the node would place it."""
         borders = [(stream.start, stream.record_start), (stream.tail, stream.record_next)]
         borders += [(hot.offset, hot.record) for hot in stream.hot or () if hot.offset > stream.start]
         offset, record = self._random.choice(borders)

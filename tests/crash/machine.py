@@ -1,7 +1,7 @@
-"""A server on a faulty disk, without threads: everything happens in an order that a seed decides.
+"""A server on a faulty disk, without threads: a seed decides the order of everything.
 
-It does what the node does and in the same order (commit, apply, acknowledge), makes spares and takes images in
-between, and lets commits happen in the middle of both, as the threads of the node would.
+It does what a node does in the same order (commit, apply, acknowledge), makes spares and takes images in between, and
+commits in the middle of both, as the threads of a node would.
 """
 
 import re
@@ -15,7 +15,7 @@ from headwater.log import directory
 from headwater.log.images import ImageFiles, ImageWriter
 from headwater.log.journal.journal import Journal
 from headwater.streams.apply import apply
-from headwater.streams.commands import Batch
+from headwater.streams.batches import Batch
 from headwater.streams.images import Walk
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk, Halted, Step
@@ -26,11 +26,11 @@ from .load import Load
 DATA = Path("/data")
 JOURNAL_FILE_BYTES = 8192
 WORK_MAX = 100
-"""How much is done in one life when its halt never comes."""
+"""How much is done in one life if it never halts."""
 
 
 class Aim(NamedTuple):
-    """What a life halts at: a kind of step, or any, on names that contain this, at most so many of them away."""
+    """Where a life halts: at most so many steps ahead, of this kind or any, on names that contain this."""
 
     step: Step | None
     in_name: str
@@ -58,7 +58,7 @@ AIMS = [
 
 
 class WouldWait(Exception):
-    """A commit needs a spare that is only being made."""
+    """A commit needs a spare that is still being made."""
 
 
 class SteppedJournal(Journal):
@@ -96,7 +96,7 @@ class ImageInTheMaking:
         self._writer: ImageWriter | None = None
 
     def step(self) -> bool:
-        """Go one step further; whether the image is finished."""
+        """Do one step; whether the image is finished."""
         if self._writer is None:
             self._writer = self._images.begin(self.walk.position)
             return False
@@ -124,7 +124,7 @@ class Machine:
         self._in_background = False
 
     def live(self) -> None:
-        """Start, work until the machine halts somewhere, and lose power or only the process."""
+        """Start, work until the machine halts, then lose power or only the process."""
         aim = self.random.choice(AIMS)
         self.disk.halt_in(self.random.randrange(1, aim.steps_max + 1), aim.hits)
         try:
@@ -140,7 +140,7 @@ class Machine:
             self.disk.kill_process()
 
     def start(self) -> None:
-        """Recover, and compare with what must be there."""
+        """Recover, and compare the state with what it must be."""
         self._image, self._in_background = None, False
         self.disk.names(DATA)
         self.state, journal, self.images, _ = directory.recover(
@@ -176,7 +176,7 @@ class Machine:
         self.history.acknowledge()
 
     def finish_image(self) -> None:
-        """Go on with the image, or begin one, until it has its name."""
+        """Continue the image, or begin one, until it is finished."""
         taken = self.images_taken
         while self.images_taken == taken:
             self._work_on_image()
@@ -195,7 +195,7 @@ class Machine:
         self._in_background = False
 
     def _in_between(self, step: Step, path: Path) -> None:
-        # In the middle of a background step the committer goes on.
+        # The committer keeps working in the middle of a background step.
         if self._in_background and self.random.random() < 0.3:
             self._in_background = False
             self.commit()
@@ -207,7 +207,7 @@ class Machine:
 
 
 def _scene(halt: Halted) -> str:
-    """Where it halted, whatever the numbers."""
+    """Where it halted, without the numbers."""
     return re.sub(r"[0-9]+", "N", str(halt).rpartition("halts ")[2])
 
 

@@ -1,4 +1,4 @@
-"""Messages that say who wrote them and prove that they are whole.
+"""Messages that name their writer and prove that they are whole.
 
     writer:number:part/parts:padding:checksum
 
@@ -23,17 +23,17 @@ class Key(NamedTuple):
 
 
 class Composed(NamedTuple):
-    """An append as it is sent and as its stream keeps it."""
+    """An append as it is sent and as its stream stores it."""
 
     key: Key
     body: bytes
     stored: bytes
     frames: tuple[bytes, ...] = ()
-    """What each frame of a batch comes to, if it is one."""
+    """What each frame of a batch is stored as, if it is a batch."""
 
 
 class Torn(AssertionError):
-    """A stream shows something that nobody wrote like that."""
+    """A stream shows something that no writer wrote."""
 
 
 def compose(key: Key, content_type: str, random: Random) -> Composed:
@@ -78,7 +78,7 @@ def split(body: bytes, content_type: str) -> list[str]:
 
 
 def keys(texts: list[str], *, cut: bool = False) -> list[Key]:
-    """The appends that messages make up, in order; each must be whole, but the first where history was let go of."""
+    """The appends that messages make up, in order; each must be whole, except the first where history was trimmed."""
     found: list[Key] = []
     missing: list[tuple[Key, int]] = []
     for text in texts:

@@ -8,27 +8,42 @@ from functools import partial
 from headwater.log import directory
 from headwater.log.journal.journal import Journal
 from headwater.log.seam import Deliver, Ticket
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.intervals import LakeIntervals
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.storage.store import Store
-from headwater.streams.commands import Batch, Command
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command
 from headwater.streams.replies import Reply
 from headwater.testing import FaultyDisk
 
 from .history import History
 from .machine import DATA, JOURNAL_FILE_BYTES
 
-IMAGE_LOG_BYTES = 20_000
+IMAGE_LIMITS = ImageLimits(20_000, slice_seconds=0.0, retry_seconds=0.05)
 LAKE_LIMITS = LakeLimits(
-    flush=FlushLimits(interval_seconds=0.01, bytes_min=1, bytes_max=4_000, segment_bytes=3_000), grace_seconds=0.001
+    flush=FlushLimits(interval_seconds=0.01, bytes_min=1, bytes_max=4_000, segment_bytes=3_000),
+    grace_seconds=0.001,
+    intervals=LakeIntervals(
+        flush_check_seconds=0.005,
+        flush_retry_seconds=0.005,
+        catalog_check_seconds=0.005,
+        compact_check_seconds=0.005,
+        compact_retry_seconds=0.005,
+        compact_avoid_seconds=0.0,
+        sweep_check_seconds=0.005,
+        orphans_check_seconds=0.02,
+        read_retry_seconds=(0.0, 0.0),
+    ),
 )
-"""Everything goes to the lake as soon as it can, in objects as small as can be."""
+"""Everything goes to the lake as soon as possible, in objects as small as possible."""
 
 
 class WatchedJournal(Journal):
-    """A journal that tells a history what it is given and what it has delivered."""
+    """A journal that records in a history what is appended and what it delivers."""
 
     history: History
 
@@ -45,7 +60,7 @@ class WatchedJournal(Journal):
 
 
 class RunningNode:
-    """A node that has been started on what its directory held."""
+    """A node that was recovered from its directory."""
 
     def __init__(self, disk: FaultyDisk, history: History, store: Store | None = None) -> None:
         self.failures: list[BaseException] = []
@@ -63,9 +78,8 @@ class RunningNode:
         self.journal = journal
         self.node = Node(
             [ShardParts(state, journal, images, blobs)],
-            image_log_bytes=IMAGE_LOG_BYTES,
+            limits=ShardLimits(IMAGE_LIMITS, lake=LAKE_LIMITS),
             store=store,
-            lake_limits=LAKE_LIMITS,
         )
 
     @property
@@ -82,7 +96,7 @@ class RunningNode:
             return await reply
 
     async def crash(self) -> None:
-        """End all threads; what was not decided stays unanswered."""
+        """End all threads; undecided commands stay unanswered."""
         shard = self.node.only
         assert shard.imager is not None
         await shard.imager.stop()

@@ -1,4 +1,4 @@
-"""Seeds: many by default, any number on demand, one to have a failure again."""
+"""Seeds: many by default, any number on demand, one to reproduce a failure."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ COUNT = "HEADWATER_POWER_SEEDS"
 
 
 def for_each_seed(default_count: int, run: Callable[[int], None]) -> None:
-    """Run with each seed; a failure says how to have it again."""
+    """Run with each seed; a failure says how to reproduce it."""
     for seed in _seeds(default_count):
         try:
             run(seed)
@@ -23,5 +23,5 @@ def _seeds(default_count: int) -> Iterable[int]:
 
 
 def all_seeds_run() -> bool:
-    """Whether statistics over all seeds mean anything."""
+    """Whether enough seeds run for statistics over all of them."""
     return ONE not in os.environ

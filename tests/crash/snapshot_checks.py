@@ -1,4 +1,4 @@
-"""Checks of snapshots, of how much history is retained, of bootstrap, and of the files that snapshots leave behind."""
+"""Checks of snapshots, of the retained history, of bootstraps, and of the files of snapshots."""
 
 import time
 from hashlib import sha256
@@ -9,7 +9,7 @@ from .ledger import Ledger, Life, Snapshot
 
 SWEPT_SECONDS_MAX = 10.0
 PIN_SECONDS_MAX = 40.0
-"""How long a fork that was cut short may hold its source, with its snapshot: half a minute, and some to notice."""
+"""How long an interrupted fork may hold its source and its snapshot: half a minute, and some to notice."""
 POLL_SECONDS = 0.02
 
 
@@ -34,7 +34,7 @@ def read_snapshot(client: Client, ledger: Ledger, life: Life) -> Snapshot | None
 
 
 def check_snapshot(ledger: Ledger, client: Client, life: Life, head: Response, start: int) -> Snapshot | None:
-    """The latest that was acknowledged is shown, or a later one; and history was let go of as it was asked."""
+    """The latest acknowledged snapshot is shown, or a later one; and history was trimmed as requested."""
     what, known = f"{life.name} {life.incarnation}", life.snapshot
     shown = read_snapshot(client, ledger, life)
     assert head.snapshot_offset == (None if shown is None else shown.offset), f"{what} says {head.snapshot_offset}"
@@ -43,7 +43,7 @@ def check_snapshot(ledger: Ledger, client: Client, life: Life, head: Response, s
         assert shown.offset >= known.offset, f"{what} shows a snapshot before {known.offset}, which was acknowledged"
         assert shown.offset > known.offset or shown == known, f"{what} shows another snapshot at {known.offset}"
     assert start >= life.start, f"{what} holds bytes from {start} on, but was to keep none before {life.start}"
-    assert start in ledger.starts_of(life), f"{what} has lost what is before {start}, and nobody asked for that"
+    assert start in ledger.starts_of(life), f"{what} has lost what is before {start}, though no client trimmed it"
     assert start == 0 or (shown is not None and shown.offset >= start), f"{what} begins at {start} without a snapshot"
     assert shown is None or not shown.trims or start == shown.offset, f"{what} was not trimmed with its snapshot"
     life.snapshot, life.start = shown, start
@@ -51,7 +51,7 @@ def check_snapshot(ledger: Ledger, client: Client, life: Life, head: Response, s
 
 
 def check_bootstrap(ledger: Ledger, client: Client, life: Life, head: Response, messages: list[bytes]) -> None:
-    """A bootstrap is the snapshot and exactly the messages behind it."""
+    """A bootstrap is the snapshot and exactly the messages after it."""
     with ledger.using(life.name):
         answer = client.ask("GET", f"{BUCKET}/{life.name}/bootstrap", {"Stream-Incarnation": life.incarnation})
     assert answer.status == 200, f"{answer.status} to a bootstrap of {life.name}"
@@ -80,7 +80,7 @@ def _parts(answer: Response) -> list[tuple[str, bytes]]:
 
 
 def check_blobs(ledger: Ledger, folder: Path) -> None:
-    """Soon there is no file but of snapshots that are shown, or that a fork may hold."""
+    """Soon the only files are those of snapshots that are shown or that a fork may hold."""
     forked = {kind.source for kind in ledger.kinds.values() if kind.source is not None}
     needed = {snapshot.digest for name in forked for snapshot in ledger.snapshots(name)}
     for name in ledger.kinds:
@@ -89,7 +89,7 @@ def check_blobs(ledger: Ledger, folder: Path) -> None:
 
 
 def check_blobs_are_gone(ledger: Ledger, folder: Path) -> None:
-    """When every stream was deleted, no snapshot stays behind, without a restart."""
+    """Once every stream is deleted, no snapshot remains, without a restart."""
     cut = {source for source, sent_at in ledger.forks_unanswered if sent_at > time.time() - PIN_SECONDS_MAX}
     held = {name for source in cut for name in ledger.lineage(source)}
     _await_no_files_but({snapshot.digest for name in held for snapshot in ledger.snapshots(name)}, folder)

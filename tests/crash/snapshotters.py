@@ -1,4 +1,4 @@
-"""Writers of snapshots: they publish them, let history go, and look at what others have published."""
+"""Writers of snapshots: they publish them, trim history, and read what others have published."""
 
 import time
 from hashlib import sha256
@@ -13,7 +13,7 @@ SIZES = (16, 100, 5_000, 70_000, 400_000)
 
 
 class Snapshotter(Writer):
-    """Publishes snapshots at places that somebody was told of."""
+    """Publishes snapshots at offsets that a client has seen."""
 
     def step(self, client: Client) -> None:
         time.sleep(0.005)
@@ -32,8 +32,8 @@ class Snapshotter(Writer):
         return self.random.choice([name for name, kind in self.ledger.kinds.items() if kind.snapshots])
 
     def _place(self, life: Life) -> int:
-        """A border between messages; perhaps one that is behind the latest snapshot, perhaps not."""
-        return self.random.choice([life.tail, *life.borders[-20:], *(told.end for told, _ in life.told[-200:])])
+        """An offset between messages, before or after the latest snapshot."""
+        return self.random.choice([life.tail, *life.borders[-20:], *(seen.end for seen, _ in life.seen[-200:])])
 
     def _publish(self, client: Client, life: Life) -> None:
         self.numbers += 1
@@ -45,10 +45,10 @@ class Snapshotter(Writer):
         headers = {"Content-Type": content_type, "Stream-Incarnation": life.incarnation}
         response = client.ask("PUT", f"{BUCKET}/{life.name}/snapshot/{render_offset(offset)}", headers, body)
         if response.status == 204:
-            assert response.snapshot_offset == offset, f"{life.name} was told {response.snapshot_offset}"
+            assert response.snapshot_offset == offset, f"{life.name} was answered {response.snapshot_offset}"
             self.ledger.snapshots_acknowledged += 1
             self.ledger.acknowledge_snapshot(life, snapshot)
-        elif response.status in (*GONE, 409):  # there is a later one by now, or another one there
+        elif response.status in (*GONE, 409):  # there is a later one meanwhile, or another one there
             self.ledger.refused_snapshot(snapshot)
         else:
             raise self.unexpected(response, f"a snapshot of {life.name} at {offset}")
@@ -64,7 +64,7 @@ class Snapshotter(Writer):
             raise self.unexpected(response, f"retaining {life.name} from {offset} on")
 
     def _look(self, client: Client, life: Life) -> None:
-        """Whatever snapshot somebody was shown must stay until there is a later one."""
+        """Read the latest snapshot: it must stay until there is a later one."""
         shown = read_snapshot(client, self.ledger, life)
         if shown is not None:
             self.ledger.acknowledge_snapshot(life, shown)

@@ -1,4 +1,4 @@
-"""Disks that fail, fill up and rot: the server ends, refuses or falls back; it never serves what is not true."""
+"""Disks that fail, fill up and rot: the server ends, refuses or falls back; it never serves wrong bytes."""
 
 import asyncio
 import logging
@@ -81,7 +81,7 @@ def append(size: int) -> Append:
 
 
 async def fill_up(disk: FaultyDisk, running: RunningNode) -> Refusal:
-    """Append until the disk is full; the refusal."""
+    """Append until the disk is full, and return the refusal."""
     await running.ask(Create("orders", "text/plain"))
     disk.capacity_bytes = disk.used_bytes
     while True:
@@ -110,7 +110,7 @@ def test_a_full_disk_refuses_appends_takes_deletes_and_heals() -> None:
 
 
 def test_deletes_alone_make_room_on_a_full_disk() -> None:
-    """What they free goes with the log before the older of two images, if those find a little space."""
+    """They free the log before the older of two images, if there is a little space for these."""
 
     async def work(disk: FaultyDisk, history: History) -> None:
         async with running_node(disk, history) as running:
@@ -118,11 +118,11 @@ def test_deletes_alone_make_room_on_a_full_disk() -> None:
             for name in names[1:]:
                 await running.ask(Create(name, "text/plain"))
             await fill_up(disk, running)
-            # An image that is being written while the disk fills up would take what is left.
+            # An image that is written while the disk fills up would take the remaining space.
             await until(lambda: running.is_at_rest)
             disk.capacity_bytes = disk.used_bytes + JOURNAL_FILE_BYTES - 1
             while not running.journal.has_room:
-                assert names, "nothing is left to delete, and there is still no room"
+                assert names, "everything is deleted, and there is still no room"
                 assert isinstance(await running.ask(Delete(names.pop(0))), Deleted)
                 await asyncio.sleep(0.06)
             assert disk.used_bytes <= disk.capacity_bytes
@@ -168,7 +168,7 @@ def aged_machine(seed: int) -> Machine:
 
 
 def test_a_flipped_bit_is_found_or_harmless() -> None:
-    """Refused, or fallen back from, or, in the very last batch, cut like a torn one; never served."""
+    """Damage is refused, avoided by an older image or, in the last batch, cut like a torn end; it is never served."""
     outcomes: Counter[str] = Counter()
 
     def run(seed: int) -> None:

@@ -1,6 +1,6 @@
-"""A real server under load is killed again and again; nothing that it acknowledged is lost, changed or doubled.
+"""A real server is killed under load, many times; nothing it acknowledged is lost, changed or doubled.
 
-HEADWATER_CRASH_CYCLES says how often, HEADWATER_CRASH_SEED which choices are made; the instants are the machine's own.
+HEADWATER_CRASH_CYCLES sets how often, HEADWATER_CRASH_SEED the random choices; the timing is not reproducible.
 """
 
 import os
@@ -60,7 +60,7 @@ def make_writers(ledger: Ledger, estate: Estate, random: Random) -> list[Writer]
 
 
 def run_load(server: RunningServer, writers: list[Writer], killer: Killer) -> None:
-    """Have everybody write until the server is killed."""
+    """Run all writers until the server is killed."""
     threads = [writer.start(server.url) for writer in writers]
     killer.kill(server, LOAD_SECONDS)
     killed_at = time.monotonic()
@@ -74,7 +74,7 @@ def run_load(server: RunningServer, writers: list[Writer], killer: Killer) -> No
 
 
 def check_all(server: RunningServer, ledger: Ledger, estate: Estate, data: Path) -> Counter[str]:
-    """Compare all that a server shows with what it has acknowledged; how much was checked."""
+    """Compare everything a server shows with what it acknowledged; how much was checked."""
     client = Client(server.url)
     heads, checked = check_streams(ledger, client)
     check_default_bucket(ledger, client, heads)
@@ -92,7 +92,7 @@ def delete_all(server: RunningServer, ledger: Ledger) -> None:
 
 
 def check_output(server: RunningServer) -> Counter[str]:
-    """A server complains of nothing but a torn end."""
+    """A server reports nothing worse than a torn end."""
     lines = server.output().splitlines()
     complaints = [line for line in lines if any(word in line for word in ("ERROR", "CRITICAL", "Traceback"))]
     assert not complaints, server.output()

@@ -1,4 +1,4 @@
-"""A server under bulk appends is killed again and again; what it acknowledged is there, once and whole.
+"""A server is killed under bulk appends, many times; what it acknowledged is there, once and whole.
 
 HEADWATER_CRASH_CYCLES says how often, HEADWATER_CRASH_SEED which choices are made; the instants are the machine's own.
 """
@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def run_load(server: RunningServer, writers: list[BulkWriter], random: Random) -> None:
-    """Have everybody write until the server is killed, which is not before all were answered once."""
+    """Run all writers until the server is killed, but not before each was answered once."""
     threads = [writer.start(server.url) for writer in writers]
     for writer, thread in zip(writers, threads, strict=True):
         until = time.monotonic() + ANSWER_SECONDS_MAX

@@ -1,4 +1,4 @@
-"""Whenever the power goes, what was acknowledged is there, once, and nothing torn is visible."""
+"""Whenever the power fails, what was acknowledged is there, once, and nothing torn is visible."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ SCENES = [
     "at a sync directory of images",
     "at a write of N-N.torn",
 ]
-"""Where the machine must have halted at least once, or these tests are blind there."""
+"""Where the machine must have halted at least once for these tests to mean something."""
 
 
 def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss() -> None:
@@ -51,7 +51,7 @@ def test_nothing_acknowledged_is_lost_or_changed_by_a_power_loss() -> None:
 
 
 def test_a_node_with_all_its_threads_survives_power_losses() -> None:
-    """The order of threads is not the seed's to decide, so a failure may need several tries to be had again."""
+    """The seed does not decide the order of threads, so a failure may take several attempts to reproduce."""
     acknowledged = 0
 
     def run(seed: int) -> None:
@@ -74,7 +74,7 @@ def test_a_node_with_all_its_threads_survives_power_losses() -> None:
 
 
 async def _work(disk: FaultyDisk, history: History, load: Load) -> None:
-    """Submit commands as fast as they go in, until the machine halts."""
+    """Submit commands as fast as possible until the machine halts."""
     async with running_node(disk, history) as running:
         for _ in range(60):
             for command in load.batch(running.node.only.state)[1]:

@@ -1,4 +1,4 @@
-"""Writers: each does one kind of thing over one connection, as fast as it is answered, until the server is gone."""
+"""Writers: each makes one kind of request over one connection, as fast as it is answered, until the server is gone."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ READ_BYTES_KEPT = 10_000
 
 
 class Writer:
-    """What all writers share. It lives on while servers come and go."""
+    """What all writers share. A writer outlives the servers it works against."""
 
     def __init__(self, identity: str, ledger: Ledger, random: Random) -> None:
         self.identity, self.ledger, self.random = identity, ledger, random
@@ -25,7 +25,7 @@ class Writer:
         self.error: Exception | None = None
 
     def start(self, url: str) -> Thread:
-        """Work against this server in a thread of its own."""
+        """Work against this server in a new thread."""
         thread = Thread(target=self._run, args=(url,), name=self.identity)
         thread.start()
         return thread
@@ -44,14 +44,14 @@ class Writer:
             client.close()
 
     def step(self, client: Client) -> None:
-        """Do one thing; raises `Unknown` when the server is gone."""
+        """Make one request; raises `Unknown` when the server is gone."""
         raise NotImplementedError
 
     def any_name(self) -> str:
         return self.random.choice(list(self.ledger.kinds))
 
     def life_of(self, name: str) -> Life | None:
-        """The last life of that name that may be there."""
+        """The last life of that name that may exist."""
         lives = self.ledger.living(name)
         return lives[-1] if lives else None
 
@@ -70,7 +70,7 @@ class Writer:
 
 
 class Appender(Writer):
-    """Appends without producer headers; what it does not know the fate of, it never sends again."""
+    """Appends without producer headers; never repeats a request whose outcome is unknown."""
 
     def step(self, client: Client) -> None:
         name = self.any_name()
@@ -81,7 +81,7 @@ class Appender(Writer):
         self.settle(name, append, response, sent_at)
 
     def settle(self, name: str, append: Composed, response: Response, sent_at: float) -> None:
-        """Note what became of an append."""
+        """Record the outcome of an append."""
         if response.status == 204:
             self.ledger.acknowledge_append(name, response, append.stored, sent_at)
         elif response.status in GONE or (response.status == 409 and response.closed):
@@ -99,11 +99,11 @@ class Attempt(NamedTuple):
     seq: int
     append: Composed
     offset: int | None = None
-    """What was answered, if it was."""
+    """The offset in the answer, if there was one."""
 
 
 class IdempotentProducer(Writer):
-    """Appends with producer headers; sends again what it does not know the fate of, and sometimes what it does."""
+    """Appends with producer headers; repeats requests whose outcome is unknown, and sometimes others."""
 
     def __init__(self, identity: str, ledger: Ledger, random: Random) -> None:
         super().__init__(identity, ledger, random)
@@ -133,7 +133,7 @@ class IdempotentProducer(Writer):
             response = self.post(client, life, headers, append)
         self._unknown = None
         if response.status == 200 or (response.status == 204 and again):
-            assert attempt.offset in (None, response.next_offset), f"{append.key} was answered differently again"
+            assert attempt.offset in (None, response.next_offset), f"{append.key} got another answer"
             if attempt.offset is None:
                 self.ledger.acknowledge_append(life.name, response, append.stored, sent_at)
             self._next_seq[life.incarnation] = attempt.seq + 1
@@ -151,7 +151,7 @@ class IdempotentProducer(Writer):
 
 
 class Janitor(Writer):
-    """Makes streams, closes them, deletes them and makes them anew."""
+    """Creates streams, closes them, deletes them and creates them again."""
 
     def step(self, client: Client) -> None:
         name = self.any_name()
@@ -175,8 +175,8 @@ class Janitor(Writer):
             response = client.request("PUT", name, {"Content-Type": kind.content_type, "Stream-TTL": ttl})
         if response.status in (200, 201):
             self.ledger.acknowledge_create(name, response)
-        elif response.status != 409:  # closed by now, or forks still need the name
-            raise self.unexpected(response, f"making {name}")
+        elif response.status != 409:  # closed meanwhile, or forks still need the name
+            raise self.unexpected(response, f"creating {name}")
 
     def _close(self, client: Client, life: Life) -> None:
         life.close_sent = True
@@ -199,7 +199,7 @@ class Janitor(Writer):
 
 
 class Forker(Writer):
-    """Makes forks at places that somebody was told of, and deletes them."""
+    """Creates forks at offsets that a client has seen, and deletes them."""
 
     def step(self, client: Client) -> None:
         name = self.any_name()
@@ -217,8 +217,8 @@ class Forker(Writer):
         if before.status != 200:
             return
         # A page may end inside an append, and a fork there would show a part of it.
-        told = self.ledger.life(source, before.incarnation).told[-40:]
-        places = [extent.end for extent, appended in told if appended]
+        seen = self.ledger.life(source, before.incarnation).seen[-40:]
+        places = [extent.end for extent, appended in seen if appended]
         offset = render_offset(self.random.choice(places)) if places and self.random.random() < 0.7 else None
         self.ledger.send_create(name)
         headers = {"Stream-Forked-From": PATH + source, "Stream-Fork-Offset": offset}
@@ -232,19 +232,19 @@ class Forker(Writer):
             if response.status == 201 and after.status == 200 and before.incarnation == after.incarnation:
                 life.fork_of = self.ledger.life(source, before.incarnation)
                 life.fork_offset = response.next_offset
-        elif response.status not in (400, *GONE, 409):  # the source may be another one by now, or none
+        elif response.status not in (400, *GONE, 409):  # the source may have been replaced or deleted meanwhile
             raise self.unexpected(response, f"forking {source}")
 
 
 class Reader(Writer):
-    """Reads near the tail: what it was shown must stay."""
+    """Reads near the tail: what it has seen must stay."""
 
     def step(self, client: Client) -> None:
         life = self.life_of(self.any_name())
         if life is None:
             return
         time.sleep(0.002)
-        start = self.random.choice([0, *(told.end for told, _ in life.told[-10:])])
+        start = self.random.choice([0, *(seen.end for seen, _ in life.seen[-10:])])
         query = f"?offset={render_offset(start)}"
         with self.ledger.using(life.name):
             response = client.request("GET", life.name, {"Stream-Incarnation": life.incarnation}, query=query)
@@ -256,7 +256,7 @@ class Reader(Writer):
         elif response.status not in GONE:
             raise self.unexpected(response, f"reading {life.name}")
         elif response.earliest_offset is not None:
-            assert response.earliest_offset > start, f"{life.name} is said to be gone where it is retained"
+            assert response.earliest_offset > start, f"{life.name} is refused as trimmed where it is retained"
             self.ledger.acknowledge_start(life, response.earliest_offset)
 
 

@@ -10,13 +10,16 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 SHELL = frozenset({"bash", "sh", "shell", "console"})
-RUNNABLE = SHELL | {"python"}
+RUNNABLE = SHELL | {"python", "tsx", "typescript"}
 SHOWN = frozenset({"", "dockerfile", "html", "ini", "javascript", "json", "promql", "sql", "text", "toml", "yaml"})
 """Languages of blocks that are there to be looked at."""
 
 ELSEWHERE = {
     "docs/reference/lake.md": "tests/cli/lake/test_lake.py",
+    "docs/guides/ai-sdk.md": "tests/guides/test_ai_sdk.py",
     "docs/guides/client.md": "tests/client/test_guide.py",
+    "docs/guides/fastapi.md": "tests/guides/test_fastapi.py",
+    "docs/guides/typescript.md": "tests/guides/test_typescript.py",
     **{
         str(page.relative_to(ROOT)): "tests/spark/test_guides.py"
         for page in sorted((DOCS / "guides/spark").glob("*.md"))

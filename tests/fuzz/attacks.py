@@ -1,4 +1,4 @@
-"""Hostile input, made from a seed: valid requests, mutated, split and pipelined in every way we could think of."""
+"""Hostile input, made from a seed: valid requests, mutated, split and pipelined in many ways."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,7 +131,7 @@ TOKENS = (
 
 @dataclass(frozen=True)
 class Attack:
-    """What one connection sends, piece by piece, and how it then behaves."""
+    """What one connection sends, piece by piece, and how it behaves afterwards."""
 
     pieces: tuple[bytes, ...]
     pauses: bool
@@ -145,7 +145,7 @@ def make(seed: str) -> Attack:
     if dice.random() < 0.85:
         for _ in range(dice.choice((1, 1, 2, 3, 8))):
             data = dice.choice(MUTATIONS)(dice, data)
-    # How it ends: read all answers, leave without reading, leave with a reset, or wait until the server has enough.
+    # How it ends: read all answers, leave without reading, leave with a reset, or wait until the server closes.
     end = dice.choices(("read", "leave", "reset", "wait"), (70, 12, 12, 6))[0]
     return Attack(_split(dice, data[:300_000]), dice.random() < 0.1, end)
 
@@ -168,7 +168,7 @@ def _path(dice: Random) -> str:
 
 
 def _valid(dice: Random) -> bytes:
-    """A request that makes sense."""
+    """A valid request."""
     path = _path(dice)
     match dice.randrange(12):
         case 0:

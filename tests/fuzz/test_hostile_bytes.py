@@ -1,6 +1,6 @@
-"""A server under hostile bytes: it stays up, blames the client, serves others as ever, and keeps nothing.
+"""A server under hostile bytes: it stays up, blames the client, keeps serving others, and leaks nothing.
 
-HEADWATER_FUZZ_SECONDS makes it longer; HEADWATER_FUZZ_SEED, which is printed, makes it the same again.
+HEADWATER_FUZZ_SECONDS makes it longer; HEADWATER_FUZZ_SEED, which is printed, repeats a run.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def server() -> Iterator[RunningServer]:
 
 
 class HealthyClient(threading.Thread):
-    """Somebody who uses the server as intended, and keeps count of how often all was right."""
+    """A client that uses the server as intended, and counts how often everything was right."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class HealthyClient(threading.Thread):
 
 
 async def carry_out(attack: Attack, host: str, port: int) -> bytes:
-    """Send it all, and return what came back until the server closed the connection; it has to, in time."""
+    """Send all of it, and return what came back until the server closed the connection, which it must do in time."""
     reader, writer = await asyncio.open_connection(host, port)
     received = b""
     try:
@@ -100,7 +100,7 @@ async def carry_out(attack: Attack, host: str, port: int) -> bytes:
             if attack.end in ("leave", "reset"):
                 return received
             if attack.end == "read":
-                with suppress(OSError):  # The server may have gone already.
+                with suppress(OSError):  # The server may have closed the connection already.
                     writer.write_eof()
             async with asyncio.timeout(ANSWER_SECONDS):
                 while data := await reader.read(1 << 16):
@@ -115,17 +115,17 @@ async def carry_out(attack: Attack, host: str, port: int) -> bytes:
 
 
 def judge(received: bytes, seed: str) -> list[int]:
-    """The statuses of all responses; none may be our fault."""
+    """The statuses of all responses; none may blame the server."""
     assert not received or received.startswith(b"HTTP/1.1 "), f"attack {seed}: {received[:300]!r}"
     statuses = [int(status) for status in STATUS.findall(received)]
     for status in statuses:
-        # Not implemented and version not supported are the client's doing, whatever their numbers say.
+        # 501 and 505 are the client's mistakes, although their numbers say otherwise.
         assert status < 500 or status in (501, 505), f"attack {seed} was answered with {status}: {received[:2000]!r}"
     return statuses
 
 
 async def storm(url: str, seconds: float) -> tuple[int, Counter[int]]:
-    """Many attackers at once, for some time; returns how often they attacked and what they heard."""
+    """Many attackers at once, for some time; returns how often they attacked and which statuses they got."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 0
     numbers, heard = count(), Counter[int]()
@@ -147,7 +147,7 @@ async def storm(url: str, seconds: float) -> tuple[int, Counter[int]]:
 
 def test_hostile_bytes_do_no_harm(server: RunningServer) -> None:
     print(f"HEADWATER_FUZZ_SEED={SEED}")
-    asyncio.run(storm(server.url, min(2.0, SECONDS / 10)))  # Caches fill, the allocator settles.
+    asyncio.run(storm(server.url, min(2.0, SECONDS / 10)))  # Let caches fill and the allocator settle.
     assert eventually(lambda: no_connections(server), 20)
     files, memory = open_files(server.pid), resident_bytes(server.pid)
     healthy = HealthyClient(server.url)
@@ -156,7 +156,7 @@ def test_hostile_bytes_do_no_harm(server: RunningServer) -> None:
         attacks, heard = asyncio.run(storm(server.url, SECONDS))
     finally:
         healthy.stop()
-        print(f"the server said: {server.output()[-5000:]}")
+        print(f"the server logged: {server.output()[-5000:]}")
     print(f"{attacks} attacks, {healthy.rounds} healthy rounds beside them, answered with {sorted(heard.items())}")
     if healthy.problem is not None:
         raise healthy.problem
@@ -166,14 +166,14 @@ def test_hostile_bytes_do_no_harm(server: RunningServer) -> None:
     assert heard[400] > 0
     assert heard[200] + heard[204] > 0
     assert eventually(lambda: open_files(server.pid) <= files, 20), f"{open_files(server.pid)} files, {files} before"
-    # Streams that were made and never deleted are not a leak.
+    # Streams that were created and never deleted are not a leak.
     allowed = 64 * MIB + attacks * 2048
     assert resident_bytes(server.pid) - memory < allowed, f"{resident_bytes(server.pid)} bytes, {memory} before"
     HealthyClient(server.url)._round("/v1/stream/healthy/last")
 
 
 def no_connections(server: RunningServer) -> bool:
-    """Whether the server has as few files open as ever: its own, which do not come and go in memory mode."""
+    """Whether the server has only its own files open, whose number is constant in memory mode."""
     before = open_files(server.pid)
     time.sleep(0.5)
     return open_files(server.pid) == before < 40

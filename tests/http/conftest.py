@@ -1,4 +1,4 @@
-"""One server for all tests that need nothing special of it; each test has its own stream there."""
+"""One server for all tests that need no special settings; each test has its own stream there."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -16,7 +16,7 @@ _numbers = count(1)
 def server() -> Iterator[RunningServer]:
     with running_server() as server:
         yield server
-        # Whatever the tests did to it: a mistake of its own would stand in its log.
+        # Whatever the tests sent: an exception in the server would be in its log.
         first = server.output().partition("Traceback")[1:]
         assert not first[0], "".join(first)[:3000]
 
@@ -29,7 +29,7 @@ def wire(server: RunningServer) -> Iterator[Wire]:
 
 @pytest.fixture
 def path() -> str:
-    """The path of a stream that no other test uses; nothing is there yet."""
+    """The path of a stream that no other test uses; nothing exists there yet."""
     return f"/v1/stream/s{next(_numbers)}"
 
 

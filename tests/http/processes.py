@@ -1,4 +1,4 @@
-"""What the operating system knows of a server process."""
+"""What the operating system knows about a server process."""
 
 import os
 import time
@@ -18,7 +18,7 @@ def open_files(pid: int) -> int:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether a condition comes true in time."""
+    """Whether a condition becomes true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 TIMEOUT_SECONDS = 10.0
-"""How long any one wait may take; much longer than anything takes, so that only a hang meets it."""
+"""How long one wait may take; much longer than any answer takes, so that only a hang reaches it."""
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) ([ -~]*)\r\n")
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+): ([!-~]|[!-~][ -~\t]*[!-~])")
@@ -22,12 +22,12 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class Ended(ConnectionError):
-    """The server closed the connection, cleanly, before all that was expected had come."""
+    """The server closed the connection, cleanly, before everything expected had arrived."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """One response; header names are in lower case, and none came twice."""
+    """One response; header names are in lower case, and none appears twice."""
 
     status: int
     headers: dict[str, str]
@@ -36,7 +36,7 @@ class Response:
 
     @property
     def problem(self) -> dict[str, Any]:
-        """What the body says of an error."""
+        """The problem in the body of an error."""
         assert self.headers["content-type"] == "application/problem+json"
         problem = json.loads(self.body)
         assert isinstance(problem, dict)
@@ -71,7 +71,7 @@ def request(
     *,
     version: str = "1.1",
 ) -> bytes:
-    """The bytes of a well-formed request; Host and Content-Length are added where they are missing."""
+    """The bytes of a well-formed request; missing Host and Content-Length headers are added."""
     lines = {"Host": "headwater.test", **(headers or {})}
     if body is not None:
         lines.setdefault("Content-Length", str(len(body)))
@@ -132,7 +132,7 @@ class Wire:
     # -- Receiving ------------------------------------------------------------------------------------------------
 
     def receive(self, *, bodiless: bool = False) -> Response:
-        """The next response, whole; an interim one is a response too. HEAD's have no body."""
+        """The next complete response, which may be an interim one; responses to HEAD have no body."""
         status, headers, head = self.receive_head()
         if bodiless or status < 200 or status in (204, 304):
             assert status not in (100, 204) or not headers.keys() & {"content-length", "transfer-encoding"}, head
@@ -142,7 +142,7 @@ class Wire:
         elif "content-length" in headers:
             body = self.take(int(headers["content-length"]))
         else:
-            assert headers.get("connection") == "close", f"nothing says where this response ends: {head!r}"
+            assert headers.get("connection") == "close", f"the end of this response is not marked: {head!r}"
             body = self.rest()
         return Response(status, headers, body, head)
 
@@ -162,7 +162,7 @@ class Wire:
         return int(match[1]), headers, head
 
     def chunks(self) -> Iterator[bytes]:
-        """The chunks of a chunked body, to its end."""
+        """All chunks of a chunked body."""
         while True:
             line = self.take_until(b"\r\n")
             assert _CHUNK_SIZE.fullmatch(line), f"no chunk size: {line!r}"
@@ -196,11 +196,11 @@ class Wire:
             return self.take(len(self._buffer))
 
     def ended(self) -> bool:
-        """Wait for the server to close the connection; whether nothing came before that."""
+        """Wait for the server to close the connection; returns whether nothing arrived before that."""
         return self.rest() == b""
 
     def silent_for(self, seconds: float) -> bool:
-        """Whether nothing comes for that long."""
+        """Whether nothing arrives for that long."""
         if self._buffer:
             return False
         before = self.socket.gettimeout()
@@ -218,13 +218,13 @@ class Wire:
     def _fill(self) -> None:
         data = self.socket.recv(1 << 18)
         if not data:
-            raise Ended(f"the connection ended behind {bytes(self._buffer)[-200:]!r}")
+            raise Ended(f"the connection ended after {bytes(self._buffer)[-200:]!r}")
         self._buffer += data
 
     # -- Server-sent events ---------------------------------------------------------------------------------------
 
     def open_sse(self, target: str, headers: Mapping[str, str] | None = None, *, version: str = "1.1") -> "Sse":
-        """Ask for a live read and wait for the head of its response."""
+        """Start a live read and wait for the head of its response."""
         self.send(request("GET", target, headers, version=version))
         return self.receive_sse()
 
@@ -246,14 +246,14 @@ class Sse:
         self._chunks = wire.chunks() if headers.get("transfer-encoding") == "chunked" else self._pieces()
 
     def event(self, *, comments: bool = False) -> Event:
-        """The next event; comments are passed over unless they are asked for."""
+        """The next event; comments are skipped unless requested."""
         while True:
             while (at := self._unread.find(b"\n\n")) < 0:
                 try:
                     chunk = next(self._chunks)
                 except StopIteration:
                     self._complete = True
-                    raise Ended(f"the events ended behind {self.raw[-200:]!r}") from None
+                    raise Ended(f"the events ended after {self.raw[-200:]!r}") from None
                 self.raw += chunk
                 self._unread += chunk
             block = bytes(self._unread[: at + 2])
@@ -266,13 +266,13 @@ class Sse:
         return [self.event() for _ in range(count)]
 
     def rest(self) -> list[Event]:
-        """All events until the response ends as it should and the connection with it."""
+        """All events until the response ends properly, and the connection with it."""
         events = []
         try:
             while True:
                 events.append(self.event())
         except Ended:
-            assert self._complete, f"the response was cut short behind {self.raw[-200:]!r}"
+            assert self._complete, f"the response was cut short after {self.raw[-200:]!r}"
             assert not self._unread, f"half an event at the end: {bytes(self._unread)!r}"
         assert self.wire.ended(), "bytes came after the end of the response"
         return events
@@ -289,7 +289,7 @@ class Sse:
 
 
 def parse_event(block: bytes) -> Event:
-    """An event as the EventSource standard reads it; the block must use LF only and hold nothing but one event."""
+    """An event as the EventSource standard reads it; the block must use LF only and contain exactly one event."""
     assert block.endswith(b"\n\n")
     assert b"\r" not in block, f"a carriage return in an event: {block!r}"
     kind, data, identity = "message", [], None
@@ -311,7 +311,7 @@ def parse_event(block: bytes) -> Event:
     return Event(kind, "\n".join(data), identity, block)
 
 
-# -- What many tests say ---------------------------------------------------------------------------------------------
+# -- What many tests assert ------------------------------------------------------------------------------------------
 
 _TWO_SENTENCES = re.compile(r"[.!?]\s+[A-Z]")
 

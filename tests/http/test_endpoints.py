@@ -17,7 +17,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 
 
 def described() -> Iterator[tuple[str, str, str, str]]:
-    """Every URL, method, summary and success of the table; a HEAD that is like its GET has none of its own."""
+    """Every URL, method, summary and success of the table; without HEAD where it is the same as GET."""
     for endpoint in ENDPOINTS:
         for method, route in endpoint.routes.items():
             if method != b"HEAD" or route is not endpoint.routes[b"GET"]:

@@ -1,3 +1,5 @@
+"""The public format: columns, keys, ids and names."""
+
 import pyarrow as pa
 import pytest
 from hypothesis import given

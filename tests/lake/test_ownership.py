@@ -17,7 +17,7 @@ def test_a_lake_is_claimed_once(store: Store, reopen: Callable[[], Store]) -> No
     with pytest.raises(LakeOwned) as refusal:
         claim(reopen(), "yours")
     assert str(refusal.value) == (f"The lake at {store.url} belongs to another server (log mine); use another prefix.")
-    assert store.read(OWNER_KEY) == b'{"version":1,"log_id":"mine"}'
+    assert store.read(OWNER_KEY) == b'{"version":2,"log_id":"mine"}'
 
 
 def test_of_several_concurrent_claims_one_succeeds(store: Store, reopen: Callable[[], Store]) -> None:
@@ -39,13 +39,13 @@ def test_of_several_concurrent_claims_one_succeeds(store: Store, reopen: Callabl
 
 
 def test_a_claim_in_another_json_layout_counts(store: Store) -> None:
-    store.create(OWNER_KEY, b'{ "log_id": "mine", "version": 1, "since": "today" }')
+    store.create(OWNER_KEY, b'{ "log_id": "mine", "version": 2, "since": "today" }')
     claim(store, "mine")
     with pytest.raises(LakeOwned, match="log mine"):
         claim(store, "yours")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2,"log_id":"mine"}', b'{"log_id":"mine"}', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":3,"log_id":"mine"}', b'{"log_id":"mine"}', b"\xff"])
 def test_an_owner_file_that_cannot_be_decoded_belongs_to_something_else(data: bytes) -> None:
     store = open_store("memory:")
     store.create(OWNER_KEY, data)

@@ -1,3 +1,5 @@
+"""Segments are read back as written, and damage of any kind is detected."""
+
 from collections.abc import Callable
 from functools import partial
 from random import Random

@@ -1,3 +1,5 @@
+"""Segments: their rows, their row groups, the input that is refused, and other readers of Parquet."""
+
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -49,7 +49,7 @@ def test_zeros_are_no_frame() -> None:
     assert frames.find(bytes(1024), 0, SEED) is None
 
 
-def test_frames_lie_one_behind_the_other() -> None:
+def test_frames_follow_each_other() -> None:
     data = encoded(b"a", 1) + encoded(b"b" * 100, 2)
     first = frames.decode(data, 0, SEED)
     assert first is not None
@@ -57,7 +57,7 @@ def test_frames_lie_one_behind_the_other() -> None:
     assert second is not None and (second.payload, second.end) == (b"b" * 100, len(data))
 
 
-def test_a_whole_frame_is_found_behind_rubbish() -> None:
+def test_a_whole_frame_is_found_after_rubbish() -> None:
     rubbish = Random(1).randbytes(640)
     data = rubbish + encoded(b"whole", 9)
     frame = frames.find(data, 0, SEED)

@@ -40,7 +40,7 @@ class DataDirectory:
             self.commit(Append("orders", b"%d" % (number % 10) * size, content_type="text/plain"))
 
     def take_image(self) -> Path:
-        """An image of the state as it is, and the log before the older one forgotten; where it lies."""
+        """Take an image, forget the log before the older one, and return the image's path."""
         writer = self.images.begin(self.state.position)
         writer.write(image_of(self.state))
         writer.finish()
@@ -48,7 +48,7 @@ class DataDirectory:
         return DATA / "images" / f"{self.state.position:020d}.image"
 
     def age(self) -> list[Path]:
-        """Two images with log before, between and after them; the older one first."""
+        """Make two images with log before, between and after them; their paths, the older one first."""
         paths = []
         for _ in range(3):
             self.append(30)
@@ -61,7 +61,7 @@ class DataDirectory:
 
     @property
     def contents(self) -> list[bytes]:
-        """All of the state, to compare."""
+        """The whole state, to compare."""
         return image_of(self.state)
 
     @property

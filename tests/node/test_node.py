@@ -9,10 +9,11 @@ import pytest
 
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import Done, ask
 from headwater.node.node import Node
 from headwater.node.placement import place
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
@@ -35,6 +36,7 @@ from headwater.streams.state import State
 from headwater.testing.shared_log import SharedLog
 
 LOG_ID = "9f2c"
+LIMITS = ShardLimits(ImageLimits(1 << 40))
 TEXT = "text/plain"
 NAMES = [f"agents/{number:02d}" for number in range(40)]
 
@@ -42,7 +44,7 @@ NAMES = [f"agents/{number:02d}" for number in range(40)]
 @asynccontextmanager
 async def running(*logs: CommandLog) -> AsyncIterator[Node]:
     """A node with a shard on each of these logs."""
-    node = Node([ShardParts(State(LOG_ID), log, None, MemoryBlobs()) for log in logs], image_log_bytes=1 << 40)
+    node = Node([ShardParts(State(LOG_ID), log, None, MemoryBlobs()) for log in logs], limits=LIMITS)
     node.start()
     try:
         yield node
@@ -68,7 +70,7 @@ async def create_all(node: Node) -> None:
         assert isinstance(await ask(node.submit, Create(name, TEXT)), Created)
 
 
-# -- Several shards ----------------------------------------------------------------------------------------------------
+# -- Several shards --------------------------------------------------------------------------------------------------
 
 
 def test_every_stream_is_placed_on_one_shard_and_a_new_shard_moves_streams_to_itself_only() -> None:
@@ -134,7 +136,7 @@ def test_a_bucket_is_opened_counted_and_dropped_on_all_shards() -> None:
             assert await reply_of(lambda done: node.open_bucket("agents", done)) == BucketOpened()
             assert all("agents" in shard.state.buckets for shard in node.shards)
             await create_all(node)
-            facts = await reply_of(lambda done: node.look_at_bucket("agents", done))
+            facts = await reply_of(lambda done: node.inspect_bucket("agents", done))
             assert isinstance(facts, BucketFacts)
             assert facts.streams == len(NAMES)
             refused = await reply_of(lambda done: node.drop_bucket("agents", done))
@@ -166,7 +168,7 @@ def test_a_fork_pins_its_source_on_another_shard_and_its_end_releases_it() -> No
     asyncio.run(main())
 
 
-# -- Several nodes on one log ------------------------------------------------------------------------------------------
+# -- Several nodes on one log ----------------------------------------------------------------------------------------
 
 
 def test_nodes_that_share_a_log_serve_each_others_streams() -> None:

@@ -1,8 +1,8 @@
-"""The Spark guides work: every block of a page runs, in order, against a server of its own.
+"""Every block of the Spark guides runs, page by page and in order, against a new server for each page.
 
 Starting Spark takes longer than most of these commands, so `headwater spark` runs inside this process, in the session
-that all tests share; the rest of a shell block runs in a shell. The slow suite runs all pages as a person would,
-including those with many jobs.
+that all tests share; the rest of a shell block runs in a shell. The slow suite starts a process for every block of all
+pages, as a reader of the guides would.
 """
 
 import os
@@ -53,7 +53,7 @@ def run(command: list[str], folder: Path, url: str) -> None:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a shell block: each `headwater spark` command alone, the lines between them together."""
+    """Split a shell block: each `headwater spark` command is alone, the lines between them stay together."""
     found: list[str] = []
     for line in text.replace("\\\n", " ").splitlines():
         alone = line.startswith("headwater spark ") and not set(line) & set("|<>")

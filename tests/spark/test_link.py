@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.client import Admin
+from headwater.client import Admin, ScanRange
 from headwater.lake.format import SCHEMA
 from headwater.spark import link as module
-from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, Range, ScanBroken
+from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, ScanBroken
 from headwater.testing import RunningServer
 
 from .cut_proxy import cut_proxy
@@ -114,7 +114,7 @@ def test_the_error_for_an_unreachable_server_names_its_url() -> None:
 def test_other_refusals_are_raised_at_once_and_completely() -> None:
     problem = b'{"code": "ranges_unavailable", "detail": "No.", "problems": [{"index": 0}]}'
     with answering((409, {}, problem)) as server, Link(server.settings) as link:
-        with pytest.raises(LinkRefused) as caught, link.scan([Range("b/x", 1, 0, 1)]):
+        with pytest.raises(LinkRefused) as caught, link.scan([ScanRange("b/x", 1, 0, 1)]):
             pass
         assert caught.value.problem["problems"] == [{"index": 0}]
         again = pickle.loads(pickle.dumps(caught.value))
@@ -250,11 +250,11 @@ def test_a_scan_returns_rows_as_they_arrive(link: Link, streams: Streams) -> Non
     streams.make("s", b"one", b"three")
     name = f"{streams.bucket}/s"
     incarnation = link.describe([name])["incarnation"][0].as_py()
-    with link.scan([Range(name, incarnation, 0, 99)]) as batches:
+    with link.scan([ScanRange(name, incarnation, 0, 99)]) as batches:
         found = pa.Table.from_batches(batches)
     assert found["payload"].to_pylist() == [b"one", b"three"]
     assert found.schema.names == SCHEMA.names
-    with link.scan([Range(name, incarnation, 1, 99)], ["offset", "stream"]) as batches:
+    with link.scan([ScanRange(name, incarnation, 1, 99)], ["offset", "stream"]) as batches:
         assert pa.Table.from_batches(batches).to_pylist() == [{"stream": "s", "offset": 3}]
 
 
@@ -263,12 +263,12 @@ def test_a_scan_that_breaks_off_is_noticed_wherever_it_is_cut(lake_server: Runni
     name = f"{streams.bucket}/s"
     with cut_proxy(lake_server.url) as proxy, Link(LinkSettings(proxy.url)) as link:
         incarnation = link.describe([name])["incarnation"][0].as_py()
-    ranges = [Range(name, incarnation, 0, 10_000)]
+    ranges = [ScanRange(name, incarnation, 0, 10_000)]
     with Admin(lake_server.url) as admin, admin.scan(ranges) as pieces:
         size = sum(map(len, pieces))
     for left in (size // 3, size - 1, size + 100):
         with cut_proxy(lake_server.url) as proxy:
-            # The head of the answer takes some of it; so the end is cut off at several places.
+            # The head of the response takes part of it, so the body is cut at several places.
             proxy.plan = [left]
             with Link(LinkSettings(proxy.url, retry_interval_seconds=0.0)) as link:
                 with pytest.raises(ScanBroken, match="cut short"), link.scan(ranges) as batches:

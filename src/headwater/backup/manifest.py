@@ -15,7 +15,7 @@ from headwater.storage.store import KeyExists, KeyMissing, Store
 from headwater.streams.images import image_of, restore
 from headwater.streams.state import State
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "backup.json"
 IMAGE = "image/"
 SNAPSHOTS = "snapshots/"

@@ -7,9 +7,10 @@ from headwater.log.directory import lock, recover
 from headwater.log.images import ImageFiles
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.settings import Settings
 from headwater.storage.blobs import BlobStore, MemoryBlobs
 from headwater.storage.opening import open_store
@@ -40,8 +41,6 @@ def _node(
 ) -> Node:
     return Node(
         [ShardParts(state, command_log, images, blobs)],
-        image_log_bytes=settings.image_log_bytes,
-        page_bytes=settings.page_bytes,
+        limits=ShardLimits(ImageLimits(settings.image_log_bytes), settings.page_bytes, LakeLimits.of(settings)),
         store=store,
-        lake_limits=LakeLimits.of(settings),
     )

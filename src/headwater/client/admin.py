@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headwater.client.errors import NotFound, ProtocolViolation, ResponseIncomplete, TransportFailed
-from headwater.client.operations import RequestTarget, ask, members
+from headwater.client.operations import RequestTarget, ask, members, with_values
 from headwater.client.wire import Emit, Program, Request, more
 from headwater.protocol import content_types, headers
 from headwater.protocol.refusals import Code
 
 SURFACE = "/__headwater"
 ARROW = "application/vnd.apache.arrow.stream"
-JSON_HEADERS = {headers.CONTENT_TYPE.name: content_types.JSON}
+JSON_FIELDS = with_values({headers.CONTENT_TYPE: content_types.JSON})
 SHARD = 0
 """The only shard there is."""
 
@@ -71,7 +71,7 @@ def swap(
 
 def register_consumer(target: RequestTarget, name: str, positions: Mapping[str, int]) -> Program[None]:
     body = _json({"positions": dict(positions)})
-    yield from ask(target.request("PUT", _consumer(name), JSON_HEADERS, body=body), target.policy)
+    yield from ask(target.request("PUT", _consumer(name), JSON_FIELDS, body=body), target.policy)
 
 
 def read_consumers(target: RequestTarget) -> Program[list[ConsumerInfo]]:
@@ -142,7 +142,7 @@ def scan(
 
 
 def append(target: RequestTarget, rows: bytes) -> Program[bytes]:
-    request = target.request("POST", "/append", {headers.CONTENT_TYPE.name: ARROW}, body=rows)
+    request = target.request("POST", "/append", with_values({headers.CONTENT_TYPE: ARROW}), body=rows)
     answer = yield from ask(request, target.policy)
     return answer.response.body
 
@@ -151,7 +151,7 @@ def append(target: RequestTarget, rows: bytes) -> Program[bytes]:
 
 
 def _post(target: RequestTarget, sub: str, body: object) -> Request:
-    return target.request("POST", sub, JSON_HEADERS, body=_json(body))
+    return target.request("POST", sub, JSON_FIELDS, body=_json(body))
 
 
 def _json(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""What a producer sends: who writes, how much at a time, and what one sequence number stands for."""
+"""What a producer sends: its options, and the batch that one sequence number stands for."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,7 +13,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """Who writes, and how much at a time."""
+    """The identity of a producer, and how much it sends at a time."""
 
     id: str
     epoch: int = 0
@@ -26,7 +26,7 @@ class ProducerOptions:
 
     def __post_init__(self) -> None:
         if not self.id:
-            raise ValueError("id is empty; give the producer a name.")
+            raise ValueError("id is empty; a producer needs a name.")
         if not 0 <= self.epoch <= NUMBER_MAX:
             raise ValueError(f"epoch is {self.epoch}; it must be from 0 to {NUMBER_MAX}.")
         for name in ("batch_bytes_max", "batch_messages_max", "in_flight_max", "pending_bytes_max"):
@@ -36,18 +36,18 @@ class ProducerOptions:
             raise ValueError(f"linger_ms is {self.linger_ms}; it must not be below 0.")
 
 
-class Standing(Enum):
-    """Where a batch stands."""
+class BatchState(Enum):
+    """Whether a batch can be sent."""
 
     READY = "ready"
-    FLYING = "flying"
+    IN_FLIGHT = "in flight"
     BEHIND = "behind"
     """Refused as a gap: to be sent again when all before it are settled."""
 
 
 @dataclass(slots=True, eq=False)
 class Batch(Generic[W]):
-    """What one sequence number stands for."""
+    """The messages of one sequence number, and what is known about their request."""
 
     epoch: int
     seq: int
@@ -55,7 +55,7 @@ class Batch(Generic[W]):
     waiters: list[W]
     failures: Failures
     closing: bool = False
-    standing: Standing = Standing.READY
+    state: BatchState = BatchState.READY
     not_before: float = 0.0
     in_doubt: bool = False
     sent_as_first: bool = False

@@ -1,8 +1,8 @@
-"""Bodies: how values become bytes, and how several appends become one.
+"""Bodies: how values become bytes, and how several appends become one request.
 
-A JSON body is kept as the bytes of its messages with commas in between, without the brackets: so two of them are joined
-by one more comma, and never written anew. Bytes are joined end to end, for a byte stream has no borders but those that
-its writer puts in (see `framing`).
+A JSON body is kept as the bytes of its messages, separated by commas, without the brackets. So two of them are joined
+by one more comma and never encoded again. Other bytes are concatenated: a byte stream has no boundaries but those that
+its writer adds (see `framing`).
 """
 
 import json
@@ -19,14 +19,14 @@ _ESCAPED = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessages:
-    """What one append wants to add."""
+    """The messages of one append, encoded for a request."""
 
     data: bytes
     messages: int = 1
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON; NaN and infinities are none.
+    """A value as JSON; NaN and infinities raise an error.
 
     >>> encode({"a": [1.5, "ü"]})
     b'{"a":[1.5,"\\xc3\\xbc"]}'
@@ -34,23 +34,23 @@ def encode(value: Any) -> bytes:
     try:
         return _UTF8.encode(value).encode()
     except UnicodeEncodeError:
-        # A lone surrogate has no UTF-8, but it has an escape.
+        # A lone surrogate has no UTF-8 form, but it has an escape.
         return _ESCAPED.encode(value).encode()
 
 
-def values_piece(values: Iterable[Any]) -> EncodedMessages:
-    """Several messages, whatever they are: an array is one message."""
+def encode_values(values: Iterable[Any]) -> EncodedMessages:
+    """Each value as one message, arrays too."""
     encoded = [encode(value) for value in values]
     if not encoded:
         raise ValueError("There is nothing to append; give at least one value.")
     return EncodedMessages(b",".join(encoded), len(encoded))
 
 
-def raw_piece(data: bytes | str, content_type: str) -> EncodedMessages:
-    """Bytes or text as they are; on a JSON stream they are JSON, and the elements of an array are its messages."""
+def encode_raw(data: bytes | str, content_type: str) -> EncodedMessages:
+    """Bytes or text unchanged; for a JSON stream they are JSON, and each element of an array is one message."""
     body = data.encode() if isinstance(data, str) else bytes(data)
     if not body:
-        raise ValueError("There is nothing to append; an append has at least one byte.")
+        raise ValueError("There is nothing to append; give at least one byte.")
     if not content_types.is_json(content_type):
         return EncodedMessages(body)
     messages = json_mode.split(body)
@@ -62,7 +62,7 @@ def raw_piece(data: bytes | str, content_type: str) -> EncodedMessages:
 
 
 def join(pieces: Sequence[EncodedMessages], content_type: str) -> bytes:
-    """The body of a request that carries all of the pieces.
+    """The body of a request that carries several appends.
 
     >>> pieces = [EncodedMessages(b"1"), EncodedMessages(b"2,3", 2)]
     >>> join(pieces, "application/json"), join(pieces, "text/plain")
@@ -74,7 +74,7 @@ def join(pieces: Sequence[EncodedMessages], content_type: str) -> bytes:
 
 
 def merge(bodies: Sequence[bytes], content_type: str) -> bytes:
-    """What several responses held, as if one had held it.
+    """The bodies of several responses as one.
 
     >>> merge([b"[1]", b"[ ]", b"[2,3]"], "application/json")
     b'[1,2,3]'

@@ -1,42 +1,35 @@
-"""What can go wrong, as one tree.
+"""The errors of the client, as one tree.
 
     ClientError                  everything below
-    ├── TransportFailed          no usable answer came; the request did nothing, or was one that is safe to send again
-    │   ├── OutcomeUnknown       a write was sent and no answer came: it may or may not have happened
+    ├── TransportFailed          no usable answer arrived, and the request did nothing or is safe to repeat; `sent`
+    │   ├── OutcomeUnknown       a write was sent and no answer arrived: it may or may not have happened
     │   └── ResponseIncomplete   a response that is read as it arrives broke off
-    ├── ProtocolViolation        an answer came that is not the protocol's: broken JSON, broken events, a missing header
-    ├── ProducerEnded            something was given to a producer that has been closed
-    └── RequestRefused           the server said no: `status`, `code`, `detail`, `headers`, `url`
+    ├── ProtocolViolation        the answer violates the protocol: invalid JSON, invalid events, a missing header
+    ├── ProducerEnded            the producer has been closed and takes no more messages
+    └── RequestRefused           the server refused: `status`, `code`, `detail`, `problem`, `headers`, `url`
         ├── BadRequest           400
-        ├── ProducerFenced       403: another instance took the producer's id over; `current_epoch`
+        ├── ProducerFenced       403: another instance of the producer has taken over; `current_epoch`
         ├── NotFound             404
         ├── Conflict             409
-        │   ├── StreamClosed     nothing can be added any more; `next_offset`
+        │   ├── StreamClosed     the stream is closed and takes no more data; `next_offset`
         │   └── SequenceConflict the sequence number is not the next one; `expected_seq`
-        ├── Gone                 410: the stream was deleted, or what is meant of it is no longer there
-        │   ├── OffsetTrimmed    the history before `earliest_offset` is gone
-        │   └── IncarnationChanged  the stream was deleted and made anew
+        ├── Gone                 410: the stream was deleted, or the requested part of it no longer exists
+        │   ├── OffsetTrimmed    data before `earliest_offset` was trimmed
+        │   └── IncarnationChanged  the stream was deleted and created again
         ├── PreconditionFailed   412
         ├── TooLarge             413
-        └── ServerUnavailable    408, 429 and 5xx, after as many attempts as the policy allows; `retry_after_seconds`
+        └── ServerUnavailable    408, 429 and 5xx, after the last attempt that the policy allows; `retry_after_seconds`
 
-Expected outcomes that are no errors (a duplicate, an unchanged page, a stream that was there) are values.
+Expected outcomes (a duplicate, an unchanged page, a stream that exists already) are values, not errors. All errors can
+be pickled.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.client.wire import (
-    EARLIEST_OFFSET,
-    NEXT_OFFSET,
-    PRODUCER_EPOCH,
-    PRODUCER_EXPECTED_SEQ,
-    RETRY_AFTER,
-    STREAM_CLOSED,
-    Request,
-    Response,
-)
+from headwater.client.wire import Request, Response
+from headwater.protocol import headers
 
 DETAIL_CHARACTERS_MAX = 500
 
@@ -46,7 +39,7 @@ class ClientError(Exception):
 
 
 class TransportFailed(ClientError):
-    """No usable answer came."""
+    """No usable answer arrived."""
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -55,7 +48,7 @@ class TransportFailed(ClientError):
 
 
 class OutcomeUnknown(TransportFailed):
-    """A write was sent, and no answer came back to say whether it happened."""
+    """A write was sent, and no answer arrived to say whether it happened."""
 
 
 class ResponseIncomplete(TransportFailed):
@@ -63,32 +56,33 @@ class ResponseIncomplete(TransportFailed):
 
 
 class ProtocolViolation(ClientError):
-    """The answer is not one that the protocol knows."""
+    """The answer violates the protocol."""
 
 
 class ProducerEnded(ClientError):
-    """The producer was closed before."""
+    """The producer has been closed."""
 
 
 class RequestRefused(ClientError):
-    """The server answered, and said no."""
+    """The server refused the request."""
 
     def __init__(self, request: Request, response: Response) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self.url = request.url
         self.problem: Mapping[str, Any] = _problem(response)
-        """All members of the problem document, or the text of another body as its `detail`."""
+        """All members of the problem document; for any other body, its text as the `detail`."""
         self.code = self._text("code")
         self.title = self._text("title")
         self.detail = self._text("detail")
         reason = self.detail or self.title or "no reason given"
         super().__init__(f"{request.method} {request.url} was answered with {self.status}: {reason}")
-        self._made_from = (Request(request.method, request.url), response)
+        self._response = response
+        self._request = Request(request.method, request.url)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The arguments of an error are its message; another process makes the error again from the response.
-        return type(self), self._made_from
+        # An exception is pickled by its arguments, which are only the message.
+        return type(self), (self._request, self._response)
 
     def _text(self, name: str) -> str | None:
         value = self.problem.get(name)
@@ -96,7 +90,7 @@ class RequestRefused(ClientError):
 
     @property
     def next_offset(self) -> str | None:
-        return self.headers.get(NEXT_OFFSET)
+        return self._response.header(headers.STREAM_NEXT_OFFSET)
 
 
 class BadRequest(RequestRefused):
@@ -108,7 +102,7 @@ class ProducerFenced(RequestRefused):
 
     @property
     def current_epoch(self) -> int | None:
-        return number(self.headers.get(PRODUCER_EPOCH))
+        return self._response.number(headers.PRODUCER_EPOCH)
 
 
 class NotFound(RequestRefused):
@@ -120,15 +114,15 @@ class Conflict(RequestRefused):
 
 
 class StreamClosed(Conflict):
-    """409: nothing can be added any more."""
+    """409: the stream is closed and takes no more data."""
 
 
 class SequenceConflict(Conflict):
-    """409: a sequence number that is not the next one."""
+    """409: the sequence number is not the next one."""
 
     @property
     def expected_seq(self) -> int | None:
-        return number(self.headers.get(PRODUCER_EXPECTED_SEQ))
+        return self._response.number(headers.PRODUCER_EXPECTED_SEQ)
 
 
 class Gone(RequestRefused):
@@ -136,15 +130,15 @@ class Gone(RequestRefused):
 
 
 class OffsetTrimmed(Gone):
-    """410: the history before `earliest_offset` was let go of."""
+    """410: data before `earliest_offset` was trimmed."""
 
     @property
     def earliest_offset(self) -> str | None:
-        return self.headers.get(EARLIEST_OFFSET)
+        return self._response.header(headers.STREAM_EARLIEST_OFFSET)
 
 
 class IncarnationChanged(Gone):
-    """410: the stream was deleted and made anew; what is known of the old one is void."""
+    """410: the stream was deleted and created again; offsets of the old one are void."""
 
 
 class PreconditionFailed(RequestRefused):
@@ -156,11 +150,11 @@ class TooLarge(RequestRefused):
 
 
 class ServerUnavailable(RequestRefused):
-    """408, 429 or 5xx, at the last of all attempts."""
+    """408, 429 or 5xx, at the last attempt."""
 
     @property
     def retry_after_seconds(self) -> float | None:
-        return seconds(self.headers.get(RETRY_AFTER))
+        return retry_after_seconds(self._response)
 
 
 _BY_STATUS: dict[int, type[RequestRefused]] = {
@@ -185,30 +179,31 @@ _BY_CODE: dict[str, type[RequestRefused]] = {
 
 
 def refusal(request: Request, response: Response) -> RequestRefused:
-    """The error that a response is; servers without codes are understood by their headers."""
+    """The error for a response: by its code, or by its headers and status if the server sends no codes."""
     kind = _BY_CODE.get(str(_problem(response).get("code")))
     if kind is None:
         kind = _by_headers(response) or _BY_STATUS.get(response.status, RequestRefused)
         if response.status >= 500:
             kind = ServerUnavailable
-        elif response.status == 403 and PRODUCER_EPOCH not in response.headers:
+        elif response.status == 403 and response.header(headers.PRODUCER_EPOCH) is None:
             kind = RequestRefused
     return kind(request, response)
 
 
 def _by_headers(response: Response) -> type[RequestRefused] | None:
     if response.status == 409:
-        if response.flag(STREAM_CLOSED):
+        if response.flag(headers.STREAM_CLOSED):
             return StreamClosed
-        if PRODUCER_EXPECTED_SEQ in response.headers or b"sequence" in response.body[:DETAIL_CHARACTERS_MAX].lower():
+        expected = response.header(headers.PRODUCER_EXPECTED_SEQ)
+        if expected is not None or b"sequence" in response.body[:DETAIL_CHARACTERS_MAX].lower():
             return SequenceConflict
-    if response.status == 410 and EARLIEST_OFFSET in response.headers:
+    if response.status == 410 and response.header(headers.STREAM_EARLIEST_OFFSET) is not None:
         return OffsetTrimmed
     return None
 
 
 def _problem(response: Response) -> dict[str, Any]:
-    """The members of a problem+json body; the text of any other body is its detail."""
+    """The members of a problem document; the text of any other body is its detail."""
     try:
         problem = json.loads(response.body)
     except ValueError:
@@ -217,16 +212,11 @@ def _problem(response: Response) -> dict[str, Any]:
     return problem if isinstance(problem, dict) else {}
 
 
-def number(text: str | None) -> int | None:
-    """The whole number in a header, None if there is none."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+def retry_after_seconds(response: Response) -> float | None:
+    """The delay that a server asks for; a date is not understood, and counts as none.
 
-
-def seconds(text: str | None) -> float | None:
-    """The seconds of a `Retry-After`; a date is not understood, and means nothing.
-
-    >>> seconds("3"), seconds("Wed, 21 Oct 2026 07:28:00 GMT")
-    (3.0, None)
+    >>> [retry_after_seconds(Response(503, {"retry-after": text})) for text in ("3", "Wed, 21 Oct 2026 07:28:00 GMT")]
+    [3.0, None]
     """
-    found = number(text)
+    found = response.number(headers.RETRY_AFTER)
     return None if found is None else float(found)

@@ -1,4 +1,4 @@
-"""One program for each thing that goes beyond the base protocol: snapshots, batches, attributes, records, buckets."""
+"""One program for each extension of the base protocol: snapshots, batches, attributes, records, buckets."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,31 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.client import framing
-from headwater.client.errors import ProtocolViolation, ResponseIncomplete, number, refusal
+from headwater.client.errors import ProtocolViolation, ResponseIncomplete, refusal
 from headwater.client.multipart import PartParser, snapshot
-from headwater.client.operations import Conditions, RequestTarget, ask, given, members
+from headwater.client.operations import Conditions, RequestTarget, ask, members, with_parameters, with_values
 from headwater.client.retrying import attempt
 from headwater.client.values import BatchAck, BucketInfo, ListedStream, Record, Snapshot
-from headwater.client.wire import (
-    CONTENT_TYPE,
-    NEXT_OFFSET,
-    RECORD_NEXT,
-    RECORD_START,
-    SNAPSHOT_OFFSET,
-    STREAM_CLOSED,
-    UP_TO_DATE,
-    Emit,
-    Program,
-    more,
-)
-from headwater.protocol import content_types
+from headwater.client.wire import Emit, Program, more
+from headwater.protocol import content_types, headers
 
 # -- Snapshots, retention, attributes ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """Where in a stream: an offset, or the number of a record."""
+    """A position in a stream: an offset, or a record number."""
 
     offset: str | None = None
     record: int | None = None
@@ -40,39 +29,40 @@ class StreamPosition:
             raise ValueError("Give either an offset or a record.")
 
     def under(self, sub: str) -> tuple[str, dict[str, str]]:
-        """The path below the stream and the parameters that name this place."""
-        return (sub, {"record": str(self.record)}) if self.offset is None else (f"{sub}/{self.offset}", {})
+        """The path below the stream, and the parameters, that name this position."""
+        return (sub, with_parameters(record=self.record)) if self.offset is None else (f"{sub}/{self.offset}", {})
 
 
 def publish_snapshot(
-    target: RequestTarget, data: bytes, place: StreamPosition, content_type: str
+    target: RequestTarget, data: bytes, position: StreamPosition, content_type: str
 ) -> Program[str | None]:
-    """Publish, and say at which offset the snapshot stands."""
-    sub, params = place.under("/snapshot")
-    request = target.request("PUT", sub, {"Content-Type": content_type}, params, data)
-    answer = yield from ask(request, target.policy)
-    return answer.response.headers.get(SNAPSHOT_OFFSET, place.offset)
+    """Publish a snapshot, and return its offset."""
+    sub, params = position.under("/snapshot")
+    fields = with_values({headers.CONTENT_TYPE: content_type})
+    answer = yield from ask(target.request("PUT", sub, fields, params, data), target.policy)
+    return answer.response.header(headers.STREAM_SNAPSHOT_OFFSET) or position.offset
 
 
 def read_snapshot(target: RequestTarget, offset: str | None) -> Program[Snapshot]:
-    """The snapshot at `offset`, or the latest one, to which the server leads on."""
+    """The snapshot at `offset`, or the latest one, to which the server redirects."""
     request = target.request("GET", "/snapshot" if offset is None else f"/snapshot/{offset}")
     answer = yield from ask(request, target.policy)
-    headers = answer.response.headers
-    found = headers.get(SNAPSHOT_OFFSET, offset)
+    response = answer.response
+    found = response.header(headers.STREAM_SNAPSHOT_OFFSET) or offset
     if found is None:
-        raise ProtocolViolation(f"{request.url} answered with a snapshot that does not say where it stands.")
-    return Snapshot(answer.response.body, headers.get(CONTENT_TYPE, content_types.DEFAULT), found)
+        missing = headers.STREAM_SNAPSHOT_OFFSET.name
+        raise ProtocolViolation(f"{request.url} answered with a snapshot without {missing}.")
+    return Snapshot(response.body, response.header(headers.CONTENT_TYPE) or content_types.DEFAULT, found)
 
 
-def retain_from(target: RequestTarget, place: StreamPosition) -> Program[None]:
-    sub, params = place.under("/retention")
+def retain_from(target: RequestTarget, position: StreamPosition) -> Program[None]:
+    sub, params = position.under("/retention")
     yield from ask(target.request("PUT", sub, params=params, body=b""), target.policy)
 
 
 def write_attrs(target: RequestTarget, attrs: Mapping[str, Any]) -> Program[None]:
-    body = json.dumps(attrs).encode()
-    yield from ask(target.request("PUT", "/attrs", {"Content-Type": content_types.JSON}, body=body), target.policy)
+    fields = with_values({headers.CONTENT_TYPE: content_types.JSON})
+    yield from ask(target.request("PUT", "/attrs", fields, body=json.dumps(attrs).encode()), target.policy)
 
 
 def read_attrs(target: RequestTarget) -> Program[dict[str, Any]]:
@@ -87,7 +77,7 @@ def read_attrs(target: RequestTarget) -> Program[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapHead:
-    """What a bootstrap begins with, and where to go on after it."""
+    """The beginning of a bootstrap, and where the stream continues after it."""
 
     snapshot: Snapshot | None
     content_type: str
@@ -97,10 +87,10 @@ class BootstrapHead:
 
 
 def bootstrap(target: RequestTarget) -> Program[None]:
-    """Emit the head, then each message as bytes, while they arrive."""
+    """Emit the head, then each message as bytes, as they arrive."""
     answer = yield from ask(target.request("GET", "/bootstrap"), target.policy, opened=True)
-    response, headers = answer.response, answer.response.headers
-    parser = PartParser(headers.get(CONTENT_TYPE, ""))
+    response = answer.response
+    parser = PartParser(response.header(headers.CONTENT_TYPE) or "")
     seen = 0
     while not parser.ended:
         data = yield from more()
@@ -108,10 +98,11 @@ def bootstrap(target: RequestTarget) -> Program[None]:
             raise ResponseIncomplete(f"The bootstrap of {target.url} was cut short; start over.")
         for part in parser.feed(data):
             if seen == 0:
-                closed = response.flag(STREAM_CLOSED)
-                up_to_date = response.flag(UP_TO_DATE) or closed
-                found = snapshot(part, headers)
-                yield Emit(BootstrapHead(found, part.content_type, headers.get(NEXT_OFFSET, ""), up_to_date, closed))
+                closed = response.flag(headers.STREAM_CLOSED)
+                up_to_date = response.flag(headers.STREAM_UP_TO_DATE) or closed
+                next_offset = response.header(headers.STREAM_NEXT_OFFSET) or ""
+                found = snapshot(part, response)
+                yield Emit(BootstrapHead(found, part.content_type, next_offset, up_to_date, closed))
             else:
                 yield Emit(part.data)
             seen += 1
@@ -124,8 +115,8 @@ def append_batch(
     target: RequestTarget, content_type: str, messages: Sequence[bytes], conditions: Conditions
 ) -> Program[list[BatchAck]]:
     body = b"".join(map(framing.frame, messages))
-    headers = {"Content-Type": content_type, **conditions.headers()}
-    request = target.request("POST", "/append-batch", headers=headers, body=body)
+    fields = with_values({headers.CONTENT_TYPE: content_type, **conditions.fields})
+    request = target.request("POST", "/append-batch", fields, body=body)
     answer = yield from ask(request, target.policy, repeatable=False)
     acks = members(request, answer.response)
     if not isinstance(acks, list) or len(acks) != len(messages):
@@ -149,33 +140,32 @@ def append_batch(
 def read_records(
     target: RequestTarget, *, first: int | None, last: int | None, page_records_max: int | None
 ) -> Program[None]:
-    """Emit each record from number `first`, or the `last` so many, up to what is the end for now."""
-    place = {"record": str(first)} if first is not None else {"tail_records": str(last)}
+    """Emit each record from number `first` on, or the `last` ones of that number, up to the current end."""
+    start = with_parameters(record=first) if first is not None else with_parameters(tail_records=last)
     while True:
-        page_max = None if page_records_max is None else str(page_records_max)
-        request = target.request("GET", params=given({**place, "max_records": page_max}))
+        request = target.request("GET", params={**start, **with_parameters(max_records=page_records_max)})
         answer = yield from ask(request, target.policy)
         response = answer.response
-        start, following = number(response.headers.get(RECORD_START)), number(response.headers.get(RECORD_NEXT))
-        if start is None or following is None:
+        number, following = (response.number(one) for one in (headers.STREAM_RECORD_START, headers.STREAM_RECORD_NEXT))
+        if number is None or following is None:
             raise ProtocolViolation(f"{request.url} answered a read of records without their numbers.")
         lines = [line for line in response.body.split(b"\n") if line]
-        for at, line in enumerate(lines):
+        for at, line in enumerate(lines, number):
             try:
                 value = json.loads(line)
             except ValueError as error:
-                raise ProtocolViolation(f"Record {start + at} of {target.url} is no valid JSON: {error}.") from error
-            yield Emit(Record(start + at, value))
-        if not lines or response.flag(UP_TO_DATE) or response.flag(STREAM_CLOSED):
+                raise ProtocolViolation(f"Record {at} of {target.url} is not valid JSON: {error}.") from error
+            yield Emit(Record(at, value))
+        if not lines or response.flag(headers.STREAM_UP_TO_DATE) or response.flag(headers.STREAM_CLOSED):
             return
-        place = {"record": str(following)}
+        start = with_parameters(record=following)
 
 
 # -- Buckets -----------------------------------------------------------------------------------------------------------
 
 
 def create_bucket(target: RequestTarget, *, exist_ok: bool) -> Program[bool]:
-    """Make a bucket; whether it is new."""
+    """Create a bucket, and return whether it is new."""
     request = target.request("PUT", body=b"")
     answer = yield from attempt(request, target.policy, repeatable=True)
     if answer.response.status == 409 and (exist_ok or answer.in_doubt):
@@ -196,8 +186,8 @@ def list_streams(target: RequestTarget, prefix: str | None, page_streams_max: in
     """Emit each stream of a bucket, page after page, sorted by name."""
     after: str | None = None
     while True:
-        limit = None if page_streams_max is None else str(page_streams_max)
-        request = target.request("GET", "/streams", params=given({"prefix": prefix, "after": after, "limit": limit}))
+        params = with_parameters(prefix=prefix, after=after, limit=page_streams_max)
+        request = target.request("GET", "/streams", params=params)
         answer = yield from ask(request, target.policy)
         found = members(request, answer.response)
         for line in found["streams"]:

@@ -1,18 +1,18 @@
-"""Messages in a byte stream: each behind its length, four bytes, big-endian.
+"""Messages in a byte stream: each after its length, four bytes, big-endian.
 
-A byte stream has no borders of its own. A writer that wants them back writes `frame(message)`, and a reader feeds what
-it reads to a `Deframer`, which does not mind where the bytes were cut. Batches of appends are framed the same way.
+A byte stream has no message boundaries. To keep them, a writer appends `frame(message)`, and a reader feeds what it
+reads to a `Deframer`, which accepts bytes cut anywhere. Batches of appends are framed the same way.
 """
 
 from headwater.client.errors import ProtocolViolation
 from headwater.protocol.framing import LENGTH_BYTES
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-"""The longest message that is waited for; a larger length means that the stream is not framed."""
+"""The longest message; a larger length means that the stream is not framed."""
 
 
 def frame(message: bytes) -> bytes:
-    r"""A message behind its length.
+    r"""A message after its length.
 
     >>> frame(b"abc")
     b'\x00\x00\x00\x03abc'
@@ -21,7 +21,7 @@ def frame(message: bytes) -> bytes:
 
 
 class Deframer:
-    r"""Takes bytes cut anywhere, gives whole messages.
+    r"""Takes bytes cut anywhere, returns complete messages.
 
     >>> deframer = Deframer()
     >>> deframer.feed(b"\0\0\0\3ab"), deframer.feed(b"c\0\0"), deframer.waiting_bytes
@@ -34,10 +34,11 @@ class Deframer:
 
     @property
     def waiting_bytes(self) -> int:
-        """What has come of a message that is not whole yet."""
+        """How much has arrived of a message that is not complete yet."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
+        """The messages that `data` completes."""
         self._buffer += data
         messages: list[bytes] = []
         at = 0
@@ -45,7 +46,9 @@ class Deframer:
             start = at + LENGTH_BYTES
             length = int.from_bytes(self._buffer[at:start], "big")
             if length > self._message_bytes_max:
-                raise ProtocolViolation(f"A frame of {length} bytes; this is not the beginning of a framed message.")
+                raise ProtocolViolation(
+                    f"A frame announces {length} bytes; the stream is not framed, or reading began within a message."
+                )
             if len(self._buffer) < start + length:
                 break
             at = start + length

@@ -1,7 +1,8 @@
-"""Appends that are made at the same time share a request.
+"""Concurrent appends share a request.
 
-While one request is under way, further appends gather; when it is answered, all of them go together as the next one. No
-timer is involved: a lone append is sent at once. An append with a condition goes alone, for the condition is its own.
+While one request is in flight, further appends gather; when it is answered, they are sent together as the next one.
+There is no timer: a single append is sent at once. An append with a condition is sent alone, because the condition is
+only its own.
 """
 
 from collections import deque
@@ -16,12 +17,12 @@ from headwater.client.values import Appended
 W = TypeVar("W")
 
 GATHERED_BYTES_MAX = 1024 * 1024
-"""What a shared request carries at most, unless a single append is larger."""
+"""The largest shared request, unless a single append is larger."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting(Generic[W]):
-    """An append, and whoever waits for it."""
+    """An append, and the caller that waits for it."""
 
     piece: EncodedMessages
     content_type: str
@@ -35,7 +36,7 @@ class Waiting(Generic[W]):
 
 
 class Gathering(Generic[W]):
-    """Who sends what, and when: the first to come sends, and whoever is first in the next request sends that."""
+    """The appends of the next request; the caller of its first append sends it."""
 
     def __init__(self, bytes_max: int = GATHERED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -43,12 +44,12 @@ class Gathering(Generic[W]):
         self._busy = False
 
     def add(self, waiting: Waiting[W]) -> list[Waiting[W]]:
-        """What is to be sent now; nothing if a request is under way."""
+        """Add an append, and return what to send now: nothing while a request is in flight."""
         self._queue.append(waiting)
         return [] if self._busy else self.next()
 
     def next(self) -> list[Waiting[W]]:
-        """What is to be sent after the request under way was answered; nothing if nothing has gathered."""
+        """What to send after the request in flight was answered: nothing if no append has gathered."""
         batch: list[Waiting[W]] = []
         size = 0
         while self._queue:
@@ -63,7 +64,7 @@ class Gathering(Generic[W]):
 
 
 def shares(pieces: Sequence[EncodedMessages], appended: Appended) -> list[Appended]:
-    """What each append of a shared request is told.
+    """The result of each append of a shared request.
 
     >>> pieces = [EncodedMessages(b"1,2", 2), EncodedMessages(b"3")]
     >>> [share.record_start for share in shares(pieces, Appended("9", False, 5, 8))]

@@ -1,4 +1,4 @@
-"""One program for each thing that is one request: what to send, and what the answer means."""
+"""One program for each operation that is one request: what to send, and what the answer means."""
 
 import json
 from collections.abc import Mapping
@@ -6,25 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from headwater.client.errors import Conflict, ProtocolViolation, number, refusal
+from headwater.client.errors import Conflict, ProtocolViolation, refusal
 from headwater.client.pages import page
 from headwater.client.retrying import Answer, RetryPolicy, attempt
-from headwater.client.values import Appended, Chunk, Created, StreamInfo
-from headwater.client.wire import (
-    CONTENT_TYPE,
-    ETAG,
-    INCARNATION,
-    NEXT_OFFSET,
-    RECORD_FIRST,
-    RECORD_NEXT,
-    RECORD_START,
-    SNAPSHOT_OFFSET,
-    STREAM_CLOSED,
-    Program,
-    Request,
-    Response,
-)
-from headwater.protocol import content_types
+from headwater.client.values import START, Appended, Chunk, Created, StreamInfo
+from headwater.client.wire import Program, Request, Response
+from headwater.protocol import content_types, headers
+from headwater.protocol.headers import Header
 from headwater.protocol.producers import Producer
 
 IfExists = Literal["accept", "fail"]
@@ -32,7 +20,7 @@ IfExists = Literal["accept", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """The stream that is meant: its URL, the life of it if that matters, and how often to try."""
+    """What requests are about: a URL, the incarnation of the stream there if that matters, and how to retry."""
 
     url: str
     policy: RetryPolicy
@@ -42,12 +30,13 @@ class RequestTarget:
         self,
         method: str,
         sub: str = "",
-        headers: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Request:
-        life = {} if self.incarnation is None else {INCARNATION: self.incarnation}
-        return Request(method, self.url + sub, {**life, **(headers or {})}, params or {}, body)
+        """A request to this URL, or to a path below it; `fields` are its headers."""
+        own = with_values({headers.STREAM_INCARNATION: self.incarnation})
+        return Request(method, self.url + sub, {**own, **(fields or {})}, params or {}, body)
 
 
 def ask(request: Request, policy: RetryPolicy, *, repeatable: bool = True, opened: bool = False) -> Program[Answer]:
@@ -58,14 +47,33 @@ def ask(request: Request, policy: RetryPolicy, *, repeatable: bool = True, opene
     return answer
 
 
-# -- A stream's life ---------------------------------------------------------------------------------------------------
+def with_values(fields: Mapping[Header, object]) -> dict[str, str]:
+    """The headers that have a value.
+
+    >>> with_values({headers.STREAM_TTL: 60, headers.STREAM_CLOSED: False, headers.IF_MATCH: None})
+    {'Stream-TTL': '60'}
+    """
+    return {
+        header.name: "true" if value is True else str(value)
+        for header, value in fields.items()
+        if value is not None and value is not False
+    }
+
+
+def with_parameters(**params: str | int | None) -> dict[str, str]:
+    """The query parameters that have a value."""
+    return {name: str(value) for name, value in params.items() if value is not None}
+
+
+# -- A stream's lifecycle ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What a new stream begins with: all of another one up to an offset, and a little more.
+    """The beginning of a new stream: the data of another one up to an offset.
 
-    `source` is the URL of the other stream, or the path of that URL.
+    `source` is the URL of the other stream, or the path of that URL. `sub_offset` adds that many messages (JSON) or
+    bytes after `offset`.
     """
 
     source: str
@@ -85,61 +93,56 @@ def create(
     attrs: Mapping[str, Any] | None = None,
     if_exists: IfExists = "accept",
 ) -> Program[Created]:
-    fork_headers: dict[str, str | None] = {}
+    fields: dict[Header, object] = {
+        headers.CONTENT_TYPE: content_type,
+        headers.STREAM_TTL: ttl_seconds,
+        headers.STREAM_EXPIRES_AT: expires_at,
+        headers.STREAM_CLOSED: closed,
+        headers.STREAM_ATTRS: None if attrs is None else json.dumps(attrs),
+    }
     if fork is not None:
-        sub_offset = None if fork.sub_offset is None else str(fork.sub_offset)
-        fork_headers = {
-            "Stream-Forked-From": urlsplit(fork.source).path,
-            "Stream-Fork-Offset": fork.offset,
-            "Stream-Fork-Sub-Offset": sub_offset,
-        }
-    headers = given(
-        {
-            "Content-Type": content_type,
-            "Stream-TTL": None if ttl_seconds is None else str(ttl_seconds),
-            "Stream-Expires-At": expires_at,
-            "Stream-Closed": "true" if closed else None,
-            "Stream-Attrs": None if attrs is None else json.dumps(attrs),
-            **fork_headers,
-        }
-    )
-    request = target.request("PUT", headers=headers, body=body)
+        fields[headers.STREAM_FORKED_FROM] = urlsplit(fork.source).path
+        fields[headers.STREAM_FORK_OFFSET] = fork.offset
+        fields[headers.STREAM_FORK_SUB_OFFSET] = fork.sub_offset
+    request = target.request("PUT", fields=with_values(fields), body=body)
     answer = yield from ask(request, target.policy)
-    # If an earlier attempt got no answer, it was that attempt which made the stream.
-    new = answer.response.status == 201 or answer.in_doubt
+    response = answer.response
+    # If an earlier attempt got no answer, that attempt created the stream.
+    new = response.status == 201 or answer.in_doubt
     if not new and if_exists == "fail":
-        raise Conflict(request, answer.response.saying(409, "The stream exists."))
-    headers_back = answer.response.headers
-    return Created(new, headers_back.get(NEXT_OFFSET), headers_back.get("location"), headers_back.get(INCARNATION))
+        raise Conflict(request, response.restated(409, "The stream exists."))
+    return Created(
+        new,
+        response.header(headers.STREAM_NEXT_OFFSET),
+        response.header(headers.LOCATION),
+        response.header(headers.STREAM_INCARNATION),
+    )
 
 
 def head(target: RequestTarget, etag: str | None = None) -> Program[StreamInfo | None]:
-    """What a stream is; None if it is still as it was when it gave `etag`."""
-    request = target.request("HEAD", headers=given({"If-None-Match": etag}))
-    answer = yield from attempt(request, target.policy, repeatable=True)
-    if answer.response.status == 304:
+    """A stream's metadata; None if it has not changed since it returned `etag`."""
+    request = target.request("HEAD", fields=with_values({headers.IF_NONE_MATCH: etag}))
+    response = yield from _unless_unchanged(request, target.policy)
+    if response is None:
         return None
-    if not answer.response.ok:
-        raise refusal(request, answer.response)
-    headers = answer.response.headers
-    snapshot_offset = headers.get(SNAPSHOT_OFFSET)
+    snapshot_offset = response.header(headers.STREAM_SNAPSHOT_OFFSET)
     return StreamInfo(
-        content_type=headers.get(CONTENT_TYPE, content_types.DEFAULT),
-        next_offset=_next_offset(request, answer.response),
-        closed=answer.response.flag(STREAM_CLOSED),
-        etag=headers.get(ETAG),
-        ttl_seconds=number(headers.get("stream-ttl")),
-        expires_at=headers.get("stream-expires-at"),
-        incarnation=headers.get(INCARNATION),
-        snapshot_offset=None if snapshot_offset == "-1" else snapshot_offset,
-        record_first=number(headers.get(RECORD_FIRST)),
-        record_next=number(headers.get(RECORD_NEXT)),
-        headers=headers,
+        content_type=response.header(headers.CONTENT_TYPE) or content_types.DEFAULT,
+        next_offset=_next_offset(request, response),
+        closed=response.flag(headers.STREAM_CLOSED),
+        etag=response.header(headers.ETAG),
+        ttl_seconds=response.number(headers.STREAM_TTL),
+        expires_at=response.header(headers.STREAM_EXPIRES_AT),
+        incarnation=response.header(headers.STREAM_INCARNATION),
+        snapshot_offset=None if snapshot_offset == START else snapshot_offset,
+        record_first=response.number(headers.STREAM_RECORD_FIRST),
+        record_next=response.number(headers.STREAM_RECORD_NEXT),
+        headers=response.headers,
     )
 
 
 def delete(target: RequestTarget) -> Program[None]:
-    """Delete; if an earlier attempt got no answer, it was that attempt which deleted what is now missing."""
+    """Delete; if an earlier attempt got no answer, that attempt deleted what is now missing."""
     request = target.request("DELETE")
     answer = yield from attempt(request, target.policy, repeatable=True)
     missing = answer.response.status in (404, 410) and answer.in_doubt
@@ -158,9 +161,13 @@ class Conditions:
     if_match: str | None = None
     record_match: int | None = None
 
-    def headers(self) -> dict[str, str]:
-        record = None if self.record_match is None else str(self.record_match)
-        return given({"Stream-Seq": self.seq, "If-Match": self.if_match, "Stream-Record-Match": record})
+    @property
+    def fields(self) -> dict[Header, object]:
+        return {
+            headers.STREAM_SEQ: self.seq,
+            headers.IF_MATCH: self.if_match,
+            headers.STREAM_RECORD_MATCH: self.record_match,
+        }
 
     @property
     def none(self) -> bool:
@@ -170,41 +177,44 @@ class Conditions:
 def append(
     target: RequestTarget, content_type: str, body: bytes, conditions: Conditions, *, closed: bool = False
 ) -> Program[Appended]:
-    headers = {"Content-Type": content_type, **conditions.headers(), **({"Stream-Closed": "true"} if closed else {})}
-    request = target.request("POST", headers=headers, body=body)
+    fields = {headers.CONTENT_TYPE: content_type, headers.STREAM_CLOSED: closed, **conditions.fields}
+    request = target.request("POST", fields=with_values(fields), body=body)
     answer = yield from ask(request, target.policy, repeatable=False)
-    return appended(request, answer.response)
+    return appended(answer.response, next_offset=_next_offset(request, answer.response))
 
 
 def append_once(
     target: RequestTarget, content_type: str, body: bytes, producer: Producer, *, closed: bool = False
 ) -> Program[Appended]:
-    """Append as one request of a producer, which happens once however often it is sent."""
-    numbers = {"Producer-Id": producer.id, "Producer-Epoch": str(producer.epoch), "Producer-Seq": str(producer.seq)}
-    headers = {"Content-Type": content_type, **numbers, **({"Stream-Closed": "true"} if closed else {})}
-    request = target.request("POST", headers=headers, body=body)
+    """Append as one request of a producer, which is idempotent."""
+    fields = {headers.CONTENT_TYPE: content_type, headers.STREAM_CLOSED: closed, **producer_fields(producer)}
+    request = target.request("POST", fields=with_values(fields), body=body)
     answer = yield from ask(request, target.policy)
-    response = answer.response
-    return Appended(
-        next_offset=response.headers.get(NEXT_OFFSET, ""),
-        duplicate=response.status == 204,
-        record_start=number(response.headers.get(RECORD_START)),
-        record_next=number(response.headers.get(RECORD_NEXT)),
-    )
+    return appended(answer.response, duplicate=answer.response.status == 204)
+
+
+def producer_fields(producer: Producer) -> dict[Header, object]:
+    return {
+        headers.PRODUCER_ID: producer.id,
+        headers.PRODUCER_EPOCH: producer.epoch,
+        headers.PRODUCER_SEQ: producer.seq,
+    }
 
 
 def close(target: RequestTarget) -> Program[Appended]:
-    """Close without a last message, which may be done any number of times."""
-    request = target.request("POST", headers={"Stream-Closed": "true"}, body=b"")
+    """Close without a last message, which is idempotent."""
+    request = target.request("POST", fields=with_values({headers.STREAM_CLOSED: True}), body=b"")
     answer = yield from ask(request, target.policy)
-    return appended(request, answer.response)
+    return appended(answer.response, next_offset=_next_offset(request, answer.response))
 
 
-def appended(request: Request, response: Response) -> Appended:
+def appended(response: Response, *, next_offset: str | None = None, duplicate: bool = False) -> Appended:
+    """The result of an accepted append. A server need not say the next offset of a producer's append."""
     return Appended(
-        next_offset=_next_offset(request, response),
-        record_start=number(response.headers.get(RECORD_START)),
-        record_next=number(response.headers.get(RECORD_NEXT)),
+        next_offset=next_offset or response.header(headers.STREAM_NEXT_OFFSET) or "",
+        duplicate=duplicate,
+        record_start=response.number(headers.STREAM_RECORD_START),
+        record_next=response.number(headers.STREAM_RECORD_NEXT),
     )
 
 
@@ -214,18 +224,24 @@ def appended(request: Request, response: Response) -> Appended:
 def read_page(
     target: RequestTarget, offset: str, page_bytes_max: int | None, etag: str | None
 ) -> Program[Chunk | None]:
-    """One plain read; None if the page is still the one that gave `etag`."""
-    params = given({"offset": offset, "max_bytes": None if page_bytes_max is None else str(page_bytes_max)})
-    request = target.request("GET", headers=given({"If-None-Match": etag}), params=params)
-    answer = yield from attempt(request, target.policy, repeatable=True)
+    """One plain read; None if the page has not changed since it returned `etag`."""
+    params = with_parameters(offset=offset, max_bytes=page_bytes_max)
+    request = target.request("GET", fields=with_values({headers.IF_NONE_MATCH: etag}), params=params)
+    response = yield from _unless_unchanged(request, target.policy)
+    return None if response is None else page(request, response, content_types.DEFAULT)
+
+
+def _unless_unchanged(request: Request, policy: RetryPolicy) -> Program[Response | None]:
+    answer = yield from attempt(request, policy, repeatable=True)
     if answer.response.status == 304:
         return None
     if not answer.response.ok:
         raise refusal(request, answer.response)
-    return page(request, answer.response, content_types.DEFAULT)
+    return answer.response
 
 
 def members(request: Request, response: Response) -> Any:
+    """The JSON value in a response."""
     try:
         return json.loads(response.body)
     except ValueError as error:
@@ -233,11 +249,8 @@ def members(request: Request, response: Response) -> Any:
 
 
 def _next_offset(request: Request, response: Response) -> str:
-    offset = response.headers.get(NEXT_OFFSET)
+    offset = response.header(headers.STREAM_NEXT_OFFSET)
     if offset is None:
-        raise ProtocolViolation(f"{request.url} answered {request.method} without {NEXT_OFFSET}.")
+        missing = headers.STREAM_NEXT_OFFSET.name
+        raise ProtocolViolation(f"{request.url} answered {request.method} without {missing}.")
     return offset
-
-
-def given(values: Mapping[str, str | None]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value is not None}

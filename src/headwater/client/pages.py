@@ -1,4 +1,4 @@
-"""What one response to a read says: a page, or the pieces of an event stream."""
+"""What one response to a read contains: a page, or the parts of an event stream."""
 
 import json
 from base64 import b64decode
@@ -8,46 +8,35 @@ from typing import Any
 
 from headwater.client.errors import ProtocolViolation
 from headwater.client.values import Chunk
-from headwater.client.wire import (
-    CONTENT_TYPE,
-    ETAG,
-    INCARNATION,
-    NEXT_OFFSET,
-    STREAM_CLOSED,
-    STREAM_CURSOR,
-    UP_TO_DATE,
-    Program,
-    Request,
-    Response,
-    Shut,
-    more,
-)
-from headwater.protocol import content_types
+from headwater.client.wire import Program, Request, Response, Shut, more
+from headwater.protocol import content_types, headers
 
 ERROR_BYTES_MAX = 64 * 1024
-"""What is read of an answer that is not the one that was hoped for."""
+"""How much is read of a response that is an error."""
 
 
 def page(request: Request, response: Response, content_type: str) -> Chunk:
-    """What one plain read or long-poll gave."""
-    headers = response.headers
-    if NEXT_OFFSET not in headers:
-        raise ProtocolViolation(f"{request.url} answered a read without {NEXT_OFFSET}.")
-    closed = response.flag(STREAM_CLOSED)
+    """The chunk in the response to a plain read or a long-poll."""
+    next_offset = response.header(headers.STREAM_NEXT_OFFSET)
+    if next_offset is None:
+        raise ProtocolViolation(f"{request.url} answered a read without {headers.STREAM_NEXT_OFFSET.name}.")
+    if response.status == 200:
+        content_type = response.header(headers.CONTENT_TYPE) or content_type
+    closed = response.flag(headers.STREAM_CLOSED)
     return Chunk(
         data=response.body,
-        next_offset=headers[NEXT_OFFSET],
-        content_type=headers.get(CONTENT_TYPE, content_type) if response.status == 200 else content_type,
-        up_to_date=response.flag(UP_TO_DATE) or closed or response.status == 204,
+        next_offset=next_offset,
+        content_type=content_type,
+        up_to_date=response.flag(headers.STREAM_UP_TO_DATE) or closed or response.status == 204,
         closed=closed,
-        incarnation=headers.get(INCARNATION),
-        cursor=headers.get(STREAM_CURSOR),
-        etag=headers.get(ETAG),
+        incarnation=response.header(headers.STREAM_INCARNATION),
+        cursor=response.header(headers.STREAM_CURSOR),
+        etag=response.header(headers.ETAG),
     )
 
 
 def media(response: Response) -> str:
-    return content_types.media_type(response.headers.get(CONTENT_TYPE, ""))
+    return content_types.media_type(response.header(headers.CONTENT_TYPE) or "")
 
 
 def decoded(data: bytes) -> bytes:
@@ -63,12 +52,12 @@ def control_members(data: bytes) -> Mapping[str, Any]:
     except ValueError as error:
         raise ProtocolViolation(f"A control event is not valid JSON: {error}.") from error
     if not isinstance(control, dict) or not isinstance(control.get("streamNextOffset"), str):
-        raise ProtocolViolation("A control event does not say the next offset.")
+        raise ProtocolViolation("A control event has no next offset.")
     return control
 
 
 def whole(response: Response) -> Program[Response]:
-    """An opened response that is no event stream, with as much of its body as an error needs."""
+    """An opened response that turned out to be an error, with as much of its body as the error needs."""
     body = b""
     while len(body) < ERROR_BYTES_MAX:
         data = yield from more()

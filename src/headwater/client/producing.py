@@ -1,22 +1,24 @@
-"""The producer: writes that happen once, in order, however often they are sent.
+"""The producer: idempotent writes in order, without any I/O.
 
-Every request carries the producer's id, its epoch and a sequence number, and the stream takes each number once. The
-rules that this module keeps:
+Every request carries the producer's id, its epoch and a sequence number, and the stream accepts each number once. The
+rules of this module:
 
-1.  A number stands for the same bytes for ever. A request whose outcome is not known is sent again as it was.
-2.  Several requests may be under way. If one overtakes another, the stream refuses it (409, a gap); it goes again when
-    all before it are settled. A gap with nothing before it means that the stream has forgotten: that is the end.
+1.  A number always stands for the same bytes. A request whose outcome is unknown is sent again unchanged.
+2.  Several requests may be in flight. If one overtakes another, the stream refuses it (409, a gap); it is sent again
+    when all before it are settled. A gap with nothing before it means that the stream has lost its state: the producer
+    ends.
 3.  A stream that knows a higher epoch refuses (403): another instance has taken over, and this one ends. With
-    `auto_claim` it takes over itself, with the next epoch and numbers from 0. It does so only when nothing is under
-    way, and only if each of its unsettled requests is known not to have happened: a request that may have happened in
-    the old epoch would happen again in the new one. If one is in doubt, the producer ends and says so.
-4.  With `auto_claim` one request goes alone until one was accepted as new: only then is the epoch known to be ours. The
-    answer that a request was there before, though it was sent once only, means that another instance uses this epoch,
-    and the next one is claimed. If the first request had to be repeated, that answer may speak of ours or of another's,
-    and the producer ends and says so. So no two instances ever go on in one epoch.
-5.  Any other refusal ends the producer: what comes after a message that was refused must not be written without it.
+    `auto_claim` it takes over itself, with the next epoch and numbers from 0. It does so only when nothing is in
+    flight, and only if each of its unsettled requests is known not to have happened: a request that may have happened
+    in the old epoch would happen again in the new one. If the outcome of one is unknown, the producer ends with that
+    error.
+4.  With `auto_claim` one request is sent alone until one was accepted as new: only then is the epoch known to be ours.
+    If a request that was sent only once is answered as a duplicate, another instance uses this epoch, and the producer
+    claims the next one. If the first request had to be repeated, such an answer may be about our own attempt or about
+    another instance, and the producer ends with that error. So two instances never both write in one epoch.
+5.  Any other refusal ends the producer: messages after a refused one must not be written without it.
 
-Time is given by the caller, in seconds from any beginning.
+The caller passes the time, in seconds since an arbitrary moment.
 """
 
 from collections import deque
@@ -25,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from headwater.client import bodies
-from headwater.client.batches import Batch, ProducerOptions, Standing
+from headwater.client.batches import Batch, BatchState, ProducerOptions
 from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import (
     ClientError,
@@ -35,33 +37,26 @@ from headwater.client.errors import (
     ProducerFenced,
     SequenceConflict,
     TransportFailed,
-    number,
     refusal,
-    seconds,
+    retry_after_seconds,
 )
 from headwater.client.gathering import shares
+from headwater.client.operations import appended, producer_fields, with_values
 from headwater.client.retrying import RETRIED_STATUSES, Failures, RetryPolicy
 from headwater.client.values import Appended
-from headwater.client.wire import (
-    INCARNATION,
-    NEXT_OFFSET,
-    RECORD_NEXT,
-    RECORD_START,
-    RETRY_AFTER,
-    STREAM_CLOSED,
-    Request,
-    Response,
-)
+from headwater.client.wire import Request, Response
+from headwater.protocol import headers
+from headwater.protocol.producers import Producer
 
 W = TypeVar("W")
-IGNORED = "The stream was not closed: this number of this epoch was used before; write with a higher epoch."
+NOT_CLOSED = "The stream was not closed: this number of this epoch was used before; write with a higher epoch."
 Resolved = list[tuple[W, Appended | ClientError]]
-"""Who is to be told what."""
+"""Waiters and their outcomes."""
 
 
 @dataclass(slots=True)
 class Producing(Generic[W]):
-    """The state of a producer; `take` gives what is to be sent, `settle` is told what became of it."""
+    """The state of a producer: `take` returns a batch to send, `settle` records its outcome."""
 
     url: str
     content_type: str
@@ -85,10 +80,10 @@ class Producing(Generic[W]):
     def __post_init__(self) -> None:
         self.epoch = self.options.epoch
 
-    # -- What goes in --------------------------------------------------------------------------------------------------
+    # -- Messages in --------------------------------------------------------------------------------------------------
 
     def add(self, piece: EncodedMessages, waiter: W, now: float) -> bool:
-        """Take it in; whether that is a reason to look whether something is to be sent."""
+        """Add messages, and return whether a batch may be due because of them."""
         self._check()
         first = not self._pending
         if first:
@@ -98,33 +93,33 @@ class Producing(Generic[W]):
         return first or self._flushing or self._pending_bytes >= self.options.batch_bytes_max
 
     def close_stream(self, piece: EncodedMessages | None, waiter: W) -> None:
-        """Close the stream behind everything that was added, with a last message or without."""
+        """Close the stream after everything added so far, with or without a last message."""
         self._check()
         self._closing = (piece, waiter)
         self._ended = self._flushing = True
 
     def flush(self) -> None:
-        """Send what is there without lingering."""
+        """Send pending messages without lingering."""
         self._flushing = bool(self._pending) or self._closing is not None
 
     def end(self) -> None:
-        """Take nothing more; what is there is still sent."""
+        """Accept no more messages; pending ones are still sent."""
         self._ended = True
         self.flush()
 
     def abandon(self) -> Resolved[W]:
-        """End at once; of what is under way nobody will hear."""
+        """End at once, and return an outcome for every waiter: requests in flight will not be settled."""
         self._fail(ProducerEnded(f"The producer {self.options.id!r} was stopped before everything was written."))
         for batch in self._window:
-            batch.in_doubt = batch.in_doubt or batch.standing is Standing.FLYING
-            batch.standing = Standing.READY
+            batch.in_doubt = batch.in_doubt or batch.state is BatchState.IN_FLIGHT
+            batch.state = BatchState.READY
         return self._drop()
 
     def _check(self) -> None:
         if self.failure is not None:
             raise self.failure
         if self._ended:
-            raise ProducerEnded(f"The producer {self.options.id!r} was closed; make another one.")
+            raise ProducerEnded(f"The producer {self.options.id!r} has been closed; create another one.")
 
     @property
     def room(self) -> bool:
@@ -134,59 +129,54 @@ class Producing(Generic[W]):
     def idle(self) -> bool:
         return not self._pending and not self._window and self._closing is None
 
-    # -- What goes out -------------------------------------------------------------------------------------------------
+    # -- Batches out -------------------------------------------------------------------------------------------------
 
     def take(self, now: float) -> Batch[W] | None:
-        """The batch that is to be sent now, if there is one."""
+        """The batch to send now, if there is one."""
         if self.failure is not None or self._claim is not None:
             return None
-        first = self._first_grounded()
+        first = self._first_waiting()
         if first is not None:
             at, batch = first
-            held = batch.not_before > now or (batch.standing is Standing.BEHIND and at > 0)
-            return None if held or self._full() else self._fly(batch)
+            held = batch.not_before > now or (batch.state is BatchState.BEHIND and at > 0)
+            return None if held or self._full() else self._launch(batch)
         if len(self._window) < self._width() and self._due(now):
-            return self._fly(self._cut())
+            return self._launch(self._cut())
         if not self._window and not self._pending and self._closing is not None:
-            return self._fly(self._cut_closing(*self._closing))
+            return self._launch(self._cut_closing(*self._closing))
         return None
 
     def wake_at(self, now: float) -> float | None:
-        """When `take` is worth another look, if nothing happens before."""
+        """When to call `take` again if nothing happens before; None if only an event can change its result."""
         if self.failure is not None or self._claim is not None or self._full():
             return None
-        first = self._first_grounded()
+        first = self._first_waiting()
         if first is not None:
             at, batch = first
-            return None if batch.standing is Standing.BEHIND and at > 0 else batch.not_before
+            return None if batch.state is BatchState.BEHIND and at > 0 else batch.not_before
         if self._pending and len(self._window) < self._width():
             return now if self._flushing else self._oldest_at + self.options.linger_ms / 1000
         return None
 
-    def _first_grounded(self) -> tuple[int, Batch[W]] | None:
-        """The first batch that is not under way. What follows it has to wait: it would only be refused as a gap."""
+    def _first_waiting(self) -> tuple[int, Batch[W]] | None:
+        """The first batch that is not in flight. Those after it must wait: they would be refused as a gap."""
         for at, batch in enumerate(self._window):
-            if batch.standing is not Standing.FLYING:
+            if batch.state is not BatchState.IN_FLIGHT:
                 return at, batch
         return None
 
     def _full(self) -> bool:
-        return sum(batch.standing is Standing.FLYING for batch in self._window) >= self._width()
+        return sum(batch.state is BatchState.IN_FLIGHT for batch in self._window) >= self._width()
 
     def request(self, batch: Batch[W]) -> Request:
-        headers = {
-            "Producer-Id": self.options.id,
-            "Producer-Epoch": str(batch.epoch),
-            "Producer-Seq": str(batch.seq),
+        fields = {
+            **producer_fields(Producer(self.options.id, batch.epoch, batch.seq)),
+            headers.CONTENT_TYPE: self.content_type if batch.pieces else None,
+            headers.STREAM_CLOSED: batch.closing,
+            headers.STREAM_INCARNATION: self.incarnation,
         }
-        if batch.pieces:
-            headers["Content-Type"] = self.content_type
-        if batch.closing:
-            headers["Stream-Closed"] = "true"
-        if self.incarnation is not None:
-            headers[INCARNATION] = self.incarnation
         body = bodies.join(batch.pieces, self.content_type) if batch.pieces else b""
-        return Request("POST", self.url, headers, body=body)
+        return Request("POST", self.url, with_values(fields), body=body)
 
     def _width(self) -> int:
         return self.options.in_flight_max if self._proven or not self.options.auto_claim else 1
@@ -197,8 +187,8 @@ class Producing(Generic[W]):
         full = self._pending_bytes >= self.options.batch_bytes_max
         return self._flushing or full or now >= self._oldest_at + self.options.linger_ms / 1000
 
-    def _fly(self, batch: Batch[W]) -> Batch[W]:
-        batch.standing = Standing.FLYING
+    def _launch(self, batch: Batch[W]) -> Batch[W]:
+        batch.state = BatchState.IN_FLIGHT
         batch.sent_as_first = batch is self._window[0]
         return batch
 
@@ -229,64 +219,59 @@ class Producing(Generic[W]):
         self._window.append(batch)
         return batch
 
-    # -- What came back ------------------------------------------------------------------------------------------------
+    # -- Answers -------------------------------------------------------------------------------------------------------
 
     def settle(self, batch: Batch[W], outcome: Response | TransportFailed, now: float) -> Resolved[W]:
-        """Take note of what became of a batch that was sent; the answer is who is to be told what."""
-        batch.standing = Standing.READY
+        """Record the outcome of a batch that was sent, and return the waiters that now have an outcome."""
+        batch.state = BatchState.READY
         resolved = self._judge(batch, outcome, now)
-        flying = any(other.standing is Standing.FLYING for other in self._window)
+        in_flight = any(other.state is BatchState.IN_FLIGHT for other in self._window)
         if self.failure is not None:
             resolved += self._drop()
-        elif self._claim is not None and not flying:
+        elif self._claim is not None and not in_flight:
             resolved += self._take_over(self._claim)
         return resolved
 
     def _judge(self, batch: Batch[W], outcome: Response | TransportFailed, now: float) -> Resolved[W]:
         if isinstance(outcome, TransportFailed):
             batch.in_doubt = batch.in_doubt or outcome.sent
-            return self._again(batch, outcome, None, now)
+            return self._retry(batch, outcome, None, now)
         if outcome.ok:
             return self._accept(batch, outcome)
         request = self.request(batch)
         error = refusal(request, outcome)
         if outcome.status in RETRIED_STATUSES:
-            # A 503 without a code may come from something in between, after the server has acted.
+            # A 503 without a code may come from a proxy, after the server has acted.
             untouched = outcome.status == 429 or (outcome.status == 503 and error.code is not None)
             batch.in_doubt = batch.in_doubt or not untouched
-            return self._again(batch, error, seconds(outcome.headers.get(RETRY_AFTER)), now)
+            return self._retry(batch, error, retry_after_seconds(outcome), now)
         if isinstance(error, ProducerFenced) and self.options.auto_claim and self._claims < self.policy.attempts_max:
             known = self.epoch if error.current_epoch is None else error.current_epoch
             self._claim = max(self._claim or 0, known + 1)
             return []
         if isinstance(error, SequenceConflict) and error.expected_seq is not None and not batch.sent_as_first:
-            batch.standing = Standing.BEHIND
+            batch.state = BatchState.BEHIND
             return []
         return self._fail(error)
 
     def _accept(self, batch: Batch[W], response: Response) -> Resolved[W]:
-        # A close that happened says so; without that it was taken for something that was there before.
-        ignored = batch.closing and not response.flag(STREAM_CLOSED)
+        # The answer to a close says that the stream is closed; otherwise it was taken for a duplicate.
+        ignored = batch.closing and not response.flag(headers.STREAM_CLOSED)
         duplicate = ignored or (response.status == 204 and bool(batch.pieces))
         if ignored and not self.options.auto_claim:
-            return self._fail(Conflict(self.request(batch), response.saying(409, IGNORED)))
+            return self._fail(Conflict(self.request(batch), response.restated(409, NOT_CLOSED)))
         if duplicate and self.options.auto_claim and not (batch.in_doubt and self._proven):
             self._claim = max(self._claim or 0, self.epoch + 1)
             return []
         self._window.remove(batch)
         self._proven, self._claims = True, 0
-        self.incarnation = self.incarnation or response.headers.get(INCARNATION)
-        appended = Appended(
-            next_offset=response.headers.get(NEXT_OFFSET, ""),
-            duplicate=duplicate,
-            record_start=number(response.headers.get(RECORD_START)),
-            record_next=number(response.headers.get(RECORD_NEXT)),
-        )
-        told = shares(batch.pieces, appended) if batch.pieces else [appended]
-        return list(zip(batch.waiters, told, strict=True))
+        self.incarnation = self.incarnation or response.header(headers.STREAM_INCARNATION)
+        whole = appended(response, duplicate=duplicate)
+        results = shares(batch.pieces, whole) if batch.pieces else [whole]
+        return list(zip(batch.waiters, results, strict=True))
 
-    def _again(self, batch: Batch[W], error: ClientError, retry_after_seconds: float | None, now: float) -> Resolved[W]:
-        delay = batch.failures.next_delay(retry_after_seconds)
+    def _retry(self, batch: Batch[W], error: ClientError, retry_after: float | None, now: float) -> Resolved[W]:
+        delay = batch.failures.next_delay(retry_after)
         if delay is None:
             return self._fail(error)
         batch.not_before = now + delay
@@ -294,12 +279,12 @@ class Producing(Generic[W]):
 
     def _take_over(self, epoch: int) -> Resolved[W]:
         if any(batch.in_doubt for batch in self._window):
-            return self._fail(self._unknown("lost its epoch before a write was settled")) + self._drop()
+            return self._fail(self._unknown("lost its epoch while the outcome of a write was unknown")) + self._drop()
         self._claim, self._proven = None, False
         self._claims += 1
         self.epoch, self.next_seq = epoch, len(self._window)
         for seq, batch in enumerate(self._window):
-            batch.epoch, batch.seq, batch.standing, batch.not_before = epoch, seq, Standing.READY, 0.0
+            batch.epoch, batch.seq, batch.state, batch.not_before = epoch, seq, BatchState.READY, 0.0
         return []
 
     def _fail(self, error: ClientError) -> Resolved[W]:
@@ -307,12 +292,12 @@ class Producing(Generic[W]):
         return []
 
     def _drop(self) -> Resolved[W]:
-        """Tell everybody whose write is not under way that it has failed; the others hear when theirs is settled."""
+        """Fail every write that is not in flight; the others get their outcome when they are settled."""
         assert self.failure is not None
-        dropped = [batch for batch in self._window if batch.standing is not Standing.FLYING]
-        self._window = [batch for batch in self._window if batch.standing is Standing.FLYING]
+        dropped = [batch for batch in self._window if batch.state is not BatchState.IN_FLIGHT]
+        self._window = [batch for batch in self._window if batch.state is BatchState.IN_FLIGHT]
         waiters: Iterable[W] = [waiter for _, waiter in self._pending]
-        resolved: Resolved[W] = [(waiter, self._said(batch)) for batch in dropped for waiter in batch.waiters]
+        resolved: Resolved[W] = [(waiter, self._failure_of(batch)) for batch in dropped for waiter in batch.waiters]
         resolved += [(waiter, self.failure) for waiter in waiters]
         if self._closing is not None:
             resolved.append((self._closing[1], self.failure))
@@ -320,13 +305,13 @@ class Producing(Generic[W]):
         self._pending_bytes, self._closing = 0, None
         return resolved
 
-    def _said(self, batch: Batch[W]) -> ClientError:
+    def _failure_of(self, batch: Batch[W]) -> ClientError:
         assert self.failure is not None
         if not batch.in_doubt or isinstance(self.failure, OutcomeUnknown):
             return self.failure
-        error = self._unknown("ended before a write was settled")
+        error = self._unknown("ended while the outcome of a write was unknown")
         error.__cause__ = self.failure
         return error
 
     def _unknown(self, what: str) -> OutcomeUnknown:
-        return OutcomeUnknown(f"The producer {self.options.id!r} {what}; it may have happened, or not.", sent=True)
+        return OutcomeUnknown(f"The producer {self.options.id!r} {what}; it may or may not have happened.", sent=True)

@@ -1,14 +1,15 @@
-"""Reading: which request comes next, given what came back.
+"""Reading: which request comes next, given the last response.
 
-    catch up    plain reads, page after page, until the response says that it is up to date
-    live        SSE. It is opened again whenever it ends: the server turns it over about once a minute
-    long-poll   where SSE is not understood, or three times in a row did not last a second (a proxy in between), or
-                cannot carry the stream: an event knows one line end only, so text with several lines may not be exact
+    catch up    plain reads, page after page, until a response says that it is up to date
+    live        SSE, reopened whenever it ends: the server ends it about once a minute
+    long-poll   if SSE is not supported, or three connections in a row lasted less than a second (because of a proxy),
+                or events cannot carry the stream: they have only one kind of line end, so text with several lines may
+                change
 
-Data counts when the offset after it has arrived. On SSE that is the control event: data without one is dropped, and
-comes again from the last offset. So every byte is given exactly once and in order, however connections end. A response
-that names the stream's incarnation is believed, and its name is sent with every later request: bytes of another life of
-the stream are never taken for more of this one.
+Data counts once the offset after it has arrived. On SSE that is the control event: data without one is dropped, and is
+read again from the last offset. So every byte is returned exactly once and in order, however connections end. The
+incarnation that a response names is sent with every later request: data of another incarnation of the stream is never
+mistaken for a continuation of this one.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,15 +21,13 @@ from headwater.client.errors import (
     ProtocolViolation,
     TransportFailed,
     refusal,
-    seconds,
+    retry_after_seconds,
 )
+from headwater.client.operations import with_parameters, with_values
 from headwater.client.retrying import RETRIED_STATUSES, Failures, RetryPolicy
-from headwater.client.sse import EVENT_BYTES_MAX, Event, EventParser
+from headwater.client.sse import EVENT_BYTES_MAX, EventParser, SentEvent
 from headwater.client.values import START, Chunk, Live, OnTrimmed
 from headwater.client.wire import (
-    INCARNATION,
-    RETRY_AFTER,
-    SSE_ENCODING,
     Emit,
     Pause,
     Program,
@@ -40,21 +39,21 @@ from headwater.client.wire import (
     open_response,
     send,
 )
-from headwater.protocol import content_types
+from headwater.protocol import content_types, headers
 
 EVENT_STREAM = "text/event-stream"
 SSE_SHORT_SECONDS = 1.0
 SSE_SHORT_MAX = 3
-"""So many connections in a row that were shorter than this, and SSE is given up for long-poll."""
+"""After this many connections in a row that were shorter than `SSE_SHORT_SECONDS`, long-poll replaces SSE."""
 POLL_SHORT_SECONDS = 0.1
-"""A long-poll that brought nothing after less than this did not wait."""
+"""A long-poll that returned nothing in less time did not wait."""
 SSE_REFUSALS = frozenset({400, 405, 406, 415, 501})
-"""What a server without SSE may say to it, after plain reads have worked."""
+"""How a server without SSE may refuse it, after plain reads have worked."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read; without `live` reading ends where the stream ends for now."""
+    """How to read; without `live`, reading ends at the current end of the stream."""
 
     live: Live | None = None
     on_trimmed: OnTrimmed = "raise"
@@ -64,7 +63,7 @@ class ReadOptions:
 
 @dataclass(slots=True)
 class Reader:
-    """Where a reader stands; `run` is the program that moves it."""
+    """The state of a reader; `run` is the program that advances it."""
 
     url: str
     policy: RetryPolicy
@@ -86,7 +85,7 @@ class Reader:
         self.sse_possible = self.options.live in ("auto", "sse")
 
     def run(self) -> Program[None]:
-        """Read until the end: of the stream if following, of what is there if not."""
+        """Read to the current end, or to the end of the closed stream if following."""
         while not self.closed:
             if not self.up_to_date:
                 yield from self._plain(self._request())
@@ -110,51 +109,53 @@ class Reader:
             return
         chunk = pages.page(request, response, self.content_type)
         if chunk.next_offset == self.offset and chunk.empty:
-            # Nothing came, and nothing says why: asking again at once would go on for ever.
+            # An empty response that does not say that it is up to date would be requested again for ever.
             chunk = replace(chunk, up_to_date=True)
         yield from self._take(request, response, chunk)
         self.up_to_date = chunk.up_to_date
 
     def _poll(self) -> Program[None]:
-        asked_at, asked_for = (yield from now()), self.offset
+        started_at, started_offset = (yield from now()), self.offset
         yield from self._plain(self._request(live="long-poll"))
-        waited = (yield from now()) - asked_at >= POLL_SHORT_SECONDS
-        # A server that does not wait would be asked without end; one that has something is asked again at once.
-        self.polls_without_wait = 0 if waited or self.offset != asked_for else self.polls_without_wait + 1
+        waited = (yield from now()) - started_at >= POLL_SHORT_SECONDS
+        # Without a pause, a server that does not wait would get endless requests. One that has data is asked at once.
+        progress = waited or self.offset != started_offset
+        self.polls_without_wait = 0 if progress else self.polls_without_wait + 1
         if self.polls_without_wait > 1 and not self.closed:
             yield Pause(self.policy.delay_seconds(self.polls_without_wait - 1))
 
     def _take(self, request: Request, response: Response, chunk: Chunk) -> Program[None]:
-        self._meet(request, response, chunk.incarnation)
+        self._check_incarnation(request, response, chunk.incarnation)
         self.failures.reset()
         self.offset, self.content_type = chunk.next_offset, chunk.content_type
         self.cursor = chunk.cursor or self.cursor
         self.closed = chunk.closed
-        # The same news twice is no news: an idle long-poll says nothing.
+        # An idle long-poll says nothing new, and the caller does not see it.
         news = not chunk.empty or chunk.snapshot is not None or (chunk.up_to_date and not self.reported_up_to_date)
         if news or chunk.closed:
             self.reported_up_to_date = chunk.up_to_date
             yield Emit(chunk)
 
-    def _meet(self, request: Request, response: Response, incarnation: str | None) -> None:
+    def _check_incarnation(self, request: Request, response: Response, incarnation: str | None) -> None:
         if incarnation is None:
             return
         if self.incarnation is not None and incarnation != self.incarnation:
-            raise IncarnationChanged(request, response.saying(410, "The stream was deleted and made anew."))
+            raise IncarnationChanged(request, response.restated(410, "The stream was deleted and created again."))
         self.incarnation = incarnation
 
     def _request(self, live: str | None = None) -> Request:
-        params = {"offset": self.offset}
-        if live is not None:
-            params["live"] = live
-            if self.cursor is not None:
-                params["cursor"] = self.cursor
-            if live == "long-poll" and self.options.poll_timeout_ms is not None:
-                params["timeout_ms"] = str(self.options.poll_timeout_ms)
-        if self.options.page_bytes_max is not None and live != "sse":
-            params["max_bytes"] = str(self.options.page_bytes_max)
-        headers = {} if self.incarnation is None else {INCARNATION: self.incarnation}
-        return Request("GET", self.url, headers, params, waits=live is not None)
+        polling = live == "long-poll"
+        params = with_parameters(
+            offset=self.offset,
+            live=live,
+            cursor=None if live is None else self.cursor,
+            timeout_ms=self.options.poll_timeout_ms if polling else None,
+            max_bytes=None if live == "sse" else self.options.page_bytes_max,
+        )
+        return Request("GET", self.url, self._fields(), params, waits=live is not None)
+
+    def _fields(self) -> dict[str, str]:
+        return with_values({headers.STREAM_INCARNATION: self.incarnation})
 
     # -- SSE -----------------------------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class Reader:
             yield from self._events(request, response)
         except TransportFailed as error:
             if not opened:
-                # No answer at all, in all the time there was: something in between may be keeping events back.
+                # No response before the timeout: a proxy may be holding events back.
                 self._count_short(error.sent)
                 yield from self._recover(error)
                 return
@@ -181,15 +182,15 @@ class Reader:
         short = (yield from now()) - opened_at < SSE_SHORT_SECONDS
         self._count_short(short)
         if short:
-            # Each control event begins the count anew, so what is counted are connections that brought nothing.
+            # Each control event resets the count, so only connections without any are counted.
             if self.failures.next_delay() is None:
                 raise TransportFailed(f"Connections for the events of {self.url} do not last.", sent=True)
             yield Pause(self.policy.delay_seconds(self.sse_short))
 
     def _events(self, request: Request, response: Response) -> Program[None]:
         parser = EventParser()
-        decode = response.headers.get(SSE_ENCODING, "").lower() == "base64"
-        self._meet(request, response, response.headers.get(INCARNATION))
+        decode = (response.header(headers.STREAM_SSE_DATA_ENCODING) or "").lower() == "base64"
+        self._check_incarnation(request, response, response.header(headers.STREAM_INCARNATION))
         pending: list[bytes] = []
         while not self.closed:
             data = yield from more()
@@ -199,7 +200,7 @@ class Reader:
                 if event.name == "data":
                     pending.append(pages.decoded(event.data) if decode else event.data)
                     if sum(map(len, pending)) > EVENT_BYTES_MAX:
-                        raise ProtocolViolation(f"More than {EVENT_BYTES_MAX} bytes came without a control event.")
+                        raise ProtocolViolation(f"More than {EVENT_BYTES_MAX} bytes arrived without a control event.")
                 elif event.name == "control":
                     if not decode and self._inexact(pending):
                         self.sse_possible = False
@@ -209,11 +210,11 @@ class Reader:
                     yield from self._take(request, response, chunk)
 
     def _inexact(self, pending: list[bytes]) -> bool:
-        """Whether line ends may have become other ones; whoever insists on events takes them as they are."""
+        """Whether line ends may have changed; `live="sse"` accepts that."""
         plain_text = not content_types.is_json(self.content_type)
         return self.options.live == "auto" and plain_text and any(b"\n" in data for data in pending)
 
-    def _control(self, event: Event, pending: list[bytes]) -> Chunk:
+    def _control(self, event: SentEvent, pending: list[bytes]) -> Chunk:
         control = pages.control_members(event.data)
         closed = control.get("streamClosed") is True
         cursor = control.get("streamCursor")
@@ -240,7 +241,7 @@ class Reader:
         if self.sse_short >= SSE_SHORT_MAX and self.options.live == "auto":
             self.sse_possible = False
 
-    # -- What went wrong -----------------------------------------------------------------------------------------------
+    # -- Failures ------------------------------------------------------------------------------------------------------
 
     def _recover(self, error: TransportFailed) -> Program[None]:
         # A follower has as much patience before it first reaches the server as later.
@@ -252,7 +253,7 @@ class Reader:
     def _refused(self, request: Request, response: Response, *, starting_over: bool = False) -> Program[None]:
         error = refusal(request, response)
         if response.status in RETRIED_STATUSES:
-            delay = self.failures.next_delay(seconds(response.headers.get(RETRY_AFTER)))
+            delay = self.failures.next_delay(retry_after_seconds(response))
             if delay is None:
                 raise error
             yield Pause(delay)
@@ -266,8 +267,7 @@ class Reader:
             raise error
 
     def _bootstrap(self) -> Program[None]:
-        headers = {} if self.incarnation is None else {INCARNATION: self.incarnation}
-        request = Request("GET", f"{self.url}/bootstrap", headers)
+        request = Request("GET", f"{self.url}/bootstrap", self._fields())
         try:
             response = yield from send(request)
         except TransportFailed as error:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import random
 
-from headwater.client.errors import OutcomeUnknown, TransportFailed, refusal, seconds
+from headwater.client.errors import OutcomeUnknown, TransportFailed, refusal, retry_after_seconds
 from headwater.client.pages import whole
-from headwater.client.wire import RETRY_AFTER, Pause, Program, Request, Response, now, open_response, send
+from headwater.client.wire import Pause, Program, Request, Response, now, open_response, send
 
 Dice = Callable[[], float]
 """Returns a random number in [0, 1) at each call."""
@@ -124,7 +124,7 @@ def attempt(request: Request, policy: RetryPolicy, *, repeatable: bool, opened: 
             if response.status not in retried:
                 return Answer(response, in_doubt)
             in_doubt = in_doubt or response.status in UNKNOWN_STATUSES
-            retry_after = seconds(response.headers.get(RETRY_AFTER))
+            retry_after = retry_after_seconds(response)
             if response.status == BUSY_STATUS and busy_until is not None and (yield from now()) < busy_until:
                 delay = policy.delay_seconds(failures.count + 1, retry_after)
             else:

@@ -1,4 +1,4 @@
-"""What both clients are told once, and pass down."""
+"""The settings of a client."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ RequestValue = str | Text
 AsyncRequestValue = RequestValue | AsyncText
 
 CONNECTIONS_MAX = 1_000
-"""Every live reader holds one."""
+"""Every live reader holds a connection."""
 KEPT_CONNECTIONS_MAX = 100
 FOLLOW_RETRY = RetryPolicy(attempts_max=30, connect_attempts_max=30)
 """Followers and producers outlast a restart of the server: about four minutes."""
@@ -21,7 +21,7 @@ FOLLOW_RETRY = RetryPolicy(attempts_max=30, connect_attempts_max=30)
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How a client behaves; `wait_timeout_seconds` is for answers that a server takes its time with on purpose."""
+    """How a client behaves; `wait_timeout_seconds` is for responses that a server delays on purpose."""
 
     base_url: str
     headers: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
@@ -32,7 +32,7 @@ class ClientSettings:
     wait_timeout_seconds: float = 75.0
 
     def url_of(self, path: str) -> str:
-        """The URL of a path below the base URL; a whole URL is left as it is.
+        """The URL of a path below the base URL; a complete URL is left unchanged.
 
         >>> ClientSettings("http://h/v1/stream/").url_of("a b/ü")
         'http://h/v1/stream/a%20b/%C3%BC'
@@ -43,7 +43,7 @@ class ClientSettings:
 
 
 SAFE = "/!$&'()*+,;=:@~"
-"""What may stand in a path as it is."""
+"""Characters that are not quoted in a path."""
 
 
 def segment(name: str) -> str:

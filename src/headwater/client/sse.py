@@ -1,6 +1,6 @@
-"""Server-sent events, as they come: in pieces cut anywhere, with any line end, with comments in between.
+"""Server-sent events from bytes that are cut anywhere, with any line end and with comments.
 
-Only what stands between two blank lines is an event; what a broken connection leaves unfinished is dropped.
+An event ends with a blank line; one that a broken connection leaves unfinished is dropped.
 """
 
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from headwater.client.errors import ProtocolViolation
 
 EVENT_BYTES_MAX = 64 * 1024 * 1024
-"""What is kept of one event while it arrives; above it the server is broken, or no server at all."""
+"""The largest event; anything larger means that the server is broken, or is not one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SentEvent:
     """One event; several `data:` lines are joined by line feeds."""
 
     name: str
@@ -21,13 +21,13 @@ class Event:
 
 
 class EventParser:
-    r"""Takes bytes, gives events.
+    r"""Takes bytes, returns events.
 
     >>> parser = EventParser()
     >>> parser.feed(b": hello\r\nevent: data\r\ndata:a\rdata: b\n")
     []
     >>> parser.feed(b"\n")
-    [Event(name='data', data=b'a\nb', id=None)]
+    [SentEvent(name='data', data=b'a\nb', id=None)]
     """
 
     def __init__(self, event_bytes_max: int = EVENT_BYTES_MAX) -> None:
@@ -40,17 +40,17 @@ class EventParser:
         self._name = ""
         self._id: str | None = None
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[SentEvent]:
         """The events that `data` completes."""
         if self._after_cr and data:
-            # The line feed of a CRLF that was cut in two is not a line of its own.
+            # The line feed of a CRLF that was cut in two does not end another line.
             data = data[1:] if data[:1] == b"\n" else data
             self._after_cr = False
         if not data:
             return []
         self._after_cr = data[-1:] == b"\r"
         lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        events: list[Event] = []
+        events: list[SentEvent] = []
         for line in lines[:-1]:
             whole = bytes(self._partial) + line if self._partial else line
             self._partial.clear()
@@ -60,7 +60,7 @@ class EventParser:
             raise ProtocolViolation(f"An event is larger than {self._event_bytes_max} bytes.")
         return events
 
-    def _line(self, line: bytes, events: list[Event]) -> None:
+    def _line(self, line: bytes, events: list[SentEvent]) -> None:
         if self._at_start:
             line = line.removeprefix(b"\xef\xbb\xbf")
             self._at_start = False
@@ -77,8 +77,8 @@ class EventParser:
         elif field == b"id" and b"\0" not in value:
             self._id = value.decode(errors="replace")
 
-    def _dispatch(self, events: list[Event]) -> None:
-        # An event that has a name but no data is kept: an empty control event is a mistake that must be seen.
+    def _dispatch(self, events: list[SentEvent]) -> None:
+        # An event with a name but no data is kept: an empty control event is an error that must be noticed.
         if self._data or self._name:
-            events.append(Event(self._name or "message", b"\n".join(self._data), self._id))
+            events.append(SentEvent(self._name or "message", b"\n".join(self._data), self._id))
         self._data, self._size, self._name, self._id = [], 0, "", None

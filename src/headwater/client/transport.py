@@ -1,4 +1,4 @@
-"""What both shells know about httpx2: its errors, and its headers."""
+"""The errors and headers of httpx2, for both clients."""
 
 from collections.abc import Mapping
 
@@ -17,16 +17,16 @@ NOT_SENT = (
 
 
 def failed(request: Request, error: httpx2.HTTPError) -> TransportFailed:
-    """The failure that an error of httpx2 is; `sent` unless it is certain that nothing was."""
+    """An error of httpx2 as ours; `sent` unless it is certain that the request was not."""
     if isinstance(error, httpx2.UnsupportedProtocol):
         raise ValueError(f"{request.url} cannot be reached: {error}") from error
-    said = str(error) or type(error).__name__
+    reason = str(error) or type(error).__name__
     sent = not isinstance(error, NOT_SENT)
-    return TransportFailed(f"{request.method} {request.url} got no answer: {said}.", sent=sent)
+    return TransportFailed(f"{request.method} {request.url} got no answer: {reason}.", sent=sent)
 
 
 def not_followed(request: Request) -> bool:
-    """Whether a redirect is left alone; one of a write could turn it into a read."""
+    """Whether redirects are not followed: httpx2 could turn a write into a read."""
     return request.method not in ("GET", "HEAD")
 
 

@@ -1,4 +1,4 @@
-"""What the client answers with: frozen values, each the facts of one kind of response."""
+"""What the methods of the client return: frozen values."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from headwater.protocol import content_types
 START = "-1"
 """The offset before the first byte."""
 NOW = "now"
-"""The offset of the tail, whatever it is by then."""
+"""The offset of the tail when the request arrives."""
 
 Live = Literal["auto", "sse", "long-poll"]
 OnTrimmed = Literal["raise", "earliest", "bootstrap"]
@@ -19,7 +19,7 @@ OnTrimmed = Literal["raise", "earliest", "bootstrap"]
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A stream is there; `new` says that this request made it."""
+    """A stream exists; `new` if this request created it."""
 
     new: bool
     next_offset: str | None
@@ -31,8 +31,8 @@ class Created:
 class Appended:
     """An append was accepted.
 
-    Appends made at the same time may have shared a request; `next_offset` is then where the request ends, at or behind
-    the end of this append. The record numbers are this append's own.
+    Concurrent appends may have shared a request; `next_offset` is then the end of the request, at or after the end of
+    this append. The record numbers are those of this append.
     """
 
     next_offset: str
@@ -43,7 +43,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class BatchAck:
-    """How one message of a batch fared."""
+    """The outcome of one message of a batch."""
 
     status: int
     next_offset: str | None
@@ -80,7 +80,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a stream amounts to up to an offset."""
+    """The state of a stream at an offset."""
 
     data: bytes
     content_type: str
@@ -89,9 +89,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Part of a stream: whole messages, and where to go on after them.
+    """Part of a stream: complete messages, and the offset after them.
 
-    A follower that starts over (see `on_trimmed`) gives a chunk with a `snapshot`; its data is what came after that.
+    A follower that starts over (see `on_trimmed`) returns a chunk with a `snapshot`, whose data is what follows it.
     """
 
     data: bytes
@@ -121,9 +121,9 @@ class Chunk:
         try:
             messages = json.loads(self.data)
         except ValueError as error:
-            raise ProtocolViolation(f"What came before offset {self.next_offset} is no valid JSON: {error}.") from error
+            raise ProtocolViolation(f"The data before offset {self.next_offset} is not valid JSON: {error}.") from error
         if not isinstance(messages, list):
-            raise ProtocolViolation(f"What came before offset {self.next_offset} is JSON, but no array.")
+            raise ProtocolViolation(f"The data before offset {self.next_offset} is JSON, but not an array.")
         return messages
 
     def text(self) -> str:
@@ -132,7 +132,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message of a JSON stream with its number."""
+    """One message of a JSON stream with its record number."""
 
     number: int
     value: Any
@@ -140,7 +140,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class BucketInfo:
-    """A bucket, and how many streams it holds."""
+    """A bucket, and the number of its streams."""
 
     name: str
     streams: int

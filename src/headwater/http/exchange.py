@@ -8,12 +8,12 @@ whose saga takes more than one commit. So a pipeline behaves as if its requests 
 import logging
 import re
 import secrets
-from asyncio import Task
-from collections.abc import Callable
+from asyncio import Task, get_running_loop
+from collections.abc import Callable, Coroutine
 from enum import Enum
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headwater.http.context import Context
 from headwater.http.wire import rendering, statuses
@@ -25,6 +25,8 @@ from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.queries import Query
 from headwater.streams.replies import Created, Page, Reply
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 access = logging.getLogger("headwater.access")
@@ -165,6 +167,24 @@ class Exchange:
             return
         try:
             then(task.result())
+        except Exception:
+            self.fail()
+
+    def await_task(self, work: Coroutine[Any, Any, T | Refusal], then: Callable[[T], None]) -> None:
+        """Work in a task, and continue with its outcome unless that is a refusal or the client is gone."""
+        get_running_loop().create_task(work).add_done_callback(partial(self._worked, then))
+
+    def _worked(self, then: Callable[[T], None], task: "Task[T | Refusal]") -> None:
+        if task.cancelled():
+            return
+        try:
+            outcome = task.result()
+            if self.connection.lost:
+                return
+            if isinstance(outcome, Refusal):
+                self.reply(outcome)
+            else:
+                then(outcome)
         except Exception:
             self.fail()
 

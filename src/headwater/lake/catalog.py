@@ -21,7 +21,7 @@ from headwater.lake.format import segment_key, split_name
 from headwater.storage.store import KeyExists, Store
 from headwater.streams.segments import Segment
 
-VERSION = 1
+VERSION = 2
 
 TOMBSTONES = pa.schema(
     [

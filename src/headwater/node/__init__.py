@@ -1,1 +1,1 @@
-"""The runtime of a server: shards with their committers, live tails and chores, behind `submit` and `read`."""
+"""The runtime of a server: a node and its shards, each with a committer, reads and chores."""

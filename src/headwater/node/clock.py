@@ -1,9 +1,9 @@
-"""The node's clock: the wall clock at the start, carried on by the monotonic one, and slewed slowly."""
+"""The node's clock: the wall clock at the start, advanced by the monotonic clock and slewed slowly."""
 
 import time
 
 SLEW_US_PER_SECOND = 500
-"""How fast it follows a wall clock that was stepped: half a millisecond a second, so that a step expires nothing."""
+"""How fast it follows a stepped wall clock: half a millisecond per second, so that a step expires nothing."""
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""What the node and its front count, in the text format of Prometheus; every label has a fixed, small set of values."""
+"""Metrics of the node and its HTTP server in the text format of Prometheus; every label has few, fixed values."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -13,7 +13,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Histogram:
-    """How many values fell below each bound."""
+    """Counts values by upper bound."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -32,18 +32,18 @@ class Histogram:
 
 
 class Metrics:
-    """Counters that are cheap to raise where things happen; everything else is read when somebody asks."""
+    """Counters that are cheap to raise where events happen; everything else is computed on request."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
-        """Finished requests by row of the URL table and method, and by status."""
+        """Finished requests by route and status."""
         self.request_seconds: dict[str, Histogram] = {}
         self.batch_commands = Histogram(COMMANDS)
         self.commit_seconds = Histogram()
         self.long_polls = 0
         self.sse_reads = 0
         self.refused_writes = 0
-        """Writes that were refused for want of room: in the queue, on the disk, or because the lake lags behind."""
+        """Writes refused for lack of room: in the queue, on the disk, or because the lake lags behind."""
 
     def finished(self, route: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""
@@ -55,7 +55,7 @@ class Metrics:
 
 
 class Sample(NamedTuple):
-    """One line: what is added to the metric's name, the labels, the value."""
+    """One line: the suffix of the metric's name, the labels, the value."""
 
     suffix: str
     labels: Labels

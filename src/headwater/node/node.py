@@ -15,12 +15,11 @@ from operator import attrgetter
 
 from headwater.node.clock import Clock
 from headwater.node.committer import Done, Now, Submit
-from headwater.node.lake.lake import LAKE_LIMITS, LakeLimits
 from headwater.node.metrics import Metrics
 from headwater.node.placement import place
 from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.tails import Tails, Waiter
-from headwater.node.shard import PAGE_BYTES, Shard, ShardLimits, ShardParts
+from headwater.node.shard import Shard, ShardLimits, ShardParts
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.refusals import Refusal
 from headwater.storage.store import Store
@@ -43,11 +42,9 @@ class Node:
         self,
         parts: Sequence[ShardParts],
         *,
-        image_log_bytes: int,
-        page_bytes: int = PAGE_BYTES,
+        limits: ShardLimits,
         clock: Clock | None = None,
         store: Store | None = None,
-        lake_limits: LakeLimits = LAKE_LIMITS,
     ) -> None:
         self.tails = Tails()
         self.metrics = Metrics()
@@ -57,7 +54,7 @@ class Node:
             Shard(
                 number,
                 one,
-                limits=ShardLimits(image_log_bytes, page_bytes, lake_limits),
+                limits=limits,
                 store=store,
                 clock=clock.now,
                 tails=self.tails,
@@ -135,7 +132,7 @@ class Node:
         return self.shard_of(query.name).describe(query)
 
     def bootstrap(self, name: str, incarnation: int | None) -> Bootstrap | Refusal:
-        """The snapshot and the bytes behind it as of now, unaffected by later changes."""
+        """The snapshot and the bytes after it as of now, unaffected by later changes."""
         return self.shard_of(name).bootstrap(name, incarnation)
 
     def wait(self, name: str, waiter: Waiter) -> None:
@@ -167,7 +164,7 @@ class Node:
         deadline = self.now() + SEAL_DEADLINE_US
         self._drive(buckets.drop_everywhere(len(self.shards), bucket, secrets.token_hex(8), deadline), done)
 
-    def look_at_bucket(self, bucket: str, done: Done) -> None:
+    def inspect_bucket(self, bucket: str, done: Done) -> None:
         """Whether a bucket exists, and how many streams it holds."""
         self._drive(buckets.inspect(len(self.shards), bucket), done)
 

@@ -10,7 +10,7 @@ from headwater.log.images import ImageFiles
 from headwater.log.seam import CommandLog
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.debts import Debts, SettleBucket
-from headwater.node.chores.imager import Imager
+from headwater.node.chores.imager import ImageLimits, Imager
 from headwater.node.chores.reaper import Reaper
 from headwater.node.committer import Committer, Done, Now, Submit
 from headwater.node.lake.lake import LAKE_LIMITS, Lake, LakeLimits
@@ -53,9 +53,9 @@ class ShardParts(NamedTuple):
 
 
 class ShardLimits(NamedTuple):
-    """How much log makes an image due, how large a page is, and the limits of the lake."""
+    """The limits of images, pages and the lake."""
 
-    image_log_bytes: int
+    image: ImageLimits
     page_bytes: int = PAGE_BYTES
     lake: LakeLimits = LAKE_LIMITS
 
@@ -85,7 +85,7 @@ class Shard:
         self._reaper = Reaper(state, self.now, self.submit, self.touch, tails)
         self._debts = Debts(state, self.now, self.submit)
         self._sweeper = BlobSweeper(state, blobs, self.submit, threads)
-        self.imager = None if images is None else Imager(state, command_log, images, limits.image_log_bytes)
+        self.imager = None if images is None else Imager(state, command_log, images, limits.image)
         self.lake: Lake | None = None
         if store is not None:
             self.lake = Lake(
@@ -167,7 +167,7 @@ class Shard:
         return self._log.size_bytes
 
     def now(self) -> int:
-        """The time that reads are judged by: never behind the shard's own."""
+        """The time that reads are judged by, never earlier than the shard's own."""
         return max(self._clock(), self.state.now)
 
     # -- Changes --------------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class Shard:
         return listed
 
     def bootstrap(self, name: str, incarnation: int | None) -> Bootstrap | Refusal:
-        """The snapshot and the bytes behind it as of now, unaffected by later changes."""
+        """The snapshot and the bytes after it as of now, unaffected by later changes."""
         described = self.describe(Head(name, incarnation))
         if isinstance(described, Refusal):
             return described

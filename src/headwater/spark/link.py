@@ -23,11 +23,8 @@ from headwater.client import (
     ScanRange,
     Stream,
 )
-from headwater.client.retrying import RETRIED_STATUSES
 from headwater.protocol import headers, offsets
 
-Range = ScanRange
-RETRIED = RETRIED_STATUSES
 PAUSE_SECONDS_MAX = 10.0
 """However long a server asks us to wait: the settings limit the number of tries."""
 PAUSE_SECONDS_MIN = 0.001
@@ -207,7 +204,7 @@ class Link:
     @contextmanager
     def scan(
         self,
-        ranges: Sequence[Range],
+        ranges: Sequence[ScanRange],
         columns: Sequence[str] | None = None,
         since: int | None = None,
         until: int | None = None,

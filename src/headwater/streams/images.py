@@ -21,7 +21,7 @@ from headwater.streams.state import Bucket, Debt, Hot, OpenPin, State, Stream
 
 T = TypeVar("T")
 
-VERSION = 2
+VERSION = 3
 PIECE_BYTES = 256 * 1024
 PIECE_ROWS = 2_000
 """What one piece may contain, so that encoding it never blocks the event loop for long."""

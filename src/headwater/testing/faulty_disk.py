@@ -1,8 +1,8 @@
-"""A disk in memory that loses power, fills up, fails and rots; it stands in for `Disk` in tests.
+"""A `Disk` in memory for tests that loses power, fills up, fails and rots.
 
 It does what `RealDisk` does, step by step: `create` links a name, writes zeros, syncs the file, syncs the directory.
-What was not synced when the power went is kept, or lost, or kept in part, sector by sector, as chance has it. The
-chance is given, so a failure can be had again.
+After a power loss, everything that was not synced is kept, lost, or kept in part, sector by sector, at random. The
+source of randomness is a parameter, so that a failure can be reproduced.
 
     >>> disk = FaultyDisk(Random(7))
     >>> disk.names(Path("/data"))
@@ -29,7 +29,7 @@ from headwater.testing.platters import Content, Names
 
 
 class Step(Enum):
-    """What a disk does in one step, at which it can fail or halt."""
+    """One step of a disk, at which it can fail or halt."""
 
     LINK = "link"
     RENAME = "rename"
@@ -42,7 +42,7 @@ class Step(Enum):
 
 
 class Halted(OSError):
-    """The machine, or the process, is no more; nothing reaches the disk."""
+    """The machine or the process has halted; nothing reaches the disk."""
 
 
 class _Fault(NamedTuple):
@@ -56,7 +56,7 @@ def _nothing() -> None:
 
 
 class FaultyFile:
-    """An open file on a `FaultyDisk`; it ends with the process that opened it."""
+    """An open file on a `FaultyDisk`; unusable once the process that opened it has ended."""
 
     def __init__(self, disk: "FaultyDisk", path: Path, content: Content) -> None:
         self._disk, self._opened_as, self._content = disk, path, content
@@ -68,7 +68,7 @@ class FaultyFile:
         self._step(Step.WRITE, lambda: self._write(data, at), lambda: self._write_some(data, at))
 
     def sync(self) -> None:
-        # When it fails, the kernel drops what it could not write: a later sync succeeds and says nothing about it.
+        # After a failed sync the kernel drops what it could not write, and a later sync succeeds without it.
         self._step(Step.SYNC, self._content.sync, self._content.forget_pending)
 
     def read(self, at: int, size: int) -> bytes:
@@ -99,9 +99,9 @@ class FaultyDisk:
 
     def __init__(self, random: Random | None = None, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
-        """How much it holds; None for no limit. It may change at any time."""
+        """The size of the disk; None for no limit. It may be changed at any time."""
         self.on_step: Callable[[Step, Path], None] = lambda step, path: None
-        """Called before every step: to watch, or to let other things happen in between."""
+        """Called before every step, to watch or to run other code in between."""
         self.life = 0
         self.halted = False
         self.random = random or Random(0)
@@ -111,7 +111,7 @@ class FaultyDisk:
         self._halt_at: Callable[[Step, Path], bool] = lambda step, path: True
         self._lock = RLock()
 
-    # -- The disk -------------------------------------------------------------------------------------------------
+    # -- The disk ------------------------------------------------------------------------------------------------
 
     def create(self, path: Path, size: int = 0) -> FaultyFile:
         content = Content()
@@ -164,7 +164,7 @@ class FaultyDisk:
     def _sync_directory(self, directory: Path) -> None:
         self.step(Step.SYNC_DIRECTORY, directory, lambda: self._names.sync(directory))
 
-    # -- Steps ----------------------------------------------------------------------------------------------------
+    # -- Steps ---------------------------------------------------------------------------------------------------
 
     def step(
         self,
@@ -174,7 +174,7 @@ class FaultyDisk:
         on_failure: Callable[[], None] = _nothing,
         life: int | None = None,
     ) -> None:
-        """Do one step of the disk, for a file of one life of it; `on_failure` is what is left of a step that fails."""
+        """Do one step, for a file opened in `life`; `on_failure` does what remains of a step that fails."""
         self.on_step(step, path)
         with self._lock:
             self._check_running(life)
@@ -205,23 +205,23 @@ class FaultyDisk:
             act()
         raise Halted(errno.EIO, f"the machine halts at a {step.value} of {path.name}")
 
-    # -- Faults ---------------------------------------------------------------------------------------------------
+    # -- Faults --------------------------------------------------------------------------------------------------
 
     def halt_in(self, steps: int, at: Callable[[Step, Path], bool] = lambda step, path: True) -> None:
-        """Halt in the middle of the step that is so many steps away, counting all or only some of them.
+        """Halt in the middle of the step that is `steps` away, counting only those that `at` accepts.
 
-        Nothing reaches the disk after that, until `lose_power` or `kill_process` begins another life of it.
+        Nothing reaches the disk after that, until `lose_power` or `kill_process` begins another life.
         """
         self._steps_left, self._halt_at = steps, at
 
     def lose_power(self) -> None:
-        """Keep what was synced and, of everything else, all or nothing or some sectors; then the power is back."""
+        """Keep what was synced and, of every other write, all, nothing or some sectors; then the power returns."""
         with self._lock:
             self._names.survive(self.random)
             self._begin_life()
 
     def kill_process(self) -> None:
-        """End whoever has files open here, and nothing else: the system keeps what they wrote."""
+        """End the process that has files open here; the system keeps everything it wrote."""
         with self._lock:
             self._begin_life()
 
@@ -231,14 +231,14 @@ class FaultyDisk:
         self._faults.clear()
 
     def fail_next(self, step: Step, error: int = errno.EIO, in_name: str = "") -> None:
-        """Have the next such step fail on a file whose name contains this."""
+        """Make the next such step fail on a file whose name contains `in_name`."""
         self._faults.append(_Fault(step, error, in_name))
 
     def flip_bit(self, path: Path, bit: int) -> None:
-        """Let one bit of a file rot, counted from its beginning."""
+        """Flip one bit of a file, counted from its beginning."""
         self._names.find(path).flip(bit)
 
-    # -- Looking --------------------------------------------------------------------------------------------------
+    # -- Inspecting ----------------------------------------------------------------------------------------------
 
     @property
     def used_bytes(self) -> int:
@@ -246,12 +246,12 @@ class FaultyDisk:
             return sum(len(content.data) for content in self._names.files.values())
 
     def path_of(self, content: Content) -> Path | None:
-        """What a file is called now; None if it was removed."""
+        """The current path of a file; None if it was removed."""
         with self._lock:
             return self._names.path_of(content)
 
     def room_bytes(self, content: Content, at: int) -> int:
-        """How much fits into a file from a place on."""
+        """How many bytes can be written to a file at a place."""
         if self.capacity_bytes is None:
             return 1 << 62
         return max(len(content.data) - at, 0) + max(self.capacity_bytes - self.used_bytes, 0)
@@ -262,11 +262,11 @@ class FaultyDisk:
             return sorted(self._names.files)
 
     def read(self, path: Path) -> bytes:
-        """All of a file."""
+        """The contents of a file."""
         return bytes(self._names.find(path).data)
 
     def copy(self, random: Random) -> "FaultyDisk":
-        """Another disk that holds the same, with faults of its own."""
+        """Another disk with the same contents and its own faults."""
         twin = FaultyDisk(random, self.capacity_bytes)
         twin._names = deepcopy(self._names)
         return twin

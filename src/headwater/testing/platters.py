@@ -1,4 +1,4 @@
-"""What a `FaultyDisk` holds: bytes and names, as the running system sees them and as a loss of power leaves them."""
+"""The contents of a `FaultyDisk`: bytes and names, as the running system sees them and as a power loss leaves them."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 SECTOR_BYTES = 512
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes completely or not at all."""
 
 
 class _Write(NamedTuple):
@@ -23,7 +23,7 @@ class Content:
         self._safe = bytearray()
         self._pending: list[_Write] = []
         self._doubtful: list[_Write] = []
-        """Writes whose sync failed: no later sync makes them safe."""
+        """Writes whose sync failed: no later sync makes them durable."""
 
     def write(self, at: int, data: bytes) -> None:
         if data:
@@ -36,12 +36,12 @@ class Content:
         self._pending.clear()
 
     def forget_pending(self) -> None:
-        """A sync failed."""
+        """Give up the writes whose sync failed."""
         self._doubtful += self._pending
         self._pending.clear()
 
     def survive(self, random: Random) -> None:
-        """The power went: what was synced stays; every other write stays, goes, or stays in some of its sectors."""
+        """Lose power: synced writes stay; every other one stays, is lost, or stays in some of its sectors."""
         for at, data in (*self._doubtful, *self._pending):
             odds = random.choice((0.0, 0.5, 1.0))
             for begin, end in _sectors(at, at + len(data)):
@@ -62,13 +62,13 @@ def _put(data: bytearray, at: int, new: bytes) -> None:
 
 
 def _sectors(begin: int, end: int) -> list[tuple[int, int]]:
-    """The range, cut where sectors end."""
+    """The range, cut at the ends of sectors."""
     cuts = [begin, *range(begin - begin % SECTOR_BYTES + SECTOR_BYTES, end, SECTOR_BYTES), end]
     return list(pairwise(cuts))
 
 
 class _Change(NamedTuple):
-    """A change of names whose directory has not been synced since."""
+    """A change of names whose directory has not been synced yet."""
 
     removed: Path | None
     added: Path | None
@@ -76,7 +76,7 @@ class _Change(NamedTuple):
 
 
 class Names:
-    """The names of files and directories. A rename is kept or lost whole, everything else on its own."""
+    """The names of files and directories. A rename survives a power loss completely or not at all."""
 
     def __init__(self) -> None:
         self._now: dict[Path, Content | None] = {Path("/"): None}
@@ -94,7 +94,7 @@ class Names:
         return content
 
     def path_of(self, content: Content) -> Path | None:
-        """What a file is called now; None if it was removed."""
+        """The current path of a file; None if it was removed."""
         return next((path for path, other in self._now.items() if other is content), None)
 
     def is_directory(self, path: Path) -> bool:
@@ -105,7 +105,7 @@ class Names:
 
     def link(self, path: Path, content: Content) -> None:
         if path in self._now:
-            raise FileExistsError(f"there is a file {path} already")
+            raise FileExistsError(f"file {path} already exists")
         if not self.is_directory(path.parent):
             raise FileNotFoundError(f"there is no directory {path.parent}")
         self._change(path.parent, _Change(None, path, content))
@@ -125,7 +125,7 @@ class Names:
             _carry_out(change, self._safe)
 
     def survive(self, random: Random) -> None:
-        """The power went: names whose directory was synced stay; every other change stays or goes."""
+        """Lose power: names in synced directories stay; every other change stays or is lost."""
         for changes in self._pending.values():
             for change in changes:
                 if random.random() < 0.5:

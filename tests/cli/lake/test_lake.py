@@ -269,7 +269,7 @@ def test_every_example_of_the_page_runs(written: Written, capsys: pytest.Capture
                 subprocess.run(["bash", "-euo", "pipefail", "-c", headed], check=True, timeout=60, capture_output=True)
             elif "pyspark" not in block or find_spec("pyspark"):
                 exec(block, names)
-    assert "fork's" in capsys.readouterr().out
+    assert "inherited by a fork" in capsys.readouterr().out
     assert names["live"].num_rows == sum(
         entry["rows"] for entry in parsed("ls", "--streams", "--prefix", "team/", written.lake)
     )

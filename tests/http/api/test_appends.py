@@ -1,4 +1,4 @@
-"""Appends, closes and idempotent producers, when all goes well."""
+"""Appends, closes and idempotent producers, in the normal case."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,7 +40,7 @@ def test_a_close_alone_is_204_with_and_without_a_producer(wire: Wire, path: str)
         wire.ask("DELETE", path)
 
 
-def test_a_retry_of_the_last_request_is_told_the_offset_it_was_told_first(wire: Wire, text: str) -> None:
+def test_a_retry_of_the_last_request_gets_the_offset_it_got_first(wire: Wire, text: str) -> None:
     wire.ask("POST", text, producer(0), b"one")
     first = wire.ask("POST", text, producer(1), b"two").next_offset
     tail = wire.ask("POST", text, TEXT, b"somebody else").next_offset

@@ -1,4 +1,4 @@
-"""A scan while it is sent: what else happens then, and how it ends when it cannot go on."""
+"""A scan while it is sent: what may happen meanwhile, and how it ends if it fails."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ from headwater.testing import RunningServer, running_server
 from ...node.lake.lakes import bench
 from ..sockets import Ended, Wire, request
 from .bulk.requests import bulk, row
+from .scans.lake_writer import NEVER, PATIENT_SECONDS, TEXT, LakeWriter
 from .scans.requests import ask, payloads, scanned, table, whole
-from .scans.tellers import NEVER, PATIENT_SECONDS, TEXT, Teller
 
 JSON = {"Content-Type": "application/json"}
 _numbers = count(1)
@@ -40,7 +40,7 @@ def bucket() -> str:
 
 
 def test_a_write_behind_a_scan_on_the_same_connection_is_not_seen_by_it(wire: Wire, bucket: str) -> None:
-    Teller(wire, "memory").make(f"{bucket}/s", b"before")
+    LakeWriter(wire, "memory").make(f"{bucket}/s", b"before")
     ranges = [[*whole(wire, f"{bucket}/s")[0][:3], 99]]
     body = json.dumps({"ranges": ranges}).encode()
     path = f"/v1/stream/{bucket}/s"
@@ -55,7 +55,7 @@ def test_a_write_behind_a_scan_on_the_same_connection_is_not_seen_by_it(wire: Wi
 
 @contextmanager
 def slow(server: RunningServer) -> Iterator[Wire]:
-    """A connection that takes in little before it is read."""
+    """A connection with a small receive buffer."""
     with Wire(server.url, timeout_seconds=PATIENT_SECONDS, receive_buffer_bytes=4096) as wire:
         yield wire
 
@@ -65,19 +65,19 @@ def test_a_slow_client_gets_what_was_there_whatever_is_deleted_and_written(
     lake: RunningServer, bucket: str, cold: bool
 ) -> None:
     with Wire(lake.url, timeout_seconds=PATIENT_SECONDS) as wire, slow(lake) as reader:
-        teller = Teller(wire, "cold" if cold else "hot")
+        writer = LakeWriter(wire, "cold" if cold else "hot")
         names = [f"{bucket}/{number:02}" for number in range(24)]
         bulk(wire, *(row(name, *[name.encode() * 9_000] * 3, create=True) for name in names))
-        teller.done()
+        writer.done()
         ranges = [[*one[:3], 2**62] for one in whole(wire, *names)]
         body = json.dumps({"ranges": ranges}).encode()
         reader.send(request("POST", "/__headwater/scan", JSON, body))
         status, headers, _ = reader.receive_head()
         assert (status, headers["transfer-encoding"]) == (200, "chunked")
         for name in names[::2]:
-            teller.delete(name)
+            writer.delete(name)
         for name in names[1::2]:
-            teller.append(name, b"later", Content_Type="application/octet-stream")
+            writer.append(name, b"later", Content_Type="application/octet-stream")
         assert wire.ask("POST", "/__headwater/flush").status == 200
         found = pa.ipc.open_stream(b"".join(reader.chunks())).read_all()
         assert found["payload"].to_pylist() == [name.encode() * 9_000 for name in names for _ in range(3)]
@@ -85,10 +85,10 @@ def test_a_slow_client_gets_what_was_there_whatever_is_deleted_and_written(
 
 def test_a_response_that_breaks_off_cannot_be_taken_for_a_whole_one(tmp_path: Path, bucket: str) -> None:
     with running_server(*NEVER, data=tmp_path) as server, Wire(server.url) as wire:
-        teller = Teller(wire, "cold")
+        writer = LakeWriter(wire, "cold")
         for name in ("a", "b"):
-            teller.make(f"{bucket}/{name}", name.encode())
-            teller.done()
+            writer.make(f"{bucket}/{name}", name.encode())
+            writer.done()
         ranges = whole(wire, f"{bucket}/a", f"{bucket}/b")
         objects = sorted((tmp_path / "lake" / "segments").rglob("*.parquet"))
         assert len(objects) == 2
@@ -137,9 +137,9 @@ def test_a_mistake_of_ours_breaks_the_response_off_too(
 
 def test_a_client_that_goes_away_leaves_a_server_that_goes_on(lake: RunningServer, bucket: str) -> None:
     with Wire(lake.url, timeout_seconds=PATIENT_SECONDS) as wire:
-        teller = Teller(wire, "both")
+        writer = LakeWriter(wire, "both")
         bulk(wire, *(row(f"{bucket}/{number}", b"x" * 500_000, create=True) for number in range(20)))
-        teller.half()
+        writer.half()
         ranges = whole(wire, *(f"{bucket}/{number}" for number in range(20)))
         body = json.dumps({"ranges": ranges}).encode()
         for _ in range(5):

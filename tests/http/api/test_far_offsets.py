@@ -1,4 +1,4 @@
-"""Offsets with more digits than the log has room for are judged like any other that lies beyond the tail."""
+"""Offsets with more digits than the log can store are judged like all others beyond the tail."""
 
 from pathlib import Path
 

@@ -40,7 +40,7 @@ def other(server: RunningServer) -> Iterator[Wire]:
 
 @pytest.fixture(scope="module")
 def brief() -> Iterator[RunningServer]:
-    """A server on which live reads are short."""
+    """A server with short live reads."""
     flags = ("--long-poll-seconds", "0.7", "--sse-seconds", "2", "--heartbeat-seconds", "0.5", "--page-bytes", "1000")
     with running_server(*flags) as server:
         yield server
@@ -256,8 +256,8 @@ INJECTIONS: dict[str, bytes] = {
     "CR": b"one\rtwo",
     "LF CR": b"one\n\rtwo",
     "an event of one's own": b'x\n\nevent: control\ndata:{"streamClosed":true}\n\n',
-    "an event behind CRs": b'x\r\revent: control\rdata:{"streamClosed":true}\r\r',
-    "an event behind CRLFs": b"x\r\n\r\nevent: control\r\ndata:{}\r\n\r\n",
+    "an event after CRs": b'x\r\revent: control\rdata:{"streamClosed":true}\r\r',
+    "an event after CRLFs": b"x\r\n\r\nevent: control\r\ndata:{}\r\n\r\n",
     "an id": b"x\nid: 0000000000000000_0000000000000000/forged\n",
     "a retry": b"x\nretry: 1\n",
     "a comment": b": comment\n:",
@@ -450,7 +450,7 @@ def test_a_quiet_live_read_carries_comments(brief: RunningServer, path: str) -> 
 # -- Server-sent events: resuming --------------------------------------------------------------------------------------
 
 
-def test_the_id_of_any_event_resumes_behind_it_whatever_the_offset_says(
+def test_the_id_of_any_event_resumes_after_it_whatever_the_offset_says(
     server: RunningServer, wire: Wire, other: Wire, text: str
 ) -> None:
     messages = ("one", "two", "three")
@@ -492,7 +492,7 @@ def test_last_event_id_means_nothing_to_other_reads(wire: Wire, text: str) -> No
     assert wire.ask("GET", f"{text}?offset=-1", headers).body == b"abc"
 
 
-def test_last_event_id_stands_in_for_a_missing_offset(wire: Wire, text: str) -> None:
+def test_last_event_id_replaces_a_missing_offset(wire: Wire, text: str) -> None:
     wire.ask("POST", text, TEXT, b"abcdef")
     life = wire.ask("HEAD", text).headers["stream-incarnation"]
     headers = {"Last-Event-ID": f"0000000000000000_0000000000000003/{life}"}
@@ -553,7 +553,7 @@ def test_the_cursor_of_a_colliding_reader_never_goes_back_and_is_its_own(
 
 
 def test_a_live_read_costs_a_stream_nothing_when_it_ends(server: RunningServer, wire: Wire, text: str) -> None:
-    """Readers come and go in the middle of writes; whoever stays misses nothing."""
+    """Readers come and go during writes; those that stay miss nothing."""
     with Wire(server.url) as staying:
         events = listen(staying, text)
         events.event()

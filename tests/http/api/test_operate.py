@@ -1,9 +1,10 @@
-"""What those who operate the server ask it: alive, ready, metrics, status, logs, the lake's barrier and its readers."""
+"""For operators: alive, ready, metrics, status, logs, the flush barrier and the consumers of the lake."""
 
 import asyncio
 import json
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_names_and_made_up_paths_never_become_labels(wire: Wire) -> None:
     assert not [name for name in samples(wire) if "secret" in name]
 
 
-def test_the_status_tells_what_the_server_is(wire: Wire, durable: RunningServer) -> None:
+def test_the_status_shows_what_the_server_is(wire: Wire, durable: RunningServer) -> None:
     status = json.loads(wire.ask("GET", "/__headwater/status").body)
     assert status["pid"] == durable.pid
     assert status["state"] == "ready"
@@ -136,14 +137,66 @@ def test_a_server_that_keeps_nothing_has_no_lake(server: RunningServer) -> None:
 
 
 def test_every_request_is_a_line_of_json_in_the_access_log(wire: Wire, durable: RunningServer) -> None:
-    wire.ask("GET", "/v1/stream/logged", {"X-Request-Id": "abc-123"})
+    answer = wire.ask("GET", "/v1/stream/logged", {"X-Request-Id": "abc-123"})
+    expected = {
+        "level": "info",
+        "logger": "headwater.access",
+        "method": "GET",
+        "path": "/v1/stream/logged",
+        "status": 404,
+        "bytes": len(answer.head) + len(answer.body),
+    }
 
     def found() -> bool:
         lines = [json.loads(line) for line in durable.output().splitlines() if line.startswith("{")]
         mine = [line for line in lines if line.get("request_id") == "abc-123"]
-        return bool(mine) and mine[0]["message"] == "GET /v1/stream/logged 404" and mine[0]["level"] == "info"
+        return bool(mine) and {name: mine[0][name] for name in expected} == expected and mine[0]["milliseconds"] > 0
 
     assert eventually(found)
+
+
+def test_a_request_keeps_the_name_that_its_client_gave_it(wire: Wire) -> None:
+    wire.ask("PUT", "/v1/stream/named", TEXT, b"x")
+    for method, target in (("GET", "/v1/stream/named"), ("GET", "/v1/stream/none"), ("POST", "/__headwater/flush")):
+        assert wire.ask(method, target, {"X-Request-Id": "a.b:c-1"}).headers["x-request-id"] == "a.b:c-1"
+    wire.send(request("GET", "/v1/stream/named?offset=-1&live=sse", {"X-Request-Id": "live"}))
+    assert wire.receive_head()[1]["x-request-id"] == "live"
+
+
+@pytest.mark.parametrize("name", [None, "", "two words", "a" * 65, "<b>"])
+def test_a_name_that_is_not_valid_is_not_returned(wire: Wire, name: str | None) -> None:
+    given = {} if name is None else {"X-Request-Id": name}
+    assert "x-request-id" not in wire.ask("GET", "/v1/stream/none", given).headers
+
+
+def test_bytes_in_and_out_are_counted(wire: Wire) -> None:
+    wire.ask("PUT", "/v1/stream/large", TEXT, b"x" * 100_000)
+    before = samples(wire)
+    wire.ask("GET", "/v1/stream/large")
+    wire.ask("POST", "/v1/stream/large", TEXT, b"x" * 50_000)
+    after = samples(wire)
+    grown = {
+        name: after[name] - before[name] for name in ("headwater_received_bytes_total", "headwater_sent_bytes_total")
+    }
+    assert 50_000 < grown["headwater_received_bytes_total"] < 60_000
+    assert 100_000 < grown["headwater_sent_bytes_total"] < 140_000
+
+
+def test_metrics_show_the_build_the_limits_and_the_disk(wire: Wire) -> None:
+    shown = samples(wire)
+    assert shown[f'headwater_build_info{{version="{version("headwater")}"}}'] == 1
+    defaults = Settings()
+    assert shown['headwater_limit{of="connections"}'] == defaults.connections_max
+    assert shown['headwater_limit{of="hot_bytes"}'] == defaults.hot_bytes_max
+    assert shown['headwater_limit{of="live_readers"}'] == 65_536
+    assert shown["headwater_free_disk_bytes"] > 0
+
+
+def test_metrics_show_for_how_long_data_has_waited_for_the_lake(wire: Wire) -> None:
+    wire.ask("POST", "/__headwater/flush")
+    assert samples(wire)["headwater_lake_unflushed_seconds"] == 0
+    wire.ask("PUT", "/v1/stream/waiting", TEXT, b"hot")
+    assert eventually(lambda: samples(wire)["headwater_lake_unflushed_seconds"] >= 1)
 
 
 def test_only_the_origins_that_are_named_may_read() -> None:
@@ -165,7 +218,7 @@ def test_a_server_that_drains_is_alive_and_not_ready() -> None:
     with running_server("--drain-seconds", "60") as server, Wire(server.url, receive_buffer_bytes=4096) as lazy:
         with Wire(server.url) as wire:
             wire.ask("PUT", "/v1/stream/s", {}, bytes(8 * 1024 * 1024))
-        # A client that is being answered keeps the server from ending.
+        # A client that still receives its answer keeps the server from ending.
         lazy.send(request("GET", "/v1/stream/s"))
         assert lazy.take(1) == b"H"
         server.process.terminate()

@@ -1,4 +1,4 @@
-"""HTTP/1.1 itself: framing, order, limits, patience, and what every response carries."""
+"""HTTP/1.1 itself: framing, order, limits, time-outs, and the headers of every response."""
 
 import socket
 import time
@@ -165,7 +165,7 @@ def test_a_live_read_behind_other_requests_begins_when_they_are_answered(wire: W
     assert wire.receive_sse().event().data == "from a"
 
 
-def test_a_live_read_that_ends_at_once_ends_its_connection_whatever_is_behind_it(wire: Wire, text: str) -> None:
+def test_a_live_read_that_ends_at_once_ends_its_connection_whatever_follows_it(wire: Wire, text: str) -> None:
     wire.send(
         request("POST", text, {**TEXT, "Stream-Closed": "true"}, b"the end")
         + request("GET", f"{text}?offset=-1&live=sse")
@@ -177,7 +177,7 @@ def test_a_live_read_that_ends_at_once_ends_its_connection_whatever_is_behind_it
 
 
 def test_nothing_behind_a_live_read_on_its_connection_is_done(server: RunningServer, wire: Wire, text: str) -> None:
-    """Its response says that the connection closes with it, so a request behind it must not be processed."""
+    """Its response says that the connection closes with it, so a later request on it must not be processed."""
     with unchanged(server.url, text):
         wire.send(request("GET", f"{text}?offset=-1&live=sse") + post(text, b"lost"))
         events = wire.receive_sse()
@@ -375,7 +375,7 @@ def test_framing_that_is_in_doubt_is_refused_and_nothing_behind_it_is_done(
     with unchanged(server.url, text):
         wire.send(head + lines + b"\r\n" + b"5\r\nhello\r\n0\r\n\r\n" + request("DELETE", text))
         response = wire.receive()
-        # An encoding that is not known may also be called not implemented.
+        # An unknown encoding may also be answered with 501.
         assert response.status in ((400, 501) if b"Transfer-Encoding" in lines else (400,)), response.body
         refused(response, response.status, "bad_request" if response.status == 400 else "not_implemented")
         assert wire.ended()
@@ -388,10 +388,10 @@ BAD_CHUNKS: dict[str, bytes] = {
     "a number beyond 64 bits": b"fffffffffffffffff\r\nhello\r\n0\r\n\r\n",
     "no size": b"\r\nhello\r\n0\r\n\r\n",
     "a chunk longer than its size": b"3\r\nhello\r\n0\r\n\r\n",
-    "a bare LF behind the size": b"5\nhello\r\n0\r\n\r\n",
-    "a bare LF behind the chunk": b"5\r\nhello\n0\r\n\r\n",
+    "a bare LF after the size": b"5\nhello\r\n0\r\n\r\n",
+    "a bare LF after the chunk": b"5\r\nhello\n0\r\n\r\n",
     "a space before the size": b" 5\r\nhello\r\n0\r\n\r\n",
-    "a bare CR behind the size": b"5\r\rhello\r\n0\r\n\r\n",
+    "a bare CR after the size": b"5\r\rhello\r\n0\r\n\r\n",
 }
 
 
@@ -425,7 +425,7 @@ BAD_REQUESTS: dict[str, bytes] = {
     "a space in the Host": b"GET /v1/stream/x HTTP/1.1\r\nHost: a b\r\n\r\n",
     "a path in the Host": b"GET /v1/stream/x HTTP/1.1\r\nHost: a/b\r\n\r\n",
     "a user in the Host": b"GET /v1/stream/x HTTP/1.1\r\nHost: user@a\r\n\r\n",
-    "a port that is no number": b"GET /v1/stream/x HTTP/1.1\r\nHost: a:b\r\n\r\n",
+    "a port that is not a number": b"GET /v1/stream/x HTTP/1.1\r\nHost: a:b\r\n\r\n",
 }
 
 
@@ -464,7 +464,7 @@ UPGRADES = {
 
 @pytest.mark.parametrize("upgrade", UPGRADES.values(), ids=UPGRADES)
 def test_an_offer_to_upgrade_is_passed_over(wire: Wire, text: str, upgrade: dict[str, str]) -> None:
-    """Some client libraries offer HTTP/2 in every first request; the server may ignore that, and so must answer it."""
+    """Some client libraries offer HTTP/2 in every first request; a server that ignores it must answer in HTTP/1.1."""
     assert wire.ask("POST", text, {**TEXT, **upgrade}, b"abc").status == 204
     assert wire.ask("GET", text, upgrade).body == b"abc"
     assert wire.ask("GET", text).body == b"abc"
@@ -601,7 +601,7 @@ ENDLESS: dict[str, tuple[bytes, set[int]]] = {
 def test_what_never_ends_is_refused_while_it_still_comes(
     server: RunningServer, wire: Wire, beginning: bytes, statuses: set[int]
 ) -> None:
-    """The answer comes, and can be read, though the client has sent much more; and it has cost little memory."""
+    """The client can read the answer although it has sent much more, and the server has used little memory."""
     before = resident_bytes(server.pid)
     wire.send(beginning + b"x" * (40 * MIB))
     response = wire.receive()
@@ -623,7 +623,7 @@ def test_a_body_over_16_mib_is_refused_and_the_answer_can_be_read(
             wire.send(post_chunked(text, chunked(*(body[at : at + MIB] for at in range(0, len(body), MIB)))))
         response = wire.receive()
         refused(response, 413, "too_large")
-        # Either the body was drained and the connection goes on, or it ends in an orderly way.
+        # Either the body was drained and the connection stays open, or it is closed cleanly.
         if response.headers.get("connection") == "close":
             assert wire.ended()
         else:
@@ -660,7 +660,7 @@ def test_more_connections_than_allowed_are_turned_away_with_an_answer() -> None:
         wires = [stack.enter_context(Wire(server.url)) for _ in range(5)]
         assert [wire.ask("GET", "/v1/stream/x").status for wire in wires] == [404] * 5
         with Wire(server.url) as one_more:
-            # A client that has sent its request before it hears of its luck must be able to read the answer too.
+            # A client that sends its request before it reads anything must be able to read the answer, too.
             one_more.send(request("PUT", "/v1/stream/x", TEXT, bytes(100_000)))
             response = one_more.receive()
             refused(response, 503, "overloaded")
@@ -758,9 +758,9 @@ def test_a_live_reader_that_does_not_read_is_dropped_and_costs_no_memory(impatie
             reader.send(request("GET", f"{path}?offset=-1&live=sse"))
         for reader in lazy:
             assert reader.take(8) == b"HTTP/1.1"
-        # Unbounded it would be 600 MiB; a few pages for each reader are in order.
+        # Unbounded it would be 600 MiB; a few pages for each reader are expected.
         assert resident_bytes(impatient.pid) - memory < 150 * MIB
-        # The writer, who is idle now, goes as well.
+        # The writer, which is idle now, is dropped as well.
         assert eventually(lambda: open_files(impatient.pid) < files)
         assert resident_bytes(impatient.pid) - memory < 150 * MIB
     with Wire(impatient.url) as wire:

@@ -1,4 +1,4 @@
-"""Catch-up reads, what HEAD tells, caching, lifetimes, forks and incarnations, as a client sees them."""
+"""Catch-up reads, HEAD, caching, lifetimes, forks and incarnations, as a client sees them."""
 
 import json
 import random
@@ -249,7 +249,7 @@ def test_what_may_be_cached_and_what_not(wire: Wire, text: str) -> None:
     now = wire.ask("GET", f"{text}?offset=now")
     assert now.headers["cache-control"] == "no-store"
     assert "etag" not in now.headers
-    # At the tail there is nothing yet; a shared cache that kept that would hide what comes next.
+    # At the tail there is nothing yet; a shared cache that kept this would hide later data.
     tail = wire.ask("GET", f"{text}?offset={now.next_offset}")
     assert not tail.headers["cache-control"].startswith("public")
     nothing = wire.ask("GET", f"{text}?offset=now&live=long-poll&timeout_ms=1")
@@ -263,7 +263,7 @@ def test_now_ignores_a_condition(wire: Wire, text: str) -> None:
 # -- HEAD --------------------------------------------------------------------------------------------------------------
 
 
-def test_head_tells_what_a_stream_is(wire: Wire, path: str) -> None:
+def test_head_shows_what_a_stream_is(wire: Wire, path: str) -> None:
     wire.ask("PUT", path, {**TEXT, "Stream-TTL": "3600"})
     tail = wire.ask("POST", path, TEXT, b"abc").next_offset
     head = wire.ask("HEAD", path)
@@ -306,7 +306,7 @@ def test_a_stream_expires_when_its_instant_comes_however_much_it_is_read(wire: W
 
 
 def test_a_ttl_slides_with_every_read_and_write_but_not_with_head(server: RunningServer, path: str) -> None:
-    """Streams live side by side for two lifetimes, each used in its own way, or not at all."""
+    """Several streams over two lifetimes, each used in another way, or not at all."""
     with Wire(server.url) as wire:
         paths = {kind: f"{path}-{kind}" for kind in ("read", "now", "poll", "append", "head", "unused")}
         for each in paths.values():
@@ -524,7 +524,7 @@ def test_a_second_put_of_a_fork_is_the_same_fork(wire: Wire, path: str) -> None:
     assert wire.ask("PUT", f"{path}-fork", headers).status == 200
     assert wire.ask("PUT", f"{path}-fork", {**headers, "Content-Type": "Text/Plain"}).status == 200
     wire.ask("DELETE", path)
-    # The fork exists; that its source could not be forked any more is not its concern.
+    # The fork exists, so it does not matter that its source can no longer be forked.
     assert wire.ask("PUT", f"{path}-fork", headers).status == 200
 
 

@@ -1,4 +1,4 @@
-"""Many clients on one process: all are served, and nothing of them stays behind."""
+"""Many clients on one process: all are served, and nothing of them leaks."""
 
 import os
 import re
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Crowd:
-    """Many connections in one thread, each with all that it has received."""
+    """Many connections in one thread, each with everything it has received."""
 
     def __init__(self, url: str, size: int) -> None:
         parts = urlsplit(url)
@@ -83,7 +83,7 @@ def many_files() -> Iterator[None]:
 
 @pytest.fixture
 def alone() -> Iterator[RunningServer]:
-    """A server of its own, so that its memory is nobody else's."""
+    """A server for this module alone, so that its memory can be measured."""
     with running_server() as server:
         yield server
 
@@ -125,7 +125,7 @@ def test_thousands_of_idle_long_polls_are_all_answered_by_one_append(alone: Runn
             with Crowd(alone.url, POLLS) as crowd:
                 tail = wire.ask("HEAD", path).next_offset
                 crowd.send(request("GET", f"{path}?offset={tail}&live=long-poll&timeout_ms=60000"))
-                # The process answers others as if nobody waited.
+                # The server answers other clients as if nothing waited.
                 assert {wire.ask("HEAD", path).status for _ in range(20)} == {200}
                 assert eventually(lambda: open_files(alone.pid) >= files + POLLS)
                 assert wire.ask("POST", path, TEXT, b"the message").status == 204
@@ -133,6 +133,6 @@ def test_thousands_of_idle_long_polls_are_all_answered_by_one_append(alone: Runn
                 assert all(received.startswith(b"HTTP/1.1 200 OK\r\n") for received in crowd.received)
             assert eventually(lambda: open_files(alone.pid) <= files)
             after.append(resident_bytes(alone.pid))
-        # The allocator keeps some of what a crowd took; but the next crowd takes the same again, and no more.
+        # The allocator keeps some memory of the first crowd, but the next crowd reuses it and takes no more.
         assert after[-1] - after[0] < 16 * MIB, after
         assert after[-1] - memory < 150 * MIB, (memory, after)

@@ -1,4 +1,4 @@
-"""Rewrites that are handed in over HTTP: made from the files of the lake, as a job on another machine would."""
+"""Swaps over HTTP: rewrites are made from the files of the lake, as a job on another machine would make them."""
 
 import json
 import time
@@ -34,7 +34,7 @@ _ids = count()
 
 
 class Lake(NamedTuple):
-    """A server with three segments, which are too few for it to rewrite them by itself, and their folder."""
+    """A server with three segments, too few for automatic compaction, and their folder."""
 
     wire: Wire
     store: FolderStore
@@ -47,14 +47,14 @@ class Lake(NamedTuple):
         return catalog
 
     def contents(self) -> dict[str, bytes]:
-        """What is in the streams; asked for once, since a second time the server has the pages at hand."""
+        """The contents of the streams; read only once, since the server has the pages in memory afterwards."""
         return {name: self.wire.ask("GET", f"/v1/stream/{name}?offset=-1").body for name in STREAMS}
 
     def hand_in(self, keep: Keep) -> dict[str, Any]:
-        """Rewrite everything into new objects, and say what is to be swapped."""
+        """Rewrite everything into new objects, and return the request for the swap."""
         listed, deadline = self.catalog.segments, time.time_ns() // 1000 + MINUTE_US
         written: list[Written] = []
-        told = rewrite(
+        rewritten = rewrite(
             self._read_of,
             [one.segment for one in listed],
             keep,
@@ -68,7 +68,7 @@ class Lake(NamedTuple):
             "shard": 0,
             "replaced": [one.number for one in listed],
             "keys": [key_of(one.segment) for one in written],
-            "dropped": told.dropped,
+            "dropped": rewritten.dropped,
             "deadline": deadline,
         }
 
@@ -139,8 +139,8 @@ def test_a_rewrite_that_is_wrong_is_refused_and_changes_nothing(lake: Lake) -> N
     needed = lake.hand_in(Keep(lambda name, incarnation: 2**62 if name == STREAMS[1] else 0, 2**63 - 1))
     for body, reason in (
         (handed | {"dropped": 1}, "dropped must be 0"),
-        (handed | {"replaced": [1, 2]}, "not within"),
-        (handed | {"deadline": 1}, "is past"),
+        (handed | {"replaced": [1, 2]}, "are outside of"),
+        (handed | {"deadline": 1}, "has passed"),
         (handed | {"keys": []}, "dropped must be"),
         (needed, "omits rows that are still needed"),
     ):

@@ -1,7 +1,7 @@
 """The live server against its own OpenAPI document: requests that follow it and requests that break it.
 
-OPENAPI_EXAMPLES is how many requests are drawn for each operation, beside those that go through its limits one by one;
-where it is set, the surface that is another's alias is tried as well.
+OPENAPI_EXAMPLES is how many requests are drawn for each operation, in addition to those at its limits; if it is set,
+the alias of the canonical surface is tried as well.
 """
 
 import os
@@ -50,7 +50,7 @@ APPENDS = st.builds(
     st.booleans(),
     st.none() | st.just(("fuzz", 0, 0)),
 )
-# Random bytes are hardly ever a table.
+# Random bytes are hardly ever an Arrow table.
 schemathesis.openapi.media_type(
     ARROW["Content-Type"], st.binary(max_size=500) | st.lists(APPENDS, max_size=5).map(table_of).map(encode)
 )
@@ -61,7 +61,7 @@ tried = schema if EXAMPLES else schema.exclude(path_regex="^/ds/")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """On disk, so that whatever is accepted has to fit into the log; live reads end soon."""
+    """On disk, so that everything accepted must fit into the log; live reads end soon."""
     soon = ("--long-poll-seconds", str(TIMEOUT_MS / 1000), "--sse-seconds", "0.1")
     with running_server(*soon, data=tmp_path_factory.mktemp("data")) as server:
         yield server
@@ -77,7 +77,7 @@ def session(server: RunningServer) -> Iterator[requests.Session]:
 
 
 def no_server_error(_: CheckContext, response: Response, __: Case) -> None:
-    """What is not built, or not possible at the moment, may be refused; nothing may fail."""
+    """A request may be refused as not implemented or not possible at the moment; none may fail."""
     assert response.status_code < 500 or response.status_code in (501, 503), response.text
 
 
@@ -85,7 +85,7 @@ def no_undocumented_header(_: CheckContext, response: Response, case: Case) -> N
     answer = case.operation.responses.find_by_status_code(response.status_code)
     documented = {name.lower() for name, _ in answer.headers.items()} if answer is not None else set()
     undocumented = response.headers.keys() - documented - ON_EVERY_RESPONSE
-    # Methods that the document does not know are tried as well.
+    # Methods that are not in the document are tried as well.
     assert not undocumented or case.method.lower() != case.operation.method.lower(), undocumented
 
 
@@ -115,9 +115,9 @@ def test_the_server_does_what_its_document_says(case: Case, server: RunningServe
 
 
 def aim(case: Case, url: str, session: requests.Session) -> None:
-    """Have most requests meet a stream that is there, with values that suit it; what is drawn rarely does."""
+    """Make most requests about an existing stream, with suitable values, which drawn ones rarely are."""
     chance = Random(zlib.crc32(repr((case.path_parameters, case.query, case.headers, case.body)).encode()))
-    # Each operation has streams of its own, so that none finds only what another has left.
+    # Each operation has its own streams, so that none depends on what another leaves.
     kind, owner = chance.choice(list(KINDS)), zlib.crc32(case.operation.label.encode())
     stream = f"{kind}-{owner:x}"
     session.put(url)
@@ -139,7 +139,7 @@ def aim(case: Case, url: str, session: requests.Session) -> None:
 
 
 def suit_query(case: Case, chance: Random) -> None:
-    """Drop some parameters that were drawn, since few go together; wait for nothing long."""
+    """Drop some drawn parameters, since few can be combined, and shorten waits."""
     for name in list(case.query):
         if chance.random() < 0.6:
             del case.query[name]
@@ -150,7 +150,7 @@ def suit_query(case: Case, chance: Random) -> None:
 
 
 def suit_headers(case: Case, head: CaseInsensitiveDict[str], source: str, chance: Random) -> None:
-    """Drop some headers that were drawn, since few go together, and give others a value that means something."""
+    """Drop some drawn headers, since few can be combined, and give others a meaningful value."""
     suitable = {
         "If-Match": head.get("ETag", "*"),
         "If-None-Match": head.get("ETag", "*"),

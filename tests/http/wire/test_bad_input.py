@@ -1,4 +1,4 @@
-"""Every refusal that the wire's rules name: its status, its code, one sentence, and that nothing has changed."""
+"""Every refusal: its status, its code, one sentence, and that nothing has changed."""
 
 import re
 from collections.abc import Iterator
@@ -42,17 +42,17 @@ BAD_OFFSETS = {
     "empty": "",
     "a comma": f"{ZERO},{ZERO}",
     "a space": "%20",
-    "a space behind": f"{ZERO}%20",
+    "a trailing space": f"{ZERO}%20",
     "a plus that means a space": f"{ZERO}+",
     "a slash": "a/b",
     "two dots": "..",
     "NUL": "%00",
-    "NUL behind": f"{ZERO}%00",
+    "a trailing NUL": f"{ZERO}%00",
     "CR": f"{ZERO}%0D",
     "LF": f"{ZERO}%0A",
     "CRLF": f"{ZERO}%0D%0A",
-    "LF behind -1": "-1%0A",
-    "LF behind now": "now%0A",
+    "LF after -1": "-1%0A",
+    "LF after now": "now%0A",
     "now in capitals": "NOW",
     "minus two": "-2",
     "minus zero one": "-01",
@@ -447,7 +447,7 @@ def test_of_several_writers_with_one_stream_seq_exactly_one_succeeds(server: Run
 
 
 def test_checks_come_in_the_protocols_order(server: RunningServer, wire: Wire, path: str) -> None:
-    """Of an append that is wrong in every way, each correction brings up the next mistake."""
+    """An append with every possible mistake: each correction reveals the next one."""
     wire.ask("PUT", path, JSON)
     wire.ask("POST", path, {**JSON, "Stream-Seq": "m", **producer("p", 1, 0)}, b"1")
     missing = f"{path}-missing"
@@ -492,8 +492,8 @@ BAD_JSON: dict[str, bytes] = {
     "trailing garbage": b'{"a":1} x',
     "two values": b"{}{}",
     "two numbers": b"1 2",
-    "garbage behind an array": b"[1]]",
-    "NUL behind": b"{}\0",
+    "garbage after an array": b"[1]]",
+    "a trailing NUL": b"{}\0",
     "a trailing comma in an array": b"[1,]",
     "a trailing comma in an object": b'{"a":1,}',
     "a leading comma": b"[,1]",
@@ -546,7 +546,7 @@ def test_bad_json_is_refused(server: RunningServer, wire: Wire, documents: str, 
         refused(wire.ask("POST", documents, headers, body), 400, "invalid_json")
     with unchanged(server.url, f"{documents}-new"):
         refused(wire.ask("PUT", f"{documents}-new", JSON, body), 400, "invalid_json")
-    # Neither the producer's place nor the sequence was taken by what was refused.
+    # The refused append changed neither the producer's state nor the sequence.
     headers = {**JSON, **producer("p", 0, 0), "Stream-Seq": "a"}
     assert wire.ask("POST", documents, headers, b"1").status == 200
 
@@ -851,7 +851,7 @@ def test_a_deleted_source_is_gone_and_neither_its_name_nor_its_bytes_can_be_take
 
 
 def named_in(where: str, incarnation: str) -> tuple[str, dict[str, str]]:
-    """The query and the headers that send an incarnation back."""
+    """The query and the headers that name an incarnation."""
     if where == "header":
         return "", {"Stream-Incarnation": incarnation}
     return f"&incarnation={quote(incarnation)}", {}
@@ -913,7 +913,7 @@ def test_a_create_carries_a_producers_first_request(wire: Wire, path: str) -> No
 
 
 BAD_CREATES: dict[str, tuple[dict[str, str], int, str]] = {
-    "a sequence that is no number": (producer("p", 0, "x"), 400, "invalid_header"),
+    "a sequence that is not a number": (producer("p", 0, "x"), 400, "invalid_header"),
     "no name": (producer("", 0, 0), 400, "invalid_header"),
     "one header of three": ({"Producer-Id": "p"}, 400, "producer_incomplete"),
     "a sequence that does not begin with 0": (producer("p", 0, 1), 409, "producer_seq_conflict"),

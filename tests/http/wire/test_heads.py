@@ -1,4 +1,4 @@
-"""A reader that knows heads says exactly what a reader says that knows none."""
+"""A parser with known heads finds exactly what a parser without them finds."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -56,7 +56,7 @@ def _nothing(*_: object) -> None:
 
 
 class Sink:
-    """Where a body goes that is not kept."""
+    """An upload that keeps nothing."""
 
     def write(self, data: bytes) -> None:
         pass
@@ -101,7 +101,7 @@ def hear(known: KnownHeads, pieces: Iterable[bytes]) -> tuple[object, ...]:
 
 @pytest.fixture
 def known() -> KnownHeads:
-    """Knows every head of this file that can be known."""
+    """Knows every head of this file that can be learned."""
     known = KnownHeads()
     for data in 2 * (*KNOWN, *OTHERS):
         hear(known, [data])
@@ -153,7 +153,7 @@ def test_heads_are_looked_for_while_a_client_repeats_itself(known: KnownHeads) -
     assert looks_after(APPEND)
     assert not looks_after(PRODUCING)
     assert not looks_after(READ[:5])
-    assert looks_after(READ[5:] + READ), "a head in pieces says nothing of the next"
+    assert looks_after(READ[5:] + READ), "a head in pieces predicts nothing about the next"
     assert not looks_after(LAST)
 
 
@@ -203,7 +203,7 @@ def test_cut_up_mixed_and_damaged_the_same_is_said(known: KnownHeads, seed: int)
         )
     cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 6)))
     pieces = [bytes(data[a:b]) for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    # Once with what it knew, once with what it has learned of this very input.
+    # Once with the known heads, once with those learned from this input.
     expected = hear(Forgetful(), pieces)
     assert hear(known, pieces) == expected, pieces
     assert hear(known, pieces) == expected, pieces

@@ -207,7 +207,7 @@ def test_the_facts_of_a_refusal_are_headers(refusal: Refusal, headers: dict[str,
     assert headers_of(statuses.answer(refusal, PLAIN)) == PROBLEM | headers
 
 
-def test_a_gap_tells_the_expected_and_the_received_sequence_in_headers_and_body() -> None:
+def test_a_gap_shows_the_expected_and_the_received_sequence_in_headers_and_body() -> None:
     answer = statuses.answer(Refusal(Code.PRODUCER_SEQ_CONFLICT, "", expected_seq=0, received_seq=3), PLAIN)
     assert headers_of(answer) == PROBLEM | {"Producer-Expected-Seq": "0", "Producer-Received-Seq": "3"}
     assert json.loads(answer.body).items() >= {"expected_seq": 0, "received_seq": 3}.items()

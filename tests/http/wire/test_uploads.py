@@ -1,4 +1,4 @@
-"""A body on its way to a blob: bounded in memory, and read on where the disk gives up."""
+"""Uploads: bounded in memory, and read to the end even if the disk fails."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ PIECE = bytes(256 * 1024)
 
 
 class SlowWriter:
-    """Writes when it is told to, or not at all."""
+    """Writes on request, or fails."""
 
     def __init__(self, go: Event, fails: bool) -> None:
         self._go, self._fails = go, fails
@@ -32,7 +32,7 @@ class SlowWriter:
 
 
 class OneWriter(MemoryBlobs):
-    """A store that gives out one writer."""
+    """A store with a single writer."""
 
     def __init__(self, writer: SlowWriter) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class OneWriter(MemoryBlobs):
 
 
 def upload(*, fails: bool) -> tuple[list[bool], Blob | OSError, SlowWriter]:
-    """Send far more than may wait while the disk stands still; when the client was held up, and the outcome."""
+    """Send far more than may wait while the disk hangs; returns when the client was paused, and the outcome."""
 
     async def run() -> tuple[list[bool], Blob | OSError, SlowWriter]:
         go, full = Event(), list[bool]()

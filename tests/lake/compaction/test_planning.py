@@ -1,3 +1,5 @@
+"""Which rewrites are planned, and what a series of them leaves of a lake."""
+
 from collections.abc import Sequence
 from itertools import count, pairwise
 from math import log

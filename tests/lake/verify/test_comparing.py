@@ -19,7 +19,6 @@ from headwater.lake.verify.inspecting import inspect
 from headwater.lake.writer import Written
 from headwater.protocol.producers import Producer
 
-from ..compaction.test_rewriting import EVERYTHING, merge, segment
 from ..lives import (
     EPOCH,
     ID,
@@ -37,6 +36,7 @@ from ..lives import (
     write,
     write_tables,
 )
+from ..rewrites import EVERYTHING, merge, segment
 
 KEY = SegmentKey(0, 0, LAST_POSITION, ID)
 

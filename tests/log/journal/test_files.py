@@ -6,9 +6,9 @@ import pytest
 
 from headwater.log import frames
 from headwater.log.journal import files, identity
-from headwater.log.journal import journal as journal_module
 from headwater.log.journal.files import JournalDamaged
 from headwater.log.journal.identity import Identity
+from headwater.log.journal.journal import SPARE
 
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench
 
@@ -47,7 +47,7 @@ def test_a_log_that_ends_before_the_image_is_refused_and_left_unchanged() -> Non
     assert bench.disk.read(path) == before
 
 
-def test_an_empty_journal_behind_an_image_is_refused() -> None:
+def test_an_empty_journal_beside_an_image_is_refused() -> None:
     with pytest.raises(JournalDamaged, match="is damaged after position 0, but an image covers positions up to 4"):
         Workbench().replay(after=4)
 
@@ -107,9 +107,9 @@ def test_a_file_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     ours = identity.load(DIRECTORY, bench.disk)
     assert ours is not None
     with monkeypatch.context() as later:
-        later.setattr(files, "VERSION", 2)
+        later.setattr(files, "VERSION", 3)
         files.write_header(bench.disk.open(path), ours.log_id, ours.seed, 1)
-    with pytest.raises(JournalDamaged, match="has format 2; this server reads format 1"):
+    with pytest.raises(JournalDamaged, match="has format 3; this server reads format 2"):
         bench.replay()
 
 
@@ -205,7 +205,7 @@ def test_a_frame_that_a_killed_process_did_not_live_to_sync_is_synced_before_it_
         assert bench.replay() == served
 
 
-def test_rubbish_behind_the_last_frame_is_cut_and_only_there() -> None:
+def test_rubbish_after_the_last_frame_is_cut_and_only_there() -> None:
     bench = Workbench()
     bench.fill(3)
     path = bench.files()[-1]
@@ -218,7 +218,7 @@ def test_a_full_disk_finds_room_for_the_torn_end_where_the_spare_was() -> None:
     bench = Workbench()
     bench.fill(3)
     tear_last(bench, 100)
-    assert DIRECTORY / journal_module.SPARE in bench.disk.paths()
+    assert DIRECTORY / SPARE in bench.disk.paths()
     bench.disk.capacity_bytes = bench.disk.used_bytes
     assert bench.replay() == bench.committed[:2]
 

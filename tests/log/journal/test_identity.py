@@ -28,9 +28,10 @@ def test_a_missing_identity_beside_journal_files_is_refused() -> None:
     [
         (b"", "cannot be read"),
         (b'{"format":1', "cannot be read"),
-        (b'{"format":1,"log_id":"9\xb92c","key":"00"}', "cannot be read"),
-        (b'{"format":1,"log_id":"9f2c"}', "cannot be read"),
-        (b'{"format":2,"log_id":"9f2c","key":"00"}', "has format 2; this server reads format 1"),
+        (b'{"format":2,"log_id":"9\xb92c","key":"00"}', "cannot be read"),
+        (b'{"format":2,"log_id":"9f2c"}', "cannot be read"),
+        (b'{"format":1,"journal":"9f2c","key":"00"}', "has format 1; this server reads format 2"),
+        (b'{"format":3,"log_id":"9f2c","key":"00"}', "has format 3; this server reads format 2"),
     ],
 )
 def test_a_bad_identity_is_refused(text: bytes, complaint: str) -> None:

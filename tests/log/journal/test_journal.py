@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from headwater.log.journal import files
-from headwater.log.journal import journal as journal_module
 from headwater.log.journal.files import FIRST_FRAME
-from headwater.log.journal.journal import Journal
-from headwater.streams import commands
-from headwater.streams.commands import Append, Batch, Command
+from headwater.log.journal.journal import SPARE, Journal, end_process
+from headwater.streams import batches
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append, Command
 from headwater.testing import FaultyDisk, Step
 
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench
@@ -134,7 +134,7 @@ def test_a_failed_step_of_a_commit_ends_it_and_nothing_is_delivered_after(step: 
 def test_a_failed_header_ends_the_commit_that_needed_a_file(step: Step) -> None:
     bench = Workbench()
     journal = bench.fill(3)
-    bench.disk.fail_next(step, in_name=journal_module.SPARE)
+    bench.disk.fail_next(step, in_name=SPARE)
     with pytest.raises(OSError, match="Input/output error"):
         for _ in range(10):
             bench.commit(journal, b"x" * 500)
@@ -149,7 +149,7 @@ def test_a_bug_in_the_commit_thread_ends_the_process_too(monkeypatch: pytest.Mon
     def broken(at: int, batch: list[Command]) -> bytes:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(commands, "encode", broken)
+    monkeypatch.setattr(batches, "encode", broken)
     assert deliver_until(journal, [[Append("orders", b"")]], 1, failures) == 0
     assert str(failures[0]) == "a bug"
 
@@ -157,7 +157,7 @@ def test_a_bug_in_the_commit_thread_ends_the_process_too(monkeypatch: pytest.Mon
 def test_a_failed_journal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    journal_module.end_process(OSError("broken"))
+    end_process(OSError("broken"))
     assert codes == [1]
 
 

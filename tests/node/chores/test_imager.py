@@ -1,4 +1,4 @@
-"""Images are taken while commands go on, and the log before them goes."""
+"""Images are taken while commands are applied, and the log before them is dropped."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,13 @@ import pytest
 from headwater.log import directory
 from headwater.log.images import ImageFiles
 from headwater.log.seam import Ticket
-from headwater.node.chores import imager
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.streams import images as stream_images
 from headwater.streams.apply import apply
-from headwater.streams.commands import Append, Batch, Command, Create, Delete
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk
@@ -31,7 +32,6 @@ IMAGE_LOG_BYTES = 20_000
 def many_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_images, "PIECE_BYTES", 700)
     monkeypatch.setattr(stream_images, "NAMES_PER_STEP", 3)
-    monkeypatch.setattr(imager, "SLICE_SECONDS", 0)
 
 
 def anything(seed: int) -> Callable[[State], list[Command]]:
@@ -45,7 +45,7 @@ def fail(error: BaseException) -> None:
 
 
 class Run:
-    """A node at work, and every batch that it applied."""
+    """A running node, and every batch that it applied."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.disk = FaultyDisk()
@@ -54,19 +54,19 @@ class Run:
         self.used_bytes: list[int] = []
         drop_old = ImageFiles.drop_old
 
-        def look_then_drop(files: ImageFiles) -> int:
+        def note_then_drop(files: ImageFiles) -> int:
             position = files.positions()[0]
             self.images[position] = list(files.read(position))
             upto = drop_old(files)
             self.used_bytes.append(self.disk.used_bytes)
             return upto
 
-        monkeypatch.setattr(ImageFiles, "drop_old", look_then_drop)
+        monkeypatch.setattr(ImageFiles, "drop_old", note_then_drop)
 
     async def work(self, turns: int, commands: Callable[[State], list[Command]]) -> Node:
-        """Submit what comes, for so many turns of the loop, and stop as a server does."""
+        """Submit commands for so many turns of the loop, and stop as a server does."""
         recovered = directory.recover(DATA, JOURNAL_FILE_BYTES, self.disk, fail)
-        node = Node([ShardParts(*recovered)], image_log_bytes=IMAGE_LOG_BYTES)
+        node = Node([ShardParts(*recovered)], limits=ShardLimits(ImageLimits(IMAGE_LOG_BYTES, slice_seconds=0.0)))
         deliver = node.only.committer.deliver
 
         def note(batch: Batch, ticket: Ticket | None) -> None:
@@ -90,12 +90,14 @@ class Run:
         return state
 
 
-def test_an_image_taken_while_commands_go_on_is_the_state_at_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_taken_between_commands_is_the_state_at_its_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = Run(monkeypatch)
     asyncio.run(run.work(300, anything(3)))
     assert len(run.images) >= 3
     for position, pieces in run.images.items():
-        assert pieces == image_of(run.state_at(position)), f"the image at {position} is of no state that ever was"
+        assert pieces == image_of(run.state_at(position)), f"the image at {position} is not a state that ever was"
 
 
 def test_a_restart_from_such_an_image_is_the_state_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:

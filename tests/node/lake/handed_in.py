@@ -1,4 +1,4 @@
-"""Rewrites as somebody outside makes them: from the objects in the store, with what a catalog tells of them."""
+"""Rewrites as made outside the server: from the objects in the store and what a catalog says about them."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -8,7 +8,7 @@ from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
 from headwater.lake.writer import Written
-from headwater.node.lake.swaps import Handed
+from headwater.node.lake.swaps import SwapRequest
 from headwater.protocol.limits import MINUTE_US
 from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Cold
@@ -20,10 +20,10 @@ CUTS = Cuts(1 << 30, 10_000)
 
 
 class Rewrite(NamedTuple):
-    """New segments that are in no store yet."""
+    """New segments that are not stored yet."""
 
     written: list[Written]
-    told: Rewritten
+    result: Rewritten
 
 
 def key_of(segment: Segment) -> str:
@@ -52,7 +52,7 @@ def rewritten(store: Store, cold: Cold, numbers: Iterable[int], deadline: int, k
         return lambda start, size: store.read(key_of(segment), start, size)
 
     written: list[Written] = []
-    told = rewrite(
+    result = rewrite(
         read_of,
         [cold.segments[number].segment for number in numbers],
         keep,
@@ -60,7 +60,7 @@ def rewritten(store: Store, cold: Cold, numbers: Iterable[int], deadline: int, k
         new_id=lambda: new_segment_id(deadline, f"w{next(_ids)}"),
         put=written.append,
     )
-    return Rewrite(written, told)
+    return Rewrite(written, result)
 
 
 def put(store: Store, written: Iterable[Written]) -> list[str]:
@@ -74,9 +74,9 @@ def put(store: Store, written: Iterable[Written]) -> list[str]:
 
 def hand_in(
     state: State, store: Store, now: int, keep: Keep = KEEP_ALL, numbers: Iterable[int] | None = None
-) -> Handed:
-    """Rewrite segments, all of them if none are named, store the new ones, and say what is to be swapped."""
+) -> SwapRequest:
+    """Rewrite segments (by default all), store the new ones, and return the request to swap them."""
     numbers = list(state.cold.segments if numbers is None else numbers)
     deadline = now + MINUTE_US
     made = rewritten(store, state.cold, numbers, deadline, keep)
-    return Handed(0, numbers, put(store, made.written), made.told.dropped, deadline)
+    return SwapRequest(0, numbers, put(store, made.written), made.result.dropped, deadline)

@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 
 from headwater.lake.catalog import Catalog, newest_catalog
 from headwater.log.memory import MemoryLog
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import ask
 from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.intervals import LakeIntervals
 from headwater.node.lake.lake import Lake, LakeLimits
 from headwater.node.node import Node
 from headwater.node.reads.pages import PageCache
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.storage.blobs import MemoryBlobs
 from headwater.streams.commands import Append, Command, Create
 from headwater.streams.queries import Query, Read
@@ -23,10 +25,14 @@ TEXT = "text/plain"
 JSON = "application/json"
 NEVER = FlushLimits(interval_seconds=1e9, bytes_min=0, bytes_max=1 << 40, journal_bytes=1 << 40)
 """Flushed on demand only."""
+ON_DEMAND = LakeIntervals(
+    catalog_check_seconds=1e6, compact_check_seconds=1e6, sweep_check_seconds=1e6, read_retry_seconds=(0.0, 0.0)
+)
+"""After the start no chore does anything by itself, however long a test takes; failed reads are retried at once."""
 
 
 class Bench:
-    """A running node, and short ways to ask it."""
+    """A running node with shortcuts for requests."""
 
     def __init__(self, node: Node, store: FaultyStore) -> None:
         self.node, self.store, self.shard, self.state = node, store, node.only, node.only.state
@@ -53,7 +59,7 @@ class Bench:
         return await asyncio.wait_for(reply, 10) if isinstance(reply, asyncio.Task) else reply
 
     async def whole(self, name: str) -> bytes:
-        """All bytes of a stream, page by page, from where they are now and not from pages that were made before."""
+        """All bytes of a stream, page by page, from where they are now and not from the cache of pages."""
         self.shard.queries._pages = PageCache()
         found, offset = b"", self.state.streams[name].start
         while True:
@@ -82,17 +88,16 @@ async def bench(
     grace_seconds: float = 900.0,
     page_bytes: int = 1 << 20,
     flush_at_stop: bool = False,
+    intervals: LakeIntervals = ON_DEMAND,
 ) -> AsyncIterator[Bench]:
-    """A node at work while the block lasts."""
+    """A node that runs while the block lasts."""
     store, state = store or FaultyStore(), state or State("journal")
     log = MemoryLog(state.log_id, state.position)
-    limits = LakeLimits(hot_bytes_max, flush, grace_seconds, flush_at_stop)
+    limits = LakeLimits(hot_bytes_max, flush, grace_seconds, flush_at_stop, intervals)
     node = Node(
         [ShardParts(state, log, None, MemoryBlobs())],
-        image_log_bytes=1 << 40,
-        page_bytes=page_bytes,
+        limits=ShardLimits(ImageLimits(1 << 40), page_bytes, limits),
         store=store,
-        lake_limits=limits,
     )
     node.start()
     try:
@@ -102,10 +107,10 @@ async def bench(
 
 
 async def until(what: object) -> None:
-    """Wait until a callable says yes."""
+    """Wait until a callable returns something true."""
     assert callable(what)
     for _ in range(1500):
         if what():
             return
         await asyncio.sleep(0.02)
-    raise AssertionError("it never came to be")
+    raise AssertionError("it never became true")

@@ -15,6 +15,8 @@ from headwater.lake.reader import read_all, read_footer, read_group
 from headwater.lake.writer import SegmentWriter
 from headwater.node.committer import Done
 from headwater.node.lake.compactor import CompactLimits, Compactor
+from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import (
     Append,
@@ -49,7 +51,7 @@ COLUMNS = ("offset", "next_offset", "record", "append", "position", "payload")
 
 
 class Row(NamedTuple):
-    """A message, as it is in the lake or in memory."""
+    """A message in the lake or in memory."""
 
     name: str
     offset: int
@@ -61,7 +63,7 @@ class Row(NamedTuple):
 
 
 class CountingStore(FaultyStore):
-    """Has one call of a kind go wrong: the first, or the one after so many."""
+    """Makes one call of a kind fail: the first, or the one after so many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,9 +82,9 @@ class CountingStore(FaultyStore):
 
 
 class Lake:
-    """A shard, its store, and a compactor that a test tells when to work."""
+    """A shard, its store, and a compactor that runs when a test says so."""
 
-    def __init__(self, limits: CompactLimits = LIMITS) -> None:
+    def __init__(self, limits: CompactLimits = LIMITS, intervals: LakeIntervals = LAKE_INTERVALS) -> None:
         self.shard = Shard()
         self.state = self.shard.state
         self.store = CountingStore()
@@ -90,9 +92,8 @@ class Lake:
         self.in_use: Counter[str] = Counter()
         self.before_swap: Callable[[SwapSegments], None] = lambda swap: None
         self.replies: list[Reply] = []
-        self.compactor = Compactor(
-            SHARD, self.state, self.store, self.submit, now=lambda: self.now, in_use=self.in_use, limits=limits
-        )
+        self.parts = LakeParts(SHARD, self.state, self.store, self.submit, lambda: self.now, self.in_use, intervals)
+        self.compactor = Compactor(self.parts, limits)
         self._ids = count()
 
     def submit(self, command: Command, done: Done) -> None:
@@ -105,7 +106,7 @@ class Lake:
         return self.shard.submit([command], self.now)[0]
 
     def append(self, name: str, *messages: bytes) -> None:
-        """Add to a stream, which is made if it is not there."""
+        """Append to a stream, created if needed."""
         if name not in self.state.streams:
             self.do(Create(name, "text/plain"))
         ends = tuple(sum(map(len, messages[: at + 1])) for at in range(len(messages)))
@@ -118,7 +119,7 @@ class Lake:
         self.do(PublishSnapshot(name, stream.incarnation, snapshot, trims=True))
 
     def flush(self, appends_max: int = 1000, segments_max: int = 1000) -> None:
-        """Put hot appends into segments of so many each; a flush may fail after some of them."""
+        """Flush hot appends into segments of so many each; a flush may stop after some segments."""
         first, last = self.state.cold.flushed + 1, self.state.position
         hot = [
             (stream.name, stream.incarnation, append)
@@ -137,16 +138,16 @@ class Lake:
             assert self.do(PublishSegment(publication, self.now, flushed)) == Placed()
 
     def compact(self, steps: int = 100) -> int:
-        """Rewrite until there is nothing to rewrite, or something fails; how often that was."""
+        """Rewrite until nothing is left to rewrite or something fails; the number of rewrites."""
         done = 0
         while done < steps and asyncio.run(self.compactor.compact_once()):
             done += 1
         return done
 
-    # -- What everybody sees ------------------------------------------------------------------------------------------
+    # -- What readers see -- -----------------------------------------------------------------------------------------
 
     def rows(self, stream: Stream) -> list[Row]:
-        """What a stream or its forks can still read, whole messages, from the lake and from memory."""
+        """The messages that a stream or its forks can still read, from the lake and from memory."""
         found = []
         for extent in stream.extents:
             segment = self.state.cold.segments[extent.segment].segment
@@ -173,7 +174,7 @@ class Lake:
         return sorted(row for table in tables for row in _rows(table))
 
     def check(self) -> None:
-        """What a reader of the files alone makes of them, and what the state counts, is so."""
+        """Check that the files alone give what the state says, and that the state counts right."""
         cold, streams = self.state.cold, self.state.streams.values()
         tombstones = {incarnation: tombstone.below for incarnation, tombstone in cold.tombstones.items()}
         live = [
@@ -226,7 +227,7 @@ def _messages(name: str, hot: Hot) -> list[Row]:
 
 
 class Chance:
-    """Commands of all kinds that concern the lake, by a seed."""
+    """Random commands of all kinds that concern the lake."""
 
     def __init__(self, lake: Lake, seed: int) -> None:
         self.lake, self.random = lake, Random(seed)

@@ -1,4 +1,4 @@
-"""A story: things that happen to the streams of a node, by a seed, and the rows that a scan must find afterwards."""
+"""A story: random changes to the streams of a node, and the rows that a scan must find afterwards."""
 
 import asyncio
 from itertools import pairwise
@@ -24,16 +24,16 @@ NAMES = ("a-b/x", "a/x", "a/y", "b/x/y", "b/z")
 
 
 class Story:
-    """What was done so far, told row by row; worked out here, and only the log's own facts are read from the state."""
+    """The expected rows of everything done so far, computed here; only what the log decides is read from the state."""
 
     def __init__(self, bench: Bench, seed: int = 0) -> None:
         self.bench, self.random = bench, Random(seed)
         self.rows: dict[str, list[Row]] = {}
-        """The rows of every stream that lives."""
+        """The rows of every living stream."""
         self.ends: dict[str, tuple[int, int, int]] = {}
         """Where every stream begins and ends, and its next record."""
 
-    # -- What happens -------------------------------------------------------------------------------------------------
+    # -- Changes -----------------------------------------------------------------------------------------------------
 
     async def create(self, name: str) -> None:
         assert isinstance(await self.bench.ask(Create(name, TEXT)), Created)
@@ -71,7 +71,7 @@ class Story:
         self.ends[name] = start, tail + borders[-1], record + len(messages)
 
     async def fork(self, name: str, source: str, to: int) -> None:
-        """A fork at any byte: a message that it cuts is shorter there."""
+        """A fork at any byte; a message that it cuts is shorter in the fork."""
         start, _, _ = self.ends[source]
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         request = ForkRequest(name, Ancestry(source, to, 0, None, None), False, b"")
@@ -91,7 +91,7 @@ class Story:
         return next((row["record"] for row in self.rows[name] if row["offset"] == offset), self.ends[name][2])
 
     async def trim(self, name: str, row: Row) -> None:
-        """A snapshot behind a message; what it covers goes."""
+        """A snapshot after a message; it trims what it covers."""
         snapshot = Snapshot(
             row["next_offset"], row["record"] + 1, f"blob{self.bench.state.position}", TEXT, 1, "digest"
         )
@@ -105,7 +105,7 @@ class Story:
         del self.rows[name], self.ends[name]
 
     async def act(self) -> None:
-        """Something, by chance."""
+        """A random change."""
         random, living = self.random, sorted(self.rows)
         kind = random.choice("aaaaaaaaffttdFFFC")
         if kind == "F":
@@ -130,7 +130,7 @@ class Story:
             elif kind == "d":
                 await self.delete(name)
 
-    # -- What is asked ------------------------------------------------------------------------------------------------
+    # -- Questions ---------------------------------------------------------------------------------------------------
 
     def life(self, name: str) -> int:
         return self.bench.state.streams[name].incarnation
@@ -144,21 +144,21 @@ class Story:
         return ranges
 
     def anything(self) -> list[Range]:
-        """Ranges of any streams in any order; some of them meet the same rows."""
+        """Ranges of random streams in random order, some of them overlapping."""
         ranges = self.everything() + self.everything()
         self.random.shuffle(ranges)
         return ranges
 
-    def told_of(self, ranges: list[Range]) -> list[Row]:
-        """The rows that begin in each range, one range after the other."""
+    def rows_in(self, ranges: list[Range]) -> list[Row]:
+        """The rows that begin in each range, range by range."""
         return [row for one in ranges for row in self.rows[one.name] if one.start <= row["offset"] < one.until]
 
-    def told(self) -> list[Row]:
+    def all_rows(self) -> list[Row]:
         """The rows of all streams, by name and offset."""
         return [row for _, rows in sorted(self.rows.items()) for row in rows]
 
     def ordinals(self) -> list[tuple[Ordinal, int | None]]:
-        """Records that are there, and some that are not, each with where it begins."""
+        """Records that exist, and some that do not, each with the offset at which it begins."""
         found: list[tuple[Ordinal, int | None]] = []
         for name, rows in sorted(self.rows.items()):
             life, (_, tail, record_next) = self.life(name), self.ends[name]
@@ -171,14 +171,14 @@ class Story:
 
 
 async def plan(bench: Bench, ranges: list[Range], columns: list[str] | None = None, times: Times = EVER) -> Scan:
-    """A scan that nothing speaks against."""
+    """A scan that must be accepted."""
     scan = await bench.shard.scans.plan(ranges, columns, times)
     assert isinstance(scan, Scan), scan
     return scan
 
 
 async def found(scan: Scan) -> list[Row]:
-    """What a scan finds, which is closed then."""
+    """The rows that a scan finds; the scan is closed."""
     body = b"".join([part async for part in scan.parts()])
     scan.close()
     return rows_of(body)

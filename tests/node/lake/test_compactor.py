@@ -1,4 +1,4 @@
-"""Compaction on a real state: no reader notices a rewrite, whatever else happens and whatever goes wrong."""
+"""Compaction on a real state: no reader notices a rewrite, whatever else happens and whatever fails."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.compaction.planning import Rewrite
-from headwater.node.lake import compactor as chore
+from headwater.node.lake import compactor
 from headwater.node.lake.compactor import Compactor
-from headwater.protocol.limits import MINUTE_US
+from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.protocol.limits import MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing
 from headwater.streams.commands import Delete, DropConsumer, RegisterConsumer, SwapSegments
@@ -40,16 +41,17 @@ def four_flushes(lake: Lake) -> None:
         lake.flush()
 
 
-# -- Whatever happens --------------------------------------------------------------------------------------------------
+# -- At random -------------------------------------------------------------------------------------------------------
 
 
+AVOID_US = int(LAKE_INTERVALS.compact_avoid_seconds * SECOND_US)
 SEEDS = st.integers(0, 2**32)
 
 
 @settings(deadline=None, max_examples=25)
 @given(SEEDS, st.sampled_from([2, 64]), st.booleans())
-def test_nobody_notices_a_rewrite(seed: int, extents_max: int, meanwhile: bool) -> None:
-    lake = Lake()
+def test_no_reader_notices_a_rewrite(seed: int, extents_max: int, meanwhile: bool) -> None:
+    lake = Lake(LIMITS._replace(extents_max=extents_max))
     chance = Chance(lake, seed)
     after: dict[int, list[Row]] = {}
 
@@ -60,19 +62,17 @@ def test_nobody_notices_a_rewrite(seed: int, extents_max: int, meanwhile: bool) 
         after = lake.seen()
 
     lake.before_swap = note
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chore, "EXTENTS_MAX", extents_max)
-        for _ in range(6):
-            for _ in range(chance.random.randint(0, 40)):
-                chance.act()
-            lowest, before = lake.state.cold.lowest_consumer(lake.now), lake.in_files()
-            after = lake.seen()
-            swaps = lake.compact(1 if meanwhile else 100)
-            assert lake.seen() == after
-            lake.check()
-            if not meanwhile:
-                assert swaps < 100
-                assert {row for row in before if row[1].position > lowest} <= set(lake.in_files())
+    for _ in range(6):
+        for _ in range(chance.random.randint(0, 40)):
+            chance.act()
+        lowest, before = lake.state.cold.lowest_consumer(lake.now), lake.in_files()
+        after = lake.seen()
+        swaps = lake.compact(1 if meanwhile else 100)
+        assert lake.seen() == after
+        lake.check()
+        if not meanwhile:
+            assert swaps < 100
+            assert {row for row in before if row[1].position > lowest} <= set(lake.in_files())
     for stream in lake.state.streams.values():
         rows = lake.rows(stream)
         if rows:
@@ -87,7 +87,6 @@ def test_nobody_notices_a_rewrite(seed: int, extents_max: int, meanwhile: bool) 
 
 
 def test_what_chance_does_makes_rewrites_of_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chore, "EXTENTS_MAX", 2)
     done: list[str] = []
     carry_out = Compactor._carry_out
 
@@ -97,7 +96,7 @@ def test_what_chance_does_makes_rewrites_of_every_kind(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Compactor, "_carry_out", note)
     for seed in range(10):
-        lake = Lake()
+        lake = Lake(LIMITS._replace(extents_max=2))
         chance = Chance(lake, seed)
         for _ in range(5):
             for _ in range(30):
@@ -108,7 +107,7 @@ def test_what_chance_does_makes_rewrites_of_every_kind(monkeypatch: pytest.Monke
     assert len(done) > 50
 
 
-# -- What it does ------------------------------------------------------------------------------------------------------
+# -- What it does ----------------------------------------------------------------------------------------------------
 
 
 def test_small_segments_become_one_and_streams_have_one_extent(lake: Lake) -> None:
@@ -179,10 +178,8 @@ def test_dead_rows_around_a_gap_stay_for_a_reader_and_are_marked_as_dead(lake: L
     assert not lake.state.cold.tombstones
 
 
-def test_a_crowded_stream_is_pieced_together_though_its_segments_are_large(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chore, "EXTENTS_MAX", 2)
+def test_a_stream_in_many_pieces_is_joined_though_its_segments_are_large() -> None:
+    lake = Lake(LIMITS._replace(extents_max=2))
     for _ in range(3):
         lake.append("a/x", b"x" * 40_000)
         lake.flush()
@@ -191,7 +188,7 @@ def test_a_crowded_stream_is_pieced_together_though_its_segments_are_large(
     assert len(lake.state.streams["a/x"].extents) == 2
 
 
-def test_segments_of_a_flush_that_is_under_way_are_left_alone(lake: Lake) -> None:
+def test_segments_of_a_flush_in_progress_are_left_alone(lake: Lake) -> None:
     four_flushes(lake)
     lake.append("b/x", b"x")
     lake.append("b/y", b"y")
@@ -208,29 +205,31 @@ def test_sources_are_marked_as_in_use_while_they_are_read_and_no_longer(
     used: list[set[str]] = []
     read = lake.store.read
 
-    def look(key: str, start: int = 0, size: int | None = None) -> bytes:
+    def note_and_read(key: str, start: int = 0, size: int | None = None) -> bytes:
         used.append(set(lake.in_use))
         return read(key, start, size)
 
-    monkeypatch.setattr(lake.store, "read", look)
+    monkeypatch.setattr(lake.store, "read", note_and_read)
     assert lake.compact() == 1
     assert all(ids == names for names in used)
     assert used
     assert not lake.in_use
 
 
-def test_a_lake_that_is_well_is_not_planned_again_until_it_changes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
-    monkeypatch.setattr(chore, "plan", lambda *given, **named: looks.append(given))
+def test_a_lake_with_nothing_to_rewrite_is_planned_again_only_once_it_changes(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = []
+    monkeypatch.setattr(compactor, "plan", lambda *given, **named: plans.append(given))
     lake.append("a/x", b"x")
     lake.flush()
-    assert [lake.compact(), lake.compact(), len(looks)] == [0, 0, 1]
+    assert [lake.compact(), lake.compact(), len(plans)] == [0, 0, 1]
     lake.append("a/x", b"x")
     lake.flush()
-    assert [lake.compact(), len(looks)] == [0, 2]
+    assert [lake.compact(), len(plans)] == [0, 2]
 
 
-# -- What goes wrong ---------------------------------------------------------------------------------------------------
+# -- What goes wrong -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,7 +259,7 @@ def test_a_refused_swap_changes_nothing_and_its_segments_are_left_alone_for_a_wh
     assert (lake.seen(), lake.state.cold.segments) == (before, segments)
     lake.before_swap = lambda swap: None
     assert lake.compact() == 0
-    lake.now += chore.AVOID_US
+    lake.now += AVOID_US
     assert lake.compact() == 1
     assert lake.compactor.failures == 1
 
@@ -272,7 +271,7 @@ def test_a_swap_that_the_node_has_no_room_for_is_tried_again(lake: Lake, monkeyp
     monkeypatch.setattr(lake.compactor, "_submit", lambda command, done: done(full))
     assert lake.compact() == 0
     monkeypatch.setattr(lake.compactor, "_submit", submit)
-    lake.now += chore.AVOID_US
+    lake.now += AVOID_US
     assert lake.compact() == 1
 
 
@@ -305,20 +304,18 @@ def test_one_damaged_segment_does_not_keep_the_others_from_being_rewritten(lake:
     assert lake.compact() == 1
 
 
-# -- By itself ---------------------------------------------------------------------------------------------------------
+# -- By itself -------------------------------------------------------------------------------------------------------
 
 
-def test_it_works_by_itself_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chore, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(chore, "RETRY_SECONDS", 0.001)
-    lake = Lake()
+def test_it_works_by_itself_until_it_is_stopped() -> None:
+    lake = Lake(intervals=LakeIntervals(compact_check_seconds=0.001, compact_retry_seconds=0.001))
 
     async def main() -> None:
         lake.store.fail_next("read")
         lake.compactor.start()
         while not lake.compactor.failures:
             await asyncio.sleep(0.001)
-        lake.now += chore.AVOID_US
+        lake.now += AVOID_US
         while not lake.compactor.rewrites:
             await asyncio.sleep(0.001)
         await lake.compactor.stop()
@@ -335,7 +332,7 @@ def test_it_rests_for_most_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, rests = count(), list[float]()
     monkeypatch.setattr("headwater.node.lake.compactor.time.monotonic", lambda: float(next(seconds)))
     monkeypatch.setattr(lake.compactor._stopping, "wait", rests.append)
-    # By this clock whatever is done between two reads takes a second.
+    # By this clock the work between two reads takes a second.
     for key in keys(lake):
         lake.compactor._read(key, 0, 1)
     assert rests[1:] == [3.0] * 3

@@ -6,10 +6,8 @@ import msgspec
 import pytest
 
 from headwater.lake.catalog import newest_catalog
-from headwater.node.lake import cataloger, compactor, flusher
-from headwater.node.lake import sweeper as lake_sweeper
+from headwater.node.lake import flusher
 from headwater.node.lake.flusher import FlushFailed
-from headwater.node.reads import cold as cold_reads
 from headwater.protocol.limits import DAY_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import StoreFailed
@@ -20,12 +18,9 @@ from headwater.streams.replies import Anchored, Appended, Page, Reply
 from headwater.testing.faulty_store import Fault, FaultyStore
 
 from .handed_in import hand_in
-from .lakes import JSON, NEVER, TEXT, Bench, bench, until
+from .lakes import JSON, NEVER, ON_DEMAND, TEXT, Bench, bench, until
 
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
+OFTEN = ON_DEMAND._replace(flush_check_seconds=0.02, flush_retry_seconds=0.05)
 
 
 def test_a_flush_moves_everything_applied_so_far_and_reads_do_not_notice() -> None:
@@ -89,7 +84,7 @@ def test_a_flush_is_cut_into_segments_by_bytes_and_every_stream_stays_whole() ->
     asyncio.run(run())
 
 
-def test_whoever_asks_during_a_flush_is_served_by_the_next_one() -> None:
+def test_a_request_during_a_flush_is_served_by_the_next_one() -> None:
     async def run() -> None:
         async with bench() as node:
             await node.create("b/s", b"first")
@@ -117,11 +112,9 @@ def test_a_flush_begins_by_itself_when_enough_is_hot() -> None:
     asyncio.run(run())
 
 
-def test_age_makes_a_flush_due_only_if_enough_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.02)
-
+def test_age_makes_a_flush_due_only_if_enough_is_hot() -> None:
     async def run() -> None:
-        async with bench(flush=NEVER._replace(interval_seconds=0.05, bytes_min=10)) as node:
+        async with bench(flush=NEVER._replace(interval_seconds=0.05, bytes_min=10), intervals=OFTEN) as node:
             await node.create("b/s", b"x" * 9)
             await asyncio.sleep(0.3)
             assert node.state.hot_bytes == 9
@@ -132,10 +125,8 @@ def test_age_makes_a_flush_due_only_if_enough_is_hot(monkeypatch: pytest.MonkeyP
 
 
 def test_a_grown_journal_makes_a_flush_due_however_little_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.02)
-
     async def run() -> None:
-        async with bench(flush=NEVER._replace(journal_bytes=1000)) as node:
+        async with bench(flush=NEVER._replace(journal_bytes=1000), intervals=OFTEN) as node:
             logged = [999]
             monkeypatch.setattr(node.lake.flusher, "_journal_bytes", lambda: logged[-1])
             await node.create("b/s", b"x")
@@ -197,7 +188,7 @@ def test_a_server_that_ends_flushes_if_it_was_asked_to(asked: bool) -> None:
     asyncio.run(run())
 
 
-# -- Cold reads -------------------------------------------------------------------------------------------------------
+# -- Cold reads ------------------------------------------------------------------------------------------------------
 
 
 def test_many_readers_of_one_stream_decode_it_once() -> None:
@@ -292,15 +283,12 @@ def test_a_bootstrap_reads_lake_and_memory_as_of_one_instant() -> None:
     asyncio.run(run())
 
 
-# -- Back-pressure ----------------------------------------------------------------------------------------------------
+# -- Back-pressure ---------------------------------------------------------------------------------------------------
 
 
-def test_appends_wait_while_the_lake_does_not_keep_up_and_go_on_when_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flusher, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.02)
-
+def test_appends_are_refused_while_the_lake_does_not_keep_up_and_accepted_again_when_it_does() -> None:
     async def run() -> None:
-        async with bench(flush=NEVER._replace(bytes_max=100), hot_bytes_max=300) as node:
+        async with bench(flush=NEVER._replace(bytes_max=100), hot_bytes_max=300, intervals=OFTEN) as node:
             node.store.plan["create"] = Fault.FAIL_BEFORE
             await node.create("b/s")
             replies: list[Reply] = []
@@ -317,10 +305,10 @@ def test_appends_wait_while_the_lake_does_not_keep_up_and_go_on_when_it_does(mon
     asyncio.run(run())
 
 
-# -- Catalog and sweep ------------------------------------------------------------------------------------------------
+# -- Catalog and sweep -----------------------------------------------------------------------------------------------
 
 
-def test_a_catalog_tells_of_deletes_and_trims_too() -> None:
+def test_a_catalog_covers_deletes_and_trims_too() -> None:
     async def run() -> None:
         async with bench() as node:
             gone = await node.create("b/gone", b"gone")
@@ -350,7 +338,7 @@ def test_no_catalog_says_that_less_is_in_the_lake_than_one_before_it() -> None:
             await node.ask(Touch("b/none", 1))
             reached = await node.lake.flush()
             assert node.catalog().flushed == reached > node.state.cold.flushed
-            # From here on something is hot, and the state itself knows of the first flush only.
+            # From here on something is hot, and the state itself knows only the first flush.
             await node.append("b/s", b"two")
             await node.ask(Delete("b/gone"))
             await node.lake.cataloger.write()
@@ -372,7 +360,7 @@ def test_rows_on_their_way_to_the_lake_are_not_said_to_be_there(monkeypatch: pyt
             publish = flusher.Flusher._publish
 
             async def delete_first(self: flusher.Flusher, command: PublishSegment) -> None:
-                # Nothing is hot any more, and the rows of the life that has ended are not yet published.
+                # Nothing is hot any more, but the rows of the ended life are not published yet.
                 await node.ask(Delete("b/s"))
                 await node.lake.cataloger.write()
                 catalog = newest_catalog(node.store.store)
@@ -420,15 +408,8 @@ def test_an_upload_under_way_is_no_orphan() -> None:
     asyncio.run(run())
 
 
-@pytest.fixture
-def on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the start no chore does anything by itself."""
-    for chore in (cataloger, compactor, lake_sweeper):
-        monkeypatch.setattr(chore, "LOOK_SECONDS", 1e6)
-
-
 async def swapped(node: Bench) -> set[str]:
-    """Have two segments replaced, of which a catalog tells; their keys."""
+    """Replace two segments that a catalog lists, and return their keys."""
     for payload in (b"one", b"two"):
         await node.create("b/s", payload)
         await node.lake.flush()
@@ -438,7 +419,6 @@ async def swapped(node: Bench) -> set[str]:
     return old
 
 
-@pytest.mark.usefixtures("on_demand")
 def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
     async def run() -> None:
         async with bench(grace_seconds=0.0) as node:
@@ -453,7 +433,6 @@ def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.usefixtures("on_demand")
 def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
     async def run() -> None:
         async with bench(grace_seconds=0.0) as node:
@@ -471,7 +450,6 @@ def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.usefixtures("on_demand")
 def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_without_it() -> None:
     async def run() -> None:
         async with bench() as node:
@@ -485,7 +463,7 @@ def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_w
             assert old <= set(again.segments())
             await again.lake.cataloger.write()
             assert again.catalog().segments != listed
-            # Whoever has taken the catalog before this one has as long as ever to read what it lists.
+            # A reader of the previous catalog still has the full grace period to read what it lists.
             await again.lake.sweeper.sweep_retired()
             assert old <= set(again.segments())
         async with bench(node.store, node.state, grace_seconds=0.0) as at_last:

@@ -1,4 +1,4 @@
-"""Rewrites that are handed in: nobody notices one that is right, and one that is not changes nothing."""
+"""Swaps: no reader notices a correct one, and an incorrect one changes nothing."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -17,8 +17,8 @@ from headwater.lake.compaction.rewriting import Keep
 from headwater.lake.format import SCHEMA, new_segment_id, segment_key
 from headwater.lake.reader import read_all
 from headwater.lake.writer import SegmentWriter
-from headwater.node.lake import compactor, swaps
-from headwater.node.lake.swaps import Handed, Swaps
+from headwater.node.lake import swaps
+from headwater.node.lake.swaps import SwapRequest, Swaps
 from headwater.protocol.limits import DAY_US, MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
@@ -31,11 +31,6 @@ from .handed_in import KEEP_ALL, dead_by, hand_in, key_of, put, rewritten
 from .lakes import Bench, bench
 
 replace = msgspec.structs.replace
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_rewrites(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compactor, "LOOK_SECONDS", 3_600.0)
 
 
 def on_a_node(work: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
@@ -60,18 +55,18 @@ async def contents(node: Bench) -> dict[str, bytes]:
     return {name: await node.whole(name) for name in node.state.streams}
 
 
-async def swap(node: Bench, handed: Handed) -> int | Refusal:
+async def swap(node: Bench, handed: SwapRequest) -> int | Refusal:
     return await asyncio.wait_for(node.lake.swaps.swap(handed), 60)
 
 
 def known(node: Bench) -> tuple[Any, ...]:
-    """What the state knows of the lake."""
+    """What the state knows about the lake."""
     cold = node.state.cold
     extents = {name: stream.extents for name, stream in node.state.streams.items()}
     return dict(cold.segments), dict(cold.tombstones), dict(cold.retired), cold.dropped, cold.flushed, extents
 
 
-async def refused(node: Bench, handed: Handed, reason: str) -> None:
+async def refused(node: Bench, handed: SwapRequest, reason: str) -> None:
     """Assert that a swap is refused and changes nothing."""
     before, read = known(node), await contents(node)
     outcome = await swap(node, handed)
@@ -84,7 +79,7 @@ async def refused(node: Bench, handed: Handed, reason: str) -> None:
     assert not +node.lake.reads.in_use
 
 
-# -- Rewrites that are right -------------------------------------------------------------------------------------------
+# -- Rewrites that are right -----------------------------------------------------------------------------------------
 
 
 def test_a_rewrite_takes_the_place_of_what_it_was_made_from() -> None:
@@ -110,21 +105,21 @@ def test_what_is_published_is_what_the_writer_said() -> None:
         await three_flushes(node)
         deadline = node.node.now() + MINUTE_US
         made = rewritten(node.store, node.state.cold, (1, 2, 3), deadline)
-        handed = Handed(0, [1, 2, 3], put(node.store, made.written), 0, deadline)
+        handed = SwapRequest(0, [1, 2, 3], put(node.store, made.written), 0, deadline)
         assert isinstance(await swap(node, handed), int)
         assert [held.segment for held in node.state.cold.segments.values()] == [made.written[0].segment]
 
     on_a_node(work)
 
 
-def test_a_rewrite_may_drop_what_nobody_needs() -> None:
+def test_a_rewrite_may_drop_what_no_reader_needs() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         await node.ask(Delete("a/y"))
         last = max(node.state.cold.segments[3].segment.last_position, 0)
         handed = hand_in(node.state, node.store, node.node.now(), dead_by(node.state))
         assert 0 < handed.dropped < last
-        # Who does not know it exactly may say more, but not less.
+        # A client that does not know it exactly may declare more, but not less.
         await refused(node, replace(handed, dropped=handed.dropped - 1), "dropped must be")
         assert isinstance(await swap(node, replace(handed, dropped=last)), int)
         assert (node.state.cold.dropped, node.state.cold.tombstones) == (last, {})
@@ -155,13 +150,13 @@ def test_of_two_rewrites_of_the_same_segments_one_takes_place() -> None:
         outcomes = await asyncio.gather(*(swap(node, handed) for handed in both))
         assert isinstance(outcomes[0], int)
         assert isinstance(outcomes[1], Refusal)
-        assert "others may have taken their place" in outcomes[1].detail
+        assert "they may have been replaced" in outcomes[1].detail
         assert await contents(node) == before
 
     on_a_node(work)
 
 
-# -- Rewrites that are not ---------------------------------------------------------------------------------------------
+# -- Rewrites that are not -------------------------------------------------------------------------------------------
 
 
 def test_a_rewrite_whose_object_is_missing_is_refused() -> None:
@@ -226,7 +221,7 @@ def test_a_rewrite_that_reads_could_not_find_their_way_in_is_refused(monkeypatch
 
 
 def forged(node: Bench, name: str, incarnation: int, payload: bytes, offset: int = 0) -> str:
-    """A segment in the store whose one row nobody wrote; its key."""
+    """Store a segment with one row that was never written, and return its key."""
     segments = [held.segment for held in node.state.cold.segments.values()]
     first, last = min(one.first_position for one in segments), max(one.last_position for one in segments)
     segment = SegmentWriter(new_segment_id(node.node.now() + MINUTE_US, "forged"), first, last)
@@ -241,7 +236,7 @@ def test_rows_that_are_in_none_of_the_replaced_segments_are_refused(name: str) -
         await three_flushes(node)
         handed = hand_in(node.state, node.store, node.node.now())
         key = forged(node, name, 2, b"never written")
-        await refused(node, replace(handed, keys=[*handed.keys, key]), "that are not those of the segments")
+        await refused(node, replace(handed, keys=[*handed.keys, key]), "that are not in the segments")
 
     on_a_node(work)
 
@@ -267,13 +262,13 @@ def test_a_rewrite_with_another_value_in_one_row_is_refused(changes: dict[str, A
         rows[2] |= changes
         segment = SegmentWriter(old.segment.id, old.segment.first_position, old.segment.last_position)
         segment.add_table(pa.Table.from_pylist(rows, SCHEMA))
-        handed = Handed(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
-        await refused(node, handed, "rows of 'a/x' that are not those of the segments")
+        handed = SwapRequest(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
+        await refused(node, handed, "rows of 'a/x' that are not in the segments")
 
     on_a_node(work)
 
 
-def test_the_bytes_of_payloads_are_taken_from_whoever_rewrites_them() -> None:
+def test_the_bytes_of_payloads_are_taken_from_the_rewrite() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         before, deadline = await contents(node), node.node.now() + MINUTE_US
@@ -282,9 +277,9 @@ def test_the_bytes_of_payloads_are_taken_from_whoever_rewrites_them() -> None:
         rows = [row | {"payload": row["payload"].upper()} for row in table.to_pylist()]
         segment = SegmentWriter(old.segment.id, old.segment.first_position, old.segment.last_position)
         segment.add_table(pa.Table.from_pylist(rows, SCHEMA))
-        handed = Handed(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
+        handed = SwapRequest(0, [1, 2, 3], put(node.store, [segment.finish()]), 0, deadline)
         assert isinstance(await swap(node, handed), int)
-        # So what the other tests read after a swap is what was swapped in.
+        # So the other tests read what was swapped in.
         assert await contents(node) == {name: body.upper() for name, body in before.items()}
 
     on_a_node(work)
@@ -294,8 +289,8 @@ def test_rows_of_other_segments_are_refused() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         handed = hand_in(node.state, node.store, node.node.now())
-        await refused(node, replace(handed, replaced=[1, 3]), "that are not those of the segments")
-        await refused(node, replace(handed, replaced=[1, 2]), "not within")
+        await refused(node, replace(handed, replaced=[1, 3]), "that are not in the segments")
+        await refused(node, replace(handed, replaced=[1, 2]), "are outside of")
 
     on_a_node(work)
 
@@ -305,7 +300,7 @@ def test_a_rewrite_of_segments_with_another_between_them_is_refused() -> None:
         await three_flushes(node)
         deadline = node.node.now() + MINUTE_US
         parts = [rewritten(node.store, node.state.cold, [number], deadline).written for number in (1, 3)]
-        handed = Handed(0, [1, 3], [key for part in parts for key in put(node.store, part)], 0, deadline)
+        handed = SwapRequest(0, [1, 3], [key for part in parts for key in put(node.store, part)], 0, deadline)
         await refused(node, handed, "differ from those in the lake")
 
     on_a_node(work)
@@ -341,7 +336,7 @@ def test_a_rewrite_that_drops_what_a_reader_has_not_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda handed: 1, lambda handed: 10**9])
-def test_rows_are_not_said_to_be_dropped_where_none_was(change: Callable[[Handed], int]) -> None:
+def test_rows_are_not_said_to_be_dropped_where_none_was(change: Callable[[SwapRequest], int]) -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)
         handed = hand_in(node.state, node.store, node.node.now())
@@ -350,26 +345,26 @@ def test_rows_are_not_said_to_be_dropped_where_none_was(change: Callable[[Handed
     on_a_node(work)
 
 
-def wrong(handed: Handed, now: int) -> Iterator[tuple[Handed, str]]:
-    """What cannot be asked for, whatever the objects hold."""
+def wrong(handed: SwapRequest, now: int) -> Iterator[tuple[SwapRequest, str]]:
+    """Requests that are refused whatever the objects hold."""
     [key] = handed.keys
-    yield replace(handed, shard=1), "no shard 1"
+    yield replace(handed, shard=1), "Shard 1 does not exist"
     yield replace(handed, replaced=[]), "replaces 1 to"
     yield replace(handed, replaced=[1, 2, 3, 3]), "replaced twice"
-    yield replace(handed, replaced=[1, 2, 3, 9]), "no segments [9]"
+    yield replace(handed, replaced=[1, 2, 3, 9]), "Segments [9] do not exist"
     yield replace(handed, replaced=list(range(swaps.SEGMENTS_MAX + 1))), "replaces 1 to"
     yield replace(handed, keys=[key] * (swaps.SEGMENTS_MAX + 1)), "replaces 1 to"
     yield replace(handed, keys=[key, key]), "named twice"
-    yield replace(handed, keys=[key.replace("shard=0", "shard=1")]), "no key of a segment"
-    yield replace(handed, keys=["../../etc/passwd"]), "no key of a segment"
-    yield replace(handed, keys=[""]), "no key of a segment"
-    yield replace(handed, deadline=now - SECOND_US), "is past"
+    yield replace(handed, keys=[key.replace("shard=0", "shard=1")]), "is not the key of a segment"
+    yield replace(handed, keys=["../../etc/passwd"]), "is not the key of a segment"
+    yield replace(handed, keys=[""]), "is not the key of a segment"
+    yield replace(handed, deadline=now - SECOND_US), "has passed"
     yield replace(handed, deadline=now + 2 * DAY_US), "a day ahead"
-    yield replace(handed, deadline=handed.deadline + SECOND_US), "is before that of the swap"
+    yield replace(handed, deadline=handed.deadline + SECOND_US), "is earlier than that of the swap"
     yield replace(handed, deadline=2**70), "a day ahead"
     id_ = key.rpartition("-")[2].removesuffix(".parquet")
-    yield replace(handed, keys=[segment_key(0, 0, 5, id_)]), "are not within"
-    yield replace(handed, keys=[segment_key(0, 9, 8, id_)]), "are not within"
+    yield replace(handed, keys=[segment_key(0, 0, 5, id_)]), "are outside of"
+    yield replace(handed, keys=[segment_key(0, 9, 8, id_)]), "are outside of"
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -380,8 +375,8 @@ def test_what_makes_no_sense_is_refused() -> None:
             await refused(node, changed, reason)
         assert isinstance(await swap(node, handed), int)
         for again, reason in (
-            (handed, "others may have taken their place"),
-            (replace(handed, replaced=[4]), "is in use already"),
+            (handed, "they may have been replaced"),
+            (replace(handed, replaced=[4]), "is already in use"),
         ):
             await refused(node, again, reason)
 
@@ -408,7 +403,7 @@ def test_a_swap_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         for limit in ("STREAMS_PER_SEGMENT_MAX", "LIVES_MAX"):
             with monkeypatch.context() as patch:
                 patch.setattr(swaps, limit, 2)
-                await refused(node, handed, "applied in one go")
+                await refused(node, handed, "applied in one step")
 
     on_a_node(work)
 
@@ -428,15 +423,15 @@ def test_while_the_store_is_away_a_swap_can_be_tried_again() -> None:
     on_a_node(work)
 
 
-# -- Whatever happens --------------------------------------------------------------------------------------------------
+# -- At random -------------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 2**32))
-def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
+def test_no_reader_notices_a_swap_whatever_is_requested(seed: int) -> None:
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
+    handed_in = Swaps(lake.parts)
     random = chance.random
     for _ in range(6):
         for _ in range(random.randint(0, 30)):
@@ -455,10 +450,10 @@ def test_nobody_notices_a_swap_whatever_is_handed_in(seed: int) -> None:
 
 
 def placed(seed: int) -> bool:
-    """Whether a rewrite of everything that chance has made of a lake is swapped."""
+    """Whether a rewrite of everything in a random lake is swapped."""
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
+    handed_in = Swaps(lake.parts)
     while not lake.state.cold.segments or chance.random.random() < 0.98:
         chance.act()
     keep = dead_by(lake.state)._replace(lowest_consumer=lake.state.cold.lowest_consumer(lake.now))

@@ -1,17 +1,19 @@
-"""An hour of a trickle, on a clock of its own: neither journal nor memory grow with time."""
+"""An hour of slow writes on a simulated clock: neither journal nor memory grows with time."""
 
 import asyncio
 
 import pytest
 
 from headwater.log import directory
+from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
 from headwater.node.committer import ask
 from headwater.node.lake import flusher
 from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.intervals import LakeIntervals
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardParts
+from headwater.node.shard import ShardLimits, ShardParts
 from headwater.storage.memory import MemoryStore
 from headwater.streams.commands import Append, Create
 from headwater.streams.queries import Read
@@ -29,7 +31,7 @@ FLUSH_SECONDS = 300
 
 
 class Simulated(Clock):
-    """Time that passes when the test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,12 +45,11 @@ class Simulated(Clock):
         return self.seconds
 
 
-def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minutes_of_it(
+def test_an_hour_of_slow_writes_leaves_journal_and_memory_as_small_as_a_few_minutes_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, disk, store = Simulated(), FaultyDisk(), MemoryStore()
     monkeypatch.setattr(flusher, "time", clock)
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 1e9)  # The test itself looks, once a simulated second.
     used_bytes: list[int] = []
     hot_bytes: list[int] = []
 
@@ -57,10 +58,15 @@ def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minute
         recovered = directory.recover(DATA, JOURNAL_FILE_BYTES, disk, fail)
         node = Node(
             [ShardParts(*recovered)],
-            image_log_bytes=IMAGE_LOG_BYTES,
+            limits=ShardLimits(
+                ImageLimits(IMAGE_LOG_BYTES),
+                lake=LakeLimits(
+                    flush=FlushLimits(interval_seconds=FLUSH_SECONDS, bytes_min=1),
+                    intervals=LakeIntervals(flush_check_seconds=1e9),  # The test checks once a simulated second.
+                ),
+            ),
             clock=clock,
             store=store,
-            lake_limits=LakeLimits(flush=FlushLimits(interval_seconds=FLUSH_SECONDS, bytes_min=1)),
         )
         node.start()
         shard = node.only
@@ -73,7 +79,7 @@ def test_an_hour_of_a_trickle_leaves_journal_and_memory_as_small_as_a_few_minute
             clock.seconds += 1
             command = Append(names[second % STREAMS], PAYLOAD, content_type="text/plain")
             assert isinstance(await ask(node.submit, command), Appended)
-            shard.lake.flusher._look()
+            shard.lake.flusher.check()
             # On this clock neither a flush nor an image takes any time.
             if shard.lake.flusher._running is not None:
                 await asyncio.wait([shard.lake.flusher._running])

@@ -1,4 +1,4 @@
-"""An instant on a real state: what is looked at later is seen as it was."""
+"""An instant on a real state: streams that are looked up later are found as they were."""
 
 from collections.abc import Callable
 
@@ -44,15 +44,15 @@ CHANGES: dict[str, Callable[[State], list[Command]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("looked", [False, True])
-def test_a_change_is_not_seen(shard: Shard, change: Callable[[State], list[Command]], looked: bool) -> None:
+@pytest.mark.parametrize("found_before", [False, True])
+def test_a_change_is_not_seen(shard: Shard, change: Callable[[State], list[Command]], found_before: bool) -> None:
     instant = Instant(shard.state, START_US, None)
-    if looked:
-        instant.look("b/s")
-        instant.look("b/other")
+    if found_before:
+        instant.find("b/s")
+        instant.find("b/other")
     for command in change(shard.state):
         do(shard, command)
-    assert seen(instant.look("b/s")) == (1, 0, 3, False)
+    assert seen(instant.find("b/s")) == (1, 0, 3, False)
     instant.close()
     assert not shard.state.observers
 
@@ -60,9 +60,9 @@ def test_a_change_is_not_seen(shard: Shard, change: Callable[[State], list[Comma
 def test_a_stream_that_was_made_later_is_not_there(shard: Shard) -> None:
     instant = Instant(shard.state, START_US, None)
     do(shard, Create("b/new", TEXT, payload=b"new"))
-    assert seen(instant.look("b/new")) is Code.STREAM_NOT_FOUND
+    assert seen(instant.find("b/new")) is Code.STREAM_NOT_FOUND
     do(shard, Append("b/new", b"er", content_type=TEXT))
-    assert seen(instant.look("b/new")) is Code.STREAM_NOT_FOUND
+    assert seen(instant.find("b/new")) is Code.STREAM_NOT_FOUND
     instant.close()
 
 
@@ -70,7 +70,7 @@ def test_a_stream_is_there_until_it_has_expired(shard: Shard) -> None:
     do(shard, Create("b/ttl", TEXT, Lifetime(ttl_seconds=5)))
     for seconds, code in ((4, None), (60, Code.STREAM_NOT_FOUND)):
         instant = Instant(shard.state, START_US + seconds * SECOND_US, None)
-        outcome = instant.look("b/ttl")
+        outcome = instant.find("b/ttl")
         assert (outcome.code if isinstance(outcome, Refusal) else None) is code
         instant.close()
 
@@ -80,7 +80,7 @@ def test_several_instants_are_kept_apart(shard: Shard) -> None:
     do(shard, Append("b/s", b"two", content_type=TEXT))
     second = Instant(shard.state, START_US, None)
     do(shard, Append("b/s", b"three", content_type=TEXT))
-    assert [seen(instant.look("b/s")) for instant in (first, second)] == [(1, 0, 3, False), (1, 0, 6, False)]
+    assert [seen(instant.find("b/s")) for instant in (first, second)] == [(1, 0, 3, False), (1, 0, 6, False)]
     first.close()
     assert shard.state.observers == [second]
     second.close()

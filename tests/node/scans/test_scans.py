@@ -9,9 +9,6 @@ import pytest
 
 from headwater.lake import writer
 from headwater.lake.format import SCHEMA
-from headwater.node.lake import compactor
-from headwater.node.lake import sweeper as lake_sweeper
-from headwater.node.reads import cold as cold_reads
 from headwater.node.reads.cold import LakeUnreadable
 from headwater.node.scans import pace, scans, windows
 from headwater.node.scans.scans import Scan
@@ -26,22 +23,14 @@ from ..lake.lakes import NEVER, TEXT, bench
 from ..lake.stories import Story, found, plan, rows_of
 
 
-@pytest.fixture(autouse=True)
-def on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pauses; and chores do nothing by themselves, however long a test takes."""
-    monkeypatch.setattr(cold_reads, "RETRY_SECONDS", (0.0, 0.0))
-    for chore in (compactor, lake_sweeper):
-        monkeypatch.setattr(chore, "LOOK_SECONDS", 1e6)
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows and row groups of a few rows, and a turn of the loop for each stream that is looked at."""
+    """Windows and row groups of a few rows, and a turn of the loop for each stream that is looked up."""
     monkeypatch.setattr(scans, "WINDOW", Limits(5, 40))
     monkeypatch.setattr(windows, "CUT_BYTES_MIN", 7)
     monkeypatch.setattr(writer, "GROUP_BYTES", 30)
     monkeypatch.setattr(writer, "GROUP_ROWS", 4)
-    monkeypatch.setattr(scans, "LOOKS_PER_STEP", 1)
+    monkeypatch.setattr(scans, "LOOKUPS_PER_STEP", 1)
     monkeypatch.setattr(pace, "TURN_SECONDS", -1.0)
 
 
@@ -49,7 +38,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 120))
 
 
-# -- Every row once ----------------------------------------------------------------------------------------------------
+# -- Every row once --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("small")
@@ -61,7 +50,7 @@ def test_a_scan_of_everything_finds_every_row_once_wherever_ranges_are_cut(seed:
             for number in range(90):
                 await story.act()
                 if number % 15 == 14:
-                    assert await found(await plan(node, story.everything())) == story.told()
+                    assert await found(await plan(node, story.everything())) == story.all_rows()
                     ordinals = story.ordinals()
                     offsets = await node.node.only.scans.locate([ordinal for ordinal, _ in ordinals])
                     assert offsets == [offset for _, offset in ordinals]
@@ -81,7 +70,7 @@ def test_what_happens_while_a_scan_is_planned_and_read_is_not_seen_by_it(seed: i
             story = Story(node, seed)
             for _ in range(60):
                 await story.act()
-            ranges, told = story.everything(), story.told()
+            ranges, expected = story.everything(), story.all_rows()
             planning = asyncio.create_task(plan(node, ranges))
             await asyncio.sleep(0)
             while not planning.done():
@@ -92,7 +81,7 @@ def test_what_happens_while_a_scan_is_planned_and_read_is_not_seen_by_it(seed: i
                     body += part
                     await story.act()
             scan.close()
-            assert rows_of(body) == told
+            assert rows_of(body) == expected
             assert not +node.lake.reads.in_use
 
     run(test)
@@ -130,7 +119,7 @@ def test_each_range_comes_in_the_order_of_offsets_whatever_its_window_needs_besi
                 for _ in range(15):
                     await story.act()
                 ranges = story.anything()
-                assert await found(await plan(node, ranges)) == story.told_of(ranges)
+                assert await found(await plan(node, ranges)) == story.rows_in(ranges)
 
     run(test)
 
@@ -157,7 +146,7 @@ def test_a_range_whose_later_rows_an_earlier_one_has_asked_for_begins_at_its_beg
                 Range("a/fork", fork, 16, 20),
             ):
                 rows = await found(await plan(node, [before, whole]))
-                assert rows == story.told_of([before, whole])
+                assert rows == story.rows_in([before, whole])
 
     run(test)
 
@@ -196,7 +185,7 @@ def test_producers_and_appends_of_several_messages_are_told() -> None:
             await story.append("a/x", b"three")
             await story.append("a/x", b"four", producer=Producer("p", 3, 1))
             hot = await found(await plan(node, story.everything()))
-            assert hot == story.told()
+            assert hot == story.all_rows()
             assert [(row["append"], row["producer_seq"]) for row in hot] == [(0, 0), (0, 0), (6, None), (11, 1)]
             await node.lake.flush()
             assert await found(await plan(node, story.everything())) == hot
@@ -204,7 +193,7 @@ def test_producers_and_appends_of_several_messages_are_told() -> None:
     run(test)
 
 
-# -- Columns and times -------------------------------------------------------------------------------------------------
+# -- Columns and times -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("columns", [["payload"], ["stream"], ["record", "bucket"], ["incarnation", "committed_at"]])
@@ -218,13 +207,13 @@ def test_only_the_columns_that_are_asked_for_come_in_the_order_of_the_schema(col
             await story.fork("b/z", "a/x", 7)
             wanted = [name for name in SCHEMA.names if name in columns]
             rows = await found(await plan(node, story.everything(), columns))
-            assert rows == [{name: row[name] for name in wanted} for row in story.told()]
+            assert rows == [{name: row[name] for name in wanted} for row in story.all_rows()]
             assert [list(row) for row in rows] == [wanted] * 6
 
     run(test)
 
 
-def test_payloads_that_nobody_asks_for_are_not_read() -> None:
+def test_payloads_that_are_not_wanted_are_not_read() -> None:
     async def test() -> None:
         store = CountingStore()
         async with bench(store) as node:
@@ -252,22 +241,22 @@ def test_rows_are_chosen_by_when_they_were_committed() -> None:
                 await story.append("a/y", b"%d" % number)
                 if number in (2, 5):
                     await node.lake.flush()
-            times = sorted({row["committed_at"] for row in story.told()})
+            times = sorted({row["committed_at"] for row in story.all_rows()})
             low, middle, high = times[0], times[len(times) // 2], times[-1]
             for since, until in ((low, low), (low, middle), (middle, high), (0, high + 1), (middle, middle + 1)):
                 for columns in (None, ["offset"]):
                     rows = await found(await plan(node, story.everything(), columns, Times(since, until)))
-                    told = [row for row in story.told() if since <= row["committed_at"] < until]
-                    assert rows == (told if columns is None else [{"offset": row["offset"]} for row in told])
+                    expected = [row for row in story.all_rows() if since <= row["committed_at"] < until]
+                    assert rows == (expected if columns is None else [{"offset": row["offset"]} for row in expected])
             store.bytes_read = 0
             late = await found(await plan(node, story.everything(), None, Times(high)))
-            assert late == [row for row in story.told() if row["committed_at"] == high]
+            assert late == [row for row in story.all_rows() if row["committed_at"] == high]
             assert store.bytes_read == 0, "what is known to be older is not read"
 
     run(test)
 
 
-# -- What cannot be read -----------------------------------------------------------------------------------------------
+# -- What cannot be read ---------------------------------------------------------------------------------------------
 
 
 def test_every_range_that_cannot_be_read_is_named() -> None:
@@ -311,14 +300,14 @@ def test_every_range_that_cannot_be_read_is_named() -> None:
     run(test)
 
 
-def test_a_range_ends_at_the_tail_and_may_be_empty_or_behind_it() -> None:
+def test_a_range_ends_at_the_tail_and_may_be_empty_or_after_it() -> None:
     async def test() -> None:
         async with bench() as node:
             story = Story(node)
             await story.append("a/x", b"one")
             await story.create("a/y")
             x, y = story.life("a/x"), story.life("a/y")
-            assert await found(await plan(node, [Range("a/x", x, 0, 2**63 - 1)])) == story.told()
+            assert await found(await plan(node, [Range("a/x", x, 0, 2**63 - 1)])) == story.all_rows()
             nothing = [Range("a/x", x, 3, 9), Range("a/x", x, 7, 9), Range("a/x", x, 1, 3), Range("a/y", y, 0, 9)]
             assert await found(await plan(node, nothing)) == []
             assert await found(await plan(node, [])) == []
@@ -344,12 +333,12 @@ def test_a_store_that_fails_or_lies_breaks_the_scan_off(fault: Fault, columns: l
             assert not +node.lake.reads.in_use
             assert node.lake.reads.failures == 2
             node.store.heal()
-            assert await found(await plan(node, story.everything())) == story.told()
+            assert await found(await plan(node, story.everything())) == story.all_rows()
 
     run(test)
 
 
-# -- What is kept, and let go of ---------------------------------------------------------------------------------------
+# -- What is held and released ---------------------------------------------------------------------------------------
 
 
 def test_a_replaced_segment_is_kept_for_as_long_as_a_scan_may_read_it() -> None:
@@ -359,7 +348,7 @@ def test_a_replaced_segment_is_kept_for_as_long_as_a_scan_may_read_it() -> None:
             for number in range(4):
                 await story.append("a/x", b"%d" % number)
                 await node.lake.flush()
-            told, before = story.told(), set(node.segments())
+            expected, before = story.all_rows(), set(node.segments())
             scan = await plan(node, story.everything())
             await story.delete("a/x")
             while await node.lake.compactor.compact_once():
@@ -367,7 +356,7 @@ def test_a_replaced_segment_is_kept_for_as_long_as_a_scan_may_read_it() -> None:
             await node.lake.cataloger.write()
             await node.lake.sweeper.sweep_retired()
             assert before <= set(node.segments())
-            assert await found(scan) == told
+            assert await found(scan) == expected
             await node.lake.sweeper.sweep_retired()
             assert not before & set(node.segments())
 

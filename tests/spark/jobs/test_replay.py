@@ -8,12 +8,12 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from headwater.cli import main
-from headwater.client import Client
+from headwater.client import Client, ScanRange
 from headwater.spark import link as link_module
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.replay import Copy, ReplayConfig, check_apart, copies, leave_open, note_closed, run
 from headwater.spark.jobs.report import JobFailed
-from headwater.spark.link import Link, LinkSettings, Range
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
 from headwater.testing import RunningServer, running_server
 
@@ -28,7 +28,7 @@ def contents(url: str, prefix: str) -> dict[str, tuple[str, bool, list[bytes]]]:
     with Link(LinkSettings(url)) as link:
         for page in link.describe_all(prefix):
             for facts in page.to_pylist():
-                whole = Range(facts["stream"], facts["incarnation"], facts["start"], facts["tail"])
+                whole = ScanRange(facts["stream"], facts["incarnation"], facts["start"], facts["tail"])
                 with link.scan([whole], ["payload"]) as batches:
                     messages = [message for batch in batches for message in batch["payload"].to_pylist()]
                 found[facts["stream"]] = facts["content_type"], facts["closed"], messages

@@ -14,8 +14,7 @@ from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.output import check_printable, chunk_line, message_lines, messages, opened
 from headwater.cli.streams.reading import record_pages
 from headwater.client import NOW, START, Chunk, ServerUnavailable, Stream, StreamInfo, TransportFailed
-from headwater.client.wire import INCARNATION, NEXT_OFFSET, STREAM_CLOSED
-from headwater.protocol import offsets
+from headwater.protocol import headers, offsets
 
 WINDOW_BYTES = 64 * 1024
 """How much is read first from the end of a stream of bytes to find its last lines; doubled until they are found."""
@@ -117,7 +116,7 @@ def _follow(server: Server, name: str, place: Place, printer: Printer) -> None:
             with server.stream(name, place.incarnation).follow(place.offset) as chunks:
                 for chunk in chunks:
                     if failures:
-                        note(f"Connected to {server.url} again.")
+                        note("Connected again.")
                         failures = 0
                     place = Place(chunk.next_offset, chunk.incarnation or place.incarnation)
                     if printer.print(chunk):
@@ -125,7 +124,7 @@ def _follow(server: Server, name: str, place: Place, printer: Printer) -> None:
             return
         except (TransportFailed, ServerUnavailable):
             if not failures:
-                note(f"Lost the connection to {server.url}; retrying until it is back (Ctrl-C ends this).")
+                note("Connection lost; retrying (Ctrl-C stops).")
             failures += 1
             time.sleep(min(0.25 * 2 ** min(failures, 8), RETRY_SECONDS_MAX))
 
@@ -146,11 +145,11 @@ def _last_records(server: Server, name: str, info: StreamInfo, count: int) -> Ch
         lines += [line for line in page.body.split(b"\n") if line]
     return Chunk(
         data=b"[%b]" % b",".join(lines),
-        next_offset=page.headers[NEXT_OFFSET],
+        next_offset=page.headers[headers.STREAM_NEXT_OFFSET.lower],
         content_type=info.content_type,
         up_to_date=True,
-        closed=page.flag(STREAM_CLOSED),
-        incarnation=page.headers.get(INCARNATION),
+        closed=page.flag(headers.STREAM_CLOSED),
+        incarnation=page.header(headers.STREAM_INCARNATION),
     )
 
 

@@ -12,8 +12,8 @@ from headwater.cli.failures import fail
 from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.output import check_printable, chunk_line, message_lines, opened
 from headwater.client import START, Chunk
-from headwater.client.wire import RECORD_NEXT, STREAM_CLOSED, UP_TO_DATE, Response
-from headwater.protocol import content_types
+from headwater.client.wire import Response
+from headwater.protocol import content_types, headers
 
 
 @click.command(
@@ -105,10 +105,11 @@ def record_pages(server: Server, name: str, place: dict[str, str]) -> Iterator[R
     url = server.stream(name).url
     while True:
         page = server.send("GET", url, place)
-        if RECORD_NEXT not in page.headers:
+        following = page.header(headers.STREAM_RECORD_NEXT)
+        if following is None:
             fail(f"The server at {server.url} does not number its messages; leave --records out.")
         yield page
-        following = page.headers[RECORD_NEXT]
-        if page.flag(UP_TO_DATE) or page.flag(STREAM_CLOSED) or following == place.get("record"):
+        ended = page.flag(headers.STREAM_UP_TO_DATE) or page.flag(headers.STREAM_CLOSED)
+        if ended or following == place.get("record"):
             return
         place = {key: value for key, value in place.items() if key != "tail_records"} | {"record": following}

@@ -103,7 +103,7 @@ class AsyncStream:
         Concurrent appends of several tasks share requests. A write without an answer raises `OutcomeUnknown`; with a
         `producer` that cannot happen.
         """
-        piece = bodies.raw_piece(data, await self._type())
+        piece = bodies.encode_raw(data, await self._type())
         return await self._appender.append(piece, await self._type(), Conditions(seq, if_match, record_match))
 
     async def append_json(
@@ -111,7 +111,7 @@ class AsyncStream:
     ) -> Appended:
         """Append each value as one message, arrays too."""
         conditions = Conditions(seq, if_match, record_match)
-        return await self._appender.append(bodies.values_piece(values), content_types.JSON, conditions)
+        return await self._appender.append(bodies.encode_values(values), content_types.JSON, conditions)
 
     async def append_batch(self, messages: Sequence[bytes], *, record_match: int | None = None) -> list[BatchAck]:
         """Append several messages that stay apart, and return an acknowledgement for each."""
@@ -123,7 +123,7 @@ class AsyncStream:
     ) -> Appended:
         """Append as request `seq` of a producer, for writers that number their requests and repeat them unchanged."""
         content_type = await self._type()
-        body = bodies.join([bodies.raw_piece(data, content_type)], content_type)
+        body = bodies.join([bodies.encode_raw(data, content_type)], content_type)
         numbered = Numbered(producer_id, epoch, seq)
         return await self._carrier.run(
             operations.append_once(self._target, content_type, body, numbered, closed=closed)
@@ -134,7 +134,7 @@ class AsyncStream:
         if last is None:
             return await self._carrier.run(operations.close(self._target))
         return await self._appender.append(
-            bodies.raw_piece(last, await self._type()), await self._type(), Conditions(), closed=True
+            bodies.encode_raw(last, await self._type()), await self._type(), Conditions(), closed=True
         )
 
     def producer(

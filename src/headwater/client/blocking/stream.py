@@ -104,7 +104,7 @@ class Stream:
         Concurrent appends of several threads share requests. A write without an answer raises `OutcomeUnknown`; with a
         `producer` that cannot happen.
         """
-        piece = bodies.raw_piece(data, self._type())
+        piece = bodies.encode_raw(data, self._type())
         return self._appender.append(piece, self._type(), Conditions(seq, if_match, record_match))
 
     def append_json(
@@ -112,7 +112,7 @@ class Stream:
     ) -> Appended:
         """Append each value as one message, arrays too."""
         conditions = Conditions(seq, if_match, record_match)
-        return self._appender.append(bodies.values_piece(values), content_types.JSON, conditions)
+        return self._appender.append(bodies.encode_values(values), content_types.JSON, conditions)
 
     def append_batch(self, messages: Sequence[bytes], *, record_match: int | None = None) -> list[BatchAck]:
         """Append several messages that stay apart, and return an acknowledgement for each."""
@@ -124,7 +124,7 @@ class Stream:
     ) -> Appended:
         """Append as request `seq` of a producer, for writers that number their requests and repeat them unchanged."""
         content_type = self._type()
-        body = bodies.join([bodies.raw_piece(data, content_type)], content_type)
+        body = bodies.join([bodies.encode_raw(data, content_type)], content_type)
         numbered = Numbered(producer_id, epoch, seq)
         return self._carrier.run(operations.append_once(self._target, content_type, body, numbered, closed=closed))
 
@@ -132,7 +132,7 @@ class Stream:
         """Close the stream on the server, with or without a last message; nothing can be appended afterwards."""
         if last is None:
             return self._carrier.run(operations.close(self._target))
-        return self._appender.append(bodies.raw_piece(last, self._type()), self._type(), Conditions(), closed=True)
+        return self._appender.append(bodies.encode_raw(last, self._type()), self._type(), Conditions(), closed=True)
 
     def producer(
         self,

@@ -109,11 +109,11 @@ class Producer:
     def append(self, data: bytes | str) -> "Future[Appended]":
         """Write bytes or text unchanged; a JSON stream takes JSON, and each element of an array is one message."""
         core = self._started()
-        return self._add(bodies.raw_piece(data, core.content_type))
+        return self._add(bodies.encode_raw(data, core.content_type))
 
     def append_json(self, *values: Any) -> "Future[Appended]":
         """Write each value as one message."""
-        return self._add(bodies.values_piece(values), content_types.JSON)
+        return self._add(bodies.encode_values(values), content_types.JSON)
 
     def flush(self) -> None:
         """Wait until everything is written; raise what went wrong."""
@@ -128,7 +128,7 @@ class Producer:
     def close_stream(self, last: bytes | str | None = None) -> Appended:
         """Close the stream after everything written before; calling it again returns the same answer."""
         core = self._started()
-        piece = None if last is None else bodies.raw_piece(last, core.content_type)
+        piece = None if last is None else bodies.encode_raw(last, core.content_type)
         with self._ready:
             if self._closed_with is None:
                 future = new_future()

@@ -42,6 +42,18 @@ class Batch(NamedTuple):
         return accepted.record_next - accepted.record == sum(messages for _, messages in self.frames)
 
 
+class _Frames(NamedTuple):
+    """The frames of a request, each split into messages, and what goes for all of them."""
+
+    name: str
+    split: list[list[bytes] | Refusal]
+    writer: Writer
+    versions: tuple[Version, ...] | None
+    record: int | None
+    content_type: str
+    close: bool
+
+
 def parse_batch(request: Request, name: str, log_id: str) -> Batch | Refusal:
     """The appends that a request asks for: one of all frames with producer headers, otherwise one per frame."""
     writer = parse_writer(request, log_id)
@@ -60,42 +72,35 @@ def parse_batch(request: Request, name: str, log_id: str) -> Batch | Refusal:
     if content_types.is_json(content_type):
         split = [split_messages(frame) for frame in frames]
     close = request.says_true(headers.STREAM_CLOSED.key)
-    if writer.producer is not None:
-        return _atomic_batch(name, split, writer, conditions, content_type=content_type, close=close)
-    return _separate_batch(name, split, writer, conditions, content_type=content_type, close=close)
+    parsed = _Frames(name, split, writer, *conditions, content_type, close)
+    return _separate_batch(parsed) if writer.producer is None else _atomic_batch(parsed)
 
 
-def _atomic_batch(
-    name: str,
-    split: list[list[bytes] | Refusal],
-    writer: Writer,
-    conditions: tuple[tuple[Version, ...] | None, int | None],
-    *,
-    content_type: str,
-    close: bool,
-) -> Batch | Refusal:
+def _atomic_batch(frames: _Frames) -> Batch | Refusal:
+    """One append of all frames."""
     whole: list[bytes] = []
-    frames = []
-    for messages in split:
+    sizes = []
+    for messages in frames.split:
         if isinstance(messages, Refusal):
             return messages
         whole += messages
-        frames.append((sum(map(len, messages)), len(messages)))
-    append = Append(name, b"".join(whole), json_mode.message_ends(whole), content_type, close, *writer, *conditions)
-    return Batch([append], frames, atomic=True)
+        sizes.append((sum(map(len, messages)), len(messages)))
+    append = Append(
+        frames.name,
+        b"".join(whole),
+        json_mode.message_ends(whole),
+        frames.content_type,
+        frames.close,
+        *frames.writer,
+        frames.versions,
+        frames.record,
+    )
+    return Batch([append], sizes, atomic=True)
 
 
-def _separate_batch(
-    name: str,
-    split: list[list[bytes] | Refusal],
-    writer: Writer,
-    conditions: tuple[tuple[Version, ...] | None, int | None],
-    *,
-    content_type: str,
-    close: bool,
-) -> Batch:
+def _separate_batch(frames: _Frames) -> Batch:
     """One append per frame. Each has the conditions as the frames before it leave them: they hold or fail for all."""
-    versions, record = conditions
+    name, split, writer, versions, record, content_type, close = frames
     appends: list[Append | BadBody] = []
     for index, messages in enumerate(split):
         last = close and index == len(split) - 1

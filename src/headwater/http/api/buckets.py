@@ -33,7 +33,7 @@ def inspect(request: Request, address: Address, exchange: Exchange) -> None:
         else:
             exchange.reply(reply)
 
-    exchange.run(READ, exchange.node.look_at_bucket, address.name, answer)
+    exchange.run(READ, exchange.node.inspect_bucket, address.name, answer)
 
 
 def listing(request: Request, address: Address, exchange: Exchange) -> None:

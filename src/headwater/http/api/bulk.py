@@ -47,44 +47,34 @@ def append(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _begin(exchange: Exchange) -> None:
-    context = exchange.context
-    if context.bulk_appends >= BULK_APPENDS_MAX:
+    if exchange.context.bulk_appends >= BULK_APPENDS_MAX:
         exchange.refuse(Code.OVERLOADED, f"{BULK_APPENDS_MAX} bulk appends are in progress; try again in a second.")
-        return
-    context.bulk_appends += 1
-    task = asyncio.get_running_loop().create_task(_append(exchange))
-    task.add_done_callback(partial(_done, exchange))
+    else:
+        exchange.context.bulk_appends += 1
+        exchange.await_task(_append(exchange), partial(_answer, exchange))
 
 
 async def _append(exchange: Exchange) -> bytes | Refusal | None:
     """The outcome of each row; None if the client is gone."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, exchange.node.threads)
-    rows = await in_thread(decode, exchange.request.body)
-    if isinstance(rows, Refusal):
-        return rows
-    outcomes: list[Outcome] = []
-    if rows is not None:
-        bulk = BulkAppend(exchange.node, rows, lambda: not exchange.connection.lost, exchange.node.threads)
-        if not await bulk.run():
-            return None
-        outcomes = bulk.outcomes
-    return await in_thread(render, outcomes)
-
-
-def _done(exchange: Exchange, task: "asyncio.Task[bytes | Refusal | None]") -> None:
-    exchange.context.bulk_appends -= 1
-    if task.cancelled():
-        return
     try:
-        outcome = task.result()
-        if exchange.connection.lost:
-            return
-        if isinstance(outcome, Refusal):
-            exchange.reply(outcome)
-        elif outcome is not None:
-            exchange.answer(Answer(200, LINES, outcome))
-    except Exception:
-        exchange.fail()
+        rows = await in_thread(decode, exchange.request.body)
+        if isinstance(rows, Refusal):
+            return rows
+        outcomes: list[Outcome] = []
+        if rows is not None:
+            bulk = BulkAppend(exchange.node, rows, lambda: not exchange.connection.lost, exchange.node.threads)
+            if not await bulk.run():
+                return None
+            outcomes = bulk.outcomes
+        return await in_thread(render, outcomes)
+    finally:
+        exchange.context.bulk_appends -= 1
+
+
+def _answer(exchange: Exchange, outcomes: bytes | None) -> None:
+    if outcomes is not None:
+        exchange.answer(Answer(200, LINES, outcomes))
 
 
 def render(outcomes: list[Outcome]) -> bytes:

@@ -1,6 +1,5 @@
 """The lake: the flush barrier, its consumers, and swaps of segments that were rewritten elsewhere."""
 
-import asyncio
 from functools import partial
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import Lake
-from headwater.node.lake.swaps import Handed
+from headwater.node.lake.swaps import SwapRequest
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
 from headwater.streams.commands import DropConsumer, RegisterConsumer
@@ -34,21 +33,16 @@ def flush(request: Request, address: Address, exchange: Exchange) -> None:
 def _flush(exchange: Exchange) -> None:
     lake = _lake(exchange)
     if lake is not None:
-        task = asyncio.get_running_loop().create_task(lake.flush())
-        task.add_done_callback(partial(_flushed, exchange))
+        shard = _shard(exchange)
+        exchange.await_task(_flushed(lake), lambda position: _answer(exchange, Positions({shard: position})))
 
 
-def _flushed(exchange: Exchange, task: "asyncio.Task[int]") -> None:
-    if exchange.connection.lost or task.cancelled():
-        return
+async def _flushed(lake: Lake) -> int | Refusal:
     try:
-        _answer(exchange, Positions({_shard(exchange): task.result()}))
+        return await lake.flush()
     except FlushFailed:
-        exchange.refuse(
-            Code.OVERLOADED, "The lake cannot be written at the moment; nothing is lost, try again in a second."
-        )
-    except Exception:
-        exchange.fail()
+        detail = "The lake cannot be written at the moment; nothing is lost, try again in a second."
+        return Refusal(Code.OVERLOADED, detail)
 
 
 # -- Consumers --------------------------------------------------------------------------------------------------------
@@ -134,28 +128,12 @@ def swap(request: Request, address: Address, exchange: Exchange) -> None:
     if lake is None:
         return
     try:
-        handed = msgspec.json.decode(request.body, type=Handed)
+        handed = msgspec.json.decode(request.body, type=SwapRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         exchange.refuse(Code.BAD_REQUEST, f"Send the body as {SWAP_EXAMPLE}: {error}.")
         return
     exchange.run(FORK, _swap, exchange, lake, handed)
 
 
-def _swap(exchange: Exchange, lake: Lake, handed: Handed) -> None:
-    task = asyncio.get_running_loop().create_task(lake.swaps.swap(handed))
-    task.add_done_callback(partial(_swapped, exchange))
-
-
-def _swapped(exchange: Exchange, task: "asyncio.Task[int | Refusal]") -> None:
-    if task.cancelled():
-        return
-    try:
-        outcome = task.result()
-        if exchange.connection.lost:
-            return
-        if isinstance(outcome, Refusal):
-            exchange.reply(outcome)
-        else:
-            _answer(exchange, {"position": outcome})
-    except Exception:
-        exchange.fail()
+def _swap(exchange: Exchange, lake: Lake, handed: SwapRequest) -> None:
+    exchange.await_task(lake.swaps.swap(handed), lambda position: _answer(exchange, {"position": position}))

@@ -10,7 +10,7 @@ import msgspec
 from headwater.http.addresses import STREAM_SHAPE
 from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
 from headwater.http.openapi.schemas import SCHEMAS
-from headwater.http.routes import Endpoint, Gives, Route, Takes
+from headwater.http.routes import Action, Endpoint, Gives, Route, Takes
 from headwater.http.wire.statuses import REFUSALS
 from headwater.protocol import headers as h
 from headwater.protocol.headers import Header, Use
@@ -21,6 +21,18 @@ DESCRIPTION = (
     "Durable streams over plain HTTP. Every URL also answers OPTIONS, every response carries the headers that browsers "
     "need, and a valid `X-Request-Id` is echoed."
 )
+
+FLAT, BUCKETED, ALIAS, MANY, SERVER = (
+    *("Streams", "Buckets and streams", "Buckets and streams, alias", "Many streams and the lake", "Server"),
+)
+TAGS = {
+    FLAT: "The flat surface: any path is a stream, and buckets need not be created.",
+    BUCKETED: "The canonical surface, with sub-resources of streams.",
+    MANY: "For programs that read and write thousands of streams, such as a Spark job.",
+    SERVER: "For people and operators.",
+    ALIAS: "The canonical surface under another prefix.",
+}
+"""Groups of operations, and what they are for."""
 
 ALWAYS = frozenset(
     {
@@ -87,6 +99,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "description": DESCRIPTION,
         },
         "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": description} for name, description in TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": SCHEMAS,
@@ -129,6 +142,7 @@ def _operation(place: Place, method: bytes, route: Route) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": f"{place.surface}{method.decode().lower()}_{place.endpoint.operation}",
         "summary": route.summary,
+        "tags": [_tag(place)],
         "responses": dict(_responses(place, route, bodiless=method == b"HEAD")),
     }
     parameters = [f"query.{name}" for name in route.query]
@@ -138,6 +152,15 @@ def _operation(place: Place, method: bytes, route: Route) -> dict[str, Any]:
     if route.takes is not None:
         described["requestBody"] = _body(route.takes)
     return described
+
+
+def _tag(place: Place) -> str:
+    if place.surface:
+        return FLAT if place.surface == "flat_" else ALIAS
+    if place.endpoint.has_surfaces:
+        return BUCKETED
+    actions = {route.action for route in place.endpoint.routes.values()}
+    return MANY if actions & {Action.PIPELINE, Action.ADMIN} else SERVER
 
 
 def _responses(place: Place, route: Route, *, bodiless: bool) -> Iterator[tuple[str, Schema]]:

@@ -16,6 +16,12 @@ from headwater.storage.disk import Disk
 NAME = "identity.json"
 
 
+class _Format(msgspec.Struct, frozen=True):
+    """The field that every version of the file has."""
+
+    format: int
+
+
 class Identity(msgspec.Struct, frozen=True):
     """The format of a journal, its id and its key."""
 
@@ -38,12 +44,12 @@ def load(directory: Path, disk: Disk) -> Identity | None:
     text = file.read(0, 4096)
     file.close()
     try:
-        identity = msgspec.json.decode(text, type=Identity)
+        found = msgspec.json.decode(text, type=_Format).format
+        if found != VERSION:
+            raise JournalDamaged(f"{path} has format {found}; this server reads format {VERSION}.")
+        return msgspec.json.decode(text, type=Identity)
     except ValueError as error:
         raise JournalDamaged(f"{path} cannot be read ({error}); restore it from a copy.") from error
-    if identity.format != VERSION:
-        raise JournalDamaged(f"{path} has format {identity.format}; this server reads format {VERSION}.")
-    return identity
 
 
 def make(directory: Path, disk: Disk, log_id: str | None = None) -> Identity:

@@ -1,8 +1,8 @@
-"""Request bodies in Arrow's stream format: read as if whoever sent them meant harm.
+"""Request bodies in Arrow's stream format, read as untrusted input.
 
-A body is taken message by message: first its columns, then each batch, whose size after decompression is known from its
-head before anything is unpacked. What is read is validated in full, so that nothing behind this file meets an offset
-that leads astray or a string that is not UTF-8.
+A body is read message by message: first its columns, then each batch, whose decompressed size is known from its header
+before anything is decompressed. What is read is validated in full, so that no later code meets an offset out of bounds
+or a string that is not UTF-8.
 """
 
 import struct
@@ -15,15 +15,15 @@ from headwater.protocol.refusals import Code, Refusal
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 Taken = Mapping[str, Callable[[pa.DataType], bool]]
-"""For each column, whether one of some type can become one of the type that is wanted."""
+"""For each column, whether a given type can be cast to the wanted one."""
 
-# A message is headed by flatbuffers, in which the fields of a table go by number.
+# The header of a message is a flatbuffer, in which the fields of a table are numbered.
 _HEADER = 2
-"""Of a message: the table of what it is."""
+"""Field of a message: the table that describes its contents."""
 _BUFFERS, _COMPRESSION = 2, 3
-"""Of a batch."""
-_AS_IT_IS = -1
-"""In the place of an unpacked length: this buffer is not packed."""
+"""Fields of a batch."""
+_UNCOMPRESSED = -1
+"""In place of a decompressed length: this buffer is not compressed."""
 
 
 class _Refused(Exception):
@@ -33,7 +33,7 @@ class _Refused(Exception):
 
 
 def read_table(body: bytes, schema: pa.Schema, taken: Taken, *, bytes_max: int, rows_max: int) -> pa.Table | Refusal:
-    """The rows of a body in the columns of `schema`, one chunk each; columns that are missing and may be are null."""
+    """The rows of a body in the columns of `schema`, one chunk each; missing optional columns are null."""
     try:
         table = _read(body, schema, taken, bytes_max, rows_max)
         return _as_wanted(table, schema)
@@ -41,7 +41,7 @@ def read_table(body: bytes, schema: pa.Schema, taken: Taken, *, bytes_max: int, 
         return refused.refusal
     except (pa.ArrowException, struct.error, EOFError, OSError, OverflowError, ValueError) as problem:
         reason = str(problem).partition("\n")[0].partition(". ")[0].rstrip(".")[:200]
-        return Refusal(Code.BAD_REQUEST, f"The body is not a stream of Arrow batches: {reason or 'it has no end'}.")
+        return Refusal(Code.BAD_REQUEST, f"The body is not a stream of Arrow batches: {reason or 'it is incomplete'}.")
 
 
 def _read(body: bytes, schema: pa.Schema, taken: Taken, bytes_max: int, rows_max: int) -> pa.Table:
@@ -51,9 +51,9 @@ def _read(body: bytes, schema: pa.Schema, taken: Taken, bytes_max: int, rows_max
     batches: list[pa.RecordBatch] = []
     rows = size = 0
     while (message := _next_message(source, "record batch")) is not None:
-        size += _unpacked_bytes(message)
+        size += _decompressed_bytes(message)
         if size > bytes_max:
-            raise _Refused(f"The body unpacks to more than {bytes_max} bytes, the most it may have.", Code.TOO_LARGE)
+            raise _Refused(f"The body decompresses to more than the maximum of {bytes_max} bytes.", Code.TOO_LARGE)
         batch = pa.ipc.read_record_batch(message, given)
         rows += batch.num_rows
         if rows > rows_max:
@@ -61,7 +61,7 @@ def _read(body: bytes, schema: pa.Schema, taken: Taken, bytes_max: int, rows_max
         batch.validate(full=True)
         batches.append(batch)
     if source.tell() != len(body):
-        raise _Refused("The body goes on behind the end of its Arrow stream.")
+        raise _Refused("The body has bytes after the end of its Arrow stream.")
     return pa.Table.from_batches(batches, given)
 
 
@@ -73,10 +73,10 @@ def _next_message(source: pa.BufferReader, kind: str) -> pa.ipc.Message | None:
             raise
         return None
     if message.type != kind:
-        raise _Refused(f"The body is not a stream of Arrow batches: {message.type!r} stands in the place of {kind!r}.")
+        raise _Refused(f"The body is not a stream of Arrow batches: it has a {message.type!r} instead of a {kind!r}.")
     if message.metadata_version != pa.ipc.MetadataVersion.V5:
-        # Before that compression was announced elsewhere, and not in the head of the batch.
-        raise _Refused("The body is in a version of Arrow's format that is too old; it is V5 since Arrow 1.0.")
+        # Earlier versions announce compression elsewhere, not in the header of the batch.
+        raise _Refused("The body uses an old version of Arrow's format; write it with V5, the default since Arrow 1.0.")
     return message
 
 
@@ -85,7 +85,9 @@ def _check_columns(given: pa.Schema, schema: pa.Schema, taken: Taken) -> None:
         raise _Refused("Two columns of the body have the same name.")
     for field in given:
         if field.name not in taken:
-            raise _Refused(f"The body has a column {field.name[:100]!r}; known are {', '.join(schema.names)}.")
+            raise _Refused(
+                f"The body has an unknown column {field.name[:100]!r}; the known ones are {', '.join(schema.names)}."
+            )
         if not taken[field.name](field.type):
             wanted = schema.field(field.name).type
             raise _Refused(f"The column {field.name} is {str(field.type)[:100]}; it must be {wanted}.")
@@ -105,13 +107,13 @@ def _as_wanted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema).combine_chunks()
 
 
-# -- What a batch unpacks to -------------------------------------------------------------------------------------------
+# -- The decompressed size ---------------------------------------------------------------------------------------------
 
 
-def _unpacked_bytes(message: pa.ipc.Message) -> int:
-    """What the buffers of a batch will take; 0 if none is packed, for then they stay where they are.
+def _decompressed_bytes(message: pa.ipc.Message) -> int:
+    """The size of a batch's buffers once decompressed; 0 if none is compressed, since they are not copied then.
 
-    Arrow has checked that the head holds together, and will take each buffer's word for its length.
+    Arrow has checked that the header is consistent, and relies on the length that each buffer declares.
     """
     head = memoryview(message.metadata)
     batch = _follow(head, _field(head, _follow(head, 0), _HEADER))
@@ -122,8 +124,8 @@ def _unpacked_bytes(message: pa.ipc.Message) -> int:
     body, total = memoryview(message.body), 0
     for offset, length in struct.iter_unpack("<qq", head[buffers + 4 : buffers + 4 + 16 * count]):
         if length:
-            [unpacked] = struct.unpack_from("<q", body, offset)
-            total += length if unpacked == _AS_IT_IS else abs(unpacked)
+            [size] = struct.unpack_from("<q", body, offset)
+            total += length if size == _UNCOMPRESSED else abs(size)
     return total
 
 
@@ -132,7 +134,7 @@ def _follow(head: memoryview, at: int) -> int:
 
 
 def _field(head: memoryview, table: int, number: int) -> int:
-    """Where a field of a table is; 0 if the table has none."""
+    """The place of a field of a table; 0 if the table does not have it."""
     [back] = struct.unpack_from("<i", head, table)
     [size] = struct.unpack_from("<H", head, table - back)
     place = 4 + 2 * number

@@ -1,13 +1,13 @@
-"""Bulk appends on their way: every stream has a line of its own, in which nobody overtakes.
+"""Bulk appends in progress: the rows of each stream form a line, and no row overtakes another in its line.
 
-    a row goes in alone        and the next of its line when that one was accepted
-    or close behind another    if that goes with one that was accepted: what refuses it refuses all behind it
-    behind a refused row       nothing goes in any more; it is answered with the same code
+    a row is submitted alone        and the next of its line once it was accepted
+    or directly after another       if anything that refuses that one refuses all rows after it too
+    after a refused row             nothing is submitted; the rest of the line is answered with the same code
 
-All rows of a line go to one life of its stream, the one that the first accepted row has met. Rows are submitted a slice
-per turn of the loop, one that is larger than a slice is cut in a thread while its line waits, and only few are under
-way: so a request of any size neither holds the loop up nor fills the queue of the log, and meets "there is no room"
-only where others would meet it too.
+All rows of a line go to one incarnation of its stream, that of the first accepted row. Rows are submitted a slice per
+turn of the loop, a row larger than a slice is cut in a thread while its line waits, and few rows are in flight at a
+time. So a request of any size neither blocks the loop nor fills the queue of the log, and is refused for lack of room
+only when a single append would be refused too.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from headwater.streams.state import Stream
 SLICE_ROWS = 250
 SLICE_BYTES = MIB // 2
 SLICE_MESSAGES = 4_096
-"""What is made and submitted in one turn of the loop: two or three milliseconds, of JSON too."""
+"""How much is made and submitted in one turn of the loop: two or three milliseconds, also for JSON."""
 WINDOW_ROWS = 1_000
 WINDOW_BYTES = 8 * MIB
-"""What a request may have under way: about what is applied in ten milliseconds, and what one commit carries."""
+"""How much of a request may be in flight: about what is applied in ten milliseconds, and the size of one commit."""
 
 Outcome = Appended | Duplicate | ClosedOnly | Created | Refusal
 _ACCEPTED = (Appended, Duplicate, ClosedOnly, Created)
@@ -58,9 +58,9 @@ class Submitter(Protocol):
 
 
 class _Line:
-    """The rows of one stream, in order, and how far they have come."""
+    """The rows of one stream, in order, and its progress."""
 
-    __slots__ = ("at", "behind", "in_flight", "incarnation", "queued", "rows", "sure")
+    __slots__ = ("at", "in_flight", "incarnation", "queued", "refusal", "rows", "sure")
 
     def __init__(self, rows: list[int]) -> None:
         self.rows = rows
@@ -69,15 +69,15 @@ class _Line:
         self.queued = False
         self.incarnation: int | None = None
         self.sure = False
-        """Whether all that is under way goes with a row that was accepted."""
-        self.behind: Refusal | None = None
-        """What rows behind a refused one are answered."""
+        """Whether every row in flight follows an accepted row so closely that one refusal refuses all."""
+        self.refusal: Refusal | None = None
+        """The answer to rows after a refused one."""
 
 
 class BulkAppend:
-    """The rows of one request; `wanted` says whether anybody still waits for them.
+    """The rows of one request; `wanted` says whether the client still waits for them.
 
-    Large ones are cut in `threads`, those of the loop if none are given.
+    Large rows are cut in `threads`, by default those of the loop.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class BulkAppend:
         self.outcomes: list[Outcome] = [_UNDECIDED] * len(rows)
         self._undecided = len(rows)
         self._fresh = deque(rows.lines.values())
-        """Of lines that have not begun, the rows; there may be as many as rows, so they are made one by one."""
+        """The rows of lines that have not begun. There may be as many lines as rows, so each is made when it begins."""
         self._ready: deque[_Line] = deque()
         self._rows_in_flight = self._bytes_in_flight = 0
         self._woken = asyncio.Event()
 
     async def run(self) -> bool:
-        """Have every row decided; False if nobody wants to know, and then some were never submitted."""
+        """Have every row decided; False if the client left, and some rows may never have been submitted."""
         while self._undecided:
             if not self._wanted():
                 return False
@@ -115,15 +115,15 @@ class BulkAppend:
         while rows < SLICE_ROWS and size < SLICE_BYTES and messages < SLICE_MESSAGES and self._may_submit:
             line = self._ready.popleft() if self._ready else _Line(self._fresh.popleft())
             line.queued = False
-            if line.behind is not None:
-                continue  # It was refused while it waited for its turn.
+            if line.refusal is not None:
+                continue  # A row before it was refused while it waited for its turn.
             row = line.rows[line.at]
             rows, size, messages = rows + 1, size + self._rows.sizes[row], messages + self._rows.messages(row)
             await self._send(line, row)
             self._queue(line)
 
     def _queue(self, line: _Line) -> None:
-        """Let a line go on, if it may."""
+        """Queue a line for its next row, if that may be submitted."""
         if line.queued or line.at == len(line.rows):
             return
         if not line.in_flight or (line.sure and self._goes_with_the_last(line)):
@@ -152,9 +152,9 @@ class BulkAppend:
             elif not founding:
                 unnamed = stream
         append = await self._made(row, unnamed, line.incarnation)
-        if line.behind is not None:
-            # One before it was refused meanwhile.
-            self._decide(line, row, line.behind)
+        if line.refusal is not None:
+            # A row before it was refused meanwhile.
+            self._decide(line, row, line.refusal)
         elif isinstance(append, Append):
             self._submit(line, row, append, founding=founding)
         elif isinstance(append, BadBody):
@@ -175,7 +175,7 @@ class BulkAppend:
         if not founding:
             self._target.submit(append, partial(self._appended, line, row, append))
             return
-        # As one command, so that no stream is made for messages that are refused.
+        # As one command, so that no stream is created for messages that are refused.
         content_type = append.content_type or self._rows.content_types[row] or DEFAULT
         messages = append.payload, append.ends
         create = Create(append.name, content_type, FOREVER, append.close, *messages, producer=append.producer)
@@ -184,14 +184,14 @@ class BulkAppend:
     def _founded(self, line: _Line, row: int, append: Append, reply: Reply) -> None:
         exists = isinstance(reply, Existed) or (isinstance(reply, Refusal) and reply.code is Code.STREAM_EXISTS)
         if exists:
-            # Somebody has made it since we looked; with which type and lifetime is theirs to choose.
+            # Another client created it meanwhile, with a content type and lifetime of its choice.
             self._submit(line, row, append, founding=False)
         else:
             self._decide(line, row, reply)
 
     def _appended(self, line: _Line, row: int, append: Append, reply: Reply) -> None:
         if self._rows.creates[row] and append.incarnation is None and _is_missing(reply):
-            # It was there when we looked, and has been deleted since.
+            # It existed before and has been deleted since.
             self._submit(line, row, append, founding=True)
         else:
             self._decide(line, row, reply)
@@ -203,7 +203,7 @@ class BulkAppend:
         self._undecided -= 1
         self._woken.set()
         if isinstance(reply, Refusal):
-            self.outcomes[row] = line.behind or reply
+            self.outcomes[row] = line.refusal or reply
             self._stop(line, reply)
             return
         assert isinstance(reply, _ACCEPTED)
@@ -212,12 +212,12 @@ class BulkAppend:
         self._queue(line)
 
     def _stop(self, line: _Line, refusal: Refusal) -> None:
-        """Nothing goes in behind a row that was refused."""
-        if line.behind is None:
-            detail = f"It stands behind a row of the same stream that was refused: {refusal.detail}"
-            line.behind = msgspec.structs.replace(refusal, detail=detail)
+        """End a line at a refused row."""
+        if line.refusal is None:
+            detail = f"An earlier row of the same stream was refused: {refusal.detail}"
+            line.refusal = msgspec.structs.replace(refusal, detail=detail)
             for row in line.rows[line.at :]:
-                self.outcomes[row] = line.behind
+                self.outcomes[row] = line.refusal
             self._undecided -= len(line.rows) - line.at
             line.at = len(line.rows)
 

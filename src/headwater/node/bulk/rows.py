@@ -1,8 +1,8 @@
-"""The rows of a bulk append: columns of a request that become appends, one for each row.
+"""The rows of a bulk append: turns the columns of a request into appends, one for each row.
 
-Columns are read once, in native code. The messages of a row lie side by side in Arrow's own buffer, so the payload of
-an append is one slice of it, and where each message ends is known from the offsets. What is made for a row is made when
-its turn has come, for to do it for all of them at once would hold the loop up for everybody.
+Columns are read once, in native code. The messages of a row are adjacent in Arrow's own buffer, so the payload of an
+append is one slice of it, and the offsets give the end of each message. An append is made when its row's turn comes:
+making all of them at once would block the loop.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from headwater.streams.appending import BadBody
 from headwater.streams.commands import Append
 
 STEP_ROWS = 8_192
-"""Values that become Python's own in one go: about a millisecond, in which nobody else gets a turn."""
+"""Values that are converted to Python objects in one step: about a millisecond of holding the GIL."""
 
 SCHEMA = pa.schema(
     [
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         pa.field("producer_seq", pa.int64()),
     ]
 )
-"""What a request may have; `stream` and `messages` it must have."""
+"""The columns of a request; `stream` and `messages` are required."""
 
 
 def _is_text(given: pa.DataType) -> bool:
@@ -74,7 +74,7 @@ TAKEN = {
 
 
 class BulkRows:
-    """What a request asks for, row by row; there is at least one."""
+    """The rows of a request; there is at least one."""
 
     def __init__(self, table: pa.Table) -> None:
         columns = {name: column.chunk(0) for name, column in zip(table.column_names, table.columns, strict=True)}
@@ -101,25 +101,25 @@ class BulkRows:
         self._data = memoryview(data or b"")
         self._borders = view(borders, "i")
         self._firsts: list[int] = _values(firsts)
-        """Of each row the first message, and of each message the first byte; the last stands for all that is behind."""
+        """The first message of each row, then the total; and likewise the first byte of each row."""
         self._starts: list[int] = _values(starts)
         self.sizes: list[int] = _values(pc.subtract(starts.slice(1), starts.slice(0, len(lists))))
-        """How many bytes of payload each row has."""
+        """The size of each row's payload."""
         self._has_empty = pc.min(pc.binary_length(messages)).as_py() == 0
 
     def __len__(self) -> int:
         return len(self.names)
 
     def messages(self, row: int) -> int:
-        """How many messages a row has."""
+        """The number of messages in a row."""
         return self._firsts[row + 1] - self._firsts[row]
 
     def goes_with(self, row: int, before: int) -> bool:
-        """Whether whatever refuses the row before, which is of the same stream, refuses this one as well.
+        """Whether anything that refuses the row before, which is of the same stream, refuses this one as well.
 
-        That holds for two rows that are written to one life of a stream of which an earlier one was accepted, if they
-        differ in nothing but their messages and the sequence of their producer, which goes up by one: a life that has
-        ended does not come back, nor does a closed one open again, and a sequence that is left out is waited for.
+        That holds for two rows for one life of a stream of which an earlier row was accepted, if they differ only in
+        their messages and in the sequence of their producer, which increases by one: a life that has ended does not
+        return, a closed stream does not reopen, and a gap in a producer's sequence is refused.
         """
         if self.closes[row] or self.closes[before] or self.content_types[row] != self.content_types[before]:
             return False
@@ -131,7 +131,7 @@ class BulkRows:
     # -- One row ------------------------------------------------------------------------------------------------------
 
     def append(self, row: int, unnamed: str | Refusal, incarnation: int | None) -> Append | BadBody | Refusal:
-        """The append of a row, of the `unnamed` content type if it names none, and to one life if any is given."""
+        """The append of a row, with the content type `unnamed` if it names none, and for one incarnation if given."""
         name = names.parse_whole(self.names[row])
         if isinstance(name, Refusal):
             return name
@@ -140,17 +140,21 @@ class BulkRows:
             return producer
         given = self.content_types[row]
         if given is not None and not content_types.is_valid(given):
-            return Refusal(Code.BAD_REQUEST, f"{given[:100]!r} is no content type, which is type/subtype.")
+            return Refusal(Code.BAD_REQUEST, f"{given[:100]!r} is not a content type; use type/subtype.")
         messages, size = self.messages(row), self.sizes[row]
         close = bool(self.closes[row])
         if not messages:
             if close:
                 return Append(name, b"", None, "", True, None, producer, incarnation)
-            return Refusal(Code.EMPTY_BODY, "There is nothing to append; give messages, or close: true to close.")
+            return Refusal(Code.EMPTY_BODY, "There is nothing to append; send messages, or close: true to close it.")
         if messages > MESSAGES_PER_APPEND_MAX:
-            return Refusal(Code.TOO_LARGE, f"More than {MESSAGES_PER_APPEND_MAX} messages; append them in parts.")
+            return Refusal(
+                Code.TOO_LARGE, f"The row has more than {MESSAGES_PER_APPEND_MAX} messages; append them in parts."
+            )
         if size > APPEND_BYTES_MAX:
-            return Refusal(Code.TOO_LARGE, f"More than {APPEND_BYTES_MAX} bytes of messages; append them in parts.")
+            return Refusal(
+                Code.TOO_LARGE, f"The row has more than {APPEND_BYTES_MAX} bytes of messages; append them in parts."
+            )
         content_type = unnamed if given is None else given
         if isinstance(content_type, Refusal):
             return content_type
@@ -162,25 +166,25 @@ class BulkRows:
         return Append(name, payload, ends if len(ends) > 1 else None, content_type, close, None, producer, incarnation)
 
     def _messages(self, row: int) -> tuple[bytes, tuple[int, ...]]:
-        """The messages of a row one behind the other, and where each ends."""
+        """The messages of a row joined, and where each of them ends."""
         start = self._starts[row]
         borders = self._borders[self._firsts[row] + 1 : self._firsts[row + 1] + 1]
         payload = bytes(self._data[start : start + self.sizes[row]])
         return payload, tuple([border - start for border in borders.tolist()])
 
     def _cut(self, payload: bytes, ends: tuple[int, ...], *, json: bool) -> tuple[bytes, tuple[int, ...]] | Refusal:
-        """The messages as the stream keeps them."""
+        """The messages as the stream stores them."""
         if json:
             return cut_json(payload, ends)
         if self._has_empty:
             for number, (start, end) in enumerate(pairwise((0, *ends))):
                 if start == end:
-                    return Refusal(Code.EMPTY_BODY, f"Message {number} is empty; a message has one byte at least.")
+                    return Refusal(Code.EMPTY_BODY, f"Message {number} is empty; a message has at least one byte.")
         return payload, ends
 
 
 def cut_json(payload: bytes, ends: tuple[int, ...]) -> tuple[bytes, tuple[int, ...]] | Refusal:
-    """Messages of which each must be exactly one JSON value, without the whitespace around it.
+    """Messages that must each be exactly one JSON value, stripped of surrounding whitespace.
 
     >>> cut_json(b'[1, 2] {"a":1}', (7, 14))
     (b'[1, 2]{"a":1}', (6, 13))
@@ -191,7 +195,7 @@ def cut_json(payload: bytes, ends: tuple[int, ...]) -> tuple[bytes, tuple[int, .
     found = json_mode.split(b"[%b]" % b",".join(messages))
     if isinstance(found, Refusal) or found == messages:
         return found if isinstance(found, Refusal) else (payload, ends)
-    # They are the values of one array: each is a whole one only if the borders are where they were given.
+    # Together they are the values of an array; each is a whole value only if it ends where the request says.
     messages = [message.strip(json_mode.WHITESPACE) for message in messages]
     if found == messages:
         return b"".join(messages), tuple(accumulate(map(len, messages)))
@@ -200,7 +204,7 @@ def cut_json(payload: bytes, ends: tuple[int, ...]) -> tuple[bytes, tuple[int, .
 
 
 def decode(body: bytes) -> BulkRows | Refusal | None:
-    """The rows of a body, None if it has none."""
+    """The rows of a body; None if it has none."""
     table = read_table(body, SCHEMA, TAKEN, bytes_max=BULK_BYTES_MAX, rows_max=BULK_ROWS_MAX)
     if isinstance(table, Refusal):
         return table
@@ -222,5 +226,5 @@ def _producer(identity: str | None, epoch: int | None, seq: int | None) -> Produ
     if identity is None and epoch is None and seq is None:
         return None
     if identity is not None and len(identity.encode()) > PRODUCER_ID_BYTES_MAX:
-        return Refusal(Code.INVALID_HEADER, f"The producer's id is longer than {PRODUCER_ID_BYTES_MAX} bytes.")
+        return Refusal(Code.INVALID_HEADER, f"The producer id is longer than {PRODUCER_ID_BYTES_MAX} bytes.")
     return producers.parse(identity, None if epoch is None else str(epoch), None if seq is None else str(seq))

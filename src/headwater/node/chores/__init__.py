@@ -1,1 +1,1 @@
-"""What the node does on its own: reap what has expired, settle what forks owe, take images."""
+"""What a shard does by itself: expire streams, pay the debts of forks, take images, delete unused snapshots."""

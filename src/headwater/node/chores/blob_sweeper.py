@@ -1,4 +1,4 @@
-"""The sweeper: deletes snapshot blobs that nothing needs any more, and at the start those that nothing ever named."""
+"""The blob sweeper: deletes snapshots that are no longer needed, and at the start uploads that were never published."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class BlobSweeper:
-    """Deletes the file first, then forgets it by a command, so that a crash in between only means to try again."""
+    """Deletes a blob first and forgets it by a command after, so a crash in between only repeats the deletion."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class BlobSweeper:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Delete what an upload left behind whose command never came; nothing is being uploaded yet."""
+        """Delete the blobs of uploads that were never published; none can be in progress yet."""
         needed = {stream.snapshot.blob for stream in self._state.streams.values() if stream.snapshot is not None}
         for stream in self._state.streams.values():
             needed.update(hold.blob for hold in (stream.pins or {}).values() if hold.blob is not None)
@@ -52,6 +52,6 @@ class BlobSweeper:
         try:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._blobs.delete, blob)
         except OSError as error:
-            log.error("the blob %s cannot be deleted; it is tried again after a restart: %s", blob, error)
+            log.error("blob %s cannot be deleted; the next start tries again: %s", blob, error)
             return
         self._submit(Discarded(blob), lambda _: self._sweeping.discard(blob))

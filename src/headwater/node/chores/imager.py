@@ -1,35 +1,44 @@
-"""The imager: takes an image when the log has grown enough, a slice per turn, and drops the log before it."""
+"""The imager: takes an image when the log has grown enough, a slice per turn of the loop, and drops older log."""
 
 import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from headwater.log.images import ImageFiles, ImageWriter
 from headwater.log.seam import CommandLog
 from headwater.streams.images import Walk
 from headwater.streams.state import State
 
-SLICE_SECONDS = 0.001
-"""How long encoding may hold the loop before others get a turn."""
-RETRY_SECONDS = 10.0
-"""How long to leave the disk alone after an image that failed, or that made no room on a full disk."""
-
 log = logging.getLogger(__name__)
 
 
+class ImageLimits(NamedTuple):
+    """When an image is due, and how it shares the loop and the disk."""
+
+    log_bytes: int
+    """How much log makes an image due."""
+    slice_seconds: float = 0.001
+    """How long encoding may hold the loop before other work gets a turn."""
+    retry_seconds: float = 10.0
+    """How long the disk is left alone after an image that failed, or that freed no space on a full disk."""
+
+
 class _Stopping(Exception):
-    """The server ends; the image is left unfinished."""
+    """The server is stopping; the image is left unfinished."""
 
 
 class Imager:
-    """At most one image in the making. Begun when the log since the last one exceeds the larger of a limit and that
-    image's size, so that all writing together stays within a factor of two of the log. On a full disk it is begun
-    whenever anything was logged: without it the commands that free space would free none."""
+    """Takes one image at a time.
 
-    def __init__(self, state: State, command_log: CommandLog, images: ImageFiles, log_bytes: int) -> None:
-        self._state, self._log, self._images = state, command_log, images
-        self._log_bytes_min = log_bytes
+    An image is due when the log since the last one exceeds both a limit and the size of that image, so that log and
+    images together write at most twice as much as the log. On a full disk it is due whenever anything was logged: the
+    commands that free space do so only once an image lets the log be dropped.
+    """
+
+    def __init__(self, state: State, command_log: CommandLog, images: ImageFiles, limits: ImageLimits) -> None:
+        self._state, self._log, self._images, self._limits = state, command_log, images, limits
         self._image_bytes = 0
         self._log_mark = 0
         self._not_before_seconds = 0.0
@@ -40,7 +49,7 @@ class Imager:
     def begin_if_due(self) -> None:
         """Called after every batch: one subtraction and two comparisons."""
         grown_bytes = self._log.size_bytes - self._log_mark
-        due = grown_bytes > max(self._log_bytes_min, self._image_bytes) or not self._log.has_room
+        due = grown_bytes > max(self._limits.log_bytes, self._image_bytes) or not self._log.has_room
         if due and grown_bytes and self._task is None and time.monotonic() >= self._not_before_seconds:
             mark = self._log.size_bytes
             self._task = asyncio.get_running_loop().create_task(self._take())
@@ -52,12 +61,12 @@ class Imager:
         if error is None:
             self._log_mark = mark
         elif not isinstance(error, _Stopping):
-            log.error("no image was taken, so the journal keeps growing until the next try: %s", error)
+            log.error("no image was taken, so the journal keeps growing until the next attempt: %s", error)
         if error is not None or not self._log.has_room:
-            self._not_before_seconds = time.monotonic() + RETRY_SECONDS
+            self._not_before_seconds = time.monotonic() + self._limits.retry_seconds
 
     async def stop(self) -> None:
-        """Leave off at the next slice."""
+        """Stop at the next slice."""
         self._stopping = True
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -89,7 +98,7 @@ class Imager:
             if self._stopping:
                 raise _Stopping
             turn: list[bytes] = []
-            until = time.monotonic() + SLICE_SECONDS
+            until = time.monotonic() + self._limits.slice_seconds
             for piece in pieces:
                 turn.append(piece)
                 if time.monotonic() > until:

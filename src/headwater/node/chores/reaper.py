@@ -1,6 +1,6 @@
-"""The reaper: makes expiry permanent when it is due, and keeps streams alive that somebody reads live.
+"""The reaper: makes expiry permanent when it is due, and renews streams that have live readers.
 
-It only submits commands; `Expire` is judged again when it is applied, so a renewal that overtakes it wins.
+It only submits commands; `Expire` is judged again when it is applied, so a renewal that comes first wins.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ RENEW_SECONDS_MIN = 0.02
 
 
 class Reaper:
-    """Deadlines in a heap; an entry may be early, never late, and is looked at again when its time comes."""
+    """Keeps deadlines in a heap; an entry may be early, never late, and is checked again when it is due."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Reaper:
     # -- Expiry ---------------------------------------------------------------------------------------------------
 
     def watch(self, stream: Stream) -> None:
-        """Look at a stream again when its deadline has passed."""
+        """Check a stream again when its deadline has passed."""
         end = None if stream.deleted else deadline(stream.lifetime, stream.touched_at)
         if end is not None:
             heapq.heappush(self._due, (end, stream.name, stream.incarnation))
@@ -77,24 +77,24 @@ class Reaper:
             if stream is None or stream.incarnation != incarnation or stream.deleted:
                 continue
             if stream.expired(now):
-                self._submit(Expire(name, incarnation), self._looking_again(name, incarnation))
+                self._submit(Expire(name, incarnation), self._watching_again(name, incarnation))
             else:
                 self.watch(stream)
         if self._due:
             self._arm()
 
-    def _looking_again(self, name: str, incarnation: int) -> Done:
-        def look(_: Reply) -> None:
+    def _watching_again(self, name: str, incarnation: int) -> Done:
+        def watch_again(_: Reply) -> None:
             stream = self._state.streams.get(name)
             if stream is not None and stream.incarnation == incarnation:
                 self.watch(stream)
 
-        return look
+        return watch_again
 
     # -- Renewal by live readers ----------------------------------------------------------------------------------
 
     def renew_while_read(self, stream: Stream) -> None:
-        """Keep touching a stream with a sliding lifetime as long as somebody waits on it."""
+        """Keep touching a stream with a sliding lifetime as long as any reader waits on it."""
         if stream.lifetime.ttl_seconds is not None and stream.name not in self._renewing:
             self._renew(stream.name)
 

@@ -1,4 +1,4 @@
-"""The cataloger: writes a catalog whenever the lake has changed, and deletes those that nobody can be reading."""
+"""The cataloger: writes a catalog whenever the lake has changed, and deletes those that can no longer be in use."""
 
 import asyncio
 import logging
@@ -17,11 +17,9 @@ from headwater.lake.catalog import (
     parse_catalog_key,
     write_catalog,
 )
+from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.state import State
-
-LOOK_SECONDS = 5.0
-"""How far a catalog may lag behind deletes and trims, which nobody waits for."""
 
 T = TypeVar("T")
 
@@ -29,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Cataloger:
-    """One catalog at a time; `write` returns when one is there that tells of everything applied before the call."""
+    """Writes one catalog at a time; `write` returns once one covers everything applied before the call."""
 
     def __init__(
         self,
@@ -38,21 +36,23 @@ class Cataloger:
         store: Store,
         grace_seconds: float,
         publishing: Callable[[], bool] = lambda: False,
+        *,
+        intervals: LakeIntervals = LAKE_INTERVALS,
     ) -> None:
         self._state, self._store, self._publishing = state, store, publishing
-        self._grace_seconds, self._shard = grace_seconds, shard
+        self._grace_seconds, self._shard, self._intervals = grace_seconds, shard, intervals
         self._thread = ThreadPoolExecutor(1, "catalog")
         self._writing = asyncio.Lock()
         self._loop_task: asyncio.Task[None] | None = None
         self._written: dict[int, float] = {}
-        """The catalogs in the store, by position, and since when each is there."""
+        """The catalogs in the store by position, and when each was first seen there."""
         self._left_out: dict[str, float] = {}
-        """Retired segments, and since when a catalog without them is there, by those that this process has written."""
+        """Retired segments, and when this process first wrote a catalog without them."""
         self._found = False
-        self._told = 0, 0
-        """Position of the newest catalog, and up to which one it says that every live row is in the lake."""
+        self._newest = 0, 0
+        """The position of the newest catalog, and the one up to which it declares every live row flushed."""
         self._reached = 0
-        """Up to which position every live row is known to be in the lake; no catalog says less than one before it."""
+        """Up to which position every live row is known to be in the lake; catalogs never declare less than before."""
 
     def start(self) -> None:
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
@@ -68,18 +68,18 @@ class Cataloger:
             try:
                 await self._keep_up()
             except (StoreFailed, KeyExists, KeyMissing) as error:
-                log.error("the catalog lags behind: %s", error)
-            await asyncio.sleep(LOOK_SECONDS)
+                log.error("the catalog lags behind the lake: %s", error)
+            await asyncio.sleep(self._intervals.catalog_check_seconds)
 
     async def _keep_up(self) -> None:
         async with self._writing:
             await self._find()
-        if self._state.cold.changed_at > self._told[0]:
+        if self._state.cold.changed_at > self._newest[0]:
             await self.write()
         await self._drop_old()
 
     async def _find(self) -> None:
-        """Catalogs from before this process began are as old as it, for all we know; half ones go."""
+        """Take in the catalogs of earlier processes, as if new since their age is unknown; delete incomplete ones."""
         if self._found:
             return
         keys = await self._in_thread(self._keys)
@@ -94,7 +94,7 @@ class Cataloger:
         self._found = True
 
     def _flushed_before(self) -> int:
-        """What the newest catalog from before says; one that makes no sense says nothing, and is replaced."""
+        """What the newest catalog of an earlier process declares flushed; 0 if it is damaged and will be replaced."""
         try:
             catalog = newest_catalog(self._store, self._shard)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -106,30 +106,30 @@ class Cataloger:
         return [item.key for item in self._store.items(f"catalog/shard={self._shard}/")]
 
     async def write(self) -> None:
-        """Return when there is a catalog that tells of everything applied by now."""
+        """Wait until a catalog covers everything applied so far."""
         cold = self._state.cold
         wanted = max(cold.changed_at, cold.flushed), self._flushed
         async with self._writing:
             await self._find()
-            if self._told[0] >= wanted[0] and self._told[1] >= wanted[1]:
+            if self._newest[0] >= wanted[0] and self._newest[1] >= wanted[1]:
                 return
             contents, retired = self._contents(), list(cold.retired)
             await self._in_thread(write_catalog, self._store, contents)
-            self._told = contents.position, contents.flushed
+            self._newest = contents.position, contents.flushed
             self._reached = max(self._reached, contents.flushed)
             now = self._written[contents.position] = time.monotonic()
             self._left_out = {segment_id: self._left_out.get(segment_id, now) for segment_id in retired}
 
     def has_left_out(self, segment_id: str) -> bool:
-        """Whether a catalog without this segment has been there for the grace period, so that nobody can need it."""
+        """Whether a catalog without this segment is older than the grace period, so that no reader can need it."""
         since = self._left_out.get(segment_id)
         return since is not None and since <= time.monotonic() - self._grace_seconds
 
     @property
     def _flushed(self) -> int:
-        """Up to which position every row is in the lake that will ever be there: up to now, if nothing is hot.
+        """The position up to which every row that will ever be in the lake is there: the current one if nothing is hot.
 
-        Not while a flush publishes: rows that it took from a life that has ended since are still on their way.
+        Not while a flush publishes: rows that it took from a life that has ended since are not published yet.
         """
         if self._state.warm or self._publishing():
             return max(self._state.cold.flushed, self._reached)
@@ -161,11 +161,11 @@ class Cataloger:
         )
 
     async def _drop_old(self) -> None:
-        """Delete catalogs that were replaced a while ago."""
-        long_ago = time.monotonic() - self._grace_seconds
+        """Delete catalogs that were replaced more than the grace period ago."""
+        expired = time.monotonic() - self._grace_seconds
         positions = sorted(self._written)
         for position, newer in pairwise(positions):
-            if self._written[newer] < long_ago:
+            if self._written[newer] < expired:
                 for kind in ("json", "tombstones.parquet", "forks.parquet"):
                     await self._in_thread(self._store.delete, catalog_key(self._shard, position, kind))
                 del self._written[position]

@@ -1,18 +1,17 @@
-"""The compactor: segments become fewer and larger, and lose what is dead, while everybody goes on reading them.
+"""The compactor: makes segments fewer and larger and drops their dead rows, while readers keep reading them.
 
-    plan      which segments, by the pure planner, in a thread
-    rewrite   row group by row group, in the same thread, which rests for most of the time
-    store     each new segment as soon as it is finished, under a key of its own, read back and compared
-    swap      by one command; the old objects go later, by the sweeper
+    plan      choose the segments, by the pure planner, in a thread
+    rewrite   row group by row group, in the same thread, which rests most of the time
+    store     each new segment as soon as it is finished, under its own key, read back and compared
+    swap      by one command; the sweeper deletes the old objects later
 
-Whoever dies in between, or is refused, leaves at most objects that no state names.
+A rewrite that is interrupted or refused leaves at most objects that no state names.
 """
 
 import asyncio
 import logging
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,25 +24,18 @@ from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
 from headwater.lake.writer import Written
-from headwater.node.committer import Now, Submit, ask
+from headwater.node.committer import ask
 from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
-from headwater.protocol.limits import MIB, MINUTE_US, STREAMS_PER_SEGMENT_MAX
-from headwater.storage.store import Store
+from headwater.node.lake.parts import LakeParts
+from headwater.protocol.limits import MIB, SECOND_US, STREAMS_PER_SEGMENT_MAX
 from headwater.streams.cold import ALL, Held
 from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.replies import Placed
 from headwater.streams.segments import Segment
-from headwater.streams.state import State, Stream
+from headwater.streams.state import Stream
 
-LOOK_SECONDS = 5.0
-RETRY_SECONDS = 10.0
-"""How often there is a look for something to rewrite, and how long a look waits after a rewrite that failed."""
-AVOID_US = 10 * MINUTE_US
-"""How long segments are left alone whose rewrite failed: one that is damaged must not keep the others from theirs."""
-EXTENTS_MAX = 64
-"""A stream in more pieces than this comes first; each costs memory, and a request when it is read."""
-WARM_LOOKED_AT_MAX = 1_000
-"""How many streams that are being written to are looked at to find one in too many pieces."""
+WARM_STREAMS_MAX = 1_000
+"""How many streams that are being written to are examined to find one in too many pieces."""
 
 T = TypeVar("T")
 
@@ -57,31 +49,23 @@ class CompactLimits(NamedTuple):
     segment_bytes: int = 32 * MIB
     streams_max: int = STREAMS_PER_SEGMENT_MAX
     time_share: float = 0.25
+    extents_max: int = 64
+    """A stream in more pieces than this comes first: each costs memory, and a request when it is read."""
 
 
 COMPACT_LIMITS = CompactLimits()
 
 
 class CompactFailed(Exception):
-    """Segments were not replaced; they are as good as before."""
+    """Segments were not replaced; the old ones remain valid."""
 
 
 class Compactor:
-    """One rewrite at a time."""
+    """Carries out one rewrite at a time."""
 
-    def __init__(
-        self,
-        shard: int,
-        state: State,
-        store: Store,
-        submit: Submit,
-        *,
-        now: Now,
-        in_use: Counter[str],
-        limits: CompactLimits = COMPACT_LIMITS,
-    ) -> None:
-        self._state, self._store, self._submit, self._now = state, store, submit, now
-        self._in_use, self._limits, self._shard = in_use, limits, shard
+    def __init__(self, parts: LakeParts, limits: CompactLimits = COMPACT_LIMITS) -> None:
+        self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
+        self._limits = limits
         self._thread = ThreadPoolExecutor(1, "lake-compact")
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -89,16 +73,17 @@ class Compactor:
         self._resumed_seconds = 0.0
         self._avoid: dict[int, int] = {}
         self._dense: dict[int, int] = {}
-        """Segments whose dead rows all belong to appends that are needed, with their live rows."""
+        """Segments whose dead rows all belong to appends that are still needed, with their number of live rows."""
         self._crowded_name: str | None = None
-        self._well: tuple[int, int, frozenset[int]] | None = None
+        self._nothing_to_do: tuple[int, int, frozenset[int]] | None = None
+        """What the last plan was made from, if it found nothing to rewrite."""
         self.rewrites = self.failures = self.bytes_read = self.bytes_written = 0
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._repeat())
 
     async def stop(self) -> None:
-        """Leave off at the next row group; what was begun is begun again another time."""
+        """Stop at the next row group; an unfinished rewrite starts over after the restart."""
         self._stopping.set()
         if self._task is not None:
             self._task.cancel()
@@ -109,7 +94,9 @@ class Compactor:
         while True:
             failures = self.failures
             if not await self.compact_once():
-                await asyncio.sleep(RETRY_SECONDS if self.failures > failures else LOOK_SECONDS)
+                failed = self.failures > failures
+                pauses = self._intervals
+                await asyncio.sleep(pauses.compact_retry_seconds if failed else pauses.compact_check_seconds)
 
     async def compact_once(self) -> bool:
         """Do the most useful rewrite; whether there was one and it succeeded."""
@@ -120,43 +107,44 @@ class Compactor:
             try:
                 await self._carry_out(planned)
             except Exception as error:
-                # Whatever it was, it concerns these segments only, and they are still what they were.
+                # Any failure concerns these segments only, and they are unchanged.
                 if not self._stopping.is_set():
                     self.failures += 1
-                    self._avoid |= dict.fromkeys(planned.numbers, self._now() + AVOID_US)
-                    log.error("the segments %s were not rewritten and stay: %s", list(planned.numbers), error)
+                    until = self._now() + int(self._intervals.compact_avoid_seconds * SECOND_US)
+                    self._avoid |= dict.fromkeys(planned.numbers, until)
+                    log.error("rewriting segments %s failed; they stay in place: %s", list(planned.numbers), error)
                 return False
             self.rewrites += 1
             return True
 
-    # -- What to do -----------------------------------------------------------------------------------------------
+    # -- Planning -------------------------------------------------------------------------------------------------
 
     async def _plan(self) -> Rewrite | None:
         cold, now = self._state.cold, self._now()
         self._avoid = {number: until for number, until in self._avoid.items() if until > now}
         lowest, avoid = cold.lowest_consumer(now), frozenset(self._avoid)
         seen = cold.changed_at, lowest, avoid
-        if self._well == seen:
+        if self._nothing_to_do == seen:
             return None
         held, flushed, crowded = list(cold.segments.items()), cold.flushed, self._crowded()
         work = partial(plan, limits=self._limits.rewrite, crowded=crowded, avoid=avoid)
         dense = self._dense = {number: rows for number, rows in self._dense.items() if number in cold.segments}
         planned = await self._in_thread(lambda: work(_flushed(held, flushed, dense), lowest))
-        self._well = seen if planned is None else None
+        self._nothing_to_do = seen if planned is None else None
         return planned
 
     def _crowded(self) -> frozenset[int]:
-        """The segments that a stream in too many pieces is in: one being written to, or met in the last rewrite."""
-        names = [*islice(self._state.warm, WARM_LOOKED_AT_MAX), self._crowded_name or ""]
+        """The segments of a stream in too many pieces: one being written to, or one met in the last rewrite."""
+        names = [*islice(self._state.warm, WARM_STREAMS_MAX), self._crowded_name or ""]
         streams = [stream for name in names if (stream := self._state.streams.get(name)) is not None]
         worst = max(streams, key=_pieces, default=None)
-        if worst is None or _pieces(worst) <= EXTENTS_MAX:
+        if worst is None or _pieces(worst) <= self._limits.extents_max:
             self._crowded_name = None
             return frozenset()
         self._crowded_name = worst.name
         return frozenset(extent.segment for extent in worst.extents)
 
-    # -- Doing it -------------------------------------------------------------------------------------------------
+    # -- Rewriting ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, planned: Rewrite) -> None:
         started = time.monotonic()
@@ -168,7 +156,7 @@ class Compactor:
             ids = [segment.id for segment in planned.segments]
             self._in_use.update(ids)
             try:
-                # A reader that registers later, and lower, is met by the swap: it is refused.
+                # If a consumer registers later with a lower position, the swap is refused.
                 keep = Keep(self._dead_below, self._state.cold.lowest_consumer(self._now()))
                 rewritten = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
             finally:
@@ -198,12 +186,12 @@ class Compactor:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _delete(self, publications: list[Publication]) -> None:
-        """Leave nothing behind of a rewrite that was not worth a swap."""
+        """Delete the objects of a rewrite that was not worth a swap."""
         for publication in publications:
             self._store.delete(self._key(publication.segment))
 
     def _rewrite(self, planned: Rewrite, keep: Keep, deadline: int, publications: list[Publication]) -> Rewritten:
-        """In the thread: merge, store, and say what is to be published."""
+        """Merge the segments and store the new ones, in the thread; `publications` receives each of them."""
 
         def put(written: Written) -> None:
             segment = written.segment
@@ -222,24 +210,24 @@ class Compactor:
         )
 
     def _dead_below(self, name: str, incarnation: int) -> int:
-        """Up to where nobody needs a life's rows: an old answer only keeps too much, for what is dead stays dead."""
+        """The offset below which a life's rows are dead. A stale answer only keeps too much: they never revive."""
         stream = self._state.streams.get(name)
         if stream is None or stream.incarnation != incarnation:
             return ALL
         extents = stream.extents
-        if len(extents) > EXTENTS_MAX:
+        if len(extents) > self._limits.extents_max:
             self._crowded_name = name
-        # Not the floor: a swap takes over whole extents only.
+        # Not the floor: a swap replaces whole extents only.
         return extents[0].start if extents else ALL
 
     def _read_of(self, segment: Segment) -> Read:
         return partial(self._read, self._key(segment))
 
     def _read(self, key: str, start: int, size: int) -> bytes:
-        """Read from the store, after a rest that leaves most of the time to others."""
+        """Read from the store, after a rest that leaves most of the time to other work."""
         worked_seconds = time.monotonic() - self._resumed_seconds
         if self._stopping.wait(worked_seconds * (1 / self._limits.time_share - 1)):
-            raise CompactFailed("the server stops")
+            raise CompactFailed("the server is stopping")
         self._resumed_seconds = time.monotonic()
         data = self._store.read(key, start, size)
         self.bytes_read += len(data)
@@ -254,7 +242,7 @@ def _pieces(stream: Stream) -> int:
 
 
 def _flushed(held: list[tuple[int, Held]], flushed: int, dense: dict[int, int]) -> list[Candidate]:
-    """All segments but those of a flush that is still under way; a dense one counts as alive, as long as it is so."""
+    """All segments but those of a flush in progress; one known to be dense counts as fully alive."""
     whole = ((number, one.segment, one.live_rows) for number, one in held if one.segment.last_position <= flushed)
     return [
         Candidate(number, segment, segment.rows if dense.get(number) == live_rows else live_rows)

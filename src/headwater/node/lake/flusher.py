@@ -1,11 +1,11 @@
-"""The flusher: hot appends become segments of the lake, and leave memory when the log says that they are there.
+"""The flusher: writes hot appends to segments of the lake, and frees their memory once the log says they are there.
 
     collect    every hot append up to one position, in the order of names, a slice per turn of the loop
     build      a Parquet object per so many bytes or streams, in a thread
-    upload     under a key of its own, then read back and compared
-    publish    by a command; only then may the hot bytes go
+    upload     under its own key, then read back and compare
+    publish    by a command; only then are the hot bytes freed
 
-Whoever dies in between leaves at most an object that no state names.
+A flush that is interrupted leaves at most an object that no state names.
 """
 
 import asyncio
@@ -24,25 +24,23 @@ import msgspec
 
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.writer import SegmentWriter
-from headwater.node.committer import Now, Submit, ask
+from headwater.node.committer import ask
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.commands import Publication, PublishSegment
 from headwater.streams.replies import Placed
-from headwater.streams.state import Hot, State
+from headwater.streams.state import Hot
 
 PUBLISH_DEADLINE_US = 10 * MINUTE_US
-"""How long a segment may be under way between its collection and its publication."""
+"""How long a segment may take from its collection to its publication."""
 NAMES_PER_TURN = 500
 NAMES_PER_BLOCK = 5_000
 APPENDS_PER_TURN = 16_000
-"""How many names or appends are collected, and how many names are sorted, before others get a turn."""
+"""How many names or appends are collected, and how many names are sorted, before the loop gets a turn."""
 SEGMENT_STREAMS = STREAMS_PER_SEGMENT_MAX // 2
-"""How many streams a flush puts into one segment: its publication is applied in one go, at 3 microseconds for each."""
-LOOK_SECONDS = 0.5
-RETRY_SECONDS = 2.0
-"""How long the store is left alone after a failure."""
+"""How many streams a flush puts into one segment: its publication is applied in one step, 3 microseconds for each."""
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +54,13 @@ class FlushLimits(NamedTuple):
     interval_seconds: float = _DEFAULTS.flush_seconds
     """How long an append stays hot before age alone makes a flush due."""
     bytes_min: int = _DEFAULTS.flush_bytes_min
-    """What must be hot for age to count: less is not worth an object."""
+    """Hot bytes needed for age to make a flush due: fewer are not worth an object."""
     bytes_max: int = _DEFAULTS.flush_bytes_max
     """Hot bytes that make a flush due at once."""
     journal_bytes: int = _DEFAULTS.flush_journal_bytes
-    """So much journal since the last flush makes one due, whatever is hot."""
+    """Journal bytes since the last flush that make one due, however little is hot."""
     segment_bytes: int = _DEFAULTS.flush_segment_bytes
-    """Payload of one object, about."""
+    """Approximate payload of one object."""
     concurrency: int = _DEFAULTS.flush_concurrency
     """How many objects are built and uploaded at a time."""
 
@@ -82,7 +80,7 @@ FLUSH_LIMITS = FlushLimits()
 
 
 class FlushFailed(Exception):
-    """Not everything could be put into the lake; it stays in memory and in the journal."""
+    """Not everything reached the lake; the rest stays in memory and in the journal."""
 
 
 class HotRun(msgspec.Struct, frozen=True, gc=False):
@@ -95,26 +93,16 @@ class HotRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flusher:
-    """One flush at a time; whoever asks during one is served by the next."""
+    """Runs one flush at a time; a request during one is served by the next."""
 
-    def __init__(
-        self,
-        shard: int,
-        state: State,
-        store: Store,
-        submit: Submit,
-        *,
-        now: Now,
-        journal_bytes: Callable[[], int],
-        limits: FlushLimits,
-    ) -> None:
-        self._state, self._store, self._submit, self._now = state, store, submit, now
-        self._journal_bytes, self._limits, self._shard = journal_bytes, limits, shard
+    def __init__(self, parts: LakeParts, limits: FlushLimits, journal_bytes: Callable[[], int]) -> None:
+        self._shard, self._state, self._store, self._submit, self._now, _, self._intervals = parts
+        self._journal_bytes, self._limits = journal_bytes, limits
         self._threads = ThreadPoolExecutor(limits.concurrency, "lake-write")
         self._uploads = asyncio.Semaphore(limits.concurrency)
         self._running: asyncio.Task[int] | None = None
         self.publishing = False
-        """Whether a flush has rows to take, or has taken some that are yet to be published."""
+        """Whether a flush has rows to collect, or has collected some that are not published yet."""
         self._next: asyncio.Task[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._journal_mark = 0
@@ -123,7 +111,7 @@ class Flusher:
         self.segments = self.failures = self.bytes = 0
 
     def start(self) -> None:
-        self._look()
+        self.check()
 
     async def stop(self) -> None:
         if self._timer is not None:
@@ -139,15 +127,16 @@ class Flusher:
         """For how long something has been waiting to be flushed, to the second; 0 if nothing is."""
         return 0 if self._warm_since is None else int(time.monotonic() - self._warm_since)
 
-    # -- When -----------------------------------------------------------------------------------------------------
+    # -- Due ------------------------------------------------------------------------------------------------------
 
     def after_batch(self) -> None:
-        """Called after every batch: two comparisons, as a rule."""
+        """Called after every batch; usually two comparisons."""
         if self._state.hot_bytes >= self._limits.bytes_max and self._running is None:
             self._begin_if_allowed()
 
-    def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+    def check(self) -> None:
+        """Begin a flush if one is due, and check again later."""
+        self._timer = asyncio.get_running_loop().call_later(self._intervals.flush_check_seconds, self.check)
         if not self._state.warm:
             self._warm_since = None
             return
@@ -161,10 +150,10 @@ class Flusher:
 
     def _begin_if_allowed(self) -> None:
         if self._running is None and time.monotonic() >= self._not_before_seconds:
-            self._begin().add_done_callback(_heard)
+            self._begin().add_done_callback(_retrieve)
 
     def flush(self) -> "asyncio.Task[int]":
-        """Put everything that was applied by now into the lake; the position up to which everything is there."""
+        """Put everything applied so far into the lake; the position up to which everything is there."""
         if self._running is None:
             return self._begin()
         if self._next is None:
@@ -172,7 +161,7 @@ class Flusher:
         return self._next
 
     async def _after_this(self) -> int:
-        # Another may have begun by itself meanwhile, and perhaps before we were asked.
+        # Another flush may have begun by itself meanwhile, perhaps before this request.
         while self._running is not None:
             await asyncio.wait([self._running])
         self._next = None
@@ -187,10 +176,10 @@ class Flusher:
         self._running = None
         if not task.cancelled() and task.exception() is not None:
             self.failures += 1
-            self._not_before_seconds = time.monotonic() + RETRY_SECONDS
-            log.error("the lake did not take a flush, so its bytes stay in memory: %s", task.exception())
+            self._not_before_seconds = time.monotonic() + self._intervals.flush_retry_seconds
+            log.error("a flush failed, so its bytes stay in memory: %s", task.exception())
 
-    # -- What -----------------------------------------------------------------------------------------------------
+    # -- Flushing--------------------------------------------------------------------------------------------------
 
     async def _flush(self) -> int:
         position, journal_mark = self._state.position, self._journal_bytes()
@@ -207,7 +196,7 @@ class Flusher:
             for index, upload in enumerate(uploads):
                 flushed = position if index == len(uploads) - 1 else 0
                 await self._publish(PublishSegment(await upload, deadline, flushed))
-                await _let_go(collected[index])
+                await _release(collected[index])
         finally:
             for upload in uploads:
                 upload.cancel()
@@ -218,7 +207,7 @@ class Flusher:
         return position
 
     async def _collect(self, position: int) -> AsyncIterator[list[HotRun]]:
-        """What goes into each segment; commands may be applied between any two slices."""
+        """The contents of each segment; commands may be applied between any two slices."""
         parts: list[HotRun] = []
         size, streams, appends = 0, 0, 0
         names = await _in_order(list(self._state.warm))
@@ -244,7 +233,7 @@ class Flusher:
             yield parts
 
     def _fill(self, hot: list[Hot], start: int, stop: int, size: int) -> tuple[int, int]:
-        """How many appends of a stream still fit into a segment that has `size` bytes; at least one does."""
+        """The end of the appends that still fit into a segment of `size` bytes, at least one; and its new size."""
         room_until = hot[start].offset + max(self._limits.segment_bytes - size, 1)
         end = min(max(bisect_right(hot, room_until, key=attrgetter("end")), start + 1), stop)
         return end, size + hot[end - 1].end - hot[start].offset
@@ -275,7 +264,7 @@ class Flusher:
 
 
 def store_checked(store: Store, key: str, data: bytes) -> None:
-    """Create an object and read it back: what is about to be forgotten elsewhere must really be there."""
+    """Create an object and read it back: the only other copy is about to be deleted."""
     try:
         store.create(key, data)
         if store.read(key) != data:
@@ -284,8 +273,8 @@ def store_checked(store: Store, key: str, data: bytes) -> None:
         raise FlushFailed(str(error)) from error
 
 
-async def _let_go(parts: list[HotRun]) -> None:
-    """Free appends that have left the state, some per turn of the loop: it takes longer than to publish them."""
+async def _release(parts: list[HotRun]) -> None:
+    """Free appends that have left the state, some per turn of the loop: freeing takes longer than publishing."""
     while parts:
         appends = parts[-1].appends
         del appends[-APPENDS_PER_TURN // 4 :]
@@ -304,7 +293,7 @@ async def _in_order(names: list[str]) -> Iterator[str]:
     return heapq.merge(*blocks)
 
 
-def _heard(task: "asyncio.Task[int]") -> None:
-    """Whoever began it does not wait for it; its failure was reported already."""
+def _retrieve(task: "asyncio.Task[int]") -> None:
+    """Retrieve the exception of a flush that no caller waits for; it has been logged."""
     if not task.cancelled():
         task.exception()

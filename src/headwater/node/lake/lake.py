@@ -1,4 +1,4 @@
-"""A node's lake: the reads that need it, and the chores that keep it."""
+"""The lake of a shard: the reads that need it, and the chores that keep it."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,6 +9,8 @@ from headwater.node.committer import Now, Submit
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.flusher import FLUSH_LIMITS, Flusher, FlushFailed, FlushLimits
+from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.swaps import Swaps
 from headwater.node.lake.sweeper import LakeSweeper
 from headwater.node.reads.cold import ColdReads
@@ -23,12 +25,13 @@ _DEFAULTS = Settings()
 
 
 class LakeLimits(NamedTuple):
-    """How much may be hot, when it is flushed, and how long what was replaced is kept."""
+    """How much may be hot, when it is flushed, and how long replaced objects are kept."""
 
     hot_bytes_max: int = _DEFAULTS.hot_bytes_max
     flush: FlushLimits = FLUSH_LIMITS
     grace_seconds: float = _DEFAULTS.lake_grace_seconds
     flush_at_stop: bool = _DEFAULTS.flush_at_stop
+    intervals: LakeIntervals = LAKE_INTERVALS
 
     @classmethod
     def of(cls, settings: Settings) -> "LakeLimits":
@@ -40,7 +43,7 @@ LAKE_LIMITS = LakeLimits()
 
 
 class Lake:
-    """Cold reads, flush, catalog, sweep, compaction and swaps of one shard."""
+    """Cold reads, flushes, catalogs, sweeps, compaction and swaps of one shard."""
 
     def __init__(
         self,
@@ -56,31 +59,16 @@ class Lake:
     ) -> None:
         self._limits = limits
         self.store = store
-        self.reads = ColdReads(shard, state, store, answer)
-        self.flusher = Flusher(
-            shard, state, store, submit, now=now, journal_bytes=lambda: command_log.size_bytes, limits=limits.flush
+        intervals = limits.intervals
+        self.reads = ColdReads(shard, state, store, answer, retry_seconds=intervals.read_retry_seconds)
+        parts = LakeParts(shard, state, store, submit, now, self.reads.in_use, intervals)
+        self.flusher = Flusher(parts, limits.flush, lambda: command_log.size_bytes)
+        self.cataloger = Cataloger(
+            shard, state, store, limits.grace_seconds, lambda: self.flusher.publishing, intervals=intervals
         )
-        self.cataloger = Cataloger(shard, state, store, limits.grace_seconds, lambda: self.flusher.publishing)
-        self.compactor = Compactor(
-            shard,
-            state,
-            store,
-            submit,
-            now=now,
-            in_use=self.reads.in_use,
-            limits=COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes),
-        )
-        self.swaps = Swaps(shard, state, store, submit, now=now, in_use=self.reads.in_use)
-        self.sweeper = LakeSweeper(
-            shard,
-            state,
-            store,
-            submit,
-            now=now,
-            in_use=self.reads.in_use,
-            left_out=self.cataloger.has_left_out,
-            grace_seconds=limits.grace_seconds,
-        )
+        self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes))
+        self.swaps = Swaps(parts)
+        self.sweeper = LakeSweeper(parts, self.cataloger.has_left_out, limits.grace_seconds)
 
     def start(self) -> None:
         self.flusher.start()
@@ -102,7 +90,7 @@ class Lake:
         self.flusher.after_batch()
 
     async def flush(self) -> int:
-        """Return when everything applied by now is in the lake and in a catalog: up to which position that is."""
+        """Wait until everything applied so far is in the lake and in a catalog; the position up to which it is."""
         position = await self.flusher.flush()
         try:
             await self.cataloger.write()

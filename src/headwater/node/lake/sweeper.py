@@ -1,23 +1,19 @@
-"""The lake's sweeper: deletes objects that catalogs have left out for a while, and orphans that no state ever named."""
+"""The lake's sweeper: deletes objects that catalogs left out long enough ago, and orphans that no state ever named."""
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
-from headwater.node.committer import Now, Submit, ask
+from headwater.node.committer import ask
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import SECOND_US
-from headwater.storage.store import Store, StoreFailed
+from headwater.storage.store import StoreFailed
 from headwater.streams.commands import ForgetSegments
-from headwater.streams.state import State
 
-LOOK_SECONDS = 5.0
-ORPHANS_SECONDS = 600.0
-"""How often retired segments are looked at, and how often the store is searched for orphans."""
 FORGET_AT_ONCE_MAX = 1_000
 
 T = TypeVar("T")
@@ -26,23 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class LakeSweeper:
-    """Deletes an object first, then forgets it by a command, so that a crash in between only means to try again."""
+    """Deletes an object first and forgets it by a command after, so a crash in between only repeats the deletion."""
 
-    def __init__(
-        self,
-        shard: int,
-        state: State,
-        store: Store,
-        submit: Submit,
-        *,
-        now: Now,
-        in_use: Counter[str],
-        left_out: Callable[[str], bool],
-        grace_seconds: float,
-    ) -> None:
-        self._state, self._store, self._submit, self._now = state, store, submit, now
-        self._in_use, self._left_out = in_use, left_out
-        self._grace_us, self._shard = int(grace_seconds * SECOND_US), shard
+    def __init__(self, parts: LakeParts, left_out: Callable[[str], bool], grace_seconds: float) -> None:
+        self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
+        self._left_out, self._grace_us = left_out, int(grace_seconds * SECOND_US)
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
         self._tasks: list[asyncio.Task[None]] = []
         self.deleted = 0
@@ -50,8 +34,8 @@ class LakeSweeper:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._repeat(self.sweep_retired, LOOK_SECONDS)),
-            loop.create_task(self._repeat(self.sweep_orphans, ORPHANS_SECONDS)),
+            loop.create_task(self._repeat(self.sweep_retired, self._intervals.sweep_check_seconds)),
+            loop.create_task(self._repeat(self.sweep_orphans, self._intervals.orphans_check_seconds)),
         ]
 
     async def stop(self) -> None:
@@ -65,11 +49,11 @@ class LakeSweeper:
             try:
                 await work()
             except StoreFailed as error:
-                log.error("the lake cannot be swept, it is tried again later: %s", error)
+                log.error("the lake cannot be swept and will be tried again: %s", error)
             await asyncio.sleep(seconds)
 
     async def sweep_retired(self) -> None:
-        """Delete segments that were replaced and that nobody needs, neither here nor by a catalog."""
+        """Delete replaced segments that no reader needs, neither in this process nor by a catalog."""
         cold = self._state.cold
         lowest = cold.lowest_consumer(self._now())
         due = [
@@ -85,7 +69,7 @@ class LakeSweeper:
             await ask(self._submit, ForgetSegments(tuple(segment.id for segment in due[:FORGET_AT_ONCE_MAX])))
 
     async def sweep_orphans(self) -> None:
-        """Delete segments that no state names, and that can no longer be published: their deadline is long past."""
+        """Delete segments that no state names and that can no longer be published: their deadline is long past."""
         items = self._store.items(f"segments/shard={self._shard}/")
         while page := await self._in_thread(lambda: list(islice(items, 1_000))):
             cold = self._state.cold

@@ -9,14 +9,14 @@ from headwater.streams.replies import Described
 
 
 class Bootstrap:
-    """What a stream is, and where the bytes behind its snapshot are, in memory and in the lake."""
+    """What a stream is, and where the bytes after its snapshot are, in memory and in the lake."""
 
     def __init__(self, described: Described, stretches: list[Slice | Stretch], reads: ColdReads | None) -> None:
         self.described = described
         self._stretches, self._reads = stretches, reads
 
     async def slices(self) -> AsyncIterator[Slice]:
-        """The bytes behind the snapshot, a slice at a time."""
+        """The bytes after the snapshot, a slice at a time."""
         for stretch in self._stretches:
             if isinstance(stretch, Slice):
                 yield stretch

@@ -1,4 +1,4 @@
-"""Cold reads: looks that need bytes of the lake. The bytes are fetched in threads, then the look is made again."""
+"""Cold reads: queries that need bytes of the lake. Threads fetch the bytes, then the query is answered again."""
 
 import asyncio
 import logging
@@ -27,13 +27,11 @@ from headwater.streams.state import State, Stream
 GROUPS_BYTES_MAX = 64 * 1024 * 1024
 TABLES_BYTES_MAX = 64 * 1024 * 1024
 FOOTERS_BYTES_MAX = 32 * 1024 * 1024
-"""What decoded row groups, for pages and for scans, and footers may take in memory."""
+"""How much memory decoded row groups (for pages, for scans) and footers may take."""
 READ_THREADS = 8
-"""How many reads of the store go on at a time."""
-RETRY_SECONDS = (0.05, 0.5)
-"""After which pauses a read that failed is tried again."""
+"""How many reads of the store run at a time."""
 ROUNDS_MAX = 64
-"""How often one look may need more of the lake; it needs a few, unless somebody moves the segments under it."""
+"""How often one query may need more of the lake: a few times, unless its segments keep being replaced."""
 
 T = TypeVar("T")
 
@@ -41,16 +39,16 @@ log = logging.getLogger(__name__)
 
 
 class LocatedExtent(NamedTuple):
-    """An extent with the segment that its number meant when it was looked up."""
+    """An extent with the segment that its number referred to when it was looked up."""
 
     segment: Segment
     extent: Extent
 
 
 class Stretch(NamedTuple):
-    """A range of a stream's bytes, all of it in the lake."""
+    """A range of a stream's bytes that lies in the lake."""
 
-    places: list[LocatedExtent]
+    extents: list[LocatedExtent]
     start: int
     end: int
 
@@ -63,14 +61,23 @@ class Table(NamedTuple):
 
 
 class LakeUnreadable(OSError):
-    """The store did not give, or not truly, what was put there."""
+    """The store did not return what was put there."""
 
 
 class ColdReads:
-    """Fetches runs from the store; a segment that is being read is not deleted meanwhile."""
+    """Fetches runs from the store; a segment that is being read is not deleted."""
 
-    def __init__(self, shard: int, state: State, store: Store, answer: Callable[[Query, Fetched], Reply]) -> None:
+    def __init__(
+        self,
+        shard: int,
+        state: State,
+        store: Store,
+        answer: Callable[[Query, Fetched], Reply],
+        *,
+        retry_seconds: tuple[float, ...],
+    ) -> None:
         self._shard, self._state, self._store, self._answer = shard, state, store, answer
+        self._retry_seconds = retry_seconds
         self._threads = ThreadPoolExecutor(READ_THREADS, "lake-read")
         self._footers: Cache[Footer] = Cache(FOOTERS_BYTES_MAX, self._threads)
         self._groups: Cache[Group] = Cache(GROUPS_BYTES_MAX, self._threads)
@@ -85,35 +92,37 @@ class ColdReads:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._threads.shutdown(cancel_futures=True)
 
-    # -- Looks ----------------------------------------------------------------------------------------------------
+    # -- Queries --------------------------------------------------------------------------------------------------
 
     def read(self, query: Query, need: NotFetched) -> asyncio.Task[Reply]:
         """Answer a query that needs more than memory holds."""
-        places = self._take(need)
-        task = asyncio.get_running_loop().create_task(self._read(query, need, places))
+        extents = self._take(need)
+        task = asyncio.get_running_loop().create_task(self._read(query, need, extents))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _read(self, query: Query, need: NotFetched, places: list[LocatedExtent]) -> Reply:
+    async def _read(self, query: Query, need: NotFetched, extents: list[LocatedExtent]) -> Reply:
         fetched = Fetched()
         for _ in range(ROUNDS_MAX):
             try:
-                fetched.add(need.stream, await self._runs(places, need))
+                fetched.add(need.stream, await self._runs(extents, need))
             except (StoreFailed, KeyMissing, SegmentDamaged) as error:
                 return self._failed(need.stream.name, error)
             finally:
-                self.let_go(place.segment for place in places)
+                self.release(extent.segment for extent in extents)
             try:
                 return self._answer(query, fetched)
             except NotFetched as more:
-                need, places = more, self._take(more)
-        return Refusal(Code.OVERLOADED, f"The history of {need.stream.name!r} is being moved; try again in a second.")
+                need, extents = more, self._take(more)
+        return Refusal(
+            Code.OVERLOADED, f"The history of {need.stream.name!r} is being compacted; try again in a second."
+        )
 
     def _failed(self, name: str, error: Exception) -> Refusal:
-        """What a reader is told when the store did not do its part; only this reader is."""
+        """The refusal for one request whose bytes the store failed to return."""
         self.failures += 1
-        log.error("history of %r cannot be read: %s", name, error)
+        log.error("the history of %r cannot be read: %s", name, error)
         if not isinstance(error, StoreFailed):
             return Refusal(
                 Code.INTERNAL, f"The history of {name!r} is damaged in the lake; the server's log says where."
@@ -123,71 +132,71 @@ class ColdReads:
     # -- Runs -----------------------------------------------------------------------------------------------------
 
     def _take(self, need: NotFetched) -> list[LocatedExtent]:
-        """Where the bytes are that a look needs, as of now; these segments are in use until they have been read."""
-        extents = need.stream.extents
+        """The extents that a query needs, as of now; their segments are in use until they have been read."""
+        all_extents = need.stream.extents
         if need.record is not None:
-            wanted = extents[bisect_right(extents, need.record, key=attrgetter("record")) - 1 :][:1]
+            needed = all_extents[bisect_right(all_extents, need.record, key=attrgetter("record")) - 1 :][:1]
         else:
-            wanted = tuple(extent for extent in extents if extent.end > need.start and extent.start < need.end)
-        places = self._placed(wanted)
-        self.hold(place.segment for place in places)
-        return places
+            needed = tuple(extent for extent in all_extents if extent.end > need.start and extent.start < need.end)
+        extents = self._located(needed)
+        self.hold(extent.segment for extent in extents)
+        return extents
 
     def hold(self, segments: Iterable[Segment]) -> None:
-        """These are being read: keep their objects, also when they are replaced."""
+        """Keep the objects of these segments while they are read, even if they are replaced."""
         self.in_use.update(segment.id for segment in segments)
 
-    def let_go(self, segments: Iterable[Segment]) -> None:
-        """These have been read, by one of those who held them."""
+    def release(self, segments: Iterable[Segment]) -> None:
+        """End one hold on each of these segments."""
         for segment in segments:
             self.in_use[segment.id] -= 1
             if not self.in_use[segment.id]:
                 del self.in_use[segment.id]
 
-    def _placed(self, extents: tuple[Extent, ...]) -> list[LocatedExtent]:
+    def _located(self, extents: tuple[Extent, ...]) -> list[LocatedExtent]:
         return [LocatedExtent(self._state.cold.segments[extent.segment].segment, extent) for extent in extents]
 
-    async def _runs(self, places: list[LocatedExtent], need: NotFetched) -> list[Run]:
+    async def _runs(self, extents: list[LocatedExtent], need: NotFetched) -> list[Run]:
         """The runs that hold what is needed, in order."""
         runs: list[Run] = []
-        for place in places:
-            footer = await self.footer(place.segment)
+        for segment, extent in extents:
+            footer = await self.footer(segment)
             if need.record is None:
-                pieces = footer.locate(place.extent, need.start, need.end)
+                pieces = footer.locate(extent, need.start, need.end)
             else:
-                pieces = [footer.locate_record(place.extent, need.record)]
+                pieces = [footer.locate_record(extent, need.record)]
             for piece in pieces:
-                runs.append(await self._run(place.segment, footer, piece))
+                runs.append(await self._run(segment, footer, piece))
         return runs
 
     def stretch(self, stream: Stream, start: int, end: int) -> Stretch:
-        """Where all bytes of a range are, as of now; good for as long as replaced segments are kept."""
+        """Where the bytes of a range are, as of now; valid for as long as replaced segments are kept."""
         extents = tuple(extent for extent in stream.extents if extent.end > start and extent.start < end)
-        return Stretch(self._placed(extents), start, end)
+        return Stretch(self._located(extents), start, end)
 
     async def slices(self, stretch: Stretch) -> AsyncGenerator[Slice, None]:
-        """The runs of a stretch one by one, as they are taken; none of its segments is deleted meanwhile."""
-        self.hold(place.segment for place in stretch.places)
+        """The runs of a stretch one by one, each fetched on demand; its segments are held until the end."""
+        self.hold(extent.segment for extent in stretch.extents)
         try:
-            for place in stretch.places:
-                footer = await self.footer(place.segment)
-                for piece in footer.locate(place.extent, stretch.start, stretch.end):
-                    run = await self._run(place.segment, footer, piece)
+            for segment, extent in stretch.extents:
+                footer = await self.footer(segment)
+                for piece in footer.locate(extent, stretch.start, stretch.end):
+                    run = await self._run(segment, footer, piece)
                     yield Slice([run], 0, 1, max(run.offset, stretch.start), min(run.end, stretch.end))
         except (StoreFailed, KeyMissing, SegmentDamaged) as error:
             raise self.unreadable(error) from error
         finally:
-            self.let_go(place.segment for place in stretch.places)
+            self.release(extent.segment for extent in stretch.extents)
 
     def unreadable(self, error: Exception) -> LakeUnreadable:
-        """Count what the store did not do; a response that has begun is cut short by it."""
+        """Count a failed read; a response that has begun is cut short by it."""
         self.failures += 1
         return LakeUnreadable(str(error))
 
     # -- Parts of segments ----------------------------------------------------------------------------------------
 
     async def table(self, footer: Footer, group: int, columns: tuple[str, ...]) -> pa.Table:
-        """Some columns of a row group, each in one chunk; whoever asks holds the segment."""
+        """Some columns of a row group, each in one chunk; the caller holds the segment."""
         segment = footer.segment
         load = partial(self._using, segment, _columns_of, footer, group, columns)
         return (await self._tables.get((segment.id, group, columns), load)).rows
@@ -201,15 +210,15 @@ class ColdReads:
         return group.run(piece.row, piece.rows)
 
     def _using(self, segment: Segment, work: Callable[..., T], *arguments: object) -> T:
-        """Do something in a thread with the bytes of a segment."""
+        """Work in a thread with the bytes of a segment; a failure is retried."""
         key = segment_key(self._shard, segment.first_position, segment.last_position, segment.id)
-        for pause_seconds in RETRY_SECONDS:
+        for pause_seconds in self._retry_seconds:
             self.reads += 1
             try:
                 return work(partial(self._store.read, key), *arguments)
             except (StoreFailed, SegmentDamaged) as error:
-                # Bytes may have been damaged on their way only.
-                log.warning("reading %s is tried again: %s", key, error)
+                # The bytes may have been damaged in transit only.
+                log.warning("reading %s failed and is retried: %s", key, error)
                 self.retries += 1
                 time.sleep(pause_seconds)
         return work(partial(self._store.read, key), *arguments)

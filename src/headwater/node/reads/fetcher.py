@@ -1,4 +1,4 @@
-"""From planned slices to the bytes of a page."""
+"""Turns planned slices into the bytes of a page."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ _PAYLOAD = attrgetter("payload")
 
 
 def fetch(slices: Sequence[Slice], *, json: bool) -> bytes:
-    """The body that these slices make: their bytes, or for JSON an array of the exact messages."""
+    """The body of a page: the bytes of these slices, or for JSON an array of the exact messages."""
     if json:
         return b"[%b]" % b",".join(message for slice_ in slices for message in _messages(slice_))
     return b"".join(map(_bytes, slices)) if len(slices) != 1 else _bytes(slices[0])
@@ -19,7 +19,7 @@ def fetch(slices: Sequence[Slice], *, json: bool) -> bytes:
 def _bytes(slice_: Slice) -> bytes:
     pieces = slice_.pieces[slice_.first : slice_.stop]
     payloads = list(map(_PAYLOAD, pieces))
-    # The last piece first: it may be the first as well, and is then cut at both ends.
+    # The last piece first: if it is the first as well, it is cut at both ends.
     if (beyond := pieces[-1].end - slice_.end) > 0:
         payloads[-1] = payloads[-1][:-beyond]
     if (before := slice_.start - pieces[0].offset) > 0:
@@ -44,7 +44,7 @@ _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
 def fetch_records(slices: Sequence[Slice], first: int, *, envelope: bool) -> bytes:
-    """The messages a line each; a line end in JSON can only stand between tokens, where a space says the same."""
+    """The messages, one per line. A line end in JSON can only be between tokens, where a space is equivalent."""
     lines = (message.translate(_LINE_ENDS) for slice_ in slices for message in _messages(slice_))
     if envelope:
         lines = (b'{"record":%d,"value":%b}' % (first + index, line) for index, line in enumerate(lines))
@@ -52,7 +52,7 @@ def fetch_records(slices: Sequence[Slice], first: int, *, envelope: bool) -> byt
 
 
 def fetch_messages(slice_: Slice) -> Iterator[bytes]:
-    """The messages of a slice one by one; at its ends they may be parts of one, where a byte stream was cut there."""
+    """The messages of a slice one by one; in a byte stream the first and the last may be parts of one."""
     for piece, lo, hi in slice_.parts():
         ends = piece.ends or (len(piece.payload),)
         start = lo

@@ -1,21 +1,21 @@
-"""Pages that were read lately: committed bytes never change, so a page is made once for all who ask for it."""
+"""A cache of recent pages: committed bytes never change, so a page is made once for all its readers."""
 
 from headwater.streams.replies import Page
 
 PAGES_BYTES_MAX = 32 * 1024 * 1024
 PAGE_COST_BYTES = 512
-"""What the cache may hold, and what a page costs beside its body."""
+"""The size of the cache, and what a page costs in addition to its body."""
 
 
 class PageCache:
-    """The newest pages by incarnation and start; the oldest go first."""
+    """The newest pages by incarnation and start; the oldest are evicted first."""
 
     def __init__(self, bytes_max: int = PAGES_BYTES_MAX) -> None:
         self._pages: dict[tuple[int, int], Page] = {}
         self._bytes_max, self._bytes = bytes_max, 0
 
     def get(self, incarnation: int, start: int, tail: int, closed: bool, earliest: int) -> Page | None:
-        """The page, unless the stream has grown, closed or been trimmed since, and a new answer would say so."""
+        """The page, unless the stream has grown, closed or been trimmed since, so that the answer would differ."""
         page = self._pages.get((incarnation, start))
         if page is None or page.closed != closed or (page.up_to_date and page.next_offset != tail):
             return None

@@ -1,4 +1,4 @@
-"""Queries: every query answered, from applied state and what was fetched from the lake for it."""
+"""Answers every query, from applied state and from what was fetched from the lake for it."""
 
 from collections.abc import Callable
 
@@ -17,14 +17,14 @@ from headwater.streams.state import State, Stream
 
 
 class Queries:
-    """Reads one shard's state; a read of a stream with a sliding lifetime renews it."""
+    """Answers queries about one shard's state; reading a stream with a sliding lifetime renews it."""
 
     def __init__(self, state: State, now: Now, touch: Callable[[Stream], None], page_bytes: int) -> None:
         self._state, self._now, self._touch, self._page_bytes = state, now, touch, page_bytes
         self._pages = PageCache()
 
     def read(self, query: Query, fetched: Fetched = NOTHING_FETCHED) -> Reply:
-        """The answer to a query; raises NotFetched where it takes bytes of the lake that are not at hand."""
+        """The answer to a query; raises NotFetched if it needs bytes of the lake that are not in `fetched`."""
         now = self._now()
         if isinstance(query, Read):
             found = self._find(query, now)
@@ -45,7 +45,7 @@ class Queries:
         return self._border(stream, query, fetched) if isinstance(query, Border) else _describe(stream)
 
     def _find(self, query: Read | Head | Border, now: int) -> Stream | Refusal:
-        """The life of a stream that a query is about."""
+        """The life of the stream that a query names."""
         stream = self._state.present(query.name, now)
         if isinstance(stream, Stream) and query.incarnation is not None and query.incarnation != stream.incarnation:
             return incarnation_changed(stream.name, stream.incarnation)
@@ -90,9 +90,9 @@ class Queries:
         return page
 
     def _record_page(self, stream: Stream, query: Read, records: queries.Records, fetched: Fetched) -> Page | Refusal:
-        """A page of a JSON stream by ordinals: as many whole messages as asked for, a line each."""
+        """A page of a JSON stream by ordinals: at most the requested number of whole messages, one per line."""
         if not is_json(stream.content_type):
-            detail = f"The stream {stream.name!r} has no records: it does not hold JSON."
+            detail = f"Stream {stream.name!r} is not JSON, so it has no records."
             return Refusal(Code.BAD_REQUEST, detail, incarnation=stream.incarnation)
         first = _first_record(stream, query, records)
         if isinstance(first, Refusal):
@@ -124,7 +124,7 @@ class Queries:
     # -- Borders --------------------------------------------------------------------------------------------------
 
     def _border(self, stream: Stream, query: Border, fetched: Fetched) -> Anchored | Refusal:
-        """Where a snapshot or a retention would stand, and the messages before it."""
+        """Resolve the place of a snapshot or a retention: its offset and the number of messages before it."""
         offset = query.offset
         if query.record is not None:
             if not stream.record_start <= query.record <= stream.record_next:
@@ -132,12 +132,12 @@ class Queries:
             offset = reading.offset_of(stream, query.record, self.source_of, fetched)
         assert offset is not None
         if not stream.start <= offset < stream.tail:
-            return Anchored(stream.incarnation, offset, stream.record_next)  # The command itself says what is wrong.
+            return Anchored(stream.incarnation, offset, stream.record_next)  # The command says what is wrong.
         record = reading.record_at(stream, offset, self.source_of, fetched)
         if record is None:
             return Refusal(
                 Code.OFFSET_UNALIGNED,
-                f"The offset lies inside a message of {stream.name!r}; use one that an append or a read returned.",
+                f"The offset is inside a message of {stream.name!r}; use one that an append or a read returned.",
                 incarnation=stream.incarnation,
                 next_offset=stream.tail,
             )
@@ -160,7 +160,7 @@ def _describe(stream: Stream) -> Described:
 
 
 def _first_record(stream: Stream, query: Read, records: queries.Records) -> int | Refusal | None:
-    """The ordinal that a read begins with; None if it goes on at its offset."""
+    """The ordinal that a read begins with; None if it begins at its offset."""
     if records.tail is not None:
         return max(stream.record_start, stream.record_next - records.tail)
     if records.start is None:
@@ -173,7 +173,7 @@ def _no_such_record(stream: Stream, record: int) -> Refusal:
     trimmed = record < stream.record_start
     return Refusal(
         Code.OFFSET_TRIMMED if trimmed else Code.OFFSET_BEYOND_TAIL,
-        f"Record {record} is not among those of {stream.name!r}, {stream.record_start} to {stream.record_next - 1}.",
+        f"Record {record} is not one of {stream.name!r}, which has {stream.record_start} to {stream.record_next - 1}.",
         incarnation=stream.incarnation,
         next_offset=stream.tail,
         earliest_offset=stream.start if trimmed else None,

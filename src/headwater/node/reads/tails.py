@@ -1,23 +1,23 @@
-"""Live tails: who waits on which stream, woken once per commit batch."""
+"""Live tails: the readers that wait on each stream, woken once per commit batch."""
 
 from collections.abc import Collection
 from typing import Any, Protocol
 
 WAITERS_MAX = 65_536
-"""Live readers of one process; each costs a connection anyway."""
+"""The most live readers in one process; each also costs a connection."""
 
 Shared = dict[Any, Any]
-"""What waiters of one stream encode once and share within one wake, by whatever it depends on."""
+"""What the waiters of one stream encode once and share within one wake, keyed by what it depends on."""
 
 
 class Waiter(Protocol):
-    """Somebody who waits for a stream to change."""
+    """Waits for a stream to change."""
 
     def wake(self, shared: Shared) -> None: ...
 
 
 class Tails:
-    """Waiters by stream name; waking costs those who wait on what was touched, nothing else."""
+    """Waiters by stream name; a wake costs nothing for streams that did not change."""
 
     def __init__(self, waiters_max: int = WAITERS_MAX) -> None:
         self._waiters: dict[str, dict[Waiter, None]] = {}
@@ -30,7 +30,7 @@ class Tails:
 
     @property
     def names(self) -> Collection[str]:
-        """The streams that somebody waits on."""
+        """The streams that have waiters."""
         return self._waiters.keys()
 
     def watch(self, name: str, waiter: Waiter) -> None:
@@ -40,7 +40,7 @@ class Tails:
             self.count += 1
 
     def unwatch(self, name: str, waiter: Waiter) -> None:
-        """Forget a waiter; forgetting it twice is no harm."""
+        """Remove a waiter. Idempotent."""
         waiters = self._waiters.get(name)
         if waiters is not None and waiter in waiters:
             del waiters[waiter]

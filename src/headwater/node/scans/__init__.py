@@ -1,1 +1,1 @@
-"""Reads of many streams at once, as of one instant, as Arrow."""
+"""Reads of many streams at once, as of one instant, as Arrow streams."""

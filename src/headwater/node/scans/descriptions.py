@@ -1,4 +1,4 @@
-"""Descriptions: what many streams are, a row for each, as an Arrow stream; gathered a slice per turn of the loop."""
+"""Descriptions of many streams as an Arrow stream, one row for each; gathered a slice per turn of the loop."""
 
 import heapq
 from collections.abc import AsyncGenerator, Sequence
@@ -14,9 +14,9 @@ from headwater.node.scans.pace import Pace
 from headwater.streams.state import State, Stream
 
 STREAMS_PER_STEP = 1_000
-"""How many streams are described in one go: about a millisecond, and a batch of the answer."""
+"""How many streams are described in one step: about a millisecond, and one batch of the response."""
 SORT_PER_STEP = 5_000
-"""How many names are sorted in one go."""
+"""How many names are sorted in one step."""
 
 Names = AsyncGenerator[list[str], None]
 
@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 
 
 async def describe(state: State, now: Now, names: Names, limit: int) -> bytes:
-    """The living ones among streams of these names, in their order, and no more than `limit`; the rest are absent."""
+    """The living streams of these names, in their order and at most `limit`; others are left out."""
     parts, pace = [SCHEMA.serialize().to_pybytes()], Pace()
     async with aclosing(names):
         async for some in names:
@@ -69,7 +69,7 @@ def _batch(streams: Sequence[Stream]) -> pa.RecordBatch:
 
 
 async def in_order(names: Sequence[str]) -> Names:
-    """Names sorted, each once, some at a time."""
+    """Names sorted and without duplicates, some at a time."""
     blocks: list[list[str]] = []
     pace = Pace()
     for first in range(0, len(names), SORT_PER_STEP):
@@ -81,7 +81,7 @@ async def in_order(names: Sequence[str]) -> Names:
 
 
 async def with_prefix(state: State, prefix: str, after: str) -> Names:
-    """The names with a prefix that sort above another, some at a time, as they are at each turn."""
+    """The names with a prefix that sort after another name, some at a time, each slice as of its turn."""
     if prefix > after and prefix in state.streams:
         yield [prefix]
     cursor = max(prefix, after)

@@ -1,7 +1,7 @@
-"""An instant: many streams as they were at one moment, though they are looked at a slice per turn of the loop.
+"""An instant: many streams as of one moment, although they are looked up a slice per turn of the loop.
 
-Until the last of them has been looked at, the state tells of every change before it is made, and what is about to
-change is set aside as it was. The segments that the bytes of these streams are in are kept until the instant is closed.
+Until the last lookup, the state announces every change before it is made, and the stream that is about to change is
+copied first. The segments that hold the bytes of these streams are kept until the instant is closed.
 """
 
 from copy import copy
@@ -12,31 +12,31 @@ from headwater.streams.commands import Origin
 from headwater.streams.segments import Segment
 from headwater.streams.state import State, Stream, living
 
-LOOKS_PER_STEP = 100
-"""How many streams are looked at before the time is: a tenth of a millisecond."""
+LOOKUPS_PER_STEP = 100
+"""How many streams are looked up between two checks of the clock: a tenth of a millisecond."""
 
 
 class Instant:
-    """Streams as of its making: copies, whose lists of appends may grow behind their tails."""
+    """Streams as of its creation: copies, whose lists of appends may grow past their tails."""
 
     def __init__(self, state: State, now: int, reads: ColdReads | None) -> None:
         self._state, self._now, self._reads = state, now, reads
         self._position = state.position
-        self._aside: dict[str, Stream] = {}
+        self._copies: dict[str, Stream] = {}
         self._last: Stream | None = None
         self._sources: dict[str, Stream] = {}
         self.segments: dict[int, Segment] = {}
-        """Those that the streams seen have extents in, by their numbers."""
+        """The segments in which the streams found so far have extents, by number."""
         state.observers.append(self)
 
-    def look(self, name: str) -> Stream | Refusal:
-        """The living stream of that name, or why there was none."""
+    def find(self, name: str) -> Stream | Refusal:
+        """The stream that lived under that name, or why there was none."""
         stream = self._last
         if stream is None or stream.name != name:
-            stream = self._aside.get(name)
+            stream = self._copies.get(name)
             if stream is None:
                 found = self._state.streams.get(name)
-                # A life that began meanwhile was not there.
+                # A life that began later did not exist yet.
                 if found is None or found.incarnation > self._position:
                     return stream_not_found(name)
                 stream = self._kept(found)
@@ -44,15 +44,15 @@ class Instant:
         return living(stream, name, self._now)
 
     def before_change(self, stream: Stream) -> None:
-        """Set a stream aside that is about to change, whether or not anybody will look at it."""
-        if stream.incarnation <= self._position and stream.name not in self._aside:
-            self._aside[stream.name] = self._kept(stream)
+        """Copy a stream that is about to change, whether or not it will be looked up."""
+        if stream.incarnation <= self._position and stream.name not in self._copies:
+            self._copies[stream.name] = self._kept(stream)
 
     def _kept(self, stream: Stream) -> Stream:
         kept = copy(stream)
         self._hold(kept)
         origin = kept.origin
-        # What a fork has of its source is the same at any time, as long as the fork holds it.
+        # A fork's part of its source never changes as long as the fork holds it.
         while origin is not None and origin.name not in self._sources:
             source = self._sources[origin.name] = copy(self._state.streams[origin.name])
             assert source.incarnation == origin.incarnation, "a pinned source cannot be replaced"
@@ -71,15 +71,15 @@ class Instant:
         """The life that a fork's origin names."""
         return self._sources[origin.name]
 
-    def seen(self) -> None:
-        """Everything was looked at: changes matter no more, and whoever needs a stream has it."""
+    def end_lookups(self) -> None:
+        """End the lookups: later changes no longer matter, and no stream needs to be copied."""
         if self in self._state.observers:
             self._state.observers.remove(self)
-        self._aside, self._last = {}, None
+        self._copies, self._last = {}, None
 
     def close(self) -> None:
-        """Keep nothing any more."""
-        self.seen()
+        """Release everything the instant holds. Idempotent."""
+        self.end_lookups()
         segments, self.segments = self.segments, {}
         if self._reads is not None:
-            self._reads.let_go(segments.values())
+            self._reads.release(segments.values())

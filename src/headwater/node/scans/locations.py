@@ -1,4 +1,4 @@
-"""Locations: at which offsets records of many streams begin, as of one instant."""
+"""Locations: the offsets at which records of many streams begin, as of one instant."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import msgspec
 from headwater.lake.columns import view
 from headwater.lake.reader import SegmentDamaged
 from headwater.node.reads.cold import ColdReads
-from headwater.node.scans.instants import LOOKS_PER_STEP, Instant
+from headwater.node.scans.instants import LOOKUPS_PER_STEP, Instant
 from headwater.node.scans.pace import Pace
 from headwater.protocol.refusals import Refusal
 from headwater.storage.store import KeyMissing, StoreFailed
@@ -25,7 +25,7 @@ _RECORD = attrgetter("record")
 
 
 class _Sought(msgspec.Struct, frozen=True, gc=False):
-    """A record that is in the lake: which answer it is, and where in its segment it stands."""
+    """A record that is in the lake: the index of its answer, and its row in the segment."""
 
     answer: int
     incarnation: int
@@ -33,29 +33,29 @@ class _Sought(msgspec.Struct, frozen=True, gc=False):
 
 
 async def locate(instant: Instant, reads: ColdReads | None, ordinals: Sequence[Ordinal]) -> list[int | None]:
-    """Where each record begins; the tail for the next one, None where the life or the record is not there."""
+    """The offset at which each record begins: the tail for the next one, None if the life or the record is missing."""
     offsets: list[int | None] = [None] * len(ordinals)
     pace = Pace()
     cold: dict[str, tuple[Segment, list[_Sought]]] = {}
-    for first in range(0, len(ordinals), LOOKS_PER_STEP):
-        for index, ordinal in enumerate(ordinals[first : first + LOOKS_PER_STEP], first):
+    for first in range(0, len(ordinals), LOOKUPS_PER_STEP):
+        for index, ordinal in enumerate(ordinals[first : first + LOOKUPS_PER_STEP], first):
             try:
                 offsets[index] = _offset(instant, ordinal)
             except NotFetched as need:
                 segment, sought = _place(instant, need.stream, ordinal.record, index)
                 cold.setdefault(segment.id, (segment, []))[1].append(sought)
         await pace.rest()
-    instant.seen()
+    instant.end_lookups()
     for segment, several in cold.values():
-        assert reads is not None, "what is in the lake got there by one"
-        for first in range(0, len(several), LOOKS_PER_STEP):
-            await _read(reads, segment, several[first : first + LOOKS_PER_STEP], offsets)
+        assert reads is not None, "only a server with a lake has bytes in it"
+        for first in range(0, len(several), LOOKUPS_PER_STEP):
+            await _read(reads, segment, several[first : first + LOOKUPS_PER_STEP], offsets)
             await pace.rest()
     return offsets
 
 
 def _offset(instant: Instant, ordinal: Ordinal) -> int | None:
-    stream, record = instant.look(ordinal.name), ordinal.record
+    stream, record = instant.find(ordinal.name), ordinal.record
     if isinstance(stream, Refusal) or stream.incarnation != ordinal.incarnation:
         return None
     if not stream.record_start <= record <= stream.record_next:
@@ -82,7 +82,7 @@ async def _read(reads: ColdReads, segment: Segment, several: list[_Sought], offs
             for sought in those:
                 row = sought.row - footer.groups[group].row
                 if incarnation[row] != sought.incarnation:
-                    raise SegmentDamaged(f"Row {sought.row} of segment {segment.id!r} is of another life.")
+                    raise SegmentDamaged(f"Row {sought.row} of segment {segment.id!r} belongs to another life.")
                 offsets[sought.answer] = offset[row]
     except (StoreFailed, KeyMissing, SegmentDamaged) as error:
         raise reads.unreadable(error) from error

@@ -1,20 +1,20 @@
-"""Pace: long work on the event loop gives others a turn now and then."""
+"""Pace: lets long work on the event loop yield regularly."""
 
 import asyncio
 from time import monotonic
 
 TURN_SECONDS = 0.002
-"""How long a piece of work may hold the loop before others get a turn."""
+"""How long work may hold the loop before it yields."""
 
 
 class Pace:
-    """Whoever works in small steps calls `rest` between them."""
+    """Work that consists of small steps calls `rest` between them."""
 
     def __init__(self) -> None:
         self._until = monotonic() + TURN_SECONDS
 
     async def rest(self) -> None:
-        """Let others work, if this turn has been long enough."""
+        """Yield to the loop if this turn has lasted long enough."""
         if monotonic() > self._until:
             await asyncio.sleep(0)
             self._until = monotonic() + TURN_SECONDS

@@ -1,4 +1,4 @@
-"""Scans: ranges of many streams as one Arrow stream, of one instant, made a window at a time as fast as it is read."""
+"""Scans: ranges of many streams as of one instant, as one Arrow stream, made a window at a time as it is read."""
 
 import asyncio
 from collections import deque
@@ -16,7 +16,7 @@ from headwater.node.committer import Now
 from headwater.node.reads.cold import ColdReads
 from headwater.node.scans.batches import END, Chosen, Projection, encode, needs
 from headwater.node.scans.descriptions import Names, describe
-from headwater.node.scans.instants import LOOKS_PER_STEP, Instant
+from headwater.node.scans.instants import LOOKUPS_PER_STEP, Instant
 from headwater.node.scans.locations import locate
 from headwater.node.scans.pace import Pace
 from headwater.node.scans.windows import ColdPart, Limits, OffsetRange, Part, Times, windows
@@ -28,11 +28,11 @@ from headwater.streams.queries import Ordinal, Range
 from headwater.streams.state import State, Stream
 
 WINDOW = Limits(rows=32_768, bytes=8 * MIB)
-"""What is built at a time: few enough for memory, enough that what a batch costs does not matter."""
+"""How much is built at a time: little enough for memory, and enough to make the cost of a batch negligible."""
 SEND_BYTES = 256 * KIB
-"""How much of a batch is handed to the connection at a time."""
+"""How much of a batch is passed to the connection at a time."""
 BUILD_THREADS = 2
-"""How many windows are built at a time, whatever the number of scans."""
+"""How many windows are built at a time, however many scans there are."""
 GROUPS_AT_A_TIME = 4
 """How many row groups one scan reads at a time."""
 
@@ -40,28 +40,28 @@ T = TypeVar("T")
 
 
 class Scans:
-    """What is asked about many streams at once; has the threads that build batches."""
+    """Answers requests about many streams at once; owns the threads that build batches."""
 
     def __init__(self, state: State, now: Now, touch: Callable[[Stream], None], reads: ColdReads | None) -> None:
         self._state, self._now, self._touch, self._reads = state, now, touch, reads
         self._threads = ThreadPoolExecutor(BUILD_THREADS, "scan")
         self.in_progress: set[Instant] = set()
-        """Those of scans that are planned or read."""
+        """The instants of scans that are being planned or read."""
 
     def stop(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
     async def describe(self, names: Names, limit: int) -> bytes:
-        """The living ones among streams of these names, as an Arrow stream."""
+        """The living streams of these names, as an Arrow stream."""
         return await describe(self._state, self._now, names, limit)
 
     async def locate(self, ordinals: Sequence[Ordinal]) -> list[int | None]:
-        """Where each of these records begins, as of now."""
+        """The offset at which each of these records begins, as of now."""
         with closing(Instant(self._state, self._now(), self._reads)) as instant:
             return await locate(instant, self._reads, ordinals)
 
     async def plan(self, ranges: Sequence[Range], columns: Iterable[str] | None, times: Times) -> "Scan | Refusal":
-        """A scan of these ranges as of now, or what is wrong with all of them that cannot be read."""
+        """A scan of these ranges as of now, or a refusal that lists every range that cannot be read."""
         if len(self.in_progress) >= SCANS_MAX:
             return Refusal(Code.OVERLOADED, f"{SCANS_MAX} scans are in progress; try again in a second.")
         instant = Instant(self._state, self._now(), self._reads)
@@ -70,8 +70,8 @@ class Scans:
         problems: list[Problem] = []
         pace = Pace()
         try:
-            for first in range(0, len(ranges), LOOKS_PER_STEP):
-                for index, one in enumerate(ranges[first : first + LOOKS_PER_STEP], first):
+            for first in range(0, len(ranges), LOOKUPS_PER_STEP):
+                for index, one in enumerate(ranges[first : first + LOOKUPS_PER_STEP], first):
                     stream = judge(instant, one, index)
                     if isinstance(stream, Problem):
                         problems.append(stream)
@@ -88,7 +88,7 @@ class Scans:
             self._end(instant)
             detail = f"{len(problems)} of {len(ranges)} ranges cannot be read; `problems` says which and why."
             return Refusal(Code.RANGES_UNAVAILABLE, detail, problems=tuple(problems))
-        instant.seen()
+        instant.end_lookups()
         end = partial(self._end, instant)
         return Scan(instant, wanted, Projection(columns, times), self._reads, self._threads, end=end)
 
@@ -98,8 +98,8 @@ class Scans:
 
 
 def judge(instant: Instant, one: Range, index: int) -> Stream | Problem:
-    """The stream that a range is of, or why the range cannot be read."""
-    stream = instant.look(one.name)
+    """The stream of a range, or why the range cannot be read."""
+    stream = instant.find(one.name)
     if isinstance(stream, Refusal):
         return Problem(index, stream.code)
     if stream.incarnation != one.incarnation:
@@ -110,7 +110,7 @@ def judge(instant: Instant, one: Range, index: int) -> Stream | Problem:
 
 
 class Scan:
-    """Ranges that can all be read; whoever has it closes it, read or not."""
+    """Ranges that can all be read; the caller must close it, read or not."""
 
     def __init__(
         self,
@@ -126,16 +126,16 @@ class Scan:
         self._reads, self._threads, self._end = reads, threads, end
 
     def close(self) -> None:
-        """Let go of everything that was kept for it; to do so twice is no harm."""
+        """Release everything the scan holds. Idempotent."""
         self._end()
         self._wanted.clear()
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """The bytes of the Arrow stream; LakeUnreadable where the store does not give what was put there."""
+        """The bytes of the Arrow stream; raises LakeUnreadable if the store does not return what was put there."""
         yield self._projection.schema.serialize().to_pybytes()
         limits = WINDOW if self._projection.payloads else Limits(WINDOW.rows, ALL)
-        coming = windows(self._wanted, self._instant, self._projection.times, limits)
-        while (window := await self._in_thread(next, coming, None)) is not None:
+        upcoming = windows(self._wanted, self._instant, self._projection.times, limits)
+        while (window := await self._in_thread(next, upcoming, None)) is not None:
             batch = await self._batch(window)
             if batch is not None:
                 data = memoryview(batch)

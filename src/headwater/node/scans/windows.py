@@ -1,7 +1,7 @@
-"""Windows: ranges of streams cut into parts, in memory and in the lake, and these gathered to about a batch each.
+"""Windows: cuts ranges of streams into parts, in memory and in the lake, and gathers about a batch of them at a time.
 
-A message belongs to the part that it begins in, so a part may be cut at any byte: nothing is lost and nothing doubled.
-Everything here works on streams of one instant, and may be done in a thread.
+A message belongs to the part in which it begins, so a part may be cut at any byte without losing or doubling one.
+Everything here works on the streams of one instant, and may run in a thread.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,7 +25,7 @@ from headwater.streams.segments import Extent, Segment
 from headwater.streams.state import Hot, Stream
 
 CUT_BYTES_MIN = 64 * KIB
-"""Less of an extent is not worth a part of its own."""
+"""A smaller piece of an extent is not worth its own part."""
 
 _OFFSET = attrgetter("offset")
 _RECORD = attrgetter("record")
@@ -42,20 +42,20 @@ class OffsetRange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Times(NamedTuple):
-    """When what is wanted was committed, in microseconds since 1970: not before the one, before the other."""
+    """The wanted times of commit, in microseconds since 1970: from `since` on and before `until`."""
 
     since: int = 0
     until: int = ALL
 
     def meet(self, segment: Segment) -> bool:
-        """Whether a segment can have rows of that time."""
+        """Whether a segment can have rows of these times."""
         return segment.last_at >= self.since and segment.first_at < self.until
 
 
 class HotPart(msgspec.Struct, frozen=True, gc=False):
     """Messages in memory that begin between two offsets, among the appends `first` to `stop`."""
 
-    heir: StreamRange
+    range: StreamRange
     content_type: str
     appends: list[Hot]
     first: int
@@ -63,11 +63,11 @@ class HotPart(msgspec.Struct, frozen=True, gc=False):
     start: int
     until: int
     rows: int
-    """How many messages its appends have, be they meant or not."""
+    """The number of messages in its appends, inside the offsets or not."""
 
     @property
     def span(self) -> RowRange:
-        """Which of these messages are meant."""
+        """Which of these messages are inside the offsets."""
         first, last = self.appends[self.first], self.appends[self.stop - 1]
         skipped = _begun_before(first, self.start)
         beyond = 0 if last.end <= self.until else last.messages - _begun_before(last, self.until)
@@ -77,9 +77,9 @@ class HotPart(msgspec.Struct, frozen=True, gc=False):
 class ColdPart(msgspec.Struct, frozen=True, gc=False):
     """Messages in the lake that begin between two offsets, all of one extent."""
 
-    heir: StreamRange
+    range: StreamRange
     incarnation: int
-    """That of the life whose rows they are."""
+    """The incarnation of the life whose rows they are."""
     segment: Segment
     extent: Extent
     start: int
@@ -90,14 +90,14 @@ Part = HotPart | ColdPart
 
 
 class Limits(NamedTuple):
-    """How much goes into a window, about."""
+    """The approximate size of a window."""
 
     rows: int
     bytes: int
 
 
 def _begun_before(append: Hot, offset: int) -> int:
-    """How many messages of an append begin before an offset."""
+    """The number of messages of an append that begin before an offset."""
     within = offset - append.offset
     if within <= 0:
         return 0
@@ -108,34 +108,34 @@ def _begun_before(append: Hot, offset: int) -> int:
 
 
 def parts(wanted: OffsetRange, instant: Instant, times: Times) -> Iterator[Part]:
-    """Where the messages are that are wanted, in order; what was committed at other times may be left out."""
+    """The parts that hold the wanted messages, in order; those committed at other times may be left out."""
     stream, start, stop = wanted.stream, wanted.start, min(wanted.until, wanted.stream.tail)
     bucket, name = split_name(stream.name)
     for owner, limit in owners(stream, start, instant.source_of):
         end = min(stop, limit)
         if start < end:
-            # A message of its own ends before the tail; one of a source may go on behind the fork point.
-            heir = StreamRange(bucket, name, stream.incarnation, 0, ALL if owner is stream else limit)
+            # A stream's own messages end by its tail; one of a source may extend past the fork point.
+            listed_as = StreamRange(bucket, name, stream.incarnation, 0, ALL if owner is stream else limit)
             border = min(owner.hot_start, end)
             for extent in _between(owner.extents, start, border):
                 segment = instant.segments[extent.segment]
                 if times.meet(segment):
                     lowest, highest = max(start, extent.start), min(border, extent.end)
-                    yield ColdPart(heir, owner.incarnation, segment, extent, lowest, highest)
+                    yield ColdPart(listed_as, owner.incarnation, segment, extent, lowest, highest)
             start = max(start, border)
             if start < end:
-                yield _hot(owner, heir, start, end)
+                yield _hot(owner, listed_as, start, end)
         start = max(start, limit)
 
 
-def _hot(owner: Stream, heir: StreamRange, start: int, end: int) -> HotPart:
+def _hot(owner: Stream, listed_as: StreamRange, start: int, end: int) -> HotPart:
     appends: list[Hot] = owner.hot or []
-    # Most often all of them are meant.
+    # Most often the range covers all of them.
     first = 0 if start == appends[0].offset else bisect_right(appends, start, key=_OFFSET) - 1
     stop = len(appends) if appends[-1].offset < end else bisect_left(appends, end, key=_OFFSET)
     last = appends[stop - 1]
     rows = last.record + last.messages - appends[first].record
-    return HotPart(heir, owner.content_type, appends, first, stop, start, end, rows)
+    return HotPart(listed_as, owner.content_type, appends, first, stop, start, end, rows)
 
 
 def _between(extents: tuple[Extent, ...], start: int, end: int) -> tuple[Extent, ...]:
@@ -148,7 +148,7 @@ def _between(extents: tuple[Extent, ...], start: int, end: int) -> tuple[Extent,
 
 
 def windows(ranges: deque[OffsetRange], instant: Instant, times: Times, limits: Limits) -> Iterator[list[Part]]:
-    """The parts of all ranges, about a window's worth at a time; ranges that are done with are let go of."""
+    """The parts of all ranges, about one window at a time; finished ranges are released."""
     window: list[Part] = []
     rows_left, bytes_left = limits
     while ranges:
@@ -169,7 +169,7 @@ def windows(ranges: deque[OffsetRange], instant: Instant, times: Times, limits: 
 
 
 def _hot_cut(part: HotPart, rows_left: int, bytes_left: int) -> tuple[HotPart, HotPart | None, int]:
-    """As many appends as there is room for, at least one; the rest; and how many rows were taken."""
+    """Take as many appends as fit, at least one: the part taken, the rest, and the number of rows taken."""
     appends, first, rows = part.appends, part.first, part.rows
     if rows > rows_left or part.until - part.start > bytes_left:
         by_bytes = bisect_right(appends, part.start + bytes_left, first, part.stop, key=_OFFSET) - 1
@@ -184,7 +184,7 @@ def _hot_cut(part: HotPart, rows_left: int, bytes_left: int) -> tuple[HotPart, H
 
 
 def _cold_cut(part: ColdPart, rows_left: int, bytes_left: int) -> tuple[ColdPart, ColdPart | None, int]:
-    """The same of rows in the lake, of which only the average size is known."""
+    """The same for rows in the lake, of which only the average size is known."""
     extent, size = part.extent, part.until - part.start
     row_bytes = (extent.end - extent.start) / extent.rows
     fitting = max(min(bytes_left, int(rows_left * row_bytes)), CUT_BYTES_MIN)

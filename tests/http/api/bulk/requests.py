@@ -1,4 +1,4 @@
-"""Requests of bulk appends, and what is said of their rows."""
+"""Requests of bulk appends, and the outcomes of their rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
@@ -27,13 +27,13 @@ Row = dict[str, Any]
 
 
 def row(stream: str, *messages: bytes, producer: tuple[str, int, int] | None = None, **more: Any) -> Row:
-    """One append; what is not given is left out."""
+    """One append; arguments that are not given are left out."""
     triple = dict(zip(("producer_id", "producer_epoch", "producer_seq"), producer or (), strict=False))
     return {"stream": stream, "messages": list(messages)} | more | triple
 
 
 def table_of(rows: Iterable[Row], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Rows as columns: those that any of them has."""
+    """Rows as a table of the columns that any of them has."""
     rows = list(rows)
     wanted = TYPES | dict(types or {})
     names = [name for name in wanted if name in ("stream", "messages") or any(name in row for row in rows)]
@@ -49,13 +49,13 @@ def encode(table: pa.Table, chunk_rows: int | None = None, **options: Any) -> by
 
 
 def decode(body: bytes) -> list[Row]:
-    """What is said of each row."""
+    """The outcome of each row."""
     rows: list[Row] = pa.ipc.open_stream(body).read_all().to_pylist()
     return rows
 
 
 def bulk(wire: Wire, *rows: Row) -> list[Row]:
-    """Send rows, which are taken as a request, and return what is said of each."""
+    """Send rows as one request, which must succeed, and return the outcome of each."""
     return bulk_table(wire, table_of(rows))
 
 
@@ -64,17 +64,17 @@ def bulk_table(wire: Wire, table: pa.Table) -> list[Row]:
     assert response.status == 200, response.body
     assert response.headers["content-type"] == ARROW["Content-Type"]
     assert response.headers["cache-control"] == "no-store"
-    said = decode(response.body)
-    assert len(said) == len(table)
-    return said
+    outcomes = decode(response.body)
+    assert len(outcomes) == len(table)
+    return outcomes
 
 
-def statuses(said: Sequence[Row]) -> list[int]:
-    return [row["status"] for row in said]
+def statuses(outcomes: Sequence[Row]) -> list[int]:
+    return [row["status"] for row in outcomes]
 
 
-def codes(said: Sequence[Row]) -> list[tuple[int, str | None]]:
-    return [(row["status"], row["code"]) for row in said]
+def codes(outcomes: Sequence[Row]) -> list[tuple[int, str | None]]:
+    return [(row["status"], row["code"]) for row in outcomes]
 
 
 def read(wire: Wire, name: str) -> bytes:

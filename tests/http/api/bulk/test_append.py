@@ -1,4 +1,4 @@
-"""Appends to many streams in one request: each row is an append, judged as if it had come by itself."""
+"""Appends to many streams in one request: each row is an append, judged as if it had been sent alone."""
 
 import json
 from collections.abc import Iterator
@@ -37,14 +37,14 @@ JSON = "application/json"
 
 @pytest.fixture
 def wire(server: RunningServer) -> Iterator[Wire]:
-    """A connection with much patience: some of these requests are large."""
+    """A connection with long timeouts, since some of these requests are large."""
     with Wire(server.url, timeout_seconds=PATIENCE_SECONDS) as wire:
         yield wire
 
 
 @pytest.fixture
 def name() -> str:
-    """The whole name of a stream that no other test uses; nothing is there yet."""
+    """The whole name of a stream that no other test uses; nothing exists there yet."""
     return f"bulk/s{next(_numbers)}"
 
 
@@ -63,13 +63,13 @@ def make(wire: Wire, name: str, content_type: str = TEXT) -> str:
 def test_each_row_is_an_append_to_its_stream(wire: Wire, name: str) -> None:
     make(wire, f"{name}/text")
     make(wire, f"{name}/json", JSON)
-    said = bulk(
+    outcomes = bulk(
         wire,
         row(f"{name}/text", b"one ", b"two ", content_type=TEXT),
         row(f"{name}/json", b'{"a": 1}', b"[2, 3]", content_type=JSON),
         row(f"{name}/text", b"three", content_type=TEXT),
     )
-    assert said == [
+    assert outcomes == [
         {
             "status": 200,
             "code": None,
@@ -110,8 +110,8 @@ def test_a_stream_is_made_where_it_is_missing_and_only_there(wire: Wire, name: s
 
 def test_a_stream_that_is_there_with_another_type_stays_as_it_is(wire: Wire, name: str) -> None:
     make(wire, name)
-    [said] = bulk(wire, row(name, b"1", content_type=JSON, create=True))
-    assert (said["status"], said["code"], said["next_offset"]) == (409, "content_type_mismatch", 0)
+    [outcome] = bulk(wire, row(name, b"1", content_type=JSON, create=True))
+    assert (outcome["status"], outcome["code"], outcome["next_offset"]) == (409, "content_type_mismatch", 0)
     assert tail(wire, name) == 0
 
 
@@ -126,13 +126,13 @@ def test_a_stream_that_its_forks_need_cannot_be_made_again(wire: Wire, name: str
     bulk(wire, row(name, b"a", content_type=TEXT))
     wire.ask("PUT", f"/v1/stream/{name}/fork", {"Stream-Forked-From": f"/v1/stream/{name}"})
     assert wire.ask("DELETE", f"/v1/stream/{name}").status == 204
-    said = bulk(wire, row(name, b"a", content_type=TEXT), row(f"{name}/fork", b"b", content_type=TEXT))
-    assert codes(said) == [(410, "stream_gone"), (200, None)]
+    outcomes = bulk(wire, row(name, b"a", content_type=TEXT), row(f"{name}/fork", b"b", content_type=TEXT))
+    assert codes(outcomes) == [(410, "stream_gone"), (200, None)]
     assert codes(bulk(wire, row(name, b"a", content_type=TEXT, create=True))) == [(409, "fork_conflict")]
 
 
 def test_a_row_may_close_its_stream(wire: Wire, name: str) -> None:
-    said = bulk(
+    outcomes = bulk(
         wire,
         row(f"{name}/a", b"last", create=True, close=True),
         row(f"{name}/b", b"last", create=True),
@@ -140,7 +140,7 @@ def test_a_row_may_close_its_stream(wire: Wire, name: str) -> None:
         row(f"{name}/c", create=True, close=True, content_type=JSON),
         row(f"{name}/b", b"late"),
     )
-    assert [(one["status"], one["code"], one["next_offset"], one["closed"]) for one in said] == [
+    assert [(one["status"], one["code"], one["next_offset"], one["closed"]) for one in outcomes] == [
         (200, None, 4, True),
         (200, None, 4, False),
         (200, None, 4, True),
@@ -181,10 +181,10 @@ def test_many_rows_of_many_streams_go_in_whole_and_in_order(wire: Wire, name: st
         row(f"{name}/{random.randrange(40)}", *(b"%05d%d;" % (number, part) for part in range(3)), create=True)
         for number in range(5_000)
     ]
-    said = bulk(wire, *rows)
-    assert statuses(said) == [200] * len(rows)
+    outcomes = bulk(wire, *rows)
+    assert statuses(outcomes) == [200] * len(rows)
     expected: dict[str, bytes] = {}
-    for sent, one in zip(rows, said, strict=True):
+    for sent, one in zip(rows, outcomes, strict=True):
         expected[sent["stream"]] = expected.get(sent["stream"], b"") + b"".join(sent["messages"])
         assert one["next_offset"] == len(expected[sent["stream"]])
     for stream, content in expected.items():
@@ -195,7 +195,7 @@ def test_a_client_that_goes_away_leaves_whole_appends(wire: Wire, server: Runnin
     rows = [row(name, b"first;", b"second;", create=True) for _ in range(20_000)]
     with Wire(server.url) as gone:
         gone.send(request("POST", PATH, ARROW, encode(table_of(rows))))
-    # Once for as long as it may be at work, and once behind a request of our own that comes after it.
+    # Once while it may still be running, and once after a later request of ours.
     for _ in range(50):
         assert wire.ask("GET", "/healthz").status == 200
         if not missing(wire, name):
@@ -216,18 +216,18 @@ def test_a_producers_row_is_taken_once(wire: Wire, name: str) -> None:
     assert read(wire, name) == b"012345"
 
 
-def test_a_producer_that_was_taken_over_is_told_by_whom(wire: Wire, name: str) -> None:
+def test_a_producer_that_was_fenced_off_gets_the_current_epoch(wire: Wire, name: str) -> None:
     bulk(wire, row(name, b"a", create=True, producer=("spark", 7, 0)))
-    [said] = bulk(wire, row(name, b"b", producer=("spark", 6, 0)))
-    assert (said["status"], said["code"], said["producer_epoch"]) == (403, "producer_epoch_stale", 7)
+    [outcome] = bulk(wire, row(name, b"b", producer=("spark", 6, 0)))
+    assert (outcome["status"], outcome["code"], outcome["producer_epoch"]) == (403, "producer_epoch_stale", 7)
     assert tail(wire, name) == 1
 
 
-def test_a_producer_that_left_something_out_is_told_what_is_next(wire: Wire, name: str) -> None:
+def test_a_producer_that_skipped_a_request_gets_the_expected_sequence(wire: Wire, name: str) -> None:
     bulk(wire, row(name, b"a", create=True, producer=("spark", 7, 0)))
-    said = bulk(wire, row(name, b"c", producer=("spark", 7, 2)), row(name, b"b", producer=("spark", 7, 1)))
-    assert codes(said) == [(409, "producer_seq_conflict")] * 2
-    assert said[0]["expected_seq"] == 1
+    outcomes = bulk(wire, row(name, b"c", producer=("spark", 7, 2)), row(name, b"b", producer=("spark", 7, 1)))
+    assert codes(outcomes) == [(409, "producer_seq_conflict")] * 2
+    assert outcomes[0]["expected_seq"] == 1
     assert tail(wire, name) == 1
 
 
@@ -260,7 +260,7 @@ def test_a_producer_may_have_any_name(wire: Wire, name: str) -> None:
 def test_nothing_goes_in_behind_a_refused_row_of_the_same_stream(wire: Wire, name: str) -> None:
     make(wire, f"{name}/a")
     make(wire, f"{name}/b")
-    said = bulk(
+    outcomes = bulk(
         wire,
         row(f"{name}/a", b"1", content_type=TEXT),
         row(f"{name}/a", b"2", content_type=JSON),
@@ -270,9 +270,9 @@ def test_nothing_goes_in_behind_a_refused_row_of_the_same_stream(wire: Wire, nam
         row(f"{name}/b", b"2", content_type=TEXT),
     )
     mismatch = (409, "content_type_mismatch")
-    assert codes(said) == [(200, None), mismatch, (200, None), mismatch, mismatch, (200, None)]
-    assert "behind" not in said[1]["detail"]
-    assert all("stands behind a row" in said[index]["detail"] for index in (3, 4))
+    assert codes(outcomes) == [(200, None), mismatch, (200, None), mismatch, mismatch, (200, None)]
+    assert "An earlier row" not in outcomes[1]["detail"]
+    assert all("An earlier row of the same stream was refused" in outcomes[index]["detail"] for index in (3, 4))
     assert read(wire, f"{name}/a") == b"1"
     assert read(wire, f"{name}/b") == b"12"
 
@@ -291,9 +291,9 @@ def test_nothing_goes_in_behind_a_refused_row_of_the_same_stream(wire: Wire, nam
     ],
 )
 def test_a_name_is_judged_as_in_a_url(wire: Wire, name: str, stream: str, reason: str) -> None:
-    said = bulk(wire, row(stream, b"a", create=True), row(name, b"a", create=True), row(stream, b"a"))
-    assert codes(said) == [(400, "invalid_name"), (200, None), (400, "invalid_name")]
-    assert reason in said[0]["detail"]
+    outcomes = bulk(wire, row(stream, b"a", create=True), row(name, b"a", create=True), row(stream, b"a"))
+    assert codes(outcomes) == [(400, "invalid_name"), (200, None), (400, "invalid_name")]
+    assert reason in outcomes[0]["detail"]
 
 
 def test_a_name_is_not_decoded(wire: Wire, name: str) -> None:
@@ -344,17 +344,17 @@ def test_a_json_message_is_exactly_one_value(wire: Wire, name: str, messages: li
     assert tail(wire, name) == 0
 
 
-def test_bad_messages_for_a_stream_that_takes_none_are_told_so_first(wire: Wire, name: str) -> None:
+def test_bad_messages_for_a_stream_that_takes_none_are_refused_for_that_first(wire: Wire, name: str) -> None:
     bulk(wire, row(f"{name}/closed", b"1", content_type=JSON, create=True, close=True))
     bulk(wire, row(f"{name}/text", b"1", content_type=TEXT, create=True))
-    said = bulk(
+    outcomes = bulk(
         wire,
         row(f"{name}/closed", b"{", content_type=JSON),
         row(f"{name}/none", b"{", content_type=JSON),
         row(f"{name}/text", b"{", content_type=JSON),
         row(f"{name}/new", b"{", content_type=JSON, create=True),
     )
-    assert codes(said) == [
+    assert codes(outcomes) == [
         (409, "stream_closed"),
         (404, "stream_not_found"),
         (409, "content_type_mismatch"),
@@ -370,9 +370,9 @@ def test_a_content_type_that_is_none_is_refused(wire: Wire, name: str, content_t
 
 
 def test_there_must_be_something_to_append_or_to_close(wire: Wire, name: str) -> None:
-    said = bulk(wire, row(f"{name}/a", create=True), row(f"{name}/b", b"a", b"", b"b", create=True))
-    assert codes(said) == [(400, "empty_body"), (400, "empty_body")]
-    assert "Message 1 is empty" in said[1]["detail"]
+    outcomes = bulk(wire, row(f"{name}/a", create=True), row(f"{name}/b", b"a", b"", b"b", create=True))
+    assert codes(outcomes) == [(400, "empty_body"), (400, "empty_body")]
+    assert "Message 1 is empty" in outcomes[1]["detail"]
     assert missing(wire, f"{name}/a")
     assert missing(wire, f"{name}/b")
 

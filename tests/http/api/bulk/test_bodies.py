@@ -1,4 +1,4 @@
-"""The bodies of bulk appends: Arrow streams of several shapes, and everything that only looks like one."""
+"""The bodies of bulk appends: Arrow streams of several shapes, and bodies that only look like one."""
 
 import struct
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ JSON = "application/json"
 
 @pytest.fixture
 def wire(server: RunningServer) -> Iterator[Wire]:
-    """A connection with much patience: some of these requests are large."""
+    """A connection with long timeouts, since some of these requests are large."""
     with Wire(server.url, timeout_seconds=PATIENCE_SECONDS) as wire:
         yield wire
 
 
 @pytest.fixture
 def name() -> str:
-    """The whole name of a stream that no other test uses; nothing is there yet."""
+    """The whole name of a stream that no other test uses; nothing exists there yet."""
     return f"bodies/s{next(_numbers)}"
 
 
@@ -76,7 +76,7 @@ def replaced(column: str, values: pa.Array) -> pa.Table:
 BAD_TABLES = {
     "no column stream": GOOD.drop_columns("stream"),
     "no column messages": GOOD.drop_columns("messages"),
-    "known are": GOOD.append_column("payload", pa.array([b"a"])),
+    "the known ones are": GOOD.append_column("payload", pa.array([b"a"])),
     "same name": pa.Table.from_arrays([*GOOD.columns, GOOD["stream"]], [*GOOD.column_names, "stream"]),
     "stream is dictionary": replaced("stream", GOOD["stream"].combine_chunks().dictionary_encode()),
     "stream is binary": replaced("stream", pa.array([b"bodies/never"])),
@@ -108,7 +108,7 @@ BAD_BODIES = {
     "json": b'{"stream": "bodies/never", "messages": ["a"]}',
     "a table without an end": WHOLE[:-100],
     "half a head": WHOLE[:50],
-    "more behind the end": WHOLE + b"more",
+    "more after the end": WHOLE + b"more",
     "two streams": WHOLE + WHOLE,
     "an old version": encode(GOOD, metadata_version=pa.ipc.MetadataVersion.V4),
     "a batch alone": GOOD.to_batches()[0].serialize().to_pybytes(),
@@ -127,7 +127,7 @@ def test_a_body_that_is_no_arrow_stream_is_refused_and_changes_nothing(wire: Wir
 def test_a_buffer_may_be_longer_than_what_is_in_it(wire: Wire, name: str, more: int) -> None:
     rows = [row(f"{name}/a", *[b"aa"] * 11, create=True), row(f"{name}/b", b"b", create=True)]
     body = bytearray(encode(table_of(rows)))
-    # Of all buffers only the offsets of the messages have this length: those of twelve, and one behind them.
+    # Of all buffers only the offsets of the messages have this length: twelve of them, and one more at the end.
     length, source = struct.pack("<q", 52), pa.BufferReader(body)
     pa.ipc.read_message(source)
     head = pa.ipc.read_message(source).metadata.to_pybytes()
@@ -162,7 +162,7 @@ def test_there_is_a_limit_to_rows_and_bytes(wire: Wire, server: RunningServer) -
         refused(largest.ask("POST", PATH, ARROW, bytes(BULK_BYTES_MAX)), 400, "bad_request")
 
 
-def test_a_body_with_any_byte_changed_is_answered_and_hurts_nobody(wire: Wire, name: str) -> None:
+def test_a_body_with_any_byte_changed_is_answered_and_does_no_damage(wire: Wire, name: str) -> None:
     random = Random(20_260_101)
     rows = [row(name, b'{"a":1}', b"2", content_type=JSON, create=True, producer=("p", 0, seq)) for seq in range(3)]
     bodies = [encode(table_of(rows)), encode(table_of(rows), compression="zstd")]

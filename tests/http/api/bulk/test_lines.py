@@ -1,4 +1,4 @@
-"""Bulk appends on their way: the same as one append after the other, but never many of them at once."""
+"""Bulk appends in progress: equivalent to one append after the other, but never too many of them at once."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -62,7 +62,7 @@ def on_a_node(work: Callable[[Bench], Coroutine[Any, Any, None]], **limits: Any)
 
 
 async def one_by_one(bench: Bench, rows: list[Row]) -> list[Outcome]:
-    """What becomes of rows that are appended by themselves, up to the first of each stream that is refused."""
+    """The outcomes of rows that are appended one by one, up to the first refusal of each stream."""
     outcomes: list[Outcome] = []
     lives: dict[str, int] = {}
     refused: dict[str, Refusal] = {}
@@ -129,7 +129,7 @@ ROWS = st.builds(
 
 
 def in_sequence(rows: list[Row]) -> list[Row]:
-    """Rows whose producer, where one is named, counts on from its last row to the stream."""
+    """Rows whose producers, if any, number their rows to a stream consecutively."""
     counted: dict[tuple[str, str], int] = {}
     for one in rows:
         if "producer_id" in one:
@@ -166,7 +166,7 @@ def test_a_bulk_append_is_the_same_as_one_append_after_the_other(
 def test_a_stream_that_was_deleted_a_moment_ago_is_made_again() -> None:
     async def work(node: Bench) -> None:
         first = await node.create("a/x", b"old")
-        # It is still there when the row is looked at, and gone when it is applied.
+        # The stream exists when the row is judged, and is gone when it is applied.
         node.node.submit(Delete("a/x"), lambda _: None)
         [outcome] = await run(node.node, row("a/x", b"new", content_type=TEXT, create=True))
         assert isinstance(outcome, Created)
@@ -204,7 +204,7 @@ def test_rows_of_one_stream_go_to_one_life_of_it() -> None:
         await node.create("a/x")
 
         class Meddling:
-            """Deletes the stream, and makes it anew, when the first row has gone in."""
+            """Deletes the stream and creates it again after the first row was appended."""
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(node.node, name)
@@ -228,13 +228,13 @@ def test_rows_of_one_stream_go_to_one_life_of_it() -> None:
 
 
 async def turns() -> None:
-    """Let everything be submitted that may be."""
+    """Wait until everything that may be submitted has been."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 class Slow:
-    """Takes commands and answers them when it is told to, those of some streams with a refusal."""
+    """Takes commands and answers them on request, those of some streams with a refusal."""
 
     def __init__(self, *refused: str) -> None:
         self.state = State("journal")
@@ -250,7 +250,7 @@ class Slow:
         self.most = max(self.most, len(self.waiting))
 
     def answer(self) -> None:
-        """Decide all that waits, as a commit does."""
+        """Decide all waiting commands, as a commit does."""
         waiting, self.waiting = self.waiting, []
         for command, done in waiting:
             done(NO_ROOM if command.name in self.refused else Appended(1, len(self.taken), False))
@@ -262,7 +262,7 @@ class Slow:
         return None
 
     async def answer_all(self, bulk: BulkAppend) -> None:
-        """Answer, again and again, when everything has been submitted that may be."""
+        """Answer repeatedly, each time when everything that may be submitted has been."""
         running = asyncio.get_running_loop().create_task(bulk.run())
         while not running.done():
             before = -1
@@ -339,7 +339,7 @@ def test_where_there_is_no_room_nothing_goes_in_behind_and_others_go_on() -> Non
     assert [command.payload for command in target.taken if command.name == "a/free"] == [b"0", b"1", b"2"]
     full = bulk.outcomes[::2]
     assert full[0] == NO_ROOM
-    assert [isinstance(one, Refusal) and (one.code, "behind" in one.detail) for one in full[1:]] == [
+    assert [isinstance(one, Refusal) and (one.code, "An earlier row" in one.detail) for one in full[1:]] == [
         (Code.OVERLOADED, True)
     ] * 2
 
@@ -359,7 +359,7 @@ def test_a_server_that_is_full_says_so_and_a_large_request_alone_does_not_fill_i
     async def free(node: Bench) -> None:
         assert all(isinstance(outcome, GONE_IN) for outcome in await run(node.node, *rows))
 
-    # Nothing is flushed here by itself, so what is hot stays hot.
+    # Nothing is flushed automatically here, so hot data stays hot.
     on_a_node(full, hot_bytes_max=10_000)
     on_a_node(free)
 
@@ -434,7 +434,7 @@ def test_a_large_row_is_not_submitted_if_one_before_it_is_refused_while_it_is_cu
             go_on.set()
             assert await asyncio.wait_for(running, 60)
         assert [command.payload for command in target.taken] == [b"0", b"1"]
-        assert [isinstance(one, Refusal) and "behind" in one.detail for one in bulk.outcomes] == [
+        assert [isinstance(one, Refusal) and "An earlier row" in one.detail for one in bulk.outcomes] == [
             False,
             False,
             True,
@@ -444,7 +444,7 @@ def test_a_large_row_is_not_submitted_if_one_before_it_is_refused_while_it_is_cu
     asyncio.run(work())
 
 
-def test_rows_that_nobody_waits_for_are_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_a_client_are_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_lines, "SLICE_ROWS", 4)
     target = Slow()
     rows = rows_of(*(text(f"a/{number}", b"x") for number in range(100)))

@@ -1,4 +1,4 @@
-"""One server for all tests that need nothing special of it; each test has its own bucket there."""
+"""One server for all tests that need no special settings; each test has its own bucket there."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -27,7 +27,7 @@ def wire(server: RunningServer) -> Iterator[Wire]:
 
 @pytest.fixture
 def free() -> str:
-    """The path of a bucket that is not there."""
+    """The path of a bucket that does not exist."""
     return f"/bucket-{next(_numbers)}"
 
 

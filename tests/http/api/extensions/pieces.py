@@ -1,4 +1,4 @@
-"""What tests of the extensions send, and how they take apart what they get."""
+"""Requests of the tests of the extensions, and parsers of the responses."""
 
 import json
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ def flat(position: int) -> str:
 
 
 def made(wire: Wire, path: str, headers: Mapping[str, str] = TEXT, body: bytes | None = None) -> str:
-    """The path of a stream that was made now."""
+    """Create a stream, and return its path."""
     response = wire.ask("PUT", path, headers, body)
     assert response.status == 201, response.body
     return path
 
 
 def append(wire: Wire, path: str, *bodies: bytes, headers: Mapping[str, str] = TEXT) -> str:
-    """The offset behind some appends."""
+    """Append, and return the offset after all of it."""
     for body in bodies:
         response = wire.ask("POST", path, headers, body)
         assert response.status == 204, response.body
@@ -42,7 +42,7 @@ def append(wire: Wire, path: str, *bodies: bytes, headers: Mapping[str, str] = T
 
 
 def publish(wire: Wire, path: str, offset: str, body: bytes = b"folded", headers: Mapping[str, str] = TEXT) -> Response:
-    """The answer to a snapshot that must be taken."""
+    """Publish a snapshot, which must succeed."""
     response = wire.ask("PUT", f"{path}/snapshot/{offset}", headers, body)
     assert response.status == 204, response.body
     return response
@@ -54,14 +54,14 @@ def frames(*payloads: bytes) -> bytes:
 
 
 def parsed(response: Response, status: int = 200) -> Any:
-    """What a JSON body says."""
+    """The decoded JSON body."""
     assert response.status == status, response.body
     assert response.headers["content-type"] == "application/json"
     return json.loads(response.body)
 
 
 def standing(wire: Wire, path: str) -> tuple[int, list[str | None], bytes]:
-    """All there is to say of a stream, or of its absence: before a refused request and after it, it is the same."""
+    """Everything observable about a stream, or its absence; a refused request must not change it."""
     head = wire.ask("HEAD", path)
     facts = [head.headers.get(name) for name in FACTS]
     attrs = wire.ask("GET", f"{path}/attrs").body if head.status == 200 and not path.startswith("/v1/") else b""

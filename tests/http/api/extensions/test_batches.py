@@ -116,7 +116,7 @@ def test_a_batch_that_is_sent_again_is_acknowledged_as_it_was(wire: Wire, docume
 
 
 @pytest.mark.parametrize("others", [[b"ab", b"c"], [b"a", b"bcd"], [b"a" * 9, b"bc", b"d"], [b"a"]])
-def test_other_frames_under_a_known_sequence_are_told_the_end_of_what_was_accepted(
+def test_other_frames_under_a_known_sequence_get_the_end_of_what_was_accepted(
     wire: Wire, text: str, others: list[bytes]
 ) -> None:
     batch(wire, text, b"a", b"bc", **PRODUCER, Producer_Seq="0")
@@ -127,14 +127,14 @@ def test_other_frames_under_a_known_sequence_are_told_the_end_of_what_was_accept
     assert wire.ask("GET", text).body == b"abcd"
 
 
-def test_as_many_bytes_in_other_records_are_told_the_end_of_what_was_accepted(wire: Wire, documents: str) -> None:
+def test_as_many_bytes_in_other_records_get_the_end_of_what_was_accepted(wire: Wire, documents: str) -> None:
     headers = {"Content_Type": "application/json", **PRODUCER}
     [first] = batch(wire, documents, b"[1,2,3]", **headers, Producer_Seq="0")
     acks = batch(wire, documents, b"1", b"23", **headers, Producer_Seq="0")
     assert acks == [{"status": 204, "stream_next_offset": first["stream_next_offset"]}] * 2
 
 
-def test_an_older_batch_that_is_sent_again_is_told_the_tail(wire: Wire, text: str) -> None:
+def test_an_older_batch_that_is_sent_again_gets_the_tail(wire: Wire, text: str) -> None:
     batch(wire, text, b"a", b"bc", **PRODUCER, Producer_Seq="0")
     batch(wire, text, b"d", **PRODUCER, Producer_Seq="1")
     append(wire, text, b"efg")

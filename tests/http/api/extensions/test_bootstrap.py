@@ -178,7 +178,7 @@ def test_a_bootstrap_is_followed_by_an_ordinary_live_read(
 # -- 3.4 Compatibility -------------------------------------------------------------------------------------------------
 
 
-def test_whoever_is_told_that_history_is_gone_starts_over_with_a_bootstrap(wire: Wire, documents: str) -> None:
+def test_a_reader_whose_history_is_gone_starts_over_with_a_bootstrap(wire: Wire, documents: str) -> None:
     append(wire, documents, b"[1,2,3]", headers=JSON)
     publish(wire, documents, plain(2), b"[1,2]", JSON)
     append(wire, documents, b"4", headers=JSON)
@@ -189,7 +189,7 @@ def test_whoever_is_told_that_history_is_gone_starts_over_with_a_bootstrap(wire:
     assert wire.ask("GET", f"{documents}?offset={response.next_offset}").body == b"[]"
 
 
-# -- Whatever happens meanwhile ----------------------------------------------------------------------------------------
+# -- Concurrent changes -----------------------------------------------------------------------------------------------
 
 
 def test_a_bootstrap_ends_at_the_tail_that_it_announced_while_a_writer_goes_on(

@@ -30,7 +30,7 @@ RESERVED_BUCKETS = ["__ds", "__internal", "healthz", "readyz", "metrics", "conso
 
 @pytest.fixture(params=["", "/ds"], ids=["canonical", "ds"])
 def surface(request: pytest.FixtureRequest) -> str:
-    """What stands before a bucket's path."""
+    """The prefix of a bucket's path."""
     return str(request.param)
 
 
@@ -133,7 +133,7 @@ def test_the_put_of_a_fork_creates_no_bucket_and_leaves_its_source_free(wire: Wi
 # -- 1.3 Look ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_bucket_tells_its_id_and_how_many_streams_it_holds(wire: Wire, surface: str, bucket: str) -> None:
+def test_a_bucket_shows_its_id_and_how_many_streams_it_holds(wire: Wire, surface: str, bucket: str) -> None:
     for number in range(3):
         assert parsed(wire.ask("GET", f"{surface}{bucket}")) == {"bucket_id": bucket[1:], "streams": number}
         made(wire, f"{bucket}/{number}")

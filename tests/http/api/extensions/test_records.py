@@ -1,4 +1,4 @@
-"""Records: the messages of a JSON stream by their ordinals."""
+"""Records: the messages of a JSON stream by number."""
 
 import json
 
@@ -14,13 +14,13 @@ NDJSON, ENVELOPES = "application/x-ndjson", "application/vnd.durable-stream-reco
 
 @pytest.fixture
 def ten(wire: Wire, documents: str) -> str:
-    """Ten messages of a byte each, in appends of one to four."""
+    """A stream of ten one-byte messages, in appends of one to four."""
     append(wire, documents, b"0", b"[1,2]", b"[3,4,5]", b"[6,7,8,9]", headers=JSON)
     return documents
 
 
 def ordinals(response: Response) -> tuple[str | None, str | None, str | None]:
-    """Start, first and next, as the headers tell them."""
+    """Start, first and next, from the headers."""
     names = ("stream-record-start", "stream-record-first", "stream-record-next")
     start, first, following = (response.headers.get(name) for name in names)
     return start, first, following
@@ -29,13 +29,13 @@ def ordinals(response: Response) -> tuple[str | None, str | None, str | None]:
 # -- On ordinary requests ----------------------------------------------------------------------------------------------
 
 
-def test_an_append_tells_the_ordinals_that_it_wrote(wire: Wire, documents: str) -> None:
+def test_an_append_shows_the_ordinals_that_it_wrote(wire: Wire, documents: str) -> None:
     assert ordinals(wire.ask("POST", documents, JSON, b"1")) == ("0", None, "1")
     assert ordinals(wire.ask("POST", documents, JSON, b"[2,3,4]")) == ("1", None, "4")
     assert ordinals(wire.ask("POST", documents, JSON, b"[[]]")) == ("4", None, "5")
 
 
-def test_a_retried_append_tells_the_ordinals_that_it_wrote_first_and_an_older_one_none(
+def test_a_retried_append_shows_the_ordinals_that_it_wrote_first_and_an_older_one_none(
     wire: Wire, documents: str
 ) -> None:
     def send(seq: int) -> Response:
@@ -60,7 +60,7 @@ def test_head_and_reads_tell_the_oldest_and_the_next_ordinal(wire: Wire, ten: st
     assert ordinals(wire.ask("GET", f"{ten}?offset={plain(7)}&max_bytes=1")) == (None, "4", "8")
 
 
-def test_what_is_not_json_tells_none(wire: Wire, text: str) -> None:
+def test_what_is_not_json_shows_none(wire: Wire, text: str) -> None:
     response = wire.ask("POST", text, {"Content-Type": "text/plain"}, b"abc")
     for each in (response, wire.ask("HEAD", text), wire.ask("GET", text)):
         assert ordinals(each) == (None, None, None)
@@ -107,7 +107,7 @@ def test_records_are_read_a_line_each(
     assert ("stream-up-to-date" in response.headers) == (end == 10)
 
 
-def test_an_envelope_tells_each_records_ordinal(wire: Wire, ten: str) -> None:
+def test_an_envelope_shows_each_records_ordinal(wire: Wire, ten: str) -> None:
     response = wire.ask("GET", f"{ten}?record=8&record_view=envelope")
     assert response.headers["content-type"] == ENVELOPES
     assert response.body == b'{"record":8,"value":8}\n{"record":9,"value":9}\n'
@@ -156,7 +156,7 @@ def test_what_is_not_json_is_not_read_by_records(wire: Wire, text: str) -> None:
         assert "stream-incarnation" in response.headers
 
 
-def test_a_record_above_the_next_or_below_the_first_is_told_the_bounds(wire: Wire, ten: str) -> None:
+def test_a_record_above_the_next_or_below_the_first_gets_the_bounds(wire: Wire, ten: str) -> None:
     above = wire.ask("GET", f"{ten}?record=11")
     refused(above, 400, "offset_beyond_tail")
     assert (ordinals(above), above.next_offset) == ((None, "0", "10"), plain(10))

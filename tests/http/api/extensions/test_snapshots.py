@@ -29,7 +29,7 @@ def numbers(wire: Wire, documents: str) -> str:
 
 @pytest.fixture(scope="module")
 def keeping() -> Iterator[RunningServer]:
-    """A server that keeps history until it is told otherwise."""
+    """A server that keeps history until an explicit request."""
     with running_server("--retention", "explicit") as server:
         yield server
 
@@ -55,7 +55,7 @@ def disk(tmp_path: Path) -> Iterator[tuple[RunningServer, Wire, Path]]:
 
 
 def trimmed(wire: Wire, target: str, earliest: str) -> None:
-    """Assert that a read is told where the stream begins now."""
+    """Assert that a refused read gets the earliest offset."""
     response = wire.ask("GET", target)
     refused(response, 410, "offset_trimmed")
     assert response.headers["stream-earliest-offset"] == earliest
@@ -188,7 +188,7 @@ def test_a_client_may_wait_for_leave_to_send_a_snapshot(wire: Wire, numbers: str
     assert wire.ask_raw(b"folded").status == 204
 
 
-def test_a_snapshot_by_record_stands_at_the_records_offset(wire: Wire, bucket: str) -> None:
+def test_a_snapshot_by_record_is_at_the_records_offset(wire: Wire, bucket: str) -> None:
     path = made(wire, f"{bucket}/json", JSON, b'[10,"b",300]')
     response = wire.ask("PUT", f"{path}/snapshot?record=2", TEXT, b"folded")
     assert (response.status, response.headers["stream-snapshot-offset"]) == (204, plain(5))
@@ -313,7 +313,7 @@ def test_without_a_snapshot_there_is_nothing_to_redirect_to(wire: Wire, numbers:
 # -- 2.4 HEAD ----------------------------------------------------------------------------------------------------------
 
 
-def test_head_tells_the_latest_snapshot_and_nothing_where_there_is_none(wire: Wire, numbers: str) -> None:
+def test_head_shows_the_latest_snapshot_and_nothing_where_there_is_none(wire: Wire, numbers: str) -> None:
     assert "stream-snapshot-offset" not in wire.ask("HEAD", numbers).headers
     for position in (1, 4):
         publish(wire, numbers, plain(position))
@@ -354,7 +354,7 @@ def test_a_superseded_snapshot_is_unreachable_at_once(wire: Wire, numbers: str) 
 
 @pytest.fixture
 def narrow(server: RunningServer) -> Iterator[Wire]:
-    """A connection that takes little at a time, so that large responses are sent piece by piece."""
+    """A connection that receives little at a time, so that large responses are sent piece by piece."""
     with Wire(server.url, receive_buffer_bytes=4096) as wire:
         yield wire
 
@@ -512,7 +512,7 @@ def only(folder: Path, *contents: bytes) -> Callable[[], bool]:
         try:
             return sorted(path.read_bytes() for path in folder.iterdir()) == sorted(contents)
         except FileNotFoundError:
-            return False  # One of them is being deleted right now.
+            return False  # One of them is just being deleted.
 
     return holds
 
@@ -654,7 +654,7 @@ def test_a_large_snapshot_passes_through_without_ever_being_in_memory(disk: tupl
 def test_a_snapshot_over_128_mib_is_refused_and_the_client_gets_to_read_that(
     disk: tuple[RunningServer, Wire, Path], announced: bool
 ) -> None:
-    """Sent by a client that reads nothing before it has sent everything."""
+    """A pipeline from a client that reads nothing before it has sent everything."""
     server, wire, folder = disk
     before = standing(wire, "/agents/stream")
     size, piece = 129 * MIB, bytes(MIB)

@@ -1,4 +1,4 @@
-"""Extensions, section 4: SSE stays what the base protocol says, on every surface and beside every extension."""
+"""Extensions, section 4: SSE is as in the base protocol, on every surface and with every extension."""
 
 import json
 from base64 import b64decode

@@ -1,4 +1,4 @@
-"""Three surfaces, one namespace: what is made on one is there on the others, printed as each of them prints."""
+"""Three surfaces, one namespace: a stream created on one exists on all, and each prints offsets in its own form."""
 
 from collections.abc import Callable
 
@@ -262,7 +262,7 @@ def test_the_incarnation_in_the_header_and_in_the_query_must_agree(wire: Wire, t
     refused(wire.ask("GET", f"{text}?incarnation={life}", {"Stream-Incarnation": "x"}), 400, "bad_request")
 
 
-# -- What every resource says ------------------------------------------------------------------------------------------
+# -- What every resource has -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("surface", BUCKETED)
@@ -280,7 +280,7 @@ def test_the_incarnation_in_the_header_and_in_the_query_must_agree(wire: Wire, t
         ("/s/bootstrap", "GET, OPTIONS"),
     ],
 )
-def test_a_method_that_a_resource_has_not_is_told_those_that_it_has(
+def test_an_unsupported_method_gets_the_supported_ones(
     wire: Wire, bucket: str, surface: str, below: str, allow: str
 ) -> None:
     response = wire.ask("PATCH", f"{surface}{bucket}{below}", TEXT, b"x")

@@ -1,4 +1,4 @@
-"""Extensions, section 5: whatever is in a path may be percent-encoded."""
+"""Extensions, section 5: everything in a path may be percent-encoded."""
 
 from urllib.parse import quote
 

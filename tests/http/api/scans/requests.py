@@ -1,4 +1,4 @@
-"""Requests about many streams at once, and what they bring."""
+"""Requests about many streams at once, and their answers."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def ask(wire: Wire, what: str, **body: Any) -> Response:
 
 
 def table(response: Response) -> pa.Table:
-    """The rows of an Arrow stream that came whole."""
+    """The table of an Arrow stream, which must be complete."""
     assert response.status == 200, response.body
     assert response.headers["content-type"] == ARROW
     assert response.headers["cache-control"] == "no-store"
@@ -29,13 +29,13 @@ def table(response: Response) -> pa.Table:
 
 
 def described(wire: Wire, **body: Any) -> list[Row]:
-    """What streams are."""
+    """The descriptions of streams."""
     rows: list[Row] = table(ask(wire, "describe", **body)).to_pylist()
     return rows
 
 
 def whole(wire: Wire, *names: str) -> list[Range]:
-    """The whole of some streams, as they are now."""
+    """Ranges that cover some streams as they are now."""
     known = {row["stream"]: row for row in described(wire, streams=names)}
     return [[name, known[name]["incarnation"], known[name]["start"], known[name]["tail"]] for name in names]
 

@@ -1,4 +1,4 @@
-"""What many streams are, in one request; and where records begin."""
+"""Describing many streams in one request, and locating records."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def names_of(rows: list[Row]) -> list[str]:
     return [row["stream"] for row in rows]
 
 
-def test_every_fact_of_a_stream_is_told(wire: Wire, bucket: str) -> None:
+def test_every_fact_of_a_stream_is_shown(wire: Wire, bucket: str) -> None:
     made(wire, f"{bucket}/text", b"one")
     wire.ask("POST", f"/v1/stream/{bucket}/text", TEXT | {"Stream-Closed": "true"}, b"two")
     made(wire, f"{bucket}/json", b'[1,{"a":2},3]', Content_Type="application/json; charset=utf-8")

@@ -15,8 +15,8 @@ from headwater.testing import RunningServer, running_server
 
 from ...sockets import Wire, refused
 from ..bulk.requests import bulk, bulk_table, row, table_of
+from .lake_writer import NEVER, PATIENT_SECONDS, TEXT, LakeWriter
 from .requests import Range, Row, ask, described, payloads, scanned, table, whole
-from .tellers import NEVER, PATIENT_SECONDS, TEXT, Teller
 
 JSON = {"Content-Type": "application/json"}
 TIERS = ["memory", "hot", "cold", "both"]
@@ -38,9 +38,9 @@ def bucket() -> str:
 
 
 @pytest.fixture(params=TIERS)
-def teller(request: pytest.FixtureRequest, server: RunningServer, lake: RunningServer) -> Iterator[Teller]:
+def writer(request: pytest.FixtureRequest, server: RunningServer, lake: RunningServer) -> Iterator[LakeWriter]:
     with Wire((server if request.param == "memory" else lake).url, timeout_seconds=PATIENT_SECONDS) as wire:
-        yield Teller(wire, request.param)
+        yield LakeWriter(wire, request.param)
 
 
 def bare(rows: list[Row], *columns: str) -> list[tuple[object, ...]]:
@@ -50,15 +50,15 @@ def bare(rows: list[Row], *columns: str) -> list[tuple[object, ...]]:
 # -- Every message once ------------------------------------------------------------------------------------------------
 
 
-def test_every_message_has_all_that_the_lake_has_of_it(teller: Teller, bucket: str) -> None:
-    wire, name = teller.wire, f"{bucket}/a/b"
-    teller.make(name, Content_Type="application/json")
+def test_every_message_has_all_that_the_lake_has_of_it(writer: LakeWriter, bucket: str) -> None:
+    wire, name = writer.wire, f"{bucket}/a/b"
+    writer.make(name, Content_Type="application/json")
     producer = {"Content_Type": "application/json", "Producer_Id": "p", "Producer_Epoch": "3"}
-    teller.append(name, b'[1, {"a": "b"}]', **producer, Producer_Seq="0")
-    teller.half()
-    teller.append(name, b"22", Content_Type="application/json")
-    teller.append(name, b'["x"]', **producer, Producer_Seq="1")
-    teller.done()
+    writer.append(name, b'[1, {"a": "b"}]', **producer, Producer_Seq="0")
+    writer.half()
+    writer.append(name, b"22", Content_Type="application/json")
+    writer.append(name, b'["x"]', **producer, Producer_Seq="1")
+    writer.done()
     rows = scanned(wire, whole(wire, name))
     assert [list(row) for row in rows] == [SCHEMA.names] * 4
     [life] = {row["incarnation"] for row in rows}
@@ -92,12 +92,12 @@ def test_the_schema_is_that_of_the_lake_also_when_there_is_no_row(wire: Wire) ->
     assert asked.schema.equals(pa.schema([SCHEMA.field("stream"), SCHEMA.field("payload")]))
 
 
-def test_a_message_is_in_the_range_that_it_begins_in(teller: Teller, bucket: str) -> None:
-    wire = teller.wire
+def test_a_message_is_in_the_range_that_it_begins_in(writer: LakeWriter, bucket: str) -> None:
+    wire = writer.wire
     bulk(wire, row(f"{bucket}/s", b"one", b"two", create=True))
-    teller.half()
+    writer.half()
     bulk(wire, row(f"{bucket}/s", b"three", b"4"))
-    teller.done()
+    writer.done()
     [[name, life, _, tail]] = whole(wire, f"{bucket}/s")
     starts = {0: b"one", 3: b"two", 6: b"three", 11: b"4"}
     for start in range(tail + 1):
@@ -108,9 +108,9 @@ def test_a_message_is_in_the_range_that_it_begins_in(teller: Teller, bucket: str
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ranges_cut_anywhere_hold_every_message_once_and_as_get_reads_them(
-    teller: Teller, bucket: str, seed: int
+    writer: LakeWriter, bucket: str, seed: int
 ) -> None:
-    wire, random = teller.wire, Random(seed)
+    wire, random = writer.wire, Random(seed)
     written: dict[str, list[bytes]] = {}
     for turn in range(2):
         for number in range(6):
@@ -119,8 +119,8 @@ def test_ranges_cut_anywhere_hold_every_message_once_and_as_get_reads_them(
             cuts = sorted({0, len(messages), *(random.randrange(len(messages)) for _ in range(3))})
             bulk(wire, *(row(name, *messages[low:high], create=True) for low, high in pairwise(cuts)))
             written.setdefault(name, []).extend(messages)
-        teller.half() if turn == 0 else teller.done()
-    teller.fork(f"{bucket}/fork", f"{bucket}/3", len(b"".join(written[f"{bucket}/3"])) // 2)
+        writer.half() if turn == 0 else writer.done()
+    writer.fork(f"{bucket}/fork", f"{bucket}/3", len(b"".join(written[f"{bucket}/3"])) // 2)
     ranges: list[Range] = []
     for name, life, start, tail in whole(wire, *sorted(written), f"{bucket}/fork"):
         cuts = sorted(random.randint(start, tail) for _ in range(random.randint(0, 9)))
@@ -136,14 +136,14 @@ def test_ranges_cut_anywhere_hold_every_message_once_and_as_get_reads_them(
         assert wire.ask("GET", f"/v1/stream/{name}").body == b"".join(messages)
 
 
-def test_json_is_scanned_as_get_reads_it(teller: Teller, bucket: str) -> None:
-    wire, names = teller.wire, [f"{bucket}/{number}" for number in range(3)]
+def test_json_is_scanned_as_get_reads_it(writer: LakeWriter, bucket: str) -> None:
+    wire, names = writer.wire, [f"{bucket}/{number}" for number in range(3)]
     for name in names:
-        teller.make(name, b'[1,"two",{"three":[3]}]', Content_Type="application/json")
-    teller.half()
+        writer.make(name, b'[1,"two",{"three":[3]}]', Content_Type="application/json")
+    writer.half()
     for name in names[1:]:
-        teller.append(name, b'[4, "f\\u00fcnf",\n null]', Content_Type="application/json")
-    teller.done()
+        writer.append(name, b'[4, "f\\u00fcnf",\n null]', Content_Type="application/json")
+    writer.done()
     for name in names:
         messages = payloads(scanned(wire, whole(wire, name)))
         assert wire.ask("GET", f"/v1/stream/{name}").body == b"[%b]" % b",".join(messages)
@@ -167,15 +167,17 @@ def test_fifty_thousand_streams_are_scanned_at_once(tmp_path: Path, bucket: str)
 # -- Forks -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_fork_inherits_stands_under_its_own_name_and_a_cut_message_is_cut(teller: Teller, bucket: str) -> None:
-    wire, source, fork = teller.wire, f"{bucket}/source", f"{bucket}/fork"
-    teller.make(source, b"one")
-    teller.append(source, b"second")
-    teller.half()
-    teller.append(source, b"third")
-    teller.fork(fork, source, 3, 2)
-    teller.append(fork, b"own")
-    teller.done()
+def test_what_a_fork_inherits_appears_under_its_own_name_and_a_cut_message_is_cut(
+    writer: LakeWriter, bucket: str
+) -> None:
+    wire, source, fork = writer.wire, f"{bucket}/source", f"{bucket}/fork"
+    writer.make(source, b"one")
+    writer.append(source, b"second")
+    writer.half()
+    writer.append(source, b"third")
+    writer.fork(fork, source, 3, 2)
+    writer.append(fork, b"own")
+    writer.done()
     rows = scanned(wire, whole(wire, fork))
     assert bare(rows, "stream", "offset", "next_offset", "record", "append", "payload") == [
         ("fork", 0, 3, 0, 0, b"one"),
@@ -187,26 +189,26 @@ def test_what_a_fork_inherits_stands_under_its_own_name_and_a_cut_message_is_cut
     assert bare(rows[:2], "position", "committed_at") == bare(inherited, "position", "committed_at")
     sizes = scanned(wire, whole(wire, fork), columns=["offset", "next_offset"])
     assert bare(sizes, "offset", "next_offset") == [(0, 3), (3, 5), (5, 8)]
-    teller.delete(source)
+    writer.delete(source)
     assert scanned(wire, whole(wire, fork)) == rows
 
 
-def test_a_chain_of_forks_is_followed_to_its_end(teller: Teller, bucket: str) -> None:
-    wire, name = teller.wire, f"{bucket}/0"
-    teller.make(name, b"aaaa")
-    teller.append(name, b"AAAA")
+def test_a_chain_of_forks_is_followed_to_its_end(writer: LakeWriter, bucket: str) -> None:
+    wire, name = writer.wire, f"{bucket}/0"
+    writer.make(name, b"aaaa")
+    writer.append(name, b"AAAA")
     expected = [b"aaaa", b"AAAA"]
     for depth in range(1, 6):
-        # Each cuts a byte off its source and adds a message of its own.
+        # Each fork leaves its source a byte before the tail, and adds a message.
         to = len(b"".join(expected)) - 1
-        teller.fork(f"{bucket}/{depth}", f"{bucket}/{depth - 1}", to)
-        teller.append(f"{bucket}/{depth}", b"own%d" % depth)
+        writer.fork(f"{bucket}/{depth}", f"{bucket}/{depth - 1}", to)
+        writer.append(f"{bucket}/{depth}", b"own%d" % depth)
         expected = [*expected[:-1], expected[-1][:-1], b"own%d" % depth]
         if depth == 3:
-            teller.half()
-            teller.delete(f"{bucket}/2")
-    teller.fork(f"{bucket}/short", f"{bucket}/5", 2)
-    teller.done()
+            writer.half()
+            writer.delete(f"{bucket}/2")
+    writer.fork(f"{bucket}/short", f"{bucket}/5", 2)
+    writer.done()
     assert payloads(scanned(wire, whole(wire, f"{bucket}/5"))) == expected
     assert payloads(scanned(wire, whole(wire, f"{bucket}/short"))) == [b"aa"]
     found = scanned(wire, whole(wire, f"{bucket}/5"))
@@ -218,12 +220,12 @@ def test_a_chain_of_forks_is_followed_to_its_end(teller: Teller, bucket: str) ->
 # -- Columns and times -------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_chosen_by_name(teller: Teller, bucket: str) -> None:
-    wire, name = teller.wire, f"{bucket}/s"
-    teller.make(name, b"one")
-    teller.half()
-    teller.append(name, b"two")
-    teller.done()
+def test_columns_are_chosen_by_name(writer: LakeWriter, bucket: str) -> None:
+    wire, name = writer.wire, f"{bucket}/s"
+    writer.make(name, b"one")
+    writer.half()
+    writer.append(name, b"two")
+    writer.done()
     every = scanned(wire, whole(wire, name))
     for columns in (["payload"], ["stream", "bucket"], ["position"], list(reversed(SCHEMA.names))):
         wanted = [column for column in SCHEMA.names if column in columns]
@@ -232,14 +234,14 @@ def test_columns_are_chosen_by_name(teller: Teller, bucket: str) -> None:
     assert scanned(wire, whole(wire, name), columns=None) == every
 
 
-def test_rows_are_chosen_by_time(teller: Teller, bucket: str) -> None:
-    wire, name = teller.wire, f"{bucket}/s"
-    teller.make(name)
+def test_rows_are_chosen_by_time(writer: LakeWriter, bucket: str) -> None:
+    wire, name = writer.wire, f"{bucket}/s"
+    writer.make(name)
     for number in range(6):
-        teller.append(name, b"%d" % number)
+        writer.append(name, b"%d" % number)
         if number == 2:
-            teller.half()
-    teller.done()
+            writer.half()
+    writer.done()
     every = scanned(wire, whole(wire, name))
     times = [one["committed_at"] for one in every]
     for since in (0, times[0], times[2], times[5], times[5] + 1):
@@ -252,20 +254,20 @@ def test_rows_are_chosen_by_time(teller: Teller, bucket: str) -> None:
 # -- What cannot be read -----------------------------------------------------------------------------------------------
 
 
-def test_all_ranges_that_cannot_be_read_are_named_and_nothing_is_sent(teller: Teller, bucket: str) -> None:
-    wire = teller.wire
+def test_all_ranges_that_cannot_be_read_are_named_and_nothing_is_sent(writer: LakeWriter, bucket: str) -> None:
+    wire = writer.wire
     names = {word: f"{bucket}/{word}" for word in ("good", "trimmed", "gone", "again")}
     for name in names.values():
-        teller.make(name, b"one")
-        teller.append(name, b"two")
-    teller.half()
+        writer.make(name, b"one")
+        writer.append(name, b"two")
+    writer.half()
     good, trimmed, gone, again = whole(wire, *names.values())
     assert wire.ask("PUT", f"/{names['trimmed']}/snapshot/{3:020}", TEXT, b"folded").status == 204
-    teller.fork(f"{bucket}/fork", names["gone"], 3)
-    teller.delete(names["gone"])
-    teller.delete(names["again"])
-    teller.make(names["again"], b"once more")
-    teller.done()
+    writer.fork(f"{bucket}/fork", names["gone"], 3)
+    writer.delete(names["gone"])
+    writer.delete(names["again"])
+    writer.make(names["again"], b"once more")
+    writer.done()
     ranges = [good, trimmed, [f"{bucket}/nothing", 1, 0, 9], gone, again, [*good[:1], good[1] + 1, 0, 1], good]
     problem = refused(ask(wire, "scan", ranges=ranges), 409, "ranges_unavailable")
     assert problem["problems"] == [
@@ -280,7 +282,7 @@ def test_all_ranges_that_cannot_be_read_are_named_and_nothing_is_sent(teller: Te
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "reason"),
     [
         (b"", "truncated"),
         (b'{"ranges": [["a/b", 1, 0, 3]', "truncated"),
@@ -308,9 +310,9 @@ def test_all_ranges_that_cannot_be_read_are_named_and_nothing_is_sent(teller: Te
     ],
     ids=lambda value: value[:45].decode(errors="replace") if isinstance(value, bytes) else "",
 )
-def test_a_request_that_makes_no_sense_is_refused(wire: Wire, body: bytes, says: str) -> None:
+def test_a_request_that_makes_no_sense_is_refused(wire: Wire, body: bytes, reason: str) -> None:
     problem = refused(wire.ask("POST", "/__headwater/scan", JSON, body), 400, "bad_request")
-    assert says in problem["detail"]
+    assert reason in problem["detail"]
 
 
 @pytest.mark.parametrize(

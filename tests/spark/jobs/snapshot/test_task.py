@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from headwater.client import Client, OffsetTrimmed
+from headwater.client import Client, OffsetTrimmed, ScanRange
 from headwater.protocol.content_types import is_json
 from headwater.spark.jobs.snapshot.folds import reducer
 from headwater.spark.jobs.snapshot.plan import Pending, choose, pending_rows
 from headwater.spark.jobs.snapshot.store import SnapshotStore
 from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, fold_live, fold_sorted
-from headwater.spark.link import Link, Range
+from headwater.spark.link import Link
 from headwater.testing import RunningServer
 
 from .folding import Bench, counted
@@ -191,7 +191,7 @@ def test_the_snapshot_of_a_stream_with_any_name_is_found(bench: Bench) -> None:
 
 def rows_of(bench: Bench, pending: list[Pending]) -> pa.Table:
     """The rows of streams, joined with the columns of `Pending`."""
-    ranges = [Range(one.stream, one.incarnation, one.start, one.tail) for one in pending]
+    ranges = [ScanRange(one.stream, one.incarnation, one.start, one.tail) for one in pending]
     with Link(bench.settings) as link, link.scan(ranges, [*COLUMNS, "incarnation"]) as batches:
         table = pa.Table.from_batches(batches)
     by_life = {one.incarnation: one for one in pending}

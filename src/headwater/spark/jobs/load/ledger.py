@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from headwater.client import ScanRange
 from headwater.protocol import content_types
 from headwater.spark.jobs.report import JobFailed
-from headwater.spark.link import Link, Range
+from headwater.spark.link import Link
 
 BUCKET = "_load"
 PRODUCER = "ledger"
@@ -74,7 +75,7 @@ class Ledger:
         if not found:
             return []
         (facts,) = found
-        whole = Range(self.stream, facts["incarnation"], facts["start"], facts["tail"])
+        whole = ScanRange(self.stream, facts["incarnation"], facts["start"], facts["tail"])
         with self._link.scan([whole], ["payload"]) as batches:
             return [json.loads(entry) for batch in batches for entry in batch["payload"].to_pylist()]
 

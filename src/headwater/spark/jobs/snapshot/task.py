@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from headwater.client import ScanRange
 from headwater.lake.format import name_of
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code
@@ -18,7 +19,7 @@ from headwater.spark.jobs.snapshot.folds import Reducer, advance
 from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Fold, Unfoldable
 from headwater.spark.jobs.snapshot.store import SnapshotStore, Stale, StreamChanged
-from headwater.spark.link import Link, LinkRefused, Range, ScanBroken
+from headwater.spark.link import Link, LinkRefused, ScanBroken
 
 COLUMNS = ("bucket", "stream", "offset", "next_offset", "payload")
 """The columns that a fold needs."""
@@ -169,7 +170,7 @@ def fold_live(pending: Iterable[Pending], link: Link, folder: Folder, slice_stre
 
 def _fold_slice(left: dict[str, Pending], link: Link, folder: Folder) -> None:
     """Fold the streams that are left, and remove each that is done."""
-    ranges = [Range(one.stream, one.incarnation, one.start, one.tail) for one in left.values()]
+    ranges = [ScanRange(one.stream, one.incarnation, one.start, one.tail) for one in left.values()]
     with link.scan(ranges, COLUMNS) as batches:
         for name, message in _messages(batches):
             if folder.pending is None or folder.pending.stream != name:

@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater.client import ScanRange
 from headwater.protocol.limits import MIB
 from headwater.protocol.refusals import Code
 from headwater.spark.jobs.export.tables import TableFile
 from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.verify.rows import DIGESTS_DDL, NEEDED, digests
-from headwater.spark.link import Link, LinkRefused, LinkSettings, Range
+from headwater.spark.link import Link, LinkRefused, LinkSettings
 from headwater.spark.options.source import Selection
 from headwater.storage.opening import open_table_store
 
@@ -73,12 +74,12 @@ def _scan(settings: LinkSettings, batches: Iterator[pa.RecordBatch]) -> Iterator
             yield from digests(_scanned(link, ranges))
 
 
-def _requests(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Range]]:
+def _requests(batches: Iterator[pa.RecordBatch]) -> Iterator[list[ScanRange]]:
     """The ranges of each request."""
-    ranges: list[Range] = []
+    ranges: list[ScanRange] = []
     size = 0
     for batch in batches:
-        for one in map(Range._make, zip(*(column.to_pylist() for column in batch.columns), strict=True)):
+        for one in map(ScanRange._make, zip(*(column.to_pylist() for column in batch.columns), strict=True)):
             if ranges and (len(ranges) == SCAN_RANGES or size + one.end - one.start > SCAN_BYTES):
                 yield ranges
                 ranges, size = [], 0
@@ -88,7 +89,7 @@ def _requests(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Range]]:
         yield ranges
 
 
-def _scanned(link: Link, ranges: list[Range]) -> Iterator[pa.RecordBatch]:
+def _scanned(link: Link, ranges: list[ScanRange]) -> Iterator[pa.RecordBatch]:
     """The rows of ranges, without streams that were deleted or trimmed since they were described."""
     while ranges:
         try:

@@ -1,4 +1,4 @@
-"""How many scans and bulk appends may be in progress, and that each gives its place back however it ends."""
+"""Limits on scans and bulk appends in progress, which each of them releases however it ends."""
 
 import asyncio
 import json
@@ -15,16 +15,16 @@ from headwater.settings import Settings
 from headwater.testing.faulty_store import Fault
 
 from ...node.lake.lakes import Bench, bench
-from ..api.bulk.requests import ARROW, PATH, PATIENCE_SECONDS, decode, encode, row, statuses, table_of
-from ..api.scans.requests import Range, ask, whole
 from ..processes import eventually
 from ..sockets import Ended, Response, Wire, refused, request
+from .bulk.requests import ARROW, PATH, PATIENCE_SECONDS, decode, encode, row, statuses, table_of
+from .scans.requests import Range, ask, whole
 
 JSON = {"Content-Type": "application/json"}
 
 
 def against(work: Callable[[str, Bench, Server], None]) -> None:
-    """Let a client work against a server of this process; all places must be free when it is done."""
+    """Run a client against a server in this process; nothing may be in progress afterwards."""
 
     async def run() -> None:
         async with bench() as node:
@@ -59,7 +59,7 @@ def overloaded(response: Response) -> None:
 
 
 def much(url: str) -> list[Range]:
-    """More than a client gets that does not read, in the lake."""
+    """More data in the lake than fits into the buffers of a client that does not read."""
     with wire_to(url) as wire:
         rows = [row(f"much/{number:02}", b"%02d" % number * 250_000, create=True) for number in range(20)]
         assert wire.ask("POST", PATH, ARROW, encode(table_of(rows))).status == 200
@@ -69,7 +69,7 @@ def much(url: str) -> list[Range]:
 
 @contextmanager
 def begun(url: str, ranges: list[Range], times: int = 1) -> Iterator[Wire]:
-    """A client that has read the head of its answer and not much more; it may have asked more than once."""
+    """A client that has read the head of its answer and not much more; it may have sent the request more than once."""
     with wire_to(url, receive_buffer_bytes=4096) as reader:
         reader.send(request("POST", "/__headwater/scan", JSON, json.dumps({"ranges": ranges}).encode()) * times)
         assert reader.receive_head()[0] == 200
@@ -83,7 +83,7 @@ def test_a_scan_beyond_the_most_is_asked_to_come_again_until_one_is_read(monkeyp
         ranges = much(url)
         with begun(url, ranges) as first, begun(url, ranges), wire_to(url) as wire:
             overloaded(ask(wire, "scan", ranges=ranges[:1]))
-            assert whole(wire, "much/00") == ranges[:1], "what is no scan goes on"
+            assert whole(wire, "much/00") == ranges[:1], "other requests are not affected"
             assert len(b"".join(first.chunks())) > 10_000_000
             assert ask(wire, "scan", ranges=ranges[:1]).status == 200
 
@@ -132,7 +132,7 @@ def test_a_scan_behind_live_events_gives_its_place_back_when_they_end(monkeypatc
         ranges = much(url)
         with wire_to(url) as wire:
             assert wire.ask("POST", "/v1/stream/much/00", {"Stream-Closed": "true"}).status == 204
-            # The events wait for the lake, so the scan behind them is planned; but with them the connection ends.
+            # The events wait for the lake, so the scan after them is planned; but the connection ends with them.
             body = json.dumps({"ranges": ranges}).encode()
             live = request("GET", "/v1/stream/much/00?offset=-1&live=sse")
             wire.send(live + request("POST", "/__headwater/scan", JSON, body))
@@ -149,7 +149,7 @@ def test_a_scan_behind_live_events_gives_its_place_back_when_they_end(monkeypatc
 
 @contextmanager
 def held_up(node: Bench) -> Iterator[None]:
-    """Nothing that takes one of the node's threads gets on while the block lasts."""
+    """Block all of the node's threads while the block lasts."""
     go_on = Event()
     for _ in range(2):
         node.node.threads.submit(go_on.wait)

@@ -1,26 +1,26 @@
-"""Somebody who writes to streams and moves what was written into the lake, where a test is about that."""
+"""A client that writes to streams, and flushes to the lake if a test is about that."""
 
 from ...sockets import Wire
 
 TEXT = {"Content-Type": "text/plain"}
 NEVER = ("--flush-seconds", "100000", "--slow-reader-seconds", "1000")
-"""A server that flushes on demand only, and is patient with slow clients."""
+"""Flags of a server that flushes only on request and tolerates slow clients."""
 PATIENT_SECONDS = 240.0
-"""Longer than anything takes on the slowest machine."""
+"""More than any request takes on the slowest machine."""
 
 
-class Teller:
-    """A connection to a server, which moves what was written into the lake where a test is about that."""
+class LakeWriter:
+    """Writes over a connection; `tier` says whether data goes to the lake: `cold` all, `both` the older half."""
 
     def __init__(self, wire: Wire, tier: str) -> None:
         self.wire, self._tier = wire, tier
 
     def half(self) -> None:
-        """So much for the older half."""
+        """The older half is written: flush it, if only that goes to the lake."""
         self._flush("cold", "both")
 
     def done(self) -> None:
-        """Everything is written."""
+        """Everything is written: flush it, if all goes to the lake."""
         self._flush("cold")
 
     def _flush(self, *tiers: str) -> None:

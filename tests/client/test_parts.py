@@ -1,6 +1,5 @@
-"""The small parts: bodies, shared appends, frames, parts, errors, names."""
+"""The small parts: bodies, shared appends, frames, multipart, errors, URLs."""
 
-import inspect
 import json
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 import headwater.client
 from headwater.client import Deframer, ProtocolViolation, errors, frame
-from headwater.client.bodies import EncodedMessages, encode, join, merge, raw_piece, values_piece
+from headwater.client.bodies import EncodedMessages, encode, encode_raw, encode_values, join, merge
 from headwater.client.gathering import Gathering, Waiting
 from headwater.client.multipart import PartParser
 from headwater.client.operations import Conditions
@@ -32,10 +31,10 @@ FEW = settings(max_examples=40)
 @FEW
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_appends_that_are_joined_hold_what_each_of_them_held(appends: list[list[object]]) -> None:
-    body = join([values_piece(values) for values in appends], JSON)
+    body = join([encode_values(values) for values in appends], JSON)
     assert json.loads(body) == [value for values in appends for value in values]
-    # What was encoded passes as it is through the way for bodies that others have encoded.
-    assert raw_piece(body, JSON).messages == sum(map(len, appends))
+    # An encoded array is unchanged by the function for bodies that the caller has encoded.
+    assert encode_raw(body, JSON).messages == sum(map(len, appends))
 
 
 @FEW
@@ -52,7 +51,7 @@ def test_bytes_are_joined_end_to_end() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_json_is_refused(value: float) -> None:
+def test_invalid_json_is_rejected(value: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         encode([value])
 
@@ -66,17 +65,17 @@ def waiting(
     return Waiting(EncodedMessages(text.encode()), content_type, Conditions(seq), closed, text)
 
 
-def told(batch: list[Waiting[str]]) -> str:
+def sent(batch: list[Waiting[str]]) -> str:
     return "".join(each.waiter for each in batch)
 
 
 def test_a_lone_append_is_sent_at_once_and_those_that_follow_go_together() -> None:
     gathering: Gathering[str] = Gathering()
-    assert told(gathering.add(waiting("a"))) == "a"
+    assert sent(gathering.add(waiting("a"))) == "a"
     assert gathering.add(waiting("b")) == gathering.add(waiting("c")) == []
-    assert told(gathering.next()) == "bc"
+    assert sent(gathering.next()) == "bc"
     assert gathering.next() == []
-    assert told(gathering.add(waiting("d"))) == "d"
+    assert sent(gathering.add(waiting("d"))) == "d"
 
 
 def test_an_append_with_a_condition_goes_alone_and_keeps_its_place() -> None:
@@ -84,7 +83,7 @@ def test_an_append_with_a_condition_goes_alone_and_keeps_its_place() -> None:
     gathering.add(waiting("a"))
     for each in (waiting("b"), waiting("c"), waiting("d", seq="1"), waiting("e"), waiting("f", closed=True)):
         gathering.add(each)
-    assert [told(gathering.next()) for _ in range(5)] == ["bc", "d", "e", "f", ""]
+    assert [sent(gathering.next()) for _ in range(5)] == ["bc", "d", "e", "f", ""]
 
 
 def test_a_shared_request_has_a_limit_and_one_content_type() -> None:
@@ -93,7 +92,7 @@ def test_a_shared_request_has_a_limit_and_one_content_type() -> None:
     for each in ("bb", "c", "d", "eeeeeeeee", "f"):
         gathering.add(waiting(each))
     gathering.add(waiting("1", JSON))
-    assert [told(gathering.next()) for _ in range(6)] == ["bbc", "d", "eeeeeeeee", "f", "1", ""]
+    assert [sent(gathering.next()) for _ in range(6)] == ["bbc", "d", "eeeeeeeee", "f", "1", ""]
 
 
 # -- Frames and parts --------------------------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ def test_framed_messages_do_not_depend_on_where_the_bytes_are_cut(messages: list
     assert [message for piece in pieces for message in deframer.feed(piece)] == messages
 
 
-def test_a_length_that_no_message_has_is_an_error() -> None:
+def test_an_impossible_length_is_an_error() -> None:
     with pytest.raises(ProtocolViolation):
         Deframer().feed(b"this is not framed")
 
@@ -125,7 +124,7 @@ def test_parts_do_not_depend_on_where_the_bytes_are_cut(contents: list[bytes], p
 
 
 @pytest.mark.parametrize("content_type", ["", "text/plain", "multipart/mixed", "multipart/form-data; boundary=x"])
-def test_a_bootstrap_that_is_none_is_an_error(content_type: str) -> None:
+def test_an_invalid_bootstrap_is_an_error(content_type: str) -> None:
     with pytest.raises(ProtocolViolation):
         PartParser(content_type)
 
@@ -162,7 +161,7 @@ def test_each_answer_is_one_kind_of_error(response: Response, kind: type[errors.
     assert error.status == response.status and "http://h/s" in str(error)
 
 
-def test_an_error_says_what_the_server_said() -> None:
+def test_an_error_has_the_code_and_detail_of_the_response() -> None:
     body = json.dumps({"code": "stream_not_found", "title": "Not found", "detail": "No such stream.", "status": 404})
     error = errors.refusal(Request("GET", "http://h/s"), Response(404, {}, body.encode()))
     assert (error.code, error.title, error.detail) == ("stream_not_found", "Not found", "No such stream.")
@@ -171,7 +170,7 @@ def test_an_error_says_what_the_server_said() -> None:
     assert plain.code is None and plain.detail == "not here"
 
 
-def test_the_tree_of_errors_is_the_one_that_is_documented() -> None:
+def test_the_documented_tree_of_errors_is_complete() -> None:
     def below(kind: type[Exception]) -> list[type[Exception]]:
         return [found for child in kind.__subclasses__() for found in (child, *below(child))]
 
@@ -180,12 +179,7 @@ def test_the_tree_of_errors_is_the_one_that_is_documented() -> None:
     assert documented <= set(headwater.client.__all__)
 
 
-# -- Names -------------------------------------------------------------------------------------------------------------
-
-
-def test_everything_that_is_exported_is_there() -> None:
-    assert all(hasattr(headwater.client, name) for name in headwater.client.__all__)
-    assert {"Client", "AsyncClient", "RetryPolicy", "Fork", "START", "NOW"} <= set(headwater.client.__all__)
+# -- URLs --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_path_is_quoted_and_a_url_is_left_alone() -> None:
@@ -193,24 +187,3 @@ def test_a_path_is_quoted_and_a_url_is_left_alone() -> None:
     assert settings.url_of("/a/b c?d") == "http://h:1/v1/stream/a/b%20c%3Fd"
     assert settings.url_of("https://other/x%20y") == "https://other/x%20y"
     assert segment("a/b:c") == "a%2Fb:c"
-
-
-PAIRS = ["Client", "Bucket", "Stream", "Producer", "Follower", "Bootstrap"]
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_both_clients_have_the_same_methods_with_the_same_parameters(name: str) -> None:
-    blocking, awaited = getattr(headwater.client, name), getattr(headwater.client, f"Async{name}")
-    assert offered(blocking) == {
-        method.removeprefix("a") if method == "aclose" else method: parameters
-        for method, parameters in offered(awaited).items()
-    }
-
-
-def offered(kind: type) -> dict[str, list[str] | None]:
-    """The public methods with their parameters; None stands for a property."""
-    members = {name: member for name, member in inspect.getmembers(kind) if not name.startswith("_")}
-    return {
-        name: list(inspect.signature(member).parameters) if callable(member) else None
-        for name, member in members.items()
-    }
