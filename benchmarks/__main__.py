@@ -101,7 +101,8 @@ def run(options: argparse.Namespace) -> int:
         raise BenchmarkError(f"None of these servers can run {empty[0]!r}; see what it needs in benchmarks/README.md.")
     SCRATCH.mkdir(parents=True)
     print(f"Machine: {machine.describe(SCRATCH)}.", flush=True)
-    print(f"Generator: {rig.generator.name} for appends and reads, headwater.load for everything else.", flush=True)
+    others = "" if rig.generator.name == SocketGenerator.name else f"; {SocketGenerator.name} for all other load"
+    print(f"Generator: {rig.generator.name}{others}.", flush=True)
     once = ", ".join(workload.name for workload in WORKLOADS if workload.rounds_max == 1)
     print(f"Rounds: {rig.scale.rounds}, interleaved, {rig.scale.seconds:g} s each; one for {once}.", flush=True)
     try:

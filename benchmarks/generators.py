@@ -22,7 +22,7 @@ class Generator(Protocol):
 class SocketGenerator:
     """The generator of `headwater.load`. The connections of a process share a source, as the threads of wrk do."""
 
-    name = "own (epoll)"
+    name = "headwater.load"
 
     def append(self, address: tuple[str, int], prefix: str, streams: int, connections: int, seconds: float) -> Load:
         target = Target(*address)
