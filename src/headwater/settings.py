@@ -47,8 +47,9 @@ TEST_VARIABLES = frozenset(
 )
 """Variables of the test suite, which the servers that it starts inherit."""
 OTHER_VARIABLES = CLIENT_VARIABLES | TEST_VARIABLES
-_KUBERNETES = re.compile(r"HEADWATER_(SERVICE_.+|PORT_[0-9]+_.+)")
-"""Set by Kubernetes in every pod of a namespace with a service named `headwater`, as is `HEADWATER_PORT=tcp://...`."""
+_KUBERNETES = re.compile(r"HEADWATER_(.+_)?(SERVICE_(HOST|PORT|PORT_.+)|PORT_[0-9]+_(TCP|UDP|SCTP)(_.+)?)")
+_KUBERNETES_PORT = re.compile(r"HEADWATER_(.+_)?PORT=(tcp|udp|sctp)://.*")
+"""Variables that Kubernetes sets in every pod of a namespace with a service named `headwater` or `headwater-...`."""
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -269,7 +270,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
             continue
-        if _KUBERNETES.fullmatch(variable) or (variable == "HEADWATER_PORT" and text.startswith("tcp://")):
+        if _KUBERNETES.fullmatch(variable) or _KUBERNETES_PORT.fullmatch(f"{variable}={text}"):
             continue
         if variable not in known:
             near = _nearest(variable.removeprefix(ENVIRONMENT_PREFIX).lower(), variable=True)

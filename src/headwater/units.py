@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T", int, float)
 
-_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*)")
 
 _PREFIXES = "KMGTP"
 _SIZES = (
@@ -40,6 +40,8 @@ def parse_duration(text: str) -> float:
 
     >>> parse_duration("30"), parse_duration("500ms"), parse_duration("5 min"), parse_duration("1.5h")
     (30.0, 0.5, 300.0, 5400.0)
+    >>> parse_duration(".5")
+    0.5
     """
     amount, factor = _split(text, _DURATIONS, f"a duration; write it as {DURATION_EXAMPLES}")
     return float(amount) * factor

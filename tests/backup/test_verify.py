@@ -65,5 +65,10 @@ def test_a_backup_of_another_version_is_refused(place: Path, tmp_path: Path) -> 
     check_refused(place, tmp_path, "The backup has version 3")
 
 
+def test_a_backup_with_fields_of_another_version_is_not_called_damaged(place: Path, tmp_path: Path) -> None:
+    (place / MANIFEST).write_bytes(b'{"version": 1, "journal": "0123456789abcdef", "position": 7}')
+    check_refused(place, tmp_path, "The backup has version 1; this version of Headwater reads version 2")
+
+
 def test_a_place_without_a_manifest_is_no_backup(tmp_path: Path) -> None:
     check_refused(tmp_path / "backup", tmp_path, "There is no complete backup in")

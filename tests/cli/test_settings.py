@@ -113,14 +113,20 @@ def test_every_variable_that_the_repository_uses_is_known() -> None:
 
 
 def test_the_variables_of_kubernetes_are_not_settings() -> None:
-    """Kubernetes sets them in every pod of a namespace with a service named `headwater`."""
+    """Kubernetes sets them in every pod of a namespace with services named `headwater` and `headwater-prod`."""
     environment = {
         "HEADWATER_PORT": "tcp://10.0.0.7:4437",
         "HEADWATER_PORT_4437_TCP_ADDR": "10.0.0.7",
         "HEADWATER_SERVICE_HOST": "10.0.0.7",
         "HEADWATER_SERVICE_PORT_HTTP": "4437",
+        "HEADWATER_PROD_PORT": "tcp://10.0.0.8:4437",
+        "HEADWATER_PROD_PORT_4437_TCP": "tcp://10.0.0.8:4437",
+        "HEADWATER_PROD_PORT_4437_TCP_PROTO": "tcp",
+        "HEADWATER_PROD_SERVICE_HOST": "10.0.0.8",
+        "HEADWATER_PROD_SERVICE_PORT": "4437",
     }
     assert load(environment) == Settings()
+    assert refusal({"HEADWATER_PROD_PORT": "4437"}).startswith("HEADWATER_PROD_PORT is set")
 
 
 def test_the_limits_of_the_lake_are_those_of_the_settings() -> None:

@@ -126,6 +126,14 @@ def test_many_streams_are_appended_described_located_and_scanned(
 # -- Without a network -------------------------------------------------------------------------------------------------
 
 
+def test_a_refused_scan_lists_every_range_that_cannot_be_read(lake_server: RunningServer) -> None:
+    ranges = [ScanRange(f"bucket/none-{number}", 1, 0, 9) for number in range(20_000)]
+    with Admin(lake_server.url) as admin, pytest.raises(Conflict) as caught, admin.scan(ranges) as pieces:
+        next(pieces)
+    assert caught.value.code == "ranges_unavailable"
+    assert [problem["index"] for problem in caught.value.problem["problems"]] == list(range(20_000))
+
+
 def test_a_scan_is_asked_for_again_until_it_is_being_read() -> None:
     script = Script([LOST, Response(503), (Response(200), [b"a", b"b"])])
     assert script.run(programs.scan(TARGET, ONE, None, None, None)) == [b"a", b"b"]

@@ -65,6 +65,28 @@ def test_appends_behind_an_interrupted_one_are_still_sent(
         assert first.result(SECONDS_MAX) == last.result(SECONDS_MAX) == Appended("1")
 
 
+def test_an_interrupted_append_that_was_to_send_the_next_request_leaves_the_way_free(
+    carrier: HeldCarrier, appender: Appender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(future: Any) -> Any:
+        future.result(SECONDS_MAX)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(append, appender)
+        assert carrier.started.acquire(timeout=SECONDS_MAX)
+        with monkeypatch.context() as patch:
+            patch.setattr(writing, "result_of", interrupted)
+            second = threads.submit(append, appender)
+            while not appender._gathering._queue:
+                assert not second.done()
+            carrier.release.release(2)
+            assert isinstance(second.exception(SECONDS_MAX), KeyboardInterrupt)
+        assert not appender._gathering._busy
+        last = threads.submit(append, appender)
+        assert first.result(SECONDS_MAX) == last.result(SECONDS_MAX) == Appended("1")
+
+
 def test_appends_that_shared_an_interrupted_request_do_not_know_their_outcome(
     carrier: HeldCarrier, appender: Appender
 ) -> None:

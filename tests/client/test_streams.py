@@ -178,6 +178,23 @@ def test_a_cancelled_append_does_not_delay_others(server: RunningServer, name: s
     run(check())
 
 
+def test_an_append_cancelled_just_before_it_is_sent_does_not_delay_others(server: RunningServer, name: str) -> None:
+    async def check() -> None:
+        async with AsyncClient(flat(server)) as client:
+            stream = client.stream(name, content_type=JSON)
+            await stream.create(JSON)
+            first = asyncio.create_task(stream.append_json(1))
+            await asyncio.sleep(0)
+            second = asyncio.create_task(stream.append_json(2))
+            await first
+            second.cancel()  # The first has just left the next request to it.
+            await asyncio.gather(second, return_exceptions=True)
+            await asyncio.wait_for(stream.append_json(3), 10)
+            assert set(await stream.read_json()) >= {1, 3}
+
+    run(check())
+
+
 def test_a_fork_begins_with_what_its_source_held(server: RunningServer, name: str, client_of: Both) -> None:
     async def check() -> None:
         async with client_of(flat(server)) as client:

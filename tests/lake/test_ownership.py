@@ -45,9 +45,17 @@ def test_a_claim_in_another_json_layout_counts(store: Store) -> None:
         claim(store, "yours")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":3,"log_id":"mine"}', b'{"log_id":"mine"}', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2}', b'{"log_id":"mine"}', b"\xff"])
 def test_an_owner_file_that_cannot_be_decoded_belongs_to_something_else(data: bytes) -> None:
     store = open_store("memory:")
     store.create(OWNER_KEY, data)
     with pytest.raises(LakeOwned, match="belongs to something else; use another prefix"):
+        claim(store, "mine")
+
+
+@pytest.mark.parametrize("data", [b'{"version":1,"journal":"mine"}', b'{"version":3,"log_id":"mine"}'])
+def test_a_lake_of_another_format_is_said_to_be_one(data: bytes) -> None:
+    store = open_store("memory:")
+    store.create(OWNER_KEY, data)
+    with pytest.raises(LakeOwned, match=r"a server whose lakes have format [13], where this one has 2; use another"):
         claim(store, "mine")

@@ -52,6 +52,12 @@ class Manifest(msgspec.Struct, frozen=True):
     objects: list[CopiedObject]
 
 
+class _Versioned(msgspec.Struct, frozen=True):
+    """What manifests of all versions have in common."""
+
+    version: int
+
+
 def write_manifest(target: Store, state: State, bucket: str | None, objects: list[CopiedObject]) -> Manifest:
     """Store the manifest, which completes a backup."""
     manifest = Manifest(VERSION, state.log_id, state.position, state.now, bucket, len(state.streams), objects)
@@ -62,16 +68,15 @@ def write_manifest(target: Store, state: State, bucket: str | None, objects: lis
 def read_manifest(source: Store) -> Manifest:
     """The manifest of a complete backup."""
     try:
-        manifest = msgspec.json.decode(source.read(MANIFEST), type=Manifest)
+        content = source.read(MANIFEST)
+        version = msgspec.json.decode(content, type=_Versioned).version
+        if version != VERSION:
+            raise BackupFailed(f"The backup has version {version}; this version of Headwater reads version {VERSION}.")
+        return msgspec.json.decode(content, type=Manifest)
     except KeyMissing as error:
         raise BackupFailed(f"There is no complete backup in {source.url}.") from error
     except msgspec.DecodeError as error:
         raise BackupFailed(f"{MANIFEST} in {source.url} is damaged: {error}.") from error
-    if manifest.version != VERSION:
-        raise BackupFailed(
-            f"The backup has version {manifest.version}; this version of Headwater reads version {VERSION}."
-        )
-    return manifest
 
 
 def put_object(target: Store, key: str, content: bytes) -> CopiedObject:

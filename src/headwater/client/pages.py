@@ -11,8 +11,8 @@ from headwater.client.values import Chunk
 from headwater.client.wire import Program, Request, Response, Shut, more
 from headwater.protocol import content_types, headers
 
-ERROR_BYTES_MAX = 64 * 1024
-"""How much is read of a response that is an error."""
+ERROR_BYTES_MAX = 16 * 1024 * 1024
+"""How much is read of a response that is an error. A refused scan lists each of 100,000 ranges in up to 80 bytes."""
 
 
 def page(request: Request, response: Response, content_type: str) -> Chunk:
@@ -58,11 +58,13 @@ def control_members(data: bytes) -> Mapping[str, Any]:
 
 def whole(response: Response) -> Program[Response]:
     """An opened response that turned out to be an error, with as much of its body as the error needs."""
-    body = b""
-    while len(body) < ERROR_BYTES_MAX:
+    pieces: list[bytes] = []
+    size = 0
+    while size < ERROR_BYTES_MAX:
         data = yield from more()
         if not data:
-            return Response(response.status, response.headers, body)
-        body += data
+            return Response(response.status, response.headers, b"".join(pieces))
+        pieces.append(data)
+        size += len(data)
     yield Shut()
-    return Response(response.status, response.headers, body)
+    return Response(response.status, response.headers, b"".join(pieces))

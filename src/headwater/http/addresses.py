@@ -21,7 +21,11 @@ FLAT_PREFIX = b"/v1/stream/"
 ALIAS = b"ds"
 OWN = "__headwater"
 """The first segment of what is about the server itself."""
-STREAM_SHAPE = "/{}/{}"
+CONSUMERS = "readers"
+"""The name below `__headwater` of the lake's consumers, each of which has a name of its own."""
+Shape = tuple[str | None, ...]
+"""The segments of a path, decoded, with None in the place of each name."""
+STREAM_SHAPE: Shape = (None, None)
 LISTING = "streams"
 """The name below a bucket that is its listing, and so no stream."""
 _BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
@@ -31,8 +35,7 @@ _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 class Address(NamedTuple):
     """What a path names."""
 
-    shape: str
-    """The path with `{}` in the place of each name, as in `/{}/{}/snapshot/{}`."""
+    shape: Shape
     name: str
     """The stream with its bucket, or the bucket; `__headwater` for the server itself."""
     argument: str | None = None
@@ -47,7 +50,7 @@ def parse(path: bytes, reserved: frozenset[str] = frozenset()) -> Address | Refu
     >>> parse(b"/v1/stream/a/b").name, parse(b"/agents/run-1").name
     ('a/b', 'agents/run-1')
     >>> parse(b"/ds/agents/run-1/snapshot/42")
-    Address(shape='/{}/{}/snapshot/{}', name='agents/run-1', argument='42', flat=False)
+    Address(shape=(None, None, 'snapshot', None), name='agents/run-1', argument='42', flat=False)
     """
     if path.startswith(FLAT_PREFIX):
         return _parse_flat(path[len(FLAT_PREFIX) :])
@@ -76,11 +79,12 @@ def is_bucket(name: str) -> bool:
 
 
 def _parse_own(endpoint: str = "", argument: str | None = None, *rest: str) -> Address | Refusal:
-    shape = "/".join(["", OWN, endpoint, *(() if argument is None else ("{}",)), *rest])
-    if argument is not None and not rest and _CONSUMER.fullmatch(argument) is None:
+    if argument is None:
+        return Address((OWN, endpoint), OWN)
+    if endpoint == CONSUMERS and not rest and _CONSUMER.fullmatch(argument) is None:
         rule = "use 1 to 128 characters from A-Z, a-z, 0-9, '_', '.' and '-'"
         return Refusal(Code.INVALID_NAME, f"{argument[:64]!r} is not a valid name here: {rule}.")
-    return Address(shape, OWN, argument)
+    return Address((OWN, endpoint, None, *rest), OWN, argument)
 
 
 def _parse_flat(raw_path: bytes) -> Address | Refusal:
@@ -95,9 +99,9 @@ def _parse_bucketed(reserved: frozenset[str], bucket: str, stream: str | None = 
     if problem is not None:
         return Refusal(Code.INVALID_NAME, problem)
     if stream is None:
-        return Address("/{}", bucket)
+        return Address((None,), bucket)
     if stream == LISTING:
-        return Address("/".join(["/{}", LISTING, *rest]), bucket)
+        return Address((None, LISTING, *rest), bucket)
     name = f"{bucket}/{stream}"
     problem = _stream_problem(stream, name)
     if problem is not None:
@@ -106,10 +110,10 @@ def _parse_bucketed(reserved: frozenset[str], bucket: str, stream: str | None = 
         case ():
             return Address(STREAM_SHAPE, name)
         case (resource,):
-            return Address(f"{STREAM_SHAPE}/{resource}", name)
+            return Address((*STREAM_SHAPE, resource), name)
         case (resource, argument):
-            return Address(f"{STREAM_SHAPE}/{resource}/{{}}", name, argument)
-    return Address("/".join([STREAM_SHAPE, *rest]), name)
+            return Address((*STREAM_SHAPE, resource, None), name, argument)
+    return Address((*STREAM_SHAPE, *rest), name)
 
 
 def _bucket_problem(bucket: str, reserved: frozenset[str]) -> str | None:

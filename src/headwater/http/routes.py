@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from headwater.http.addresses import Address
+from headwater.http.addresses import Address, Shape
 from headwater.http.exchange import Exchange
 from headwater.http.wire.requests import Request
 from headwater.protocol.headers import Header
@@ -88,8 +88,7 @@ class Endpoint:
     operation: str = ""
     """What operations are called in the OpenAPI document, after the method; the label unless given."""
     parameters: tuple[str, ...] = field(init=False)
-    shape: str = field(init=False)
-    """The path with `{}` in the place of each parameter."""
+    shape: Shape = field(init=False)
 
     def __post_init__(self) -> None:
         routes: dict[bytes, Route] = {}
@@ -100,7 +99,8 @@ class Endpoint:
         object.__setattr__(self, "routes", routes)
         object.__setattr__(self, "operation", self.operation or self.label.replace("-", "_"))
         object.__setattr__(self, "parameters", tuple(_PARAMETER.findall(self.path)))
-        object.__setattr__(self, "shape", _PARAMETER.sub("{}", self.path))
+        segments = self.path.split("/")[1:]
+        object.__setattr__(self, "shape", tuple(None if _PARAMETER.fullmatch(one) else one for one in segments))
 
     @property
     def has_surfaces(self) -> bool:

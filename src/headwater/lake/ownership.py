@@ -12,6 +12,12 @@ class LakeOwned(Exception):
     """The lake belongs to another server."""
 
 
+class _Versioned(msgspec.Struct, frozen=True):
+    """What owner files of all versions have in common."""
+
+    version: int
+
+
 class Owner(msgspec.Struct, frozen=True):
     """The owner of a lake: the log that everything in it came from."""
 
@@ -25,17 +31,22 @@ def claim(store: Store, log_id: str) -> None:
     try:
         store.create(OWNER_KEY, mine)
     except KeyExists as error:
-        found = _log_id(store.read(OWNER_KEY))
-        if found == log_id:
+        found = _read(store.read(OWNER_KEY))
+        if found == Owner(OWNER_VERSION, log_id):
             return
-        owner = "something else" if found is None else f"another server (log {found})"
-        raise LakeOwned(f"The lake at {store.url} belongs to {owner}; use another prefix.") from error
+        raise LakeOwned(f"The lake at {store.url} belongs to {_describe(found)}; use another prefix.") from error
 
 
-def _log_id(data: bytes) -> str | None:
-    """The log id in an owner file; None if the file cannot be decoded."""
+def _read(data: bytes) -> Owner | int | None:
+    """The owner in an owner file; of one in another format its version, of anything else None."""
     try:
-        owner = msgspec.json.decode(data, type=Owner)
+        version = msgspec.json.decode(data, type=_Versioned).version
+        return msgspec.json.decode(data, type=Owner) if version == OWNER_VERSION else version
     except msgspec.DecodeError:
         return None
-    return owner.log_id if owner.version == OWNER_VERSION else None
+
+
+def _describe(found: Owner | int | None) -> str:
+    if isinstance(found, int):
+        return f"a server whose lakes have format {found}, where this one has {OWNER_VERSION}"
+    return "something else" if found is None else f"another server (log {found.log_id})"

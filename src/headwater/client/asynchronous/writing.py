@@ -68,7 +68,7 @@ class AsyncAppender:
             if mine.cancel() or mine.cancelled() or mine.exception() is not None:
                 return
             if not isinstance(mine.result(), Appended):
-                self._pass_on(mine.result()[1:])
+                self._pass_on(mine.result()[1:] or self._gathering.next())
 
     def _pass_on(self, batch: list[Waiting[Future[Any]]]) -> None:
         """Let the caller of the first append send the request; appends that were cancelled are left out."""
