@@ -149,11 +149,11 @@ class Life:
         ends = list(accumulate((sum(map(len, append)) for append in self.appends), initial=0))
         return list(pairwise(ends))
 
-    def borders(self) -> set[int]:
+    def boundaries(self) -> set[int]:
         """Every offset at which a read may begin, were nothing trimmed."""
-        return self.message_borders() if self.is_json else set(range(self.tail + 1))
+        return self.message_boundaries() if self.is_json else set(range(self.tail + 1))
 
-    def message_borders(self) -> set[int]:
+    def message_boundaries(self) -> set[int]:
         """Every offset at which a snapshot may stand."""
         return set(accumulate(map(len, self.messages), initial=0))
 
@@ -299,7 +299,7 @@ class Oracle:
         reachable = [point.offset]
         for start, end in source.spans():
             if start <= point.offset < end:
-                reachable += [border for border in sorted(source.borders()) if point.offset < border <= end]
+                reachable += [boundary for boundary in sorted(source.boundaries()) if point.offset < boundary <= end]
         if point.sub_offset < len(reachable):
             return reachable[point.sub_offset]
         return outcome("invalid_offset", incarnation=source.incarnation, next_offset=source.tail)
@@ -549,4 +549,4 @@ class Oracle:
             return outcome("offset_beyond_tail", **where)
         if offset < life.start:
             return self._trimmed(life, life.start)
-        return None if offset in life.borders() else outcome("offset_unaligned", **where)
+        return None if offset in life.boundaries() else outcome("offset_unaligned", **where)

@@ -352,11 +352,11 @@ class Streams(Tiers):
     def meet_publication(
         self, wish: Publication, life: Life | None, incarnation: int, now: int
     ) -> tuple[Command, Outcome]:
-        """The node has resolved the place before: within the retained range it is a border between messages."""
+        """The node has resolved the place before: within the retained range it is a boundary between messages."""
         offset, record = wish.number, 0
         if life is not None:
-            borders = sorted(life.message_borders())
-            offset = borders[wish.number % len(borders)] if wish.near else life.tail + wish.number % 3
+            boundaries = sorted(life.message_boundaries())
+            offset = boundaries[wish.number % len(boundaries)] if wish.near else life.tail + wish.number % 3
             record = life.records_before(offset)
         if wish.text is None:
             return Retain(wish.name, incarnation, offset, record), self.oracle.retain(
@@ -538,11 +538,11 @@ class Streams(Tiers):
             assert messages == life.messages[len(life.messages) - len(messages) :]
 
     def offset(self, life: Life | None, number: int, near: bool) -> int:
-        """Some offset, perhaps beyond the tail; a `near` one is a border of that stream."""
+        """Some offset, perhaps beyond the tail; a `near` one is a boundary of that stream."""
         if life is None:
             return number
-        borders = sorted(life.borders())
-        return borders[number % len(borders)] if near else number % (life.tail + 3)
+        boundaries = sorted(life.boundaries())
+        return boundaries[number % len(boundaries)] if near else number % (life.tail + 3)
 
     # -- What always holds -----------------------------------------------------------------------------------------
 

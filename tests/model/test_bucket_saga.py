@@ -52,7 +52,7 @@ class Books:
         """One step; a drop is decided when the first shard lets go, and then no stream may be in the bucket."""
         asked = task.asks
         sent = task.step(self.shards)
-        if isinstance(asked, To) and isinstance(asked.asked, DropBucket) and not asked.asked.decided:
+        if isinstance(asked, To) and isinstance(asked.request, DropBucket) and not asked.request.decided:
             assert not (isinstance(sent, BucketDropped) and self.living), "a drop was decided above a living stream"
 
     def finish(self, task: Task) -> Reply:
@@ -198,7 +198,7 @@ def test_a_coordinator_may_die_after_any_step_whatever_happens_meanwhile(
             last = task.asks
             if moment == steps:
                 EVENTS[event](books)
-            if arrives and isinstance(last, To) and isinstance(last.asked, Command):
+            if arrives and isinstance(last, To) and isinstance(last.request, Command):
                 shards.ask(last)
             books.tidy()
             half_done = kind == "open" and (last is not None or event == "somebody else drops it")
@@ -241,7 +241,7 @@ def test_an_opening_is_answered_once_and_then_the_bucket_is_there(count: int) ->
 def test_a_second_opening_finishes_the_first_and_says_that_it_was_there() -> None:
     books = Books(Shards(3))
     first = books.shards.open(BUCKET)
-    while not (isinstance(first.asks, To) and first.asks.shard == 1 and isinstance(first.asks.asked, Command)):
+    while not (isinstance(first.asks, To) and first.asks.shard == 1 and isinstance(first.asks.request, Command)):
         books.step(first)
     assert code_of(books.finish(books.shards.open(BUCKET))) is Code.BUCKET_EXISTS
     assert books.check_whole_or_gone()
@@ -252,7 +252,7 @@ def test_an_opening_that_meets_the_rest_of_a_drop_is_not_acknowledged_and_the_ch
     books = Books(Shards(3))
     books.finish(books.shards.open(BUCKET))
     dropping = books.shards.drop(BUCKET)
-    while not (isinstance(dropping.asks, To) and dropping.asks.asked == DropBucket(BUCKET, "seal-1", decided=True)):
+    while not (isinstance(dropping.asks, To) and dropping.asks.request == DropBucket(BUCKET, "seal-1", decided=True)):
         books.step(dropping)
     assert code_of(books.finish(books.shards.open(BUCKET))) is Code.OVERLOADED
     books.tidy()
@@ -264,7 +264,9 @@ def test_a_seal_that_arrives_after_the_chores_is_taken_off_again() -> None:
     books = Books(Shards(3))
     books.finish(books.shards.open(BUCKET))
     dropping = books.shards.drop(BUCKET)
-    while not (isinstance(dropping.asks, To) and dropping.asks.shard == 1 and isinstance(dropping.asks.asked, Command)):
+    while not (
+        isinstance(dropping.asks, To) and dropping.asks.shard == 1 and isinstance(dropping.asks.request, Command)
+    ):
         books.step(dropping)
     late = dropping.asks
     books.tidy()
@@ -279,7 +281,7 @@ def test_a_drop_past_its_deadline_is_not_decided_while_the_chores_undo_it(steps:
     books = Books(Shards(3))
     books.finish(books.shards.open(BUCKET))
     dropping = books.shards.drop(BUCKET)
-    while not (isinstance(dropping.asks, To) and isinstance(dropping.asks.asked, DropBucket)):
+    while not (isinstance(dropping.asks, To) and isinstance(dropping.asks.request, DropBucket)):
         books.step(dropping)
     books.shards.wait(PAST_THE_DEADLINE)
     chore = books.shards.chores()[0]

@@ -72,8 +72,8 @@ def happen(shards: Shards, kind: str, name: str, other: str, number: int) -> Non
         commands = [Touch(name, shards.stream(name).incarnation)]
     elif kind == "publish" and name in shards.all[0].state.streams:
         stream = shards.stream(name)
-        borders = [stream.start, *(hot.end for hot in stream.hot or () if hot.end > stream.start), stream.tail]
-        shards.publish(name, borders[number % len(borders)], f"folded {number}", trims=number % 3 > 0)
+        boundaries = [stream.start, *(hot.end for hot in stream.hot or () if hot.end > stream.start), stream.tail]
+        shards.publish(name, boundaries[number % len(boundaries)], f"folded {number}", trims=number % 3 > 0)
     elif kind == "attrs":
         commands = [SetAttrs(name, b'{"title":"%d"}' % number)]
     elif kind == "open":

@@ -20,7 +20,7 @@ JSON = "application/json"
 
 
 class Lake(Tiers):
-    """JSON streams, so that every border counts; what each life holds is written down beside it."""
+    """JSON streams, so that every boundary counts; what each life holds is written down beside it."""
 
     @initialize(count=st.sampled_from([1, 1, 2]), ahead=st.lists(st.integers(-5, 5), min_size=2, max_size=2))
     def begin(self, count: int, ahead: list[int]) -> None:

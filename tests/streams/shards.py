@@ -135,9 +135,9 @@ class Shards:
         """The reply of the shard that owns the name; `home` owns a command that has none."""
         if isinstance(question, To):
             home = self.all[question.shard]
-            if isinstance(question.asked, Bucket):
-                return buckets.facts(home.state, question.asked)
-            question = question.asked
+            if isinstance(question.request, Bucket):
+                return buckets.facts(home.state, question.request)
+            question = question.request
         elif isinstance(question, Query):
             return self.look(question)
         if home is None or hasattr(question, "name"):
@@ -147,7 +147,7 @@ class Shards:
 
     def look(self, query: Query, bytes_max: int = 1 << 20) -> Reply:
         assert isinstance(query, ForkTarget | Anchor | Head | Read), (
-            "the node resolves borders, and a saga asks for buckets"
+            "the node resolves boundaries, and a saga asks for buckets"
         )
         shard = self.owner(query.name)
         state, now = shard.state, max(shard.state.now, self.now + shard.ahead_us)
@@ -253,7 +253,7 @@ class Shards:
         stream = self.stream(name)
         inside = stream.start <= offset <= stream.tail
         record = self.record_at(stream, offset) if inside else stream.record_next
-        assert record is not None, "a snapshot stands at a border"
+        assert record is not None, "a snapshot stands at a boundary"
         self._snapshots += 1
         blob = f"blob-{self._snapshots}"
         self.blobs.add(blob)
@@ -365,5 +365,5 @@ def messages_of(piece: Slice) -> list[bytes]:
 
 
 def _messages(hot: Piece, lo: int, hi: int) -> list[bytes]:
-    borders = [lo, *(end for end in hot.ends or () if lo < end < hi), hi]
-    return [hot.payload[start:end] for start, end in pairwise(borders)]
+    boundaries = [lo, *(end for end in hot.ends or () if lo < end < hi), hi]
+    return [hot.payload[start:end] for start, end in pairwise(boundaries)]

@@ -265,7 +265,7 @@ def test_hot_bytes_are_read_without_the_lake(shards: Shards) -> None:
 
 
 @pytest.mark.parametrize("offset", range(1, 12))
-def test_whether_a_border_is_there_needs_the_run_around_it(offset: int, shards: Shards) -> None:
+def test_whether_a_boundary_is_there_needs_the_run_around_it(offset: int, shards: Shards) -> None:
     stream = shards.stream("b/json")
     for look in (reading.judge, reading.record_at):
         with pytest.raises(NotFetched) as error:
@@ -273,7 +273,7 @@ def test_whether_a_border_is_there_needs_the_run_around_it(offset: int, shards: 
         assert need_of(error) == (stream, offset, offset + 1, None)
 
 
-def test_the_first_and_the_last_border_are_known_without_the_lake(shards: Shards) -> None:
+def test_the_first_and_the_last_boundary_are_known_without_the_lake(shards: Shards) -> None:
     stream = shards.stream("b/json")
     assert reading.judge(stream, 0, shards.source_of) is None
     shards.publish("b/json", 5)
@@ -281,13 +281,13 @@ def test_the_first_and_the_last_border_are_known_without_the_lake(shards: Shards
     assert reading.offset_of(stream, 5, shards.source_of) == 13
 
 
-def test_the_border_at_which_a_fork_goes_its_own_way_is_known_without_the_lake(shards: Shards) -> None:
+def test_the_boundary_at_which_a_fork_goes_its_own_way_is_known_without_the_lake(shards: Shards) -> None:
     shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b"[7, 8]"))
     shards.flush("b/fork")
     assert reading.record_at(shards.stream("b/fork"), 5, shards.source_of) == 2
 
 
-def test_messages_of_any_size_have_their_borders(shards: Shards) -> None:
+def test_messages_of_any_size_have_their_boundaries(shards: Shards) -> None:
     shards.ask(Create("b/large", JSON, payload=b"1" * 1500, ends=(500, 1000, 1500)))
     for _ in range(2):
         stream = shards.stream("b/large")

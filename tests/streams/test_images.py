@@ -193,7 +193,7 @@ def test_a_restored_state_shares_what_many_streams_share(shards: Shards) -> None
     assert twin.streams["b/plain"].lifetime is FOREVER
 
 
-def test_pieces_are_cut_by_size_at_the_borders_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_cut_by_size_at_the_boundaries_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     small_pieces(monkeypatch, rows=100, size=300)
     shards = Shards()
     for number in range(20):

@@ -81,7 +81,7 @@ def test_any_byte_of_a_text_stream_is_an_offset(offset: int, shards: Shards) -> 
 
 
 @pytest.mark.parametrize("offset", [0, 2, 5, 8, 12])
-def test_a_border_between_json_messages_is_an_offset(offset: int, shards: Shards) -> None:
+def test_a_boundary_between_json_messages_is_an_offset(offset: int, shards: Shards) -> None:
     assert page(shards, "b/json", offset, 100) == (b'10"b"3004000'[offset:], 12, True)
 
 
@@ -217,7 +217,7 @@ def test_the_pages_of_a_fork_make_up_the_whole(name: str, bytes_max: int, family
     assert all(len(found) == 1 or sum(map(len, found)) <= bytes_max for found in pages)
 
 
-def test_a_fork_of_json_knows_the_borders_of_its_source(shards: Shards, tier: str) -> None:
+def test_a_fork_of_json_knows_the_boundaries_of_its_source(shards: Shards, tier: str) -> None:
     shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b'[7, "x"]'))
     sink(shards, tier)
     assert [*shards.messages("b/fork", 0, 1)] == [[b"10"], [b'"b"'], [b"7"], [b'"x"']]

@@ -348,7 +348,7 @@ def test_a_pin_that_is_let_go_of_takes_its_superseded_snapshot_along_unless_anot
 # -- Records -----------------------------------------------------------------------------------------------------------
 
 
-def test_records_and_offsets_name_the_same_borders_also_through_forks(shards: Shards) -> None:
+def test_records_and_offsets_name_the_same_boundaries_also_through_forks(shards: Shards) -> None:
     shards.finish(shards.fork(FORK, NAME, 4))
     shards.ask(Append(FORK, b"78", (1, 2), content_type=JSON))
     for name, last in ((NAME, 6), (FORK, 6)):

@@ -100,7 +100,7 @@ class Server:
 
 
 def retry_policy(seconds: float) -> RetryPolicy:
-    """Return a policy whose delays add up to at most so many seconds.
+    """Return a policy whose delays add up to at most this many seconds.
 
     >>> retry_policy(0).attempts_max, retry_policy(1).attempts_max, retry_policy(60).attempts_max
     (1, 4, 12)

@@ -282,14 +282,14 @@ class ForgetSegments(_Logged, frozen=True, tag="forget-segments.1"):
 class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
     """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
 
-    reader: str
+    consumer: str
     position: int
 
 
 class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
     """Remove a consumer: nothing is kept for it any more."""
 
-    reader: str
+    consumer: str
 
 
 Command = (
@@ -334,7 +334,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 COMMAND_BYTES = 128
-"""Roughly what a command takes in the log besides its payload."""
+"""Roughly what a command takes in the log in addition to its payload."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])

@@ -218,7 +218,7 @@ def _rows(table: pa.Table) -> list[tuple[int, Row]]:
 
 
 def _messages(name: str, hot: Hot) -> list[Row]:
-    borders = pairwise([0, *(hot.ends or (len(hot.payload),))])
+    boundaries = pairwise([0, *(hot.ends or (len(hot.payload),))])
     return [
         Row(
             name,
@@ -229,7 +229,7 @@ def _messages(name: str, hot: Hot) -> list[Row]:
             hot.position,
             hot.payload[start:end],
         )
-        for at, (start, end) in enumerate(borders)
+        for at, (start, end) in enumerate(boundaries)
     ]
 
 

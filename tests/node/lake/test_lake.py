@@ -12,7 +12,7 @@ from headwater.protocol.limits import DAY_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import StoreFailed
 from headwater.streams.commands import Create, Delete, PublishSegment, PublishSnapshot, Snapshot, Touch
-from headwater.streams.queries import Border, Read, Records
+from headwater.streams.queries import Boundary, Read, Records
 from headwater.streams.reading import Slice
 from headwater.streams.replies import Anchored, Appended, Page, Reply
 from headwater.testing.faulty_store import Fault, FaultyStore
@@ -40,8 +40,8 @@ def test_a_flush_moves_everything_applied_so_far_and_reads_do_not_notice() -> No
             page = await node.read(Read("b/json", 1, None, None, Records(1, None, 1)))
             assert isinstance(page, Page)
             assert page.body == b"2\n"
-            assert await node.read(Border("b/json", 2)) == Anchored(node.state.streams["b/json"].incarnation, 2, 2)
-            inside = await node.read(Border("b/json", 5))
+            assert await node.read(Boundary("b/json", 2)) == Anchored(node.state.streams["b/json"].incarnation, 2, 2)
+            inside = await node.read(Boundary("b/json", 5))
             assert isinstance(inside, Refusal)
             assert inside.code is Code.OFFSET_UNALIGNED
 

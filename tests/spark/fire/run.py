@@ -68,7 +68,7 @@ class Fire:
         if self._hazards and not registered.is_set():
             # Until the pipeline is registered as a consumer, the server keeps nothing for it.
             with Link(LinkSettings(self._server.url)) as link:
-                if link.readers():
+                if link.consumers():
                     registered.set()
 
     def _compact(self, number: int) -> None:
