@@ -65,5 +65,5 @@ def test_a_backup_of_another_version_is_refused(place: Path, tmp_path: Path) -> 
     check_refused(place, tmp_path, "The backup has version 3")
 
 
-def test_a_place_without_a_manifest_is_no_backup(tmp_path: Path) -> None:
+def test_a_place_without_a_manifest_is_not_a_backup(tmp_path: Path) -> None:
     check_refused(tmp_path / "backup", tmp_path, "There is no complete backup in")

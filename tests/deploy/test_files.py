@@ -145,7 +145,7 @@ def test_image_and_compose_use_the_default_port_and_the_volume() -> None:
     assert job["static_configs"] == [{"targets": [f"headwater:{PORT}"]}]
 
 
-def test_the_image_runs_as_somebody_who_is_not_root() -> None:
+def test_the_image_does_not_run_as_root() -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", instructions("USER")[-1])
 
 

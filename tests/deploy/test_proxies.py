@@ -84,7 +84,7 @@ def live_readers(server: RunningServer) -> int:
     return int(found[1])
 
 
-def test_an_event_arrives_while_the_live_read_goes_on(proxy: Proxy, path: str) -> None:
+def test_an_event_arrives_while_the_live_read_continues(proxy: Proxy, path: str) -> None:
     with proxy.opened(f"{path}?offset=-1&live=sse") as response:
         assert response.status == 200
         assert event(response)[0] == "control"

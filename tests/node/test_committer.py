@@ -141,7 +141,7 @@ async def _until_in_flight(log: SharedLog, count: int, replica: Replica, *comman
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_as_many_batches_are_in_flight_as_the_log_wants_and_each_answers_its_own_waiters(depth: int) -> None:
+def test_as_many_batches_are_in_flight_as_the_log_allows_and_each_answers_its_own_waiters(depth: int) -> None:
     async def main() -> None:
         log, answered = SharedLog(LOG_ID, depth), list[tuple[int, Reply]]()
         async with replicas(log, 1) as (only,):

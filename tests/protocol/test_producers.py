@@ -28,7 +28,7 @@ def last(epoch: int, seq: int) -> LastAccepted:
         (last(2, 3), 1, 4, Standing.STALE),
     ],
 )
-def test_a_request_stands_as_the_table_says(
+def test_a_request_compares_with_the_last_one_as_the_table_says(
     known: LastAccepted | None, epoch: int, seq: int, standing: Standing
 ) -> None:
     assert producers.compare(known, Producer("p", epoch, seq)) is standing

@@ -283,7 +283,7 @@ def test_more_live_rows_than_the_catalog_counts_are_found() -> None:
     assert "2 rows are live, but the catalog counts 1" in found
 
 
-def test_fewer_live_rows_than_the_catalog_counts_are_no_problem() -> None:
+def test_fewer_live_rows_than_the_catalog_counts_are_not_a_problem() -> None:
     """The catalog counts whole extents, and rows that only forks need."""
     assert lines(FIRST_PART, tombstones=tombstone(3), live_rows=2) == []
 

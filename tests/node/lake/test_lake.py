@@ -48,7 +48,7 @@ def test_a_flush_moves_everything_applied_so_far_and_reads_do_not_notice() -> No
     asyncio.run(run())
 
 
-def test_a_second_flush_goes_on_where_the_first_one_ended() -> None:
+def test_a_second_flush_continues_where_the_first_one_ended() -> None:
     async def run() -> None:
         async with bench(page_bytes=7) as node:
             await node.create("b/s")
@@ -178,7 +178,7 @@ def test_rows_of_a_stream_that_was_deleted_during_a_flush_are_dead() -> None:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_server_that_ends_flushes_if_it_was_asked_to(asked: bool) -> None:
+def test_a_server_flushes_at_shutdown_if_configured(asked: bool) -> None:
     async def run() -> None:
         async with bench(flush_at_stop=asked) as node:
             await node.create("b/s", b"last words")
@@ -395,7 +395,7 @@ def test_orphans_go_when_their_deadline_is_long_past(monkeypatch: pytest.MonkeyP
     asyncio.run(run())
 
 
-def test_an_upload_under_way_is_no_orphan() -> None:
+def test_an_upload_in_progress_is_not_an_orphan() -> None:
     async def run() -> None:
         async with bench(grace_seconds=0.001) as node:
             await node.create("b/s", b"x")

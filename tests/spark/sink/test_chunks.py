@@ -77,7 +77,7 @@ def test_a_message_larger_than_a_chunk_is_a_chunk_of_its_own() -> None:
     assert [chunk["messages"] for chunk in cut(rows, [])] == [[b"1"], [b"x" * 30], [b"2"]]
 
 
-def test_no_rows_are_no_chunks() -> None:
+def test_no_rows_make_no_chunks() -> None:
     assert Chunker(BYTES_MAX, MESSAGES_MAX).finish() is None
 
 
