@@ -1,4 +1,4 @@
-"""The files of `deploy/`, the Dockerfile and compose.yaml agree with the server, with each other and their tools."""
+"""The files of `deploy/`, the Dockerfile and compose.yaml agree with the server, each other and their tools."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def loaded(path: Path) -> Any:
 
 
 def instructions(keyword: str) -> list[str]:
-    """The arguments of every such instruction in the Dockerfile."""
+    """The arguments of every instruction of this kind in the Dockerfile."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     return re.findall(rf"^{keyword} +(.+)$", text, re.MULTILINE)
 

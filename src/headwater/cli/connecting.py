@@ -35,7 +35,7 @@ RETRY_SECONDS = 1.0
 
 
 class Server:
-    """A server by its URL. A URL with a path is the place of the streams, of any server of the protocol."""
+    """A server by its URL. A URL with a path is that of the streams, on any server of the protocol."""
 
     def __init__(self, url: str, headers: dict[str, str], retry_seconds: float = RETRY_SECONDS) -> None:
         self.url = url.rstrip("/")
