@@ -202,7 +202,7 @@ class Ledger:
             return life
 
     def bury(self, life: Life) -> None:
-        """Note that a life is over for good."""
+        """Record that a life has ended."""
         with self._lock:
             assert self.may_be_gone(life), f"{life.name} {life.incarnation} is lost"
             life.gone = True

@@ -133,7 +133,7 @@ def test_a_foreign_batch_answers_no_client_and_wakes_live_readers() -> None:
 
 
 async def _until_in_flight(log: SharedLog, count: int, replica: Replica, *commands: Command) -> None:
-    """Submit commands and wait until the held log has so many batches."""
+    """Submit commands and wait until the held log has this many batches."""
     for command in commands:
         replica.committer.submit(command, lambda _: None)
     while log.in_flight < count:

@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
 
 class CountingStore(FaultyStore):
-    """Makes one call of a kind fail: the first, or the one after so many."""
+    """Makes one call of a kind fail: the first, or the one after this many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Lake:
         self.do(PublishSnapshot(name, stream.incarnation, snapshot, trims=True))
 
     def flush(self, appends_max: int = 1000, segments_max: int = 1000) -> None:
-        """Flush hot appends into segments of so many each; a flush may stop after some segments."""
+        """Flush hot appends into segments of this many appends each; a flush may stop after some segments."""
         first, last = self.state.cold.flushed + 1, self.state.position
         hot = [
             (stream.name, stream.incarnation, append)

@@ -177,13 +177,13 @@ def test_rows_of_a_stream_that_was_deleted_during_a_flush_are_dead() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_server_flushes_at_shutdown_if_configured(asked: bool) -> None:
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_server_flushes_at_shutdown_if_configured(flushes: bool) -> None:
     async def run() -> None:
-        async with bench(flush_at_stop=asked) as node:
+        async with bench(flush_at_stop=flushes) as node:
             await node.create("b/s", b"last words")
-        assert (node.state.hot_bytes == 0) == asked
-        assert len(node.segments()) == asked
+        assert (node.state.hot_bytes == 0) == flushes
+        assert len(node.segments()) == flushes
 
     asyncio.run(run())
 
