@@ -157,11 +157,11 @@ def test_tail_says_that_it_retries_and_resumes_at_the_exact_byte(tmp_path: Path,
         with running(shell, "tail", name, "--offset", "-1") as tail:
             tail.wait_for(b"before ")
             server.kill()
-            tail.wait_for(f"Lost the connection to {shell.url}; retrying until it is back".encode())
+            tail.wait_for(b"Connection lost; retrying")
             with running_server("--port", port, data=tmp_path):
                 shell.ok("append", name, "after")
                 tail.wait_for(b"after")
-                assert f"Connected to {shell.url} again.\n".encode() in tail.printed
+                assert b"Connected again.\n" in tail.printed
                 shell.ok("close", name)
                 assert tail.end() == 0
             assert tail.printed.count(b"before ") == tail.printed.count(b"after") == 1

@@ -3,7 +3,8 @@
 from collections import deque
 
 from headwater.streams.apply import apply
-from headwater.streams.commands import Batch, Command, ForgetSegments, Paid, PublishSegment, SwapSegments
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command, ForgetSegments, Paid, PublishSegment, SwapSegments
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 

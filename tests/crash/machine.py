@@ -15,7 +15,7 @@ from headwater.log import directory
 from headwater.log.images import ImageFiles, ImageWriter
 from headwater.log.journal.journal import Journal
 from headwater.streams.apply import apply
-from headwater.streams.commands import Batch
+from headwater.streams.batches import Batch
 from headwater.streams.images import Walk
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk, Halted, Step

@@ -15,7 +15,8 @@ from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
 from headwater.node.shard import ShardLimits, ShardParts
 from headwater.storage.store import Store
-from headwater.streams.commands import Batch, Command
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command
 from headwater.streams.replies import Reply
 from headwater.testing import FaultyDisk
 

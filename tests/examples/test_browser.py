@@ -123,7 +123,7 @@ def test_the_end_of_the_stream_is_the_end_of_the_page(stream: Stream, page: Page
 
 # -- Other streams, and errors -----------------------------------------------------------------------------------------
 
-PROBLEM = "document.getElementById('problem').textContent"
+PROBLEM = "document.getElementById('problem')?.textContent"
 
 
 def send(page: Page, text: str) -> None:
@@ -162,7 +162,7 @@ def test_a_message_that_is_not_accepted_is_reported_and_kept(stream: Stream, pag
     page.evaluate("source.close()")
     stream.close_stream()
     send(page, "too late")
-    page.wait(f"{PROBLEM}.startsWith('Not sent. ')")
+    page.wait(f"{PROBLEM}?.startsWith('Not sent. ')")
     assert page.evaluate("document.getElementById('text').value") == "too late"
     assert "closed" in page.evaluate(PROBLEM)
 

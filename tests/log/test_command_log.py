@@ -11,7 +11,8 @@ import pytest
 from headwater.log.journal.journal import Journal
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog, Ticket
-from headwater.streams.commands import Append, Batch, Command
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append, Command
 from headwater.testing import FaultyDisk
 from headwater.testing.shared_log import SharedLog
 

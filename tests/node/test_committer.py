@@ -11,7 +11,8 @@ from headwater.node.committer import OVERLAP_COMMANDS_MIN, Committer, ask
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Shared, Tails
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Append, Batch, Command, Create
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append, Command, Create
 from headwater.streams.images import image_of
 from headwater.streams.replies import Appended, Created, Reply
 from headwater.streams.state import State

@@ -12,6 +12,7 @@ from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal, incarnation_changed
 from headwater.streams import buckets, forking, reading
 from headwater.streams.apply import apply
+from headwater.streams.batches import decode, encode
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.commands import (
     Ancestry,
@@ -27,8 +28,6 @@ from headwater.streams.commands import (
     Settle,
     Snapshot,
     Unpin,
-    decode,
-    encode,
 )
 from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.queries import Anchor, Bucket, ForkTarget, Head, Query, Read

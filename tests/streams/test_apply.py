@@ -4,7 +4,8 @@ from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.apply import HANDLERS, apply
-from headwater.streams.commands import Append, Batch, Command, Create, Delete
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.replies import Appended, Created, Deleted
 from headwater.streams.state import State
 

@@ -7,6 +7,7 @@ import pytest
 
 from headwater.streams import images
 from headwater.streams.apply import apply
+from headwater.streams.batches import decode
 from headwater.streams.cold import ALL
 from headwater.streams.commands import (
     Append,
@@ -17,7 +18,6 @@ from headwater.streams.commands import (
     ForgetSegments,
     PublishSegment,
     RegisterConsumer,
-    decode,
 )
 from headwater.streams.images import Walk, image_of, restore
 from headwater.streams.state import State

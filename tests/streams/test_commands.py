@@ -4,11 +4,11 @@ import pytest
 from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
-from headwater.streams import commands
+from headwater.streams import batches
+from headwater.streams.batches import Batch
 from headwater.streams.commands import (
     Ancestry,
     Append,
-    Batch,
     Command,
     Confirm,
     Create,
@@ -116,15 +116,15 @@ def test_the_list_above_holds_every_command() -> None:
 
 
 def test_a_record_gives_back_the_commands_that_went_in() -> None:
-    record = commands.encode(123, ONE_OF_EACH)
-    assert commands.decode(record, 40) == Batch(40, 123, ONE_OF_EACH)
-    assert commands.decode(memoryview(record), 40) == Batch(40, 123, ONE_OF_EACH)
+    record = batches.encode(123, ONE_OF_EACH)
+    assert batches.decode(record, 40) == Batch(40, 123, ONE_OF_EACH)
+    assert batches.decode(memoryview(record), 40) == Batch(40, 123, ONE_OF_EACH)
 
 
 def test_the_form_of_the_log_never_changes() -> None:
     """A command whose form must change gets a new version; logs with the old one still exist."""
     publication = [["id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7], [["b/s", 7, 0, 9, 5, 104, 3]]]
-    assert msgspec.msgpack.decode(commands.encode(123, ONE_OF_EACH)) == [
+    assert msgspec.msgpack.decode(batches.encode(123, ONE_OF_EACH)) == [
         123,
         [
             [
@@ -205,14 +205,14 @@ def test_a_command_is_a_frozen_value(command: Command) -> None:
 
 def test_an_unknown_command_in_the_log_is_not_passed_over() -> None:
     with pytest.raises(msgspec.ValidationError):
-        commands.decode(msgspec.msgpack.encode((0, [("create.2", "b/s")])), 1)
+        batches.decode(msgspec.msgpack.encode((0, [("create.2", "b/s")])), 1)
 
 
 def test_what_a_command_does_not_say_has_a_meaning() -> None:
     record = msgspec.msgpack.encode(
         (0, [("create.1", "b/s", "text/plain"), ("append.1", "b/s", b"x"), ("delete.1", "b/s")])
     )
-    assert commands.decode(record, 1).commands == [
+    assert batches.decode(record, 1).commands == [
         Create("b/s", "text/plain", FOREVER, closed=False, payload=b"", ends=None),
         Append("b/s", b"x", None, content_type="", close=False, seq=None, producer=None, incarnation=None),
         Delete("b/s", incarnation=None),
@@ -227,4 +227,4 @@ def test_a_batch_counts_its_positions_by_commands() -> None:
 def test_the_cost_of_a_command_is_that_of_its_payload_and_a_little(command: Command) -> None:
     payload = getattr(command, "payload", b"")
     named = 128 if isinstance(command, PublishSegment | SwapSegments) else 0
-    assert commands.cost_bytes(command) == 128 + len(payload) + named
+    assert batches.cost_bytes(command) == 128 + len(payload) + named

@@ -1,1 +1,1 @@
-"""The HTTP front: connections, the URL table, parsing, rendering and live reads."""
+"""The HTTP front: connections, exchanges, the endpoint table and what each endpoint does."""

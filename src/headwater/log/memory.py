@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterator
 
 from headwater.log.seam import Deliver, Ticket
-from headwater.streams.commands import Batch, Command
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command
 
 
 class MemoryLog:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from headwater.streams.commands import Batch, Command
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command
 
 Ticket = int
 """A proposer's own number for a batch. The log returns it with the batch and does not interpret it."""

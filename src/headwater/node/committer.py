@@ -17,7 +17,8 @@ from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
 from headwater.streams.apply import apply
-from headwater.streams.commands import Batch, Command, cost_bytes
+from headwater.streams.batches import Batch, cost_bytes
+from headwater.streams.commands import Command
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 

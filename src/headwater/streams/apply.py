@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.streams import appending, buckets, forking, lifecycle, snapshots, tiering
+from headwater.streams.batches import Batch
 from headwater.streams.commands import (
     Append,
-    Batch,
     Confirm,
     Create,
     CreateFork,

@@ -202,10 +202,11 @@ def _part(appends: list[Hot] | None, start: int, count: int) -> tuple[list[Hot],
 
 
 def restore(pieces: Iterable[bytes | memoryview]) -> State:
-    """The state in an image."""
+    """The state in an image; ValueError if its pieces are not those of one."""
     decoded = map(_decoder.decode, pieces)
-    header = next(decoded)
-    assert isinstance(header, Header), "an image begins with its header"
+    header = next(decoded, None)
+    if not isinstance(header, Header):
+        raise ValueError("the image does not begin with its header")
     if header.version != VERSION:
         raise ValueError(f"the image has version {header.version}; this server reads version {VERSION}")
     state = State(header.log_id)
@@ -215,17 +216,19 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
     last: Stream | None = None
     for piece in decoded:
         if isinstance(piece, Appends):
-            assert last is not None and last.hot is not None, "appends follow the stream that they belong to"
+            if last is None or last.hot is None:
+                raise ValueError("the image has appends without the stream that they belong to")
             last.hot.extend(piece.appends)
         elif isinstance(piece, Segments):
             state.cold.segments.update(piece.segments)
         elif isinstance(piece, Tombstones):
             for incarnation, tombstone in piece.tombstones:
                 state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.segments)
-        else:
-            assert isinstance(piece, Streams)
+        elif isinstance(piece, Streams):
             for last in piece.streams:
                 state.restore(last)
+        else:
+            raise ValueError("the image has a second header")
     cold = state.cold
     cold.flushed, cold.dropped, cold.changed_at = header.flushed, header.dropped, header.changed_at
     cold.next_number, cold.consumers, cold.retired = header.next_number, header.consumers, header.retired

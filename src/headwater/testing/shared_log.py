@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headwater.log.seam import Deliver, Ticket
-from headwater.streams import commands
-from headwater.streams.commands import Batch, Command
+from headwater.streams import batches
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command
 
 
 class _Proposed(NamedTuple):
@@ -66,7 +67,7 @@ class SharedLog:
         proposed, self._proposed = self._proposed, []
         for one in proposed:
             batch = Batch(self.position + 1, one.at, one.commands)
-            record = _Record(batch.first_position, batch.last_position, commands.encode(one.at, one.commands))
+            record = _Record(batch.first_position, batch.last_position, batches.encode(one.at, one.commands))
             self.position = batch.last_position
             self.size_bytes += len(record.data)
             self._records.append(record)
@@ -136,4 +137,4 @@ class Proposer:
 
 
 def _decoded(record: _Record) -> Batch:
-    return commands.decode(record.data, record.first_position)
+    return batches.decode(record.data, record.first_position)

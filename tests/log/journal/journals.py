@@ -6,7 +6,8 @@ from random import Random
 
 from headwater.log.journal import files, identity
 from headwater.log.journal.journal import Journal
-from headwater.streams.commands import Append, Batch
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append
 from headwater.testing import FaultyDisk
 
 DIRECTORY = Path("/data/journal")

@@ -9,8 +9,9 @@ import pytest
 from headwater.log.journal import files
 from headwater.log.journal.files import FIRST_FRAME
 from headwater.log.journal.journal import SPARE, Journal, end_process
-from headwater.streams import commands
-from headwater.streams.commands import Append, Batch, Command
+from headwater.streams import batches
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append, Command
 from headwater.testing import FaultyDisk, Step
 
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench
@@ -148,7 +149,7 @@ def test_a_bug_in_the_commit_thread_ends_the_process_too(monkeypatch: pytest.Mon
     def broken(at: int, batch: list[Command]) -> bytes:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(commands, "encode", broken)
+    monkeypatch.setattr(batches, "encode", broken)
     assert deliver_until(journal, [[Append("orders", b"")]], 1, failures) == 0
     assert str(failures[0]) == "a bug"
 

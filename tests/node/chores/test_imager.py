@@ -15,7 +15,8 @@ from headwater.node.node import Node
 from headwater.node.shard import ShardLimits, ShardParts
 from headwater.streams import images as stream_images
 from headwater.streams.apply import apply
-from headwater.streams.commands import Append, Batch, Command, Create, Delete
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk

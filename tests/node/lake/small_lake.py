@@ -16,6 +16,7 @@ from headwater.lake.writer import SegmentWriter
 from headwater.node.committer import Done
 from headwater.node.lake.compactor import CompactLimits, Compactor
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import (
     Append,
@@ -91,16 +92,8 @@ class Lake:
         self.in_use: Counter[str] = Counter()
         self.before_swap: Callable[[SwapSegments], None] = lambda swap: None
         self.replies: list[Reply] = []
-        self.compactor = Compactor(
-            SHARD,
-            self.state,
-            self.store,
-            self.submit,
-            now=lambda: self.now,
-            in_use=self.in_use,
-            limits=limits,
-            intervals=intervals,
-        )
+        self.parts = LakeParts(SHARD, self.state, self.store, self.submit, lambda: self.now, self.in_use, intervals)
+        self.compactor = Compactor(self.parts, limits)
         self._ids = count()
 
     def submit(self, command: Command, done: Done) -> None:

@@ -431,7 +431,7 @@ def test_while_the_store_is_away_a_swap_can_be_tried_again() -> None:
 def test_no_reader_notices_a_swap_whatever_is_requested(seed: int) -> None:
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
+    handed_in = Swaps(lake.parts)
     random = chance.random
     for _ in range(6):
         for _ in range(random.randint(0, 30)):
@@ -453,7 +453,7 @@ def placed(seed: int) -> bool:
     """Whether a rewrite of everything in a random lake is swapped."""
     lake = small_lake.Lake()
     chance = small_lake.Chance(lake, seed)
-    handed_in = Swaps(small_lake.SHARD, lake.state, lake.store, lake.submit, now=lambda: lake.now, in_use=lake.in_use)
+    handed_in = Swaps(lake.parts)
     while not lake.state.cold.segments or chance.random.random() < 0.98:
         chance.act()
     keep = dead_by(lake.state)._replace(lowest_consumer=lake.state.cold.lowest_consumer(lake.now))

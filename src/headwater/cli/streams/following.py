@@ -116,7 +116,7 @@ def _follow(server: Server, name: str, place: Place, printer: Printer) -> None:
             with server.stream(name, place.incarnation).follow(place.offset) as chunks:
                 for chunk in chunks:
                     if failures:
-                        note(f"Connected to {server.url} again.")
+                        note("Connected again.")
                         failures = 0
                     place = Place(chunk.next_offset, chunk.incarnation or place.incarnation)
                     if printer.print(chunk):
@@ -124,7 +124,7 @@ def _follow(server: Server, name: str, place: Place, printer: Printer) -> None:
             return
         except (TransportFailed, ServerUnavailable):
             if not failures:
-                note(f"Lost the connection to {server.url}; retrying until it is back (Ctrl-C ends this).")
+                note("Connection lost; retrying (Ctrl-C stops).")
             failures += 1
             time.sleep(min(0.25 * 2 ** min(failures, 8), RETRY_SECONDS_MAX))
 

@@ -221,11 +221,9 @@ def scan(request: Request, address: Address, exchange: Exchange) -> None:
 
 async def _planned(body: bytes, node: Node) -> Scan | Refusal:
     wanted = await parse_scan(body)
-    return (
-        wanted
-        if isinstance(wanted, Refusal)
-        else await node.only.scans.plan(wanted.ranges, wanted.columns, wanted.times)
-    )
+    if isinstance(wanted, Refusal):
+        return wanted
+    return await node.only.scans.plan(wanted.ranges, wanted.columns, wanted.times)
 
 
 # -- Answers that take more than one turn of the loop ------------------------------------------------------------------

@@ -16,8 +16,8 @@ import msgspec
 
 from headwater.log import frames
 from headwater.storage.disk import Disk, File
-from headwater.streams import commands
-from headwater.streams.commands import Batch
+from headwater.streams import batches
+from headwater.streams.batches import Batch
 
 VERSION = 2
 SUFFIX = ".journal"
@@ -99,7 +99,7 @@ class JournalFileReader:
 
     def _decode(self, frame: frames.Frame) -> Batch:
         try:
-            return commands.decode(frame.payload, frame.number)
+            return batches.decode(frame.payload, frame.number)
         except ValueError as error:
             raise JournalDamaged(
                 f"{self.path} has a command at position {frame.number} that this version does not know ({error});"

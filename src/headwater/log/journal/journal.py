@@ -23,8 +23,9 @@ from headwater.log.journal import files, identity
 from headwater.log.journal.files import JournalDamaged, JournalFileReader, first_position_of
 from headwater.log.seam import Deliver, Ticket
 from headwater.storage.disk import Disk, File, RealDisk
-from headwater.streams import commands
-from headwater.streams.commands import Batch, Command
+from headwater.streams import batches
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command
 
 FILE_BYTES = 64 * 1024 * 1024
 SPARE = "spare"
@@ -174,7 +175,7 @@ class Journal:
 
     def commit(self, at: int, batch: list[Command]) -> Batch:
         """Write one batch as one frame and sync it."""
-        record = commands.encode(at, batch)
+        record = batches.encode(at, batch)
         # A batch that is larger than a file makes an empty one longer: two files cannot begin at one position.
         if self._file_at + frames.size(len(record)) > self._file_bytes and self._file_at > files.FIRST_FRAME:
             self._rotate()

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,16 +24,15 @@ from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
 from headwater.lake.writer import Written
-from headwater.node.committer import Now, Submit, ask
+from headwater.node.committer import ask
 from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
-from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MIB, SECOND_US, STREAMS_PER_SEGMENT_MAX
-from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Held
 from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.replies import Placed
 from headwater.streams.segments import Segment
-from headwater.streams.state import State, Stream
+from headwater.streams.state import Stream
 
 WARM_STREAMS_MAX = 1_000
 """How many streams that are being written to are examined to find one in too many pieces."""
@@ -65,21 +63,9 @@ class CompactFailed(Exception):
 class Compactor:
     """Carries out one rewrite at a time."""
 
-    def __init__(
-        self,
-        shard: int,
-        state: State,
-        store: Store,
-        submit: Submit,
-        *,
-        now: Now,
-        in_use: Counter[str],
-        limits: CompactLimits = COMPACT_LIMITS,
-        intervals: LakeIntervals = LAKE_INTERVALS,
-    ) -> None:
-        self._state, self._store, self._submit, self._now = state, store, submit, now
-        self._in_use, self._limits, self._shard = in_use, limits, shard
-        self._intervals = intervals
+    def __init__(self, parts: LakeParts, limits: CompactLimits = COMPACT_LIMITS) -> None:
+        self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
+        self._limits = limits
         self._thread = ThreadPoolExecutor(1, "lake-compact")
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None

@@ -24,14 +24,14 @@ import msgspec
 
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.writer import SegmentWriter
-from headwater.node.committer import Now, Submit, ask
-from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.committer import ask
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.commands import Publication, PublishSegment
 from headwater.streams.replies import Placed
-from headwater.streams.state import Hot, State
+from headwater.streams.state import Hot
 
 PUBLISH_DEADLINE_US = 10 * MINUTE_US
 """How long a segment may take from its collection to its publication."""
@@ -95,21 +95,9 @@ class HotRun(msgspec.Struct, frozen=True, gc=False):
 class Flusher:
     """Runs one flush at a time; a request during one is served by the next."""
 
-    def __init__(
-        self,
-        shard: int,
-        state: State,
-        store: Store,
-        submit: Submit,
-        *,
-        now: Now,
-        journal_bytes: Callable[[], int],
-        limits: FlushLimits,
-        intervals: LakeIntervals = LAKE_INTERVALS,
-    ) -> None:
-        self._state, self._store, self._submit, self._now = state, store, submit, now
-        self._journal_bytes, self._limits, self._shard = journal_bytes, limits, shard
-        self._intervals = intervals
+    def __init__(self, parts: LakeParts, limits: FlushLimits, journal_bytes: Callable[[], int]) -> None:
+        self._shard, self._state, self._store, self._submit, self._now, _, self._intervals = parts
+        self._journal_bytes, self._limits = journal_bytes, limits
         self._threads = ThreadPoolExecutor(limits.concurrency, "lake-write")
         self._uploads = asyncio.Semaphore(limits.concurrency)
         self._running: asyncio.Task[int] | None = None

@@ -10,6 +10,7 @@ from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.flusher import FLUSH_LIMITS, Flusher, FlushFailed, FlushLimits
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.swaps import Swaps
 from headwater.node.lake.sweeper import LakeSweeper
 from headwater.node.reads.cold import ColdReads
@@ -60,41 +61,14 @@ class Lake:
         self.store = store
         intervals = limits.intervals
         self.reads = ColdReads(shard, state, store, answer, retry_seconds=intervals.read_retry_seconds)
-        self.flusher = Flusher(
-            shard,
-            state,
-            store,
-            submit,
-            now=now,
-            journal_bytes=lambda: command_log.size_bytes,
-            limits=limits.flush,
-            intervals=intervals,
-        )
+        parts = LakeParts(shard, state, store, submit, now, self.reads.in_use, intervals)
+        self.flusher = Flusher(parts, limits.flush, lambda: command_log.size_bytes)
         self.cataloger = Cataloger(
             shard, state, store, limits.grace_seconds, lambda: self.flusher.publishing, intervals=intervals
         )
-        self.compactor = Compactor(
-            shard,
-            state,
-            store,
-            submit,
-            now=now,
-            in_use=self.reads.in_use,
-            limits=COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes),
-            intervals=intervals,
-        )
-        self.swaps = Swaps(shard, state, store, submit, now=now, in_use=self.reads.in_use)
-        self.sweeper = LakeSweeper(
-            shard,
-            state,
-            store,
-            submit,
-            now=now,
-            in_use=self.reads.in_use,
-            left_out=self.cataloger.has_left_out,
-            grace_seconds=limits.grace_seconds,
-            intervals=intervals,
-        )
+        self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes))
+        self.swaps = Swaps(parts)
+        self.sweeper = LakeSweeper(parts, self.cataloger.has_left_out, limits.grace_seconds)
 
     def start(self) -> None:
         self.flusher.start()

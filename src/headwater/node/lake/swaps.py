@@ -11,7 +11,6 @@ One at a time. A refused swap changes nothing; its objects are swept when their 
 
 import asyncio
 import logging
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
@@ -26,14 +25,14 @@ from headwater.lake.reader import SegmentDamaged
 from headwater.lake.verify.comparing import Comparison
 from headwater.lake.verify.fingerprints import COLUMNS
 from headwater.lake.verify.inspecting import Inspected, inspect
-from headwater.node.committer import Now, Submit, ask
+from headwater.node.committer import ask
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import DAY_US, STREAMS_PER_SEGMENT_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.storage.store import KeyMissing, Store, StoreFailed
+from headwater.storage.store import KeyMissing, StoreFailed
 from headwater.streams.commands import Publication, SwapSegments
 from headwater.streams.replies import Misplaced, Placed
 from headwater.streams.segments import Segment
-from headwater.streams.state import State
 
 SEGMENTS_MAX = 1_000
 """Segments that one swap may replace or add: it is applied in one step, with all lives in them."""
@@ -61,18 +60,8 @@ class _SwapRefused(Exception):
 class Swaps:
     """Carries out swaps on one shard."""
 
-    def __init__(
-        self,
-        shard: int,
-        state: State,
-        store: Store,
-        submit: Submit,
-        *,
-        now: Now,
-        in_use: Counter[str],
-    ) -> None:
-        self._state, self._store, self._submit, self._now = state, store, submit, now
-        self._in_use, self._shard = in_use, shard
+    def __init__(self, parts: LakeParts) -> None:
+        self._shard, self._state, self._store, self._submit, self._now, self._in_use, _ = parts
         self._thread = ThreadPoolExecutor(1, "lake-swap")
         self._lock = asyncio.Lock()
         self._stopping = Event()

@@ -2,19 +2,17 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
-from headwater.node.committer import Now, Submit, ask
-from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.committer import ask
+from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import SECOND_US
-from headwater.storage.store import Store, StoreFailed
+from headwater.storage.store import StoreFailed
 from headwater.streams.commands import ForgetSegments
-from headwater.streams.state import State
 
 FORGET_AT_ONCE_MAX = 1_000
 
@@ -26,23 +24,9 @@ log = logging.getLogger(__name__)
 class LakeSweeper:
     """Deletes an object first and forgets it by a command after, so a crash in between only repeats the deletion."""
 
-    def __init__(
-        self,
-        shard: int,
-        state: State,
-        store: Store,
-        submit: Submit,
-        *,
-        now: Now,
-        in_use: Counter[str],
-        left_out: Callable[[str], bool],
-        grace_seconds: float,
-        intervals: LakeIntervals = LAKE_INTERVALS,
-    ) -> None:
-        self._state, self._store, self._submit, self._now = state, store, submit, now
-        self._in_use, self._left_out = in_use, left_out
-        self._grace_us, self._shard = int(grace_seconds * SECOND_US), shard
-        self._intervals = intervals
+    def __init__(self, parts: LakeParts, left_out: Callable[[str], bool], grace_seconds: float) -> None:
+        self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
+        self._left_out, self._grace_us = left_out, int(grace_seconds * SECOND_US)
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
         self._tasks: list[asyncio.Task[None]] = []
         self.deleted = 0

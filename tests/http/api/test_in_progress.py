@@ -15,10 +15,10 @@ from headwater.settings import Settings
 from headwater.testing.faulty_store import Fault
 
 from ...node.lake.lakes import Bench, bench
-from ..api.bulk.requests import ARROW, PATH, PATIENCE_SECONDS, decode, encode, row, statuses, table_of
-from ..api.scans.requests import Range, ask, whole
 from ..processes import eventually
 from ..sockets import Ended, Response, Wire, refused, request
+from .bulk.requests import ARROW, PATH, PATIENCE_SECONDS, decode, encode, row, statuses, table_of
+from .scans.requests import Range, ask, whole
 
 JSON = {"Content-Type": "application/json"}
 
