@@ -1,1 +1,1 @@
-"""Measures this server beside others: interleaved rounds, verified contents, ratios instead of absolute figures."""
+"""Benchmarks: this server beside others, in interleaved rounds, with verified contents and with ratios."""

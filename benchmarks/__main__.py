@@ -17,28 +17,27 @@ from benchmarks.cold import Cold
 from benchmarks.expectations import Verdict, verdicts
 from benchmarks.fanout import Fanout
 from benchmarks.flush import Flush
+from benchmarks.generators import Generator, SocketGenerator
 from benchmarks.history import History
 from benchmarks.idle import Idle
 from benchmarks.listing import Listing
-from benchmarks.loads import Generator
 from benchmarks.pauses import Pauses
 from benchmarks.reads import Reads
 from benchmarks.rounds import Results, interleave
 from benchmarks.servers import BenchmarkError, Spec
-from benchmarks.sockets import SocketGenerator
 from benchmarks.workloads import QUICK, Rig, Scale, Workload
 
 WORKLOADS: tuple[Workload, ...] = (
     *(Appends(), Reads(), Fanout(), Idle()),
     *(Listing(), Pauses(), Cold(), Flush(), History()),
 )
-# The others create up to a million streams, which takes minutes, so they are measured only when asked for by name.
+# The others create up to a million streams, which takes minutes, so they run only if --only names them.
 DEFAULT_WORKLOADS = ("appends", "reads", "fanout", "idle")
 MANY_STREAMS = (
     *("idle_streams", "listed_streams", "paused_streams"),
     *("cold_streams", "flush_streams", "history_streams"),
 )
-# On the disk of the repository, because /tmp is in memory on many machines; one folder a run.
+# On the disk of the repository, because /tmp is in memory on many machines; each run has its own folder.
 SCRATCH = Path(__file__).parent / "scratch" / str(os.getpid())
 
 
@@ -46,17 +45,25 @@ def parser() -> argparse.ArgumentParser:
     names = [workload.name for workload in WORKLOADS]
     parser = argparse.ArgumentParser("benchmarks/run", description="Compares this server with others, side by side.")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
-    parser.add_argument("--peers", metavar="A,B", help="compare only these servers, also where one is off by default")
+    parser.add_argument(
+        "--peers", metavar="A,B", help="compare only these servers, including any that a workload leaves out by default"
+    )
     parser.add_argument("--server", action="append", default=[], metavar="NAME=URL|COMMAND", help="add another server")
-    parser.add_argument("--baseline", default="reference-memory", metavar="NAME", help="ratios are to this server")
-    parser.add_argument("--quick", action="store_true", help="one short round, to try the command out")
+    parser.add_argument(
+        "--baseline", default="reference-memory", metavar="NAME", help="the server that ratios refer to"
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that the command works")
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one measurement")
-    parser.add_argument("--streams", type=int, metavar="N", help="how many streams are created where that is many")
-    parser.add_argument("--mb", type=int, metavar="N", help="how much flush appends; by itself the server does at 67")
+    parser.add_argument(
+        "--streams", type=int, metavar="N", help="how many streams the workloads with many streams create"
+    )
+    parser.add_argument(
+        "--mb", type=int, metavar="N", help="how much `flush` appends; at 67 the server starts to flush by itself"
+    )
     parser.add_argument("--generator", choices=("auto", "wrk", "own"), default="auto")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample here")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if an expectation that was measured is not met")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to this file")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a measured expectation is not met")
     return parser
 
 
@@ -69,12 +76,12 @@ def scale(options: argparse.Namespace) -> Scale:
 
 def generator(options: argparse.Namespace) -> Generator:
     if options.generator == "wrk" and not wrk.is_installed():
-        raise BenchmarkError("wrk is not installed; leave out --generator to use our own.")
+        raise BenchmarkError("wrk is not installed; omit --generator to use the built-in generator.")
     return SocketGenerator() if options.generator == "own" or not wrk.is_installed() else wrk.WrkGenerator()
 
 
 def specs(options: argparse.Namespace, workload: Workload) -> list[Spec]:
-    """Chooses the servers of a workload: its default ones and those added, or exactly the named ones."""
+    """Return the servers of a workload: its default ones and the added ones, or exactly those that --peers names."""
     added = [servers.parse(text) for text in options.server]
     every = [*servers.known(), *added]
     names = [*workload.peers, *(spec.name for spec in added)]
@@ -82,7 +89,7 @@ def specs(options: argparse.Namespace, workload: Workload) -> list[Spec]:
         names = options.peers.split(",")
         unknown = sorted(set(names) - {spec.name for spec in every})
         if unknown:
-            raise BenchmarkError(f"There is no server {unknown[0]!r}; known are {', '.join(s.name for s in every)}.")
+            raise BenchmarkError(f"There is no server {unknown[0]!r}; choose from {', '.join(s.name for s in every)}.")
     return [spec for spec in every if spec.name in names and workload.suits(spec)]
 
 
@@ -91,12 +98,13 @@ def run(options: argparse.Namespace) -> int:
     rig, results = Rig(scale(options), generator(options), SCRATCH), Results()
     plan = [(workload, specs(options, workload)) for workload in chosen]
     if empty := [workload.name for workload, peers in plan if not peers]:
-        raise BenchmarkError(f"None of these servers suits {empty[0]!r}; benchmarks/README.md says what it needs.")
+        raise BenchmarkError(f"None of these servers can run {empty[0]!r}; see what it needs in benchmarks/README.md.")
     SCRATCH.mkdir(parents=True)
     print(f"Machine: {machine.describe(SCRATCH)}.", flush=True)
-    print(f"Generator: {rig.generator.name} for appends and reads, our own elsewhere.", flush=True)
-    rounds = f"{rig.scale.rounds}, interleaved, of {rig.scale.seconds:g} s; idle, listing, pauses and history have one"
-    print(f"Rounds: {rounds}.", flush=True)
+    others = "" if rig.generator.name == SocketGenerator.name else f"; {SocketGenerator.name} for all other load"
+    print(f"Generator: {rig.generator.name}{others}.", flush=True)
+    once = ", ".join(workload.name for workload in WORKLOADS if workload.rounds_max == 1)
+    print(f"Rounds: {rig.scale.rounds}, interleaved, {rig.scale.seconds:g} s each; one for {once}.", flush=True)
     try:
         for workload, peers in plan:
             interleave(workload, peers, rig, results)
@@ -120,7 +128,7 @@ def save(path: Path, results: Results) -> None:
 
 
 def main() -> int:
-    # A thousand readers need a descriptor each, in the readers and in the server.
+    # A thousand readers need a file descriptor each, in the reader processes and in the server.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     signal.signal(signal.SIGTERM, interrupt)
@@ -134,7 +142,7 @@ def main() -> int:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Ends a run as Ctrl-C does, so that the servers that it started end with it."""
+    """End the run as Ctrl-C does, so that the servers that it started are stopped."""
     raise KeyboardInterrupt
 
 

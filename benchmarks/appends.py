@@ -1,14 +1,14 @@
-"""Appends of 100 bytes over kept connections; afterwards every stream is read back and counted."""
+"""Appends of 100 bytes over persistent connections; afterwards every stream is read back and its records counted."""
 
 import secrets
 
-from benchmarks import messages
-from benchmarks.loads import Load
-from benchmarks.records import Ledger
 from benchmarks.servers import Server, Spec
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.loads import Load
+from headwater.load.records import Ledger
 
 
 class Appends:
@@ -74,7 +74,7 @@ def delete(server: Server, prefix: str, streams: int) -> None:
 
 
 def verify(server: Server, prefix: str, streams: int, load: Load) -> list[str]:
-    """Reads everything back: each acknowledged record must be there once and whole."""
+    """Read everything back: each acknowledged record must be there exactly once and complete."""
     ledger = Ledger()
     with server.client() as client:
         for index in range(streams):

@@ -16,7 +16,7 @@ class Answer:
 
 
 class Client:
-    """One connection; header names in answers are lower case."""
+    """One connection; header names in responses are lower case."""
 
     def __init__(self, address: tuple[str, int], timeout_seconds: float) -> None:
         self.connection = http.client.HTTPConnection(*address, timeout=timeout_seconds)
@@ -28,7 +28,7 @@ class Client:
         self.connection.close()
 
     def send(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> Answer:
-        """Sends one request and reads the whole answer; a broken connection is an OSError."""
+        """Send one request and read the whole response; a broken connection raises OSError."""
         headers = {"Content-Type": content_type} if content_type else {}
         try:
             self.connection.request(method, path, body or None, headers)
@@ -39,14 +39,14 @@ class Client:
         return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, data)
 
     def must(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> Answer:
-        """Sends one request whose refusal would make the measurement meaningless."""
+        """Send one request that must succeed; without it the measurement would be meaningless."""
         answer = self.send(method, path, body, content_type)
         if not 200 <= answer.status < 300:
-            raise OSError(f"{method} {path} was answered {answer.status}: {answer.body[:200]!r}")
+            raise OSError(f"{method} {path} was answered with {answer.status}: {answer.body[:200]!r}")
         return answer
 
     def read(self, path: str) -> bytes:
-        """Reads a stream from its start to its tail, page by page."""
+        """Read a stream from its start to its tail, page by page."""
         pages, offset = [], "-1"
         for _ in range(PAGES_MAX):
             answer = self.must("GET", f"{path}?offset={offset}")

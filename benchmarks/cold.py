@@ -1,26 +1,26 @@
-"""Reads of history that is in the lake: the first one, many of the same, and one stream among very many."""
+"""Reads of history from the lake: the first read, many reads of the same page, and one stream among very many."""
 
 import random
 import secrets
 import time
-from dataclasses import dataclass
 from statistics import median
 
-from benchmarks import lake, messages
+from benchmarks import lake
 from benchmarks.lake import Reader
-from benchmarks.loads import SENDING_CORES, percentiles
 from benchmarks.servers import Server, Spec
-from benchmarks.sockets import Job, run, share
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load.loads import SENDING_CORES, percentiles
+from headwater.load.sockets import Job, run, share
+from headwater.load.sources import Reads
 
 STREAM_BYTES = 1_000_000
 SMALL_BYTES = 4_000
 CONNECTIONS = 16
 FILL_CONNECTIONS = 4
-# Together more than the pages that the server keeps, and less than the decoded row groups that it keeps: in turn they
-# are read from memory or from row groups, but never as a page that was made before.
+# Together they exceed the server's page cache and fit into its cache of decoded row groups: reading them in turn is
+# served from memory or from row groups, but never from a cached page.
 STREAMS = 40
 PASSES = 5
 REPLAY_SECONDS_MAX = 60.0
@@ -45,12 +45,12 @@ class Cold:
         *(Figure(f"{key}_ms", f"{key} ms", 2) for key in ("p50", "p99", "max")),
         Figure("reads", "reads measured", 0),
         Figure("cpu_us", "server CPU us/read", 0),
-        Figure("reads_of_store", "reads of the store per read", 2),
+        Figure("reads_of_store", "object store reads per read", 2),
         Figure("hot_seconds", "hot: seconds for all", 2),
         Figure("cold_seconds", "cold: seconds for all", 2),
         Figure("seconds_ratio", "hot / cold (time)", 2),
         Figure("replay_mb_per_second", "cold: MB/s", 0),
-        Figure("store_reads", "reads of the store for all of them", 0),
+        Figure("store_reads", "object store reads for all of them", 0),
     )
     peers: tuple[str, ...] = ("headwater",)
     rounds_max = 3
@@ -93,7 +93,7 @@ def catch_up(case: Case, server: Server, prefix: str, rig: Rig) -> Sample:
 
 
 def read_in_turn(server: Server, prefix: str, passes: int, kind: str, sample: Sample) -> list[int]:
-    """Reads each stream, one after the other, so many times."""
+    """Read the streams in turn, `passes` times."""
     reader = Reader(server, prefix, STREAM_BYTES)
     began = lake.metric(server, "process_cpu_seconds_total")
     latencies_us = [reader.read(index) for _ in range(passes) for index in range(STREAMS)]
@@ -105,7 +105,7 @@ def read_in_turn(server: Server, prefix: str, passes: int, kind: str, sample: Sa
 
 
 def load(server: Server, prefix: str, rig: Rig, kind: str, sample: Sample) -> None:
-    """Reads one stream again and again."""
+    """Read one stream repeatedly."""
     path, body = stream_path(prefix, 0), lake.content(0, STREAM_BYTES)
     rig.generator.read(server.address, path, body, CONNECTIONS, rig.scale.warm_seconds)
     watch = Watch(server)
@@ -143,19 +143,7 @@ def among_others(case: Case, server: Server, prefix: str, rig: Rig) -> Sample:
     return sample
 
 
-# -- Everybody at once ------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Replays:
-    """The same read so many times."""
-
-    path: str
-    left: int
-
-    def next(self) -> bytes:
-        self.left -= 1
-        return messages.request("GET", f"{self.path}?offset=-1") if self.left >= 0 else b""
+# -- All clients at once ----------------------------------------------------------------------------------------------
 
 
 def replay(case: Case, server: Server, prefix: str) -> Sample:
@@ -174,15 +162,14 @@ def replay(case: Case, server: Server, prefix: str) -> Sample:
 
 
 def replay_once(case: Case, server: Server, prefix: str, sample: Sample) -> float:
-    """Has each client read the stream once, all at the same time, and compares every body."""
+    """Let all clients read the stream once at the same time, and compare every body."""
     path, body = stream_path(prefix, 0), lake.content(0, STREAM_BYTES)
-    counts = [count for count in share(case.readers, SENDING_CORES) if count]
+    counts = share(case.readers, SENDING_CORES)
+    request = server.target.request("GET", f"{path}?offset=-1")
     watch = Watch(server)
-    done = run(
-        [Job(server.address, Replays(path, count), count, REPLAY_SECONDS_MAX, expected=body) for count in counts]
-    )
+    done = run([Job(server.target, [Reads(request, body, left=count)] * count, REPLAY_SECONDS_MAX) for count in counts])
     sample.problems += done.problems()
     if done.done < case.readers:
-        sample.problems.append(f"only {done.done:,} of {case.readers:,} clients got the stream")
+        sample.problems.append(f"only {done.done:,} of {case.readers:,} clients received the stream")
     sample.values["foreign_share"] = watch.foreign_share(done.cpu_seconds)
     return done.seconds

@@ -1,4 +1,4 @@
-"""What this server is expected to reach beside the reference server, and whether this run saw it."""
+"""What this server is expected to reach compared with the reference server, and whether this run confirms it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ OURS, MEMORY, FILE = "headwater", "reference-memory", "reference-file"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One expectation; `is_met` is None when this run did not measure what it needs."""
+    """One expectation; `is_met` is None if this run did not measure what it needs."""
 
     text: str
     found: str
@@ -23,7 +23,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Ours divided by a peer's in the same case."""
+    """This server's rate divided by a peer's in the same case."""
 
     workload: str
     case: str
@@ -63,16 +63,16 @@ def idle(results: Results) -> Verdict:
 
 
 def contents(results: Results) -> Verdict:
-    text = "contents: whatever this server acknowledged could be read back, and nothing was refused"
+    text = "contents: everything that this server acknowledged could be read back, and nothing was refused"
     mine = [result for result in results.all if result.server == OURS]
     if not mine:
         return Verdict(text, "", None)
     bad = sum(bool(result.sample.problems) for result in mine)
-    return Verdict(text, f"{bad} of {len(mine)} measurements at fault", bad == 0)
+    return Verdict(text, f"{bad} of {len(mine)} measurements have problems", bad == 0)
 
 
 def verdicts(results: Results) -> Iterator[Verdict]:
-    """Judges every expectation in the order of the tables."""
+    """Judge every expectation in the order of the tables."""
     others: tuple[Callable[[Results], Verdict], ...] = (fanout, idle, contents)
     yield from (ratio.judge(results) for ratio in RATIOS)
     yield from (judge(results) for judge in others)

@@ -4,14 +4,15 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from benchmarks import messages
-from benchmarks.loads import BUSY_SHARE_MAX, SENDING_CORES, percentiles
-from benchmarks.readers import PADDING, Audience, Receipt, message
 from benchmarks.servers import Server, Spec
-from benchmarks.sockets import share
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.events import event, warm_up
+from headwater.load.loads import BUSY_SHARE_MAX, SENDING_CORES, Latencies
+from headwater.load.readers import Audience, Ending, Receipt
+from headwater.load.sockets import share
 
 GRACE_SECONDS = 5.0
 WARM_MESSAGES = 30
@@ -45,18 +46,15 @@ class Fanout:
         path = stream_path(f"{server.base}/bench-{secrets.token_hex(4)}", 0)
         with server.client() as client:
             client.must("PUT", path, b"", messages.TEXT)
-        audience = Audience(server.address, path, share(case.readers, SENDING_CORES))
-        try:
+        with Audience(server.target, path, share(case.readers, SENDING_CORES)) as audience:
             audience.await_ready()
             warm(server, path)
             return broadcast(case, server, path, audience, rig.scale.seconds)
-        finally:
-            audience.close()
 
 
 @dataclass(slots=True)
 class Broadcast:
-    """What was to be sent, what was sent, and what the readers say about it."""
+    """How much was to be sent, how much was sent, and what the readers received."""
 
     readers: int
     due: int
@@ -69,7 +67,10 @@ class Broadcast:
         return sum(receipt.delivered for receipt in self.receipts)
 
     def values(self) -> dict[str, float]:
-        latencies_us = percentiles([latency for receipt in self.receipts for latency in receipt.latencies_us])
+        latencies = Latencies()
+        for receipt in self.receipts:
+            latencies.merge(receipt.latencies)
+        latencies_us = latencies.percentiles()
         return {
             "delivered_percent": 100.0 * self.delivered / (self.due * self.readers),
             "rate": self.delivered / self.seconds,
@@ -79,45 +80,51 @@ class Broadcast:
         }
 
     def problems(self) -> list[str]:
-        said = []
+        found = []
         if self.sent < self.due:
-            said.append(f"only {self.sent:,} of {self.due:,} messages were accepted in time")
+            found.append(f"only {self.sent:,} of {self.due:,} messages were accepted in time")
         if missing := self.sent * self.readers - self.delivered:
-            said.append(f"{missing:,} deliveries were missing {GRACE_SECONDS:.0f} s after the end")
-        if strays := sum(receipt.strays for receipt in self.receipts):
-            said.append(f"{strays:,} messages came doubled, late or after a gap")
-        if closed := sum(receipt.closed for receipt in self.receipts):
-            said.append(f"{closed:,} live reads were closed by the server")
-        return said
+            found.append(f"{missing:,} deliveries were missing {GRACE_SECONDS:.0f} s after the end")
+        if strays := sum(receipt.skipped + receipt.repeated for receipt in self.receipts):
+            found.append(f"{strays:,} messages were skipped, or arrived twice or late")
+        if changed := sum(receipt.changed for receipt in self.receipts):
+            found.append(f"{changed:,} messages arrived with different content")
+        return found
+
+    def notes(self) -> list[str]:
+        found = []
+        if self.values()["readers_busy"] > BUSY_SHARE_MAX:
+            found.append("the readers were busy all the time: their limit, not the server's")
+        if resumed := sum(receipt.resumed for receipt in self.receipts):
+            found.append(f"the server ended {resumed:,} live reads, and their readers resumed")
+        return found
 
 
 def broadcast(case: Case, server: Server, path: str, audience: Audience, seconds: float) -> Sample:
     due = round(case.rate * seconds)
     watch, began = Watch(server), time.monotonic()
     deadline = began + seconds + GRACE_SECONDS
-    sent = write(server, path, due, case.rate, deadline)
-    receipts = audience.finish(sent, deadline)
+    sent = write(server, path, due, case.rate, deadline=deadline, audience=audience)
+    receipts = audience.finish(Ending(sent, deadline, is_closed=False))
     server_seconds, foreign_share = watch.server_seconds(), watch.foreign_share(sum(r.cpu_seconds for r in receipts))
     last = max(receipt.last_ns for receipt in receipts) / 1e9
     outcome = Broadcast(case.readers, due, sent, max(last - began, 0.001), receipts)
-    sample = Sample(outcome.values() | {"foreign_share": foreign_share}, outcome.problems())
-    if sample.values["readers_busy"] > BUSY_SHARE_MAX:
-        sample.notes.append("the readers were busy all the time: their limit, not the server's")
+    sample = Sample(outcome.values() | {"foreign_share": foreign_share}, outcome.problems(), outcome.notes())
     if outcome.delivered:
         sample.values["cpu_us"] = server_seconds / outcome.delivered * 1e6
     return sample
 
 
 def warm(server: Server, path: str) -> None:
-    """Sends messages without a mark, which no reader counts, so that a compiler at run time has had its turn."""
+    """Send messages that readers do not count; a just-in-time compiler does its work during them."""
     with server.client() as client:
         for _ in range(WARM_MESSAGES):
-            client.must("POST", path, PADDING, messages.TEXT)
+            client.must("POST", path, warm_up(), messages.TEXT)
             time.sleep(WARM_PERIOD_SECONDS)
 
 
-def write(server: Server, path: str, total: int, rate: int, deadline: float) -> int:
-    """Appends each message when it is due, or as soon as the one before it is answered; returns how many it sent."""
+def write(server: Server, path: str, total: int, rate: int, *, deadline: float, audience: Audience) -> int:
+    """Append each message when it is due, or once the previous one is answered; return how many were sent."""
     with server.client() as client:
         began_ns = time.monotonic_ns()
         for sequence in range(total):
@@ -125,5 +132,7 @@ def write(server: Server, path: str, total: int, rate: int, deadline: float) -> 
             time.sleep(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
             if time.monotonic() > deadline:
                 return sequence
-            client.must("POST", path, message(sequence, due_ns), messages.TEXT)
+            # Takes the readers' reports, and raises if one of them has failed.
+            audience.delivered()
+            client.must("POST", path, event(sequence, due_ns), messages.TEXT)
     return total

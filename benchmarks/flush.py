@@ -1,18 +1,20 @@
-"""Flushes: how fast hot appends become files of the lake, how large those are, and how long the loop stands still."""
+"""Flushes: how fast hot appends become files of the lake, how large they are, and how long the event loop blocks."""
 
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks import lake, messages
-from benchmarks.loads import percentiles
+from benchmarks import lake
 from benchmarks.servers import Server, Spec
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.loads import percentiles
+from headwater.load.sockets import Connection
+from headwater.load.targets import Target
 
 MESSAGE_BYTES = 100
 FEW_STREAMS = 1_000
@@ -38,7 +40,7 @@ class Flush:
         Figure("disk_per_byte", "bytes on disk per byte, at rest", 2),
         *(Figure(f"{part}_mb", f"of that, MB {part}", 1) for part in ("journal", "images", "lake")),
         *(Figure(f"{key}_ms", f"HEAD during it, {key} ms", 2) for key in ("p50", "p99", "max")),
-        Figure("behind_ms", "HEAD during it, most ms behind its time", 2),
+        Figure("behind_ms", "HEAD during it, most ms behind schedule", 2),
         Figure("quiet_max_ms", "HEAD before it, max ms", 2),
     )
     peers: tuple[str, ...] = ("headwater",)
@@ -60,8 +62,8 @@ class Flush:
         sample = Sample(notes=filling.notes())
         appended, rows = case.streams * size, case.streams * case.messages
         if lake.status(server)["hot_bytes"] < appended:
-            sample.problems.append("part of it was flushed before it was asked for; append less")
-        prober = Prober(server.address, stream_path(prefix, 0))
+            sample.problems.append("the server flushed part of it before the measured flush; append less")
+        prober = Prober(server.target, stream_path(prefix, 0))
         time.sleep(QUIET_SECONDS)
         quiet, watch = prober.seen(), Watch(server)
         seconds = lake.flush(server)
@@ -93,7 +95,7 @@ class Flush:
 
 
 def appends(prefix: str, first: int, case: Case, size: int) -> Iterator[bytes]:
-    """Creates every fourth stream, or however many connections there are, and appends to them in turn."""
+    """Create one connection's share of the streams, and append to them in turn."""
     indexes = range(first, case.streams, FILL_CONNECTIONS)
     if case.messages == 1:
         yield from lake.creations(prefix, indexes, size)
@@ -108,9 +110,9 @@ def appends(prefix: str, first: int, case: Case, size: int) -> Iterator[bytes]:
 
 
 class Probe(NamedTuple):
-    """How long the answer took, and how long after the moment at which it was due the probe was done.
+    """How long the response took, and how long after its due time the probe was complete.
 
-    Probes that are late because the one before was answered late do not count as slow, but they are behind their time.
+    A probe that starts late because the previous response was late does not count as slow, but it is behind schedule.
     """
 
     answer_us: int
@@ -118,11 +120,10 @@ class Probe(NamedTuple):
 
 
 class Prober:
-    """A thread that sends a HEAD each period, until it is stopped; the main thread only waits meanwhile."""
+    """A thread that sends a HEAD each period until it is stopped; the main thread only waits."""
 
-    def __init__(self, address: tuple[str, int], path: str) -> None:
-        self._socket = socket.create_connection(address, timeout=PROBE_ANSWER_SECONDS_MAX)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, target: Target, path: str) -> None:
+        self._connection = Connection(target, timeout_seconds=PROBE_ANSWER_SECONDS_MAX)
         self._request = messages.request("HEAD", path)
         self._probes: list[Probe] = []
         self._stopped = threading.Event()
@@ -135,7 +136,7 @@ class Prober:
     def stop(self) -> list[Probe]:
         self._stopped.set()
         self._thread.join(PROBE_ANSWER_SECONDS_MAX)
-        self._socket.close()
+        self._connection.close()
         return self.seen()
 
     def _run(self) -> None:
@@ -145,12 +146,6 @@ class Prober:
             if self._stopped.wait(max(0, due_ns - time.monotonic_ns()) / 1e9):
                 return
             sent_ns = time.monotonic_ns()
-            self._socket.sendall(self._request)
-            response = b""
-            while not messages.is_complete(response, is_head=True):
-                data = self._socket.recv(16 * 1024)
-                if not data:
-                    raise ConnectionError("the server closed the prober's connection")
-                response += data
+            self._connection.ask(self._request, is_head=True)
             now_ns = time.monotonic_ns()
             self._probes.append(Probe((now_ns - sent_ns) // 1000, (now_ns - due_ns) // 1000))

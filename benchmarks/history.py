@@ -1,14 +1,14 @@
-"""A server with a long history: how long it takes to start, what it holds in memory, and what lies on the disk."""
+"""A server with a long history: how long it takes to start, how much memory it uses, and how much disk space."""
 
 import random
 import secrets
 import time
 
 from benchmarks import lake
-from benchmarks.loads import percentiles
 from benchmarks.servers import Server, Spec
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load.loads import percentiles
 
 STREAM_BYTES = 1_000
 FILL_CONNECTIONS = 4

@@ -1,13 +1,14 @@
-"""Many idle streams: the memory that each one holds, and how long a server with all of them takes to restart."""
+"""Many idle streams: the memory of each, and how long a server with all of them takes to restart."""
 
 import secrets
 import time
 
-from benchmarks.loads import SENDING_CORES, Load
 from benchmarks.servers import BenchmarkError, Server, Spec
-from benchmarks.sockets import Job, run, share
-from benchmarks.sources import Creations, stream_path
+from benchmarks.streams import stem, stream_path
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load.loads import SENDING_CORES, Load
+from headwater.load.sockets import Job, run, share
+from headwater.load.sources import Creations
 
 CREATE_CONNECTIONS = 32
 CREATE_SECONDS_MAX = 120.0
@@ -55,18 +56,18 @@ class Idle:
 
 
 def create(server: Server, prefix: str, streams: int, seconds: float) -> Load:
-    """Creates the streams by PUT, in order, and gives up after the limit."""
-    counts = share(CREATE_CONNECTIONS, SENDING_CORES)
+    """Create the streams by PUT, in order; give up after so many seconds."""
+    counts, target = share(CREATE_CONNECTIONS, SENDING_CORES), server.target
     return run(
         [
-            Job(server.address, Creations(prefix, index, streams, SENDING_CORES), count, seconds)
-            for index, count in enumerate(counts)
+            Job(target, [Creations(target, stem(prefix), range(first, streams, len(counts)))] * count, seconds)
+            for first, count in enumerate(counts)
         ]
     )
 
 
 def restart(server: Server, prefix: str, streams: int, sample: Sample) -> None:
-    """Stops and starts the server; one that does not come back keeps the figures that it has."""
+    """Stop and start the server; one that fails to start keeps the figures measured so far."""
     sample.values["stop_seconds"] = server.stop()
     try:
         sample.values["start_seconds"] = server.start()
@@ -76,8 +77,8 @@ def restart(server: Server, prefix: str, streams: int, sample: Sample) -> None:
 
 
 def missing(server: Server, prefix: str, streams: int) -> list[str]:
-    """Looks for a sample of the streams after the restart."""
+    """Check whether some of the streams still exist after the restart."""
     chosen = range(0, streams, max(1, streams // CHECKED_STREAMS))
     with server.client() as client:
         lost = sum(client.send("HEAD", stream_path(prefix, index)).status != 200 for index in chosen)
-    return [f"{lost:,} of {len(chosen):,} streams looked for were gone after the restart"] if lost else []
+    return [f"{lost:,} of {len(chosen):,} checked streams were missing after the restart"] if lost else []

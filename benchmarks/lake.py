@@ -1,4 +1,4 @@
-"""What the workloads with history share: filling streams fast, sending them to the lake, reading them back."""
+"""What the workloads with history share: filling streams fast, flushing them to the lake, reading them back."""
 
 import json
 import os
@@ -13,29 +13,29 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks import messages
 from benchmarks.servers import BenchmarkError, Server, Spec
-from benchmarks.sockets import Connection
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
+from headwater.load import messages
+from headwater.load.sockets import Connection
 
 WINDOW_REQUESTS = 64
 ANSWER_SECONDS_MAX = 120.0
 FILL_SECONDS_MAX = 900.0
 FLUSH_SECONDS_MAX = 300.0
 SETTLE_SECONDS_MAX = 60.0
-# The compactor looks every five seconds; a store that has not changed for longer is at rest.
+# The compactor runs every five seconds; a store that has not changed for longer is at rest.
 SETTLED_SECONDS = 6.0
 RECEIVE_BYTES = 256 * 1024
 RETRY_AFTER = re.compile(rb"\r\nretry-after: *(\d+)", re.IGNORECASE)
 
 
 def has_lake(spec: Spec) -> bool:
-    """The reference server has no lake, and a server in memory has none either."""
+    """Return whether a server has a lake; the reference server and servers in memory have none."""
     return spec.is_started and spec.is_durable and not spec.name.startswith("reference")
 
 
 def content(index: int, size: int) -> bytes:
-    """Builds what the stream of that index holds: digits of a hash, of which zstd can save half at best.
+    """Build the content of a stream: hexadecimal digits of a hash, which zstd can halve at best.
 
     >>> content(7, 10) == content(7, 10) != content(8, 10)
     True
@@ -47,13 +47,13 @@ def content(index: int, size: int) -> bytes:
 
 
 def creations(prefix: str, indexes: range, size: int) -> Iterator[bytes]:
-    """Requests that make streams with one message each."""
+    """Yield requests that create streams with one message each."""
     for index in indexes:
         yield messages.request("PUT", stream_path(prefix, index), content(index, size), messages.TEXT)
 
 
 def stream_of(prefix: str, index: int, size: int, message_bytes: int) -> Iterator[bytes]:
-    """Requests that make one stream of many messages."""
+    """Yield requests that create one stream of many messages."""
     path, data = stream_path(prefix, index), content(index, size)
     yield messages.request("PUT", path, b"", messages.TEXT)
     for at in range(0, size, message_bytes):
@@ -62,7 +62,7 @@ def stream_of(prefix: str, index: int, size: int, message_bytes: int) -> Iterato
 
 @dataclass(slots=True)
 class Filling:
-    """How the filling went; a refusal for want of room is waited out, as a client should."""
+    """How the filling went; if the server is out of room (503), requests are repeated later, as a client should."""
 
     done: int = 0
     waits: int = 0
@@ -72,11 +72,11 @@ class Filling:
     def notes(self) -> list[str]:
         if not self.waits:
             return []
-        return [f"{self.waits:,} requests got 503 while filling, and {self.waited_seconds:.0f} s were spent waiting"]
+        return [f"{self.waits:,} requests were answered with 503 while filling; waited {self.waited_seconds:.0f} s"]
 
 
 class Pipeline:
-    """One connection that sends a window of requests before it reads their answers."""
+    """One connection that sends a window of requests before it reads their responses."""
 
     def __init__(self, address: tuple[str, int], requests: Iterator[bytes]) -> None:
         self.socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
@@ -86,20 +86,20 @@ class Pipeline:
         self.refused: list[bytes] = []
 
     def send(self) -> bool:
-        """Sends what was refused before, and new requests; whether there were any."""
+        """Send what was refused before, then new requests; return whether there were any."""
         self.window = [*self.refused, *islice(self.requests, WINDOW_REQUESTS - len(self.refused))]
         self.refused = []
         self.socket.sendall(b"".join(self.window))
         return bool(self.window)
 
     def receive(self) -> int:
-        """Reads the answers to a window and returns the seconds that the server asks to be left alone for."""
+        """Read the responses to a window; return how many seconds the server asks to wait."""
         buffer, at, pause_seconds = bytearray(), 0, 0
         for request in self.window:
-            while (end := response_end(buffer, at)) < 0:
+            while (end := messages.response_end(buffer, at)) == messages.INCOMPLETE:
                 data = self.socket.recv(RECEIVE_BYTES)
                 if not data:
-                    raise ConnectionError("the server closed a connection that filled streams")
+                    raise ConnectionError("the server closed a connection while it filled streams")
                 buffer += data
             status = messages.status(buffer[at : at + 12])
             if status == 503:
@@ -107,23 +107,13 @@ class Pipeline:
                 asked = RETRY_AFTER.search(buffer, at, end)
                 pause_seconds = max(pause_seconds, int(asked[1]) if asked else 1)
             elif not 200 <= status < 300:
-                raise BenchmarkError(f"A request that fills a stream was answered {bytes(buffer[at:end])!r}.")
+                raise BenchmarkError(f"A request that fills a stream was answered with {bytes(buffer[at:end])!r}.")
             at = end
         return pause_seconds
 
 
-def response_end(buffer: bytearray, at: int) -> int:
-    """Returns where the response that begins at a byte ends; -1 if it is not whole yet."""
-    head = buffer.find(b"\r\n\r\n", at)
-    if head < 0:
-        return -1
-    length = messages.LENGTH.search(buffer, at, head)
-    end = head + 4 + (int(length[1]) if length else 0)
-    return end if end <= len(buffer) else -1
-
-
 def fill(server: Server, sources: list[Iterator[bytes]]) -> Filling:
-    """Sends each source over a connection of its own, in order; while one is answered, the others are busy."""
+    """Send each source over its own connection, in order; while one waits for responses, the others are busy."""
     filling, began = Filling(), time.monotonic()
     busy = deque(line for line in (Pipeline(server.address, source) for source in sources) if line.send())
     while busy:
@@ -147,7 +137,7 @@ def fill(server: Server, sources: list[Iterator[bytes]]) -> Filling:
 
 
 def flush(server: Server) -> float:
-    """Has everything put into the lake and returns the seconds that it took."""
+    """Flush everything to the lake, and return the seconds that it took."""
     with server.client(FLUSH_SECONDS_MAX) as client:
         began = time.monotonic()
         client.must("POST", "/__headwater/flush")
@@ -155,7 +145,7 @@ def flush(server: Server) -> float:
 
 
 def chill(server: Server) -> float:
-    """Flushes, and starts the server again with nothing of the lake in a cache; returns the seconds of the start."""
+    """Flush, then restart the server with no cache of the lake; return the seconds of the start."""
     flush(server)
     server.stop()
     for path in files(server.place / "data" / "lake"):
@@ -166,14 +156,14 @@ def chill(server: Server) -> float:
 
 
 def metric(server: Server, name: str) -> float:
-    """Returns one of the server's own counters."""
+    """Return one of the server's own counters."""
     with server.client() as client:
         lines = client.must("GET", "/metrics").body.decode().split("\n")
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
 
 def store_reads(server: Server) -> int:
-    """Returns how often the server has read the store for its clients."""
+    """Return how often the server has read the object store for its clients."""
     return int(metric(server, "headwater_lake_reads_total"))
 
 
@@ -188,18 +178,18 @@ def files(folder: Path) -> list[Path]:
 
 
 def disk_bytes(server: Server) -> dict[str, int]:
-    """Returns what journal, images and lake take on the disk, zeros that are kept ready for the journal included."""
+    """Return the disk space of journal, images and lake, including the preallocated part of the journal."""
     sizes = {}
     for part in ("journal", "images", "lake"):
         sizes[part] = 0
         for path in files(server.place / "data" / part):
-            # The server may delete a file meanwhile.
+            # The server may have deleted the file since.
             sizes[part] += path.stat().st_blocks * 512 if path.exists() else 0
     return sizes
 
 
 def settle(server: Server) -> list[str]:
-    """Waits until the files have not changed for a while; says so if that takes too long."""
+    """Wait until the files have not changed for a while; return a note if that takes too long."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     seen, since = disk_bytes(server), time.monotonic()
     while time.monotonic() < deadline:
@@ -216,28 +206,24 @@ def settle(server: Server) -> list[str]:
 
 
 class Reader:
-    """Reads whole streams over one connection, one after the other, and compares each with what it must hold."""
+    """Reads whole streams over one connection, one at a time, and compares each with what it must hold."""
 
     def __init__(self, server: Server, prefix: str, size: int) -> None:
         self.prefix, self.size = prefix, size
-        self.connection = Connection(server.address)
-        self.connection.socket.settimeout(ANSWER_SECONDS_MAX)
+        self.connection = Connection(server.target, timeout_seconds=ANSWER_SECONDS_MAX)
         self.wrong = 0
 
     def read(self, index: int) -> int:
-        """Returns the microseconds until the body was there; the comparison is not counted."""
+        """Return the microseconds until the body was complete, without the comparison."""
         request = messages.request("GET", f"{stream_path(self.prefix, index)}?offset=-1")
         began_ns = time.monotonic_ns()
-        self.connection.socket.sendall(request)
-        response = None
-        while response is None:
-            response = self.connection.receive(RECEIVE_BYTES)
+        response = self.connection.ask(request)
         latency_us = (time.monotonic_ns() - began_ns) // 1000
         right = messages.status(response) == 200 and messages.body(response) == content(index, self.size)
         self.wrong += not right
         return latency_us
 
     def close(self) -> list[str]:
-        """Ends, and says what was wrong."""
-        self.connection.socket.close()
-        return [f"{self.wrong:,} streams were read back other than they were written"] if self.wrong else []
+        """Close the connection, and return what was wrong."""
+        self.connection.close()
+        return [f"{self.wrong:,} streams differ from what was written"] if self.wrong else []

@@ -1,4 +1,4 @@
-"""Pages of a very long listing: how long each takes from a random place, and with a random prefix."""
+"""Pages of a very long listing: how long each takes after a random name, and with a random prefix."""
 
 import json
 import random
@@ -7,18 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import messages
 from benchmarks.idle import create
-from benchmarks.loads import percentiles
 from benchmarks.servers import Server, Spec
-from benchmarks.sockets import Connection
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.loads import percentiles
+from headwater.load.sockets import Connection
 
 CREATE_SECONDS_MAX = 600.0
 ANSWER_SECONDS_MAX = 10.0
-RECEIVE_BYTES = 256 * 1024
 PAGE_STREAMS = 1_000
 SEED = 1
 
@@ -59,13 +58,13 @@ class Listing:
         sample.values |= {"pages": pages, "cpu_us": watch.server_seconds() / pages * 1e6}
         sample.values["foreign_share"] = watch.foreign_share(time.process_time() - began_cpu)
         sample.problems += lister.problems()
-        lister.connection.socket.close()
+        lister.connection.close()
         return sample
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A page to ask for, and the streams that it must list, by index."""
+    """A page to request, and the streams that it must list, by index."""
 
     query: str
     expected: range
@@ -83,12 +82,12 @@ class Catalogue:
         return stream_path("", index)[1:]
 
     def after(self, choice: random.Random) -> Question:
-        """The page behind a random name."""
+        """The page after a random name."""
         index = choice.randrange(self.streams)
         return self._question(f"after={self.name(index)}", index + 1, self.streams)
 
     def with_prefix(self, choice: random.Random) -> Question:
-        """The first page of the names that begin like a random one, a page of them or many."""
+        """The first page of the names that share a prefix with a random one: one page of them, or many."""
         index, share = choice.randrange(self.streams), choice.choice((1_000, 10_000, 100_000, 1_000_000))
         first = index - index % share
         prefix = self.name(index)[: -len(str(share)) + 1]
@@ -99,16 +98,15 @@ class Catalogue:
 
 
 class Lister:
-    """Asks for one page after the other, and compares each with what it must be."""
+    """Requests one page at a time, and compares each with what it must list."""
 
     def __init__(self, server: Server, catalogue: Catalogue) -> None:
         self.catalogue, self.choice = catalogue, random.Random(SEED)
-        self.connection = Connection(server.address)
-        self.connection.socket.settimeout(ANSWER_SECONDS_MAX)
+        self.connection = Connection(server.target, timeout_seconds=ANSWER_SECONDS_MAX)
         self.wrong = 0
 
     def run(self, ask: Callable[[random.Random], Question], seconds: float) -> list[int]:
-        """Returns the microseconds from each request until its page was there; the comparison is not counted."""
+        """Return the microseconds until each page was complete, without the comparison."""
         latencies_us = []
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -116,15 +114,12 @@ class Lister:
             path = f"/{self.catalogue.bucket}/streams?{question.query}&limit={PAGE_STREAMS}"
             request = messages.request("GET", path)
             began_ns = time.monotonic_ns()
-            self.connection.socket.sendall(request)
-            response = None
-            while response is None:
-                response = self.connection.receive(RECEIVE_BYTES)
+            response = self.connection.ask(request)
             latencies_us.append((time.monotonic_ns() - began_ns) // 1000)
             self.wrong += not self._is_right(question, response)
         return latencies_us
 
-    def _is_right(self, question: Question, response: bytes | bytearray) -> bool:
+    def _is_right(self, question: Question, response: bytes) -> bool:
         if messages.status(response) != 200:
             return False
         page = json.loads(messages.body(response))
@@ -132,4 +127,4 @@ class Lister:
         return [entry["stream_id"] for entry in page["streams"]] == expected and page["has_more"] == question.has_more
 
     def problems(self) -> list[str]:
-        return [f"{self.wrong:,} pages listed other streams than they should"] if self.wrong else []
+        return [f"{self.wrong:,} pages listed the wrong streams"] if self.wrong else []

@@ -10,7 +10,7 @@ SYNCS = 50
 
 
 def describe(scratch: Path) -> str:
-    """Names cores, Python, and what one small synchronous write costs where the servers keep their data."""
+    """Return the cores, the Python version, and what one small synced write costs where the servers keep their data."""
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}, "
         f"one synced write of 4 KB takes {sync_seconds(scratch) * 1e3:.2f} ms"
@@ -18,7 +18,7 @@ def describe(scratch: Path) -> str:
 
 
 def sync_seconds(scratch: Path) -> float:
-    """Measures it: on a file system in memory it is near zero, and durable figures mean nothing there."""
+    """Measure one synced write; near zero means a file system in memory, where durable figures mean nothing."""
     path = scratch / "sync"
     seconds = []
     with path.open("wb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""The longest pause of a server with very many streams, seen from outside by a light prober during a mixed load."""
+"""The longest pause of a server with very many streams, as a light prober sees it during a mixed load."""
 
 import secrets
 import time
@@ -6,13 +6,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from benchmarks import messages
 from benchmarks.idle import create
-from benchmarks.loads import percentiles
 from benchmarks.servers import Server, Spec
-from benchmarks.sockets import Connection, Job, work
-from benchmarks.sources import Appends, Mixture, stream_path
+from benchmarks.streams import stem, stream_path
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
+from headwater.load.loads import percentiles
+from headwater.load.sockets import Connection, Job, work
+from headwater.load.sources import Appends, Mixture
+from headwater.load.targets import Target
 
 CREATE_SECONDS_MAX = 600.0
 PROBE_PERIOD_NS = 5_000_000
@@ -45,9 +47,9 @@ class Pauses:
     def measure(self, case: Case, server: Server, rig: Rig) -> Sample:
         prefix = f"{server.base}/bench-{secrets.token_hex(4)}"
         creation = create(server, prefix, case.streams, CREATE_SECONDS_MAX)
-        probe = Probe(server.address, stream_path(prefix, 0), min(QUIET_SECONDS_MAX, rig.scale.pause_seconds))
-        source = Mixture(Appends(prefix, max(1, creation.done), 0))
-        job = Job(server.address, source, LOAD_CONNECTIONS, rig.scale.pause_seconds, rate=LOAD_RATE)
+        probe = Probe(server.target, stream_path(prefix, 0), min(QUIET_SECONDS_MAX, rig.scale.pause_seconds))
+        source = Mixture(Appends(server.target, stem(prefix), range(max(1, creation.done))))
+        job = Job(server.target, [source] * LOAD_CONNECTIONS, rig.scale.pause_seconds, rate=LOAD_RATE)
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
             quiet = percentiles(pool.submit(measure_latencies, probe).result())
             probe.seconds = rig.scale.pause_seconds
@@ -66,31 +68,24 @@ class Pauses:
 
 @dataclass(slots=True)
 class Probe:
-    address: tuple[str, int]
+    target: Target
     path: str
     seconds: float
 
 
 def measure_latencies(probe: Probe) -> list[int]:
-    """Sends a HEAD each period and returns the microseconds from when each was due until it was answered.
+    """Send a HEAD each period; return the microseconds from when each was due until it was answered.
 
-    Counting from when a probe was due, a long pause is charged to every probe that it held up.
+    Counted from the due time, a long pause delays every probe that it held up.
     """
     request = messages.request("HEAD", probe.path)
-    connection = Connection(probe.address)
-    connection.socket.settimeout(PROBE_ANSWER_SECONDS_MAX)
+    connection = Connection(probe.target, timeout_seconds=PROBE_ANSWER_SECONDS_MAX)
     latencies_us = []
     began_ns = time.monotonic_ns()
     for turn in range(int(probe.seconds * 1e9) // PROBE_PERIOD_NS):
         due_ns = began_ns + turn * PROBE_PERIOD_NS
         time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
-        connection.socket.sendall(request)
-        response = b""
-        while not messages.is_complete(response, is_head=True):
-            data = connection.socket.recv(16 * 1024)
-            if not data:
-                raise ConnectionError("the server closed the prober's connection")
-            response += data
+        connection.ask(request, is_head=True)
         latencies_us.append((time.monotonic_ns() - due_ns) // 1000)
-    connection.socket.close()
+    connection.close()
     return latencies_us

@@ -1,4 +1,4 @@
-"""What the kernel knows about a process and its descendants: memory held and CPU used."""
+"""What the kernel knows about a process and its descendants: memory and processor time."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def family(pid: int) -> list[int]:
-    """Returns the process and everything that descends from it, because a start command may be a wrapper."""
+    """Return the process and its descendants, because a start command may be a wrapper."""
     pids = [pid]
     for parent in pids:
         for thread in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -19,7 +19,7 @@ def family(pid: int) -> list[int]:
 
 
 def rss_bytes(pid: int) -> int:
-    """Returns the resident memory of the process and its descendants."""
+    """Return the resident memory of the process and its descendants."""
     total = 0
     for member in family(pid):
         try:
@@ -32,7 +32,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Returns the processor time, user and system, that the process and its descendants have used so far."""
+    """Return the processor time, user and system, that the process and its descendants have used so far."""
     total = 0.0
     for member in family(pid):
         try:
@@ -46,7 +46,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def machine_cpu_seconds() -> float:
-    """Returns the time that all cores together were not idle, and what a hypervisor took from them, so far."""
+    """Return the time that all cores together were busy so far, including what a hypervisor took from them."""
     with Path("/proc/stat").open() as stat:
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) / TICKS_PER_SECOND

@@ -2,13 +2,13 @@
 
 import secrets
 
-from benchmarks import messages
 from benchmarks.appends import summary
 from benchmarks.client import Client
 from benchmarks.servers import Server, Spec
-from benchmarks.sources import stream_path
+from benchmarks.streams import stream_path
 from benchmarks.watches import Watch
 from benchmarks.workloads import Case, Figure, Rig, Sample, Scale
+from headwater.load import messages
 
 APPEND_BYTES = 1000
 
@@ -39,7 +39,7 @@ class Reads:
         content = secrets.token_hex(case.body_bytes // 2).encode()
         with server.client() as client:
             fill(client, path, content)
-            # A server may answer with a page of its own size; the load is checked against that page.
+            # A server chooses the size of its pages; every response is compared with this page.
             page = client.must("GET", f"{path}?offset=-1").body
         rig.generator.read(server.address, path, page, case.connections, rig.scale.warm_seconds)
         watch = Watch(server)

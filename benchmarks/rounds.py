@@ -11,7 +11,7 @@ from benchmarks.workloads import Case, Rig, Sample, Workload
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One sample with its coordinates."""
+    """One sample, and what it was measured on."""
 
     workload: str
     case: str
@@ -44,7 +44,7 @@ class Results:
 
 
 def interleave(workload: Workload, specs: list[Spec], rig: Rig, results: Results) -> None:
-    """Measures every case of one workload; each measurement has a fresh process and an empty directory."""
+    """Measure every case of one workload; each measurement has a fresh process and an empty directory."""
     for case in workload.cases(rig.scale):
         for turn in range(min(rig.scale.rounds, workload.rounds_max)):
             for spec in specs:
@@ -54,7 +54,7 @@ def interleave(workload: Workload, specs: list[Spec], rig: Rig, results: Results
 
 
 def attempt(workload: Workload, case: Case, spec: Spec, rig: Rig) -> Sample:
-    """Measures once; a server that fails under load is a finding, only one that does not even start ends the run."""
+    """Measure once; a failure under load is a result, and only a server that does not start ends the run."""
     with Server(spec, rig.scratch) as server:
         try:
             return workload.measure(case, server, rig)

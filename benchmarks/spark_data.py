@@ -1,4 +1,4 @@
-"""Streams to measure on: known messages, put into a server fast, and told from others by a sum of checksums."""
+"""Streams to measure: known messages, written to a server fast, and verified by the sum of their checksums."""
 
 import zlib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from headwater.spark.link import Link, LinkSettings
 
 JSON = "application/json"
 REQUEST_BYTES = 16 * 1024 * 1024
-"""Messages in one bulk append, about; a server takes 32 MiB."""
+"""About how many bytes of messages one bulk append has; a server accepts 32 MiB."""
 NOTE = "a note that is as long as notes are, about seventy characters of text"
 
 APPENDS = pa.schema(
@@ -28,7 +28,7 @@ APPENDS = pa.schema(
 
 
 class Known(NamedTuple):
-    """What a set of messages is known by, in whatever order they come."""
+    """The count, size and checksum of a set of messages, in any order."""
 
     rows: int
     bytes: int
@@ -43,8 +43,8 @@ class Known(NamedTuple):
         return Known(*(mine + more for mine, more in zip(self, other, strict=True)))
 
     def compare(self, found: "Known") -> list[str]:
-        """Says what is wrong."""
-        return [] if found == self else [f"read {found}, and should have read {self}"]
+        """Describe a difference."""
+        return [] if found == self else [f"read {found} instead of {self}"]
 
 
 NOTHING = Known(0, 0, 0)
@@ -52,7 +52,7 @@ NOTHING = Known(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many streams, with how many messages each, and how many of these come in one append."""
+    """How many streams, how many messages in each, and how many messages in one append."""
 
     streams: int
     messages: int
@@ -104,15 +104,15 @@ def url_of(server: Server) -> str:
 
 
 def fill(server: Server, bucket: str, shape: Shape, flushes: int = 0) -> Filled:
-    """Appends turn by turn, to all streams in each, and has the server flush after every so many turns."""
+    """Append in turns, each to all streams, with so many flushes spread evenly over the turns."""
     known, turns = NOTHING, -(-shape.messages // shape.append_messages)
     with Link(LinkSettings(url_of(server), timeout_seconds=300.0)) as link:
         for turn in range(turns):
             first = turn * shape.append_messages
             numbers = range(first, min(shape.messages, first + shape.append_messages))
             for table in requests(bucket, shape.streams, numbers):
-                told = link.append(table)
-                if refused := set(told["status"].to_pylist()) - {200}:
+                answer = link.append(table)
+                if refused := set(answer["status"].to_pylist()) - {200}:
                     raise BenchmarkError(f"Filling was answered with {sorted(refused)}.")
                 known += Known.of(table["messages"].combine_chunks().flatten())
             if flushes and (turn + 1) * flushes // turns > turn * flushes // turns:
@@ -121,7 +121,7 @@ def fill(server: Server, bucket: str, shape: Shape, flushes: int = 0) -> Filled:
 
 
 def requests(bucket: str, streams: int, numbers: range) -> Iterator[pa.Table]:
-    """Tables that append messages with these numbers to every stream."""
+    """Yield tables that append messages with these numbers to every stream."""
     each = max(1, REQUEST_BYTES // (len(message(0, 0)) * len(numbers)))
     for first in range(0, streams, each):
         indexes = range(first, min(streams, first + each))
@@ -136,7 +136,7 @@ def requests(bucket: str, streams: int, numbers: range) -> Iterator[pa.Table]:
 
 
 def held(server: Server, bucket: str) -> Known:
-    """Reads back all that a bucket holds."""
+    """Read back everything in a bucket."""
     found = NOTHING
     with Link(LinkSettings(url_of(server), timeout_seconds=300.0)) as link:
         for page in link.describe_all(f"{bucket}/"):

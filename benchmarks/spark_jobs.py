@@ -34,7 +34,7 @@ def open_export(rig: Rig) -> Iterator[list[Contender]]:
 
 
 def _export(rig: Rig, filled: Filled, turn: int) -> Sample:
-    """Exports everything into a new folder, which is then read by another library."""
+    """Export everything into a new folder, which another library then reads."""
     folder = rig.scratch / f"export-{turn}"
     watch = Stopwatch()
     report = export.run(rig.spark, export.ExportConfig(Origin(filled.url, filled.bucket), str(folder)))
@@ -61,7 +61,7 @@ def open_compact(rig: Rig) -> Iterator[list[Contender]]:
 
 
 def _compact(rig: Rig, turn: int) -> Sample:
-    """Compacts the flushes of a fresh server, which does not do so itself, and reads what has become of them."""
+    """Compact the flushes of a fresh server, which does not compact by itself, and read the result."""
     with rig.server("compact", *HOT, module="benchmarks.spark_resting") as server:
         large, flushes = rig.scale.large, rig.scale.flushes
         filled = fill(server, BUCKET, replace(large, append_messages=large.messages // flushes), flushes)
@@ -86,7 +86,7 @@ def open_snapshot(rig: Rig) -> Iterator[list[Contender]]:
 
 
 def _snapshot(rig: Rig, turn: int) -> Sample:
-    """Folds the streams of a fresh server and publishes a snapshot of each."""
+    """Fold the streams of a fresh server, and publish a snapshot of each."""
     with rig.server("snapshot", *HOT, "--retention", "explicit") as server:
         filled = fill(server, BUCKET, rig.scale.large)
         lake.flush(server)
@@ -97,7 +97,7 @@ def _snapshot(rig: Rig, turn: int) -> Sample:
         sample = watch.stop().sample(filled.known, list(report.problems))
         expected = {"published": filled.shape.streams, "messages": filled.known.rows}
         sample.problems += [
-            f"{report.facts[fact]} {fact}, and not {count}"
+            f"{report.facts[fact]} {fact} instead of {count}"
             for fact, count in expected.items()
             if report.facts[fact] != count
         ]

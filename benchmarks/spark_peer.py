@@ -1,4 +1,4 @@
-"""The peer of every scan: one GET per stream, as the base protocol has it, by all cores and over kept connections."""
+"""The peer of every scan: one GET per stream, as in the base protocol, on all cores and over persistent connections."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,26 +7,25 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import messages
-from benchmarks.sockets import Connection
+from headwater.load import messages
+from headwater.load.sockets import Connection
+from headwater.load.targets import Target
 
 SCHEMA = "stream string, record bigint, payload binary"
 ROWS_PER_BATCH = 32_000
-RECEIVE_BYTES = 256 * 1024
 ANSWER_SECONDS_MAX = 120.0
 DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Getter:
-    """Reads streams one by one; the array of a response is cut into its messages without parsing them further."""
+    """Reads streams one by one; the array of a response is split into messages without parsing them further."""
 
     address: tuple[str, int]
     prefix: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        connection = Connection(self.address)
-        connection.socket.settimeout(ANSWER_SECONDS_MAX)
+        connection = Connection(Target(*self.address), timeout_seconds=ANSWER_SECONDS_MAX)
         streams: list[str] = []
         records: list[int] = []
         payloads: list[bytes] = []
@@ -40,13 +39,10 @@ class Getter:
                     yield _batch(streams, records, payloads)
                     streams, records, payloads = [], [], []
         yield _batch(streams, records, payloads)
-        connection.socket.close()
+        connection.close()
 
     def _get(self, connection: Connection, stream: str) -> bytes:
-        connection.socket.sendall(messages.request("GET", f"{self.prefix}/{stream}?offset=-1"))
-        response = None
-        while response is None:
-            response = connection.receive(RECEIVE_BYTES)
+        response = connection.ask(messages.request("GET", f"{self.prefix}/{stream}?offset=-1"))
         if messages.status(response) != 200:
             raise ConnectionError(f"{stream} was answered with {bytes(response[:200])!r}")
         return messages.body(response)

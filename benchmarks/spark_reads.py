@@ -50,10 +50,10 @@ def _gets(rig: Rig, filled: Filled) -> DataFrame:
 
 
 def measure(filled: Filled, rows: Callable[[], DataFrame], turn: int) -> Sample:
-    """Reads everything and drops it; every round counts rows, those before the first sum bytes and checksums too."""
+    """Read and drop everything; every round counts rows, and the uncounted rounds also sum bytes and checksums."""
     table, seen, known = rows(), Observation(), filled.known
     if turn < 0:
-        # Costs as much as a scan, so it is not for the rounds that count.
+        # Costs as much as a scan, so the counted rounds leave it out.
         sums = F.sum(F.octet_length("payload")).alias("bytes"), F.sum(F.crc32("payload")).alias("checksum")
         table = table.observe(seen, *sums)
     watch = Stopwatch()
@@ -66,7 +66,7 @@ def measure(filled: Filled, rows: Callable[[], DataFrame], turn: int) -> Sample:
 
 
 def rows_dropped(spark: SparkSession) -> int:
-    """How many rows the last action has handed to the sink that drops them, as Spark itself counts."""
+    """Return how many rows the last action passed to the sink that drops them, as Spark itself counts."""
     jvm: Any = spark
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     store = jvm._jsparkSession.sharedState().statusStore()

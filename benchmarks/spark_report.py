@@ -1,4 +1,4 @@
-"""What is printed of the Spark benchmarks: a table, what was wrong, and what is expected."""
+"""The report of the Spark benchmarks: a table, what was wrong, and the expectations."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def table(results: Results) -> str:
 
 
 def remarks(results: Results) -> Iterator[str]:
-    """Lists what was wrong with any measurement, and what explains its figures."""
+    """List what was wrong with any measurement, and what explains its figures."""
     for result in results.all:
         for text in (*result.sample.problems, *result.sample.notes):
             yield f"- {result.server}, {result.case}, round {result.round}: {text}"
@@ -48,7 +48,7 @@ def line(result: Result) -> str:
 
 
 def verdicts(results: Results, large: str, many: str, sink: str) -> Iterator[Verdict]:
-    """Judges every expectation, given the labels of the cases that they are about."""
+    """Judge every expectation, given the labels of the cases that it refers to."""
     rows = results.figure("scan", large, LAKE, "rows")
     yield _at_least(f"lake scan of {large} messages: at least {LAKE_ROWS_MIN:,.0f} rows/s", rows, LAKE_ROWS_MIN)
     for peer in (GET, GET_HOT):
@@ -57,8 +57,8 @@ def verdicts(results: Results, large: str, many: str, sink: str) -> Iterator[Ver
     rows = results.figure("sink", sink, SINK, "rows")
     yield _at_least(f"sink, {sink}: at least {SINK_ROWS_MIN:,.0f} rows/s", rows, SINK_ROWS_MIN)
     bad = sum(bool(result.sample.problems) for result in results.all)
-    text = "contents: whatever was read or written was complete and unchanged"
-    yield Verdict(text, f"{bad} of {len(results.all)} measurements at fault", bad == 0 if results.all else None)
+    text = "contents: everything that was read or written was complete and unchanged"
+    yield Verdict(text, f"{bad} of {len(results.all)} measurements have problems", bad == 0 if results.all else None)
 
 
 def _at_least(text: str, found: float | None, minimum: float, unit: str = "") -> Verdict:

@@ -1,4 +1,4 @@
-"""A server that leaves its lake for others to compact: `python -m benchmarks.spark_resting serve ...`."""
+"""A server that does not compact its own lake: `python -m benchmarks.spark_resting serve ...`."""
 
 from headwater.cli import run
 from headwater.node.lake.compactor import Compactor

@@ -1,4 +1,4 @@
-"""What a scene of the Spark benchmarks is: contenders for one job on one set of data, each measured once a round."""
+"""A scene of the Spark benchmarks: contenders for one job on one set of data, each measured once per round."""
 
 import os
 import time
@@ -17,7 +17,7 @@ from benchmarks.workloads import Sample
 
 OURS = next(spec for spec in servers.known() if spec.name == "headwater")
 HOT = ("--flush-bytes-max", str(1 << 34), "--hot-bytes-max", str(1 << 34), "--flush-journal-bytes", str(1 << 40))
-"""Flags of a server that flushes nothing by itself."""
+"""Options of a server that flushes nothing by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Rig:
 
     @contextmanager
     def server(self, name: str, *flags: str, module: str = "headwater") -> Iterator[Server]:
-        """A fresh server with a data directory of its own."""
+        """Run a fresh server with its own data directory."""
         command = tuple(module if word == "headwater" else word for word in OURS.command)
         with Server(Spec(name, (*command, *flags)), self.scratch) as server:
             yield server
@@ -58,14 +58,14 @@ class Rig:
 
 
 class Contender(NamedTuple):
-    """One way to do a job, called with the number of the round; those below 0 do not count, for Spark compiles then."""
+    """One way to do a job, called with the number of the round; those below 0 let Spark compile, and do not count."""
 
     name: str
     measure: Callable[[int], Sample]
 
 
 class Scene(NamedTuple):
-    """A line of the report: `open` prepares what the contenders need, and clears it away."""
+    """A line of the report: `open` prepares what the contenders need, and removes it."""
 
     name: str
     case: Callable[[Scale], str]
@@ -73,7 +73,7 @@ class Scene(NamedTuple):
 
 
 class Stopwatch:
-    """Started just before the work and stopped just after it; counts the processor time of Spark and of the servers."""
+    """Started right before the work and stopped right after it; counts the CPU time of Spark and of the servers."""
 
     def __init__(self) -> None:
         self._began, self._cpu_began = time.monotonic(), processes.cpu_seconds(os.getpid())
@@ -85,7 +85,7 @@ class Stopwatch:
         return self
 
     def sample(self, known: Known, problems: list[str]) -> Sample:
-        """A sample of work on a known amount of rows."""
+        """Return a sample of work on a known number of rows."""
         values = {
             "rows": known.rows / self._seconds,
             "mb": known.bytes / self._seconds / 1e6,

@@ -1,4 +1,4 @@
-"""Writes into streams: a table that is in Spark's memory, in large appends and in appends of one row."""
+"""Writes to streams: a table in Spark's memory, in large appends and in appends of one row."""
 
 import secrets
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ STREAMS = 1_000
 
 @contextmanager
 def open_sink(rig: Rig, streams: int, rows: int) -> Iterator[list[Contender]]:
-    """A server, and a table whose rows go to so many streams."""
+    """Run a server, and make a table whose rows go to so many streams."""
     table, known = _table(rig, streams, rows)
     try:
         with rig.server("sink") as server:
@@ -45,7 +45,7 @@ def _table(rig: Rig, streams: int, rows: int) -> tuple[DataFrame, Known]:
 
 
 def measure(server: Server, table: DataFrame, known: Known, turn: int) -> Sample:
-    """Writes the table into a new bucket; bringing the rows of a stream together is part of it."""
+    """Write the table to a new bucket; grouping the rows by stream is part of it."""
     bucket = f"bench-{turn}-{secrets.token_hex(3)}"
     watch = Stopwatch()
     (

@@ -1,4 +1,4 @@
-"""The report: one table per workload, then what went wrong, as Markdown that is readable as it stands."""
+"""The report: one table per workload, then what went wrong, as Markdown that is also readable as plain text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from benchmarks.rounds import Results
 from benchmarks.servers import Spec
 from benchmarks.workloads import Case, Figure, Scale, Workload
 
-# Half a core on a machine of two: above that, figures say more about the neighbours than about the server.
+# Half a core on a machine with two: above that, figures say more about other processes than about the server.
 FOREIGN_SHARE_MAX = 0.25
 
 
@@ -42,11 +42,11 @@ class Table:
         return f"{text} ({ratio:.2f}x)" if ratio is not None else text
 
     def _remarks(self) -> Iterator[str]:
-        """Lists what was wrong with any measurement, and what explains its figures."""
+        """List what was wrong with any measurement, and what explains its figures."""
         seen: dict[tuple[str, str], list[str]] = {}
         for result in self.results.all:
-            if result.workload == self.workload.name and (said := result.sample.problems + result.sample.notes):
-                text = "; ".join(said)
+            if result.workload == self.workload.name and (found := result.sample.problems + result.sample.notes):
+                text = "; ".join(found)
                 seen.setdefault((result.server, result.case), []).append(f"round {result.round + 1}: {text}")
         for (server, case), texts in seen.items():
             yield f"- {server}, {case}: {' / '.join(texts)}"
@@ -61,7 +61,7 @@ class Table:
 
 
 def aligned(rows: list[list[str]]) -> Iterator[str]:
-    """Pads the cells so that the table can be read without a renderer.
+    """Pad the cells, so that the table is readable as plain text.
 
     >>> print("\\n".join(aligned([["case", "figure", "us"], ["x", "y", "1"]])))
     | case | figure | us |

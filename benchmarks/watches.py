@@ -1,4 +1,4 @@
-"""Who used the processors during a measurement: the server, the load generator, or somebody else."""
+"""What used the processors during a measurement: the server, the load generator, or other processes."""
 
 import os
 import time
@@ -8,7 +8,7 @@ from benchmarks.servers import Server
 
 
 class Watch:
-    """Started just before the load and read just after it."""
+    """Started right before the load and read right after it."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -20,7 +20,7 @@ class Watch:
         return self.server.cpu_seconds() - self.server_began
 
     def foreign_share(self, generator_seconds: float) -> float:
-        """Returns the share of the machine that neither the server nor the generator used; 0 if we cannot know."""
+        """Return the share of the machine that neither the server nor the generator used; 0 if that is unknown."""
         if not self.server.spec.is_started:
             return 0.0
         available = (time.monotonic() - self.began) * (os.cpu_count() or 1)

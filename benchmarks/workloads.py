@@ -1,16 +1,16 @@
-"""What a workload is: cases to measure, the figures that each measurement gives, and the servers it makes sense for."""
+"""Workloads: cases to measure, the figures of each measurement, and the servers that a workload makes sense for."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.loads import Generator
+from benchmarks.generators import Generator
 from benchmarks.servers import Server, Spec
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is measured; the quick one is for trying the command out, not for numbers."""
+    """How much is measured; QUICK shows that the command works, its figures mean nothing."""
 
     rounds: int = 3
     seconds: float = 4.0
@@ -62,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a sample: how it is called, printed and compared (None: not compared)."""
+    """One figure of a sample: its name, and how it is printed and compared (None: not compared)."""
 
     key: str
     label: str
@@ -72,7 +72,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Sample:
-    """One measurement of one case on one server in one round; a note explains a figure, a problem is a fault."""
+    """One measurement of one case on one server in one round; notes explain figures, problems are faults."""
 
     values: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

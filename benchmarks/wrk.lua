@@ -1,4 +1,5 @@
--- Sends the requests of one workload: "append PREFIX STREAMS" or "read PATH". Prints its counts as one JSON line.
+-- Sends the requests of one workload, "append PREFIX STREAMS" or "read PATH", and prints the counts as one line of JSON.
+-- The requests are those of headwater.load.sources.Appends and Reads.
 local octets = "Content-Type: application/octet-stream\r\nContent-Length: 100\r\n\r\n"
 local padding = string.rep(".", 84) .. "\n"
 local workers = 0

@@ -1,4 +1,4 @@
-"""The load generator `wrk`, where it is installed: it needs less CPU for the same load than our own."""
+"""The load generator `wrk`, where it is installed: it needs less CPU for the same load than the built-in generator."""
 
 import json
 import resource
@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.loads import SENDING_CORES, Load
+from headwater.load.loads import SENDING_CORES, Load
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 EXIT_SECONDS_MAX = 30.0
@@ -18,7 +18,7 @@ def is_installed() -> bool:
 
 
 class WrkGenerator:
-    """Each thread sends from a Lua state of its own; see wrk.lua."""
+    """Each thread has its own Lua state; see wrk.lua."""
 
     name = "wrk"
 
@@ -49,7 +49,7 @@ def cpu_seconds() -> float:
 
 
 def load(counts: dict[str, int], connections: int, body_bytes: int) -> Load:
-    """Turns wrk's counts into ours; it does not look at bodies, so their sum must be enough for all of them."""
+    """Convert the counts of wrk, which does not compare bodies: the bytes received must be enough for all of them."""
     done = counts["requests"] - counts["refused"]
     return Load(
         seconds=counts["us"] / 1e6,

@@ -1,15 +1,22 @@
 """`headwater bench`: it measures, and checks that what it reads is what it wrote."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from headwater.cli.bench.loads import message
 from headwater.cli.bench.results import Check
+from headwater.cli.bench.workloads import judge_fanout
+from headwater.load.events import Tracker
+from headwater.load.loads import Latencies
+from headwater.load.readers import Receipt
+from headwater.load.sources import Broadcast
+from headwater.load.targets import Target
 from headwater.testing import running_server
 
 from ..http.processes import eventually
+from ..load.relays import certificate, relay
 from .commands import Done, Shell, running, sentence
 
 SHORT = ("--seconds", "0.3")
@@ -74,6 +81,17 @@ def test_any_url_with_streams_below_it_can_be_measured(shell: Shell) -> None:
     shell.ok("bench", "append", "--url", f"{shell.url}/v1/stream/elsewhere", *LOADS["append"], *SHORT)
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is needed to make a certificate.")
+@pytest.mark.parametrize("load", LOADS)
+def test_a_server_behind_tls_can_be_measured(shell: Shell, tmp_path: Path, load: str) -> None:
+    path, context = certificate(tmp_path)
+    with relay(shell.url, tls=context) as url:
+        done = Shell(url).process("bench", load, *LOADS[load], *SHORT, env={"SSL_CERT_FILE": str(path)})
+        assert (done.code, done.err) == (0, ""), done
+        assert "none lost, doubled or changed" in done.text
+        assert f"The certificate of {url} is not trusted" in sentence(Shell(url)("bench", load, *LOADS[load], *SHORT))
+
+
 def test_a_missing_server_is_reported() -> None:
     for load, options in LOADS.items():
         assert "headwater serve" in sentence(Shell("http://127.0.0.1:1")("bench", load, *options, *SHORT))
@@ -87,36 +105,30 @@ def test_numbers_out_of_range_are_wrong_usage(shell: Shell, options: list[str]) 
 
 # -- The check ---------------------------------------------------------------------------------------------------------
 
-WRITTEN = [message(0, number, 64) for number in range(10)]
 
-
-@pytest.mark.parametrize(
-    ("read", "found"),
-    [
-        (WRITTEN[:4] + WRITTEN[5:], (1, 0, 0)),
-        (WRITTEN + WRITTEN[3:5], (0, 2, 0)),
-        ([*WRITTEN[:9], b"?" * 64], (0, 0, 1)),
-        ([WRITTEN[1], WRITTEN[0], *WRITTEN[2:]], (0, 0, 1)),
-        ([], (10, 0, 0)),
-        (WRITTEN[:3] + WRITTEN[:3], (7, 3, 0)),
-    ],
-)
-def test_lost_doubled_and_changed_messages_are_counted(read: list[bytes], found: tuple[int, int, int]) -> None:
+def judged(receipt: Receipt) -> Check:
+    """What is found if a reader of ten events reports this."""
+    source = Broadcast(Target("127.0.0.1", 80), "/x", 10, 40)
+    stored = Tracker(Latencies(), 40)
+    for request in iter(source.next, b""):
+        stored.take(request.partition(b"\r\n\r\n")[2], 0)
     check = Check()
-    check.explain(b"".join(read), 10, WRITTEN.__getitem__)
-    assert (check.lost, check.doubled, check.changed) == found
-    assert not check.ok
+    judge_fanout(check, source, [receipt], stored)
+    return check
 
 
-def test_a_server_that_loses_data_fails_the_command(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
-    """The command is made to expect other data than it wrote."""
+def test_what_a_reader_misses_receives_twice_or_finds_changed_is_counted() -> None:
+    receipt = Receipt(delivered=11, skipped=1, repeated=2, changed=3, missing=4)
+    assert judged(receipt) == Check(messages=21, lost=5, doubled=2, changed=3)
+    assert judged(Receipt(delivered=10, checksums=[1])) == Check(messages=20, changed=1)
 
-    def forgetful(stream: int, number: int, size: int, at_ns: int = 0) -> bytes:
-        calls.append(number)
-        return message(stream, number + (len(calls) % 7 == 0) * 1_000_000, size, at_ns)
 
-    calls: list[int] = []
-    monkeypatch.setattr("headwater.cli.bench.loads.message", forgetful)
-    done = shell("bench", "append", *LOADS["append"], *SHORT)
+@pytest.mark.parametrize("load", LOADS)
+def test_a_server_that_corrupts_data_fails_the_command(load: str) -> None:
+    def corrupt(data: bytes) -> bytes:
+        return data.replace(b"000-0000000003-", b"000-0000000004-").replace(b"#00000003:", b"#00000004:")
+
+    with running_server() as server, relay(server.url, corrupt) as url:
+        done = Shell(url)("bench", load, *LOADS[load], *SHORT)
     assert "not what was acknowledged" in sentence(done)
     assert "WRONG" in done.text

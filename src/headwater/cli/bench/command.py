@@ -2,26 +2,26 @@
 
 import json
 import resource
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import uvloop
 
 from headwater.cli import parameters
-from headwater.cli.bench import loads as bench_loads
-from headwater.cli.bench.loads import MESSAGE_BYTES_MIN, Load
+from headwater.cli.bench import workloads
 from headwater.cli.bench.results import Result, show
-from headwater.cli.bench.wire import BenchFailed, Connection
+from headwater.cli.bench.workloads import MESSAGE_BYTES_MIN, Bench
 from headwater.cli.connecting import JSON, Server, connected_once
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.progress import Progress
+from headwater.client import OutcomeUnknown
+from headwater.load.failures import LoadFailed
+from headwater.load.targets import Target
 
-Work = Callable[[Load, Result], Coroutine[Any, Any, None]]
+Work = Callable[[Bench, Result], None]
 Before = dict[str, Any]
 
 SPARE_FILES = 64
@@ -79,8 +79,9 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
             result = Result(workload, server.streams_url, {**options, "bytes": size, "seconds": seconds})
             _allow_files(max(options.get("connections", 0), options.get("readers", 0), options.get("clients", 0)))
             with Progress() as progress:
-                connect = partial(Connection, server.streams_url, server.headers)
-                _measure(command(**options), Load(connect, progress.show, seconds, size, keep), result)
+                target = Target.of_url(server.streams_url, server.headers)
+                bench = Bench(server.client, target, progress.show, seconds, size, keep)
+                _measure(command(**options), bench, result)
             if as_json:
                 click.echo(json.dumps(result.facts()))
             else:
@@ -100,7 +101,7 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
 @load("append")
 def append(streams: int, connections: int) -> Work:
     """Append to many streams, with one writer each."""
-    return partial(bench_loads.append, streams=streams, connections=connections)
+    return partial(workloads.append, streams=streams, connections=connections)
 
 
 @bench.command("fanout", epilog=examples("headwater bench fanout --readers 500 --rate 20"))
@@ -109,7 +110,7 @@ def append(streams: int, connections: int) -> Work:
 @load("fanout")
 def fanout(readers: int, rate: float) -> Work:
     """Deliver one stream to many SSE readers."""
-    return partial(bench_loads.fanout, readers=readers, rate=rate)
+    return partial(workloads.fanout, readers=readers, rate=rate)
 
 
 @bench.command("replay", epilog=examples("headwater bench replay --clients 50 --messages 100000"))
@@ -118,16 +119,15 @@ def fanout(readers: int, rate: float) -> Work:
 @load("replay")
 def replay(clients: int, messages: int) -> Work:
     """Read one stream from beginning to end with many clients, again and again."""
-    return partial(bench_loads.replay, clients=clients, messages=messages)
+    return partial(workloads.replay, clients=clients, message_count=messages)
 
 
-def _measure(work: Work, wanted: Load, result: Result) -> None:
-    began, cpu = time.monotonic(), time.process_time()
+def _measure(work: Work, bench: Bench, result: Result) -> None:
     try:
-        uvloop.run(work(wanted, result))
-    except BenchFailed as error:
-        fail(f"{str(error).rstrip('.')}; check --url, or start a server with `headwater serve`.")
-    result.generator_cpu = round((time.process_time() - cpu) / max(time.monotonic() - began, 1e-9), 3)
+        work(bench, result)
+    except (LoadFailed, OutcomeUnknown) as error:
+        reason = " ".join(str(error).split()).rstrip(".").replace(". ", "; ")
+        fail(f"The measurement at {result.url} failed: {reason}; see the server's log.")
 
 
 def _earlier(path: Path, workload: str) -> Before:

@@ -1,9 +1,7 @@
 """The result of a measurement: figures and a check of every byte, and how they are printed."""
 
-import math
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,40 +9,10 @@ import click
 
 from headwater.cli.printing import columns
 from headwater.cli.terminal import coloured
+from headwater.load.loads import Latencies
 
-GENERATOR = "one Python process (asyncio)"
 BUSY = 0.9
-STEPS_PER_E = 200
-"""Latencies are counted in buckets half a percent wide."""
 QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p99_9_ms": 0.999}
-
-
-class Latencies:
-    """A histogram of durations, in constant memory."""
-
-    def __init__(self) -> None:
-        self._buckets: Counter[int] = Counter()
-        self.count = 0
-
-    def add(self, ns: int) -> None:
-        self._buckets[int(math.log(max(ns, 1)) * STEPS_PER_E)] += 1
-        self.count += 1
-
-    def quantile_ms(self, share: float) -> float:
-        """Return the time within which this share was done.
-
-        >>> latencies = Latencies()
-        >>> for ms in range(1, 101):
-        ...     latencies.add(ms * 1_000_000)
-        >>> round(latencies.quantile_ms(0.5)), round(latencies.quantile_ms(0.99)), Latencies().quantile_ms(0.5)
-        (50, 99, 0.0)
-        """
-        wanted = math.ceil(share * self.count)
-        for bucket in sorted(self._buckets):
-            wanted -= self._buckets[bucket]
-            if wanted <= 0:
-                return math.exp((bucket + 0.5) / STEPS_PER_E) / 1e6
-        return 0.0
 
 
 @dataclass(slots=True)
@@ -59,24 +27,6 @@ class Check:
     @property
     def ok(self) -> bool:
         return not (self.lost or self.doubled or self.changed)
-
-    def explain(self, data: bytes, count: int, message: Callable[[int], bytes]) -> None:
-        """Count what is wrong with data whose hash differs; all messages have the same length."""
-        size = len(message(0)) if count else 1
-        expected = {message(number): number for number in range(count)}
-        seen: Counter[int] = Counter()
-        for at in range(0, len(data), size):
-            number = expected.get(data[at : at + size])
-            if number is None:
-                self.changed += 1
-            else:
-                seen[number] += 1
-        self.doubled += sum(times - 1 for times in seen.values())
-        # A changed message is not counted as lost too.
-        self.lost += max(count - len(seen) - self.changed, 0)
-        if self.ok:
-            # Every message is there once, so their order differs.
-            self.changed += 1
 
     def __str__(self) -> str:
         if self.ok:
@@ -94,15 +44,21 @@ class Result:
     settings: dict[str, float]
     figures: dict[str, float] = field(default_factory=dict)
     check: Check = field(default_factory=Check)
-    generator: str = GENERATOR
+    generator: str = ""
     generator_cpu: float = 0.0
+    """How much of a core the busiest process of the generator used."""
+
+    def generated(self, processes: int, busy_share: float) -> None:
+        """Note what sent the load."""
+        self.generator = "one Python process (epoll)" if processes == 1 else f"{processes} Python processes (epoll)"
+        self.generator_cpu = round(busy_share, 3)
 
     def measured(self, noun: str, count: int, byte_count: int, seconds: float, latencies: Latencies) -> None:
         """Compute the figures."""
         self.figures = {
             f"{noun}_per_second": round(count / seconds, 1),
             "mb_per_second": round(byte_count / seconds / 1e6, 3),
-            **{name: round(latencies.quantile_ms(share), 3) for name, share in QUANTILES.items()},
+            **{name: round(latencies.percentile(share) / 1e3, 3) for name, share in QUANTILES.items()},
         }
 
     def facts(self) -> dict[str, Any]:
@@ -113,9 +69,10 @@ def show(result: Result, before: Mapping[str, Any] | None) -> None:
     """Print a measurement for a person, next to an earlier one if given."""
     settings = ", ".join(f"{name} {value:g}" for name, value in result.settings.items())
     click.echo(f"{result.workload} at {result.url}: {settings}")
-    share = f"used {result.generator_cpu:.0%} of a core"
+    busiest = "which" if result.generator.startswith("one") else "the busiest of which"
     limit = "; it was the bottleneck, not the server" if result.generator_cpu > BUSY else ""
-    click.echo(f"The load came from {result.generator}, which {share}{limit}; benchmarks/run measures with wrk.")
+    used = f"{busiest} used {result.generator_cpu:.0%} of a core"
+    click.echo(f"The load came from {result.generator}, {used}{limit}; benchmarks/run measures with wrk.")
     old: Mapping[str, float] = before["figures"] if before else {}
     rows = [_row(name, value, old.get(name)) for name, value in result.figures.items()]
     heads = ("", "NOW", "BEFORE", "RATIO")
