@@ -28,7 +28,7 @@ ask() {
     return $code
 }
 
-# A new epoch for each run, so that no line is taken for a duplicate of an earlier run.
+# A new epoch for each run, so that no line is mistaken for a duplicate from an earlier run.
 epoch=$(date +%s)$(printf '%05d' $RANDOM) seq=0
 send() { # LINE [HEADER]
     printf '%s\n' "$1" >"$scratch/line"

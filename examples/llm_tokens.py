@@ -49,7 +49,7 @@ async def agent(stream: AsyncStream, pause_seconds: float) -> bool:
 
 
 async def watch(stream: AsyncStream, offset: str = START, leave_after: int | None = None) -> str:
-    """Print tokens from `offset` on, until the stream is closed or so many were printed; return where to resume."""
+    """Print tokens from `offset` on, until the stream closes or `leave_after` were printed; return where to resume."""
     seen = 0
     async with stream.follow(offset) as follower:
         async for chunk in follower:

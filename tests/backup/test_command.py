@@ -20,7 +20,9 @@ def test_the_command_line_copies_checks_and_restores(data: Path, tmp_path: Path)
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["streams"] == 10
     assert run("verify", place).returncode == 0
-    assert run("create", place, "--data", str(data)).stderr.startswith("Error: There is a backup in")
+    assert run("create", place, "--data", str(data)).stderr.endswith(
+        "already contains a backup; choose another location.\n"
+    )
     assert run("restore", place, "--data", again).returncode == 0
     assert "not empty" in run("restore", place, "--data", again).stderr
     shutil.rmtree(tmp_path / "backup" / "image")

@@ -74,7 +74,7 @@ def test_a_backup_that_was_interrupted_can_be_created_again(server: RunningServe
 def test_a_complete_backup_is_not_replaced(server: RunningServer, data: Path, tmp_path: Path) -> None:
     place = FolderStore(tmp_path / "backup")
     create_backup(origin(data), place, no_progress)
-    with pytest.raises(BackupFailed, match="There is a backup in"):
+    with pytest.raises(BackupFailed, match="already contains a backup"):
         create_backup(origin(data), place, no_progress)
 
 

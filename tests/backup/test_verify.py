@@ -70,5 +70,5 @@ def test_a_backup_with_fields_of_another_version_is_not_called_damaged(place: Pa
     check_refused(place, tmp_path, "The backup has version 1; this version of Headwater reads version 2")
 
 
-def test_a_place_without_a_manifest_is_no_backup(tmp_path: Path) -> None:
+def test_a_place_without_a_manifest_is_not_a_backup(tmp_path: Path) -> None:
     check_refused(tmp_path / "backup", tmp_path, "There is no complete backup in")

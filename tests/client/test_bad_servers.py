@@ -65,7 +65,7 @@ def serving(*answers: bytes) -> Iterator[tuple[Client, BadServer]]:
     assert not thread.is_alive()
 
 
-def test_a_silent_server_is_asked_again_and_given_up_at_last() -> None:
+def test_a_silent_server_is_asked_again_up_to_the_limit() -> None:
     with serving(WAIT, WAIT, PAGE) as (client, server):
         assert client.stream("s").read() == b"a"
         assert len(server.asked) == 3

@@ -146,7 +146,7 @@ def test_a_request_that_overtook_another_goes_again_when_that_is_settled() -> No
     assert taken(core) == [c]
 
 
-def test_an_old_gap_that_arrives_late_is_no_reason_to_end() -> None:
+def test_an_old_gap_that_arrives_late_does_not_end_the_producer() -> None:
     core = producing()
     given_to(core, "a", "b")
     a, b = taken(core)

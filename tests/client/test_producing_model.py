@@ -30,7 +30,7 @@ class Rules:
         epoch, seq = int(request.headers["Producer-Epoch"]), int(request.headers["Producer-Seq"])
         assert request.body is not None
         known = self.bodies.setdefault((str(epoch), str(seq)), request.body)
-        assert known == request.body, "a number stood for other bytes"
+        assert known == request.body, "a number was used for other bytes"
         if epoch < self.epoch:
             return Response(403, {"producer-epoch": str(self.epoch)})
         expected = self.seq + 1 if epoch == self.epoch else 0

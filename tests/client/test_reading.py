@@ -67,7 +67,7 @@ def test_an_empty_stream_is_one_empty_chunk() -> None:
     assert read(page(b"", "0"))[1] == [(b"", "0")]
 
 
-def test_a_server_that_never_says_up_to_date_is_not_asked_for_ever() -> None:
+def test_a_server_that_never_says_up_to_date_is_not_asked_endlessly() -> None:
     script, chunks = read(page(b"a", "1", up_to_date=False), page(b"", "1", up_to_date=False))
     assert chunks == [(b"a", "1"), (b"", "1")]
     assert len(script.requests) == 2
@@ -156,7 +156,7 @@ def test_a_reader_may_start_over_with_the_snapshot() -> None:
 
 
 @pytest.mark.parametrize("on_trimmed", ["earliest", "bootstrap"])
-def test_a_server_that_trims_everything_is_not_asked_for_ever(on_trimmed: str) -> None:
+def test_a_server_that_trims_everything_is_not_asked_endlessly(on_trimmed: str) -> None:
     with pytest.raises(OffsetTrimmed):
         read(*[GONE] * 9, on_trimmed=on_trimmed)
 
@@ -204,7 +204,7 @@ def test_a_control_event_that_makes_no_sense_is_an_error(control: str) -> None:
         read(page(b"", "0"), events(f"event: control\ndata:{control}\n\n".encode()), live="auto")
 
 
-def test_data_that_is_no_base64_is_an_error() -> None:
+def test_data_that_is_not_base64_is_an_error() -> None:
     broken = events(b"event: data\ndata:*\n\n", stream_sse_data_encoding="base64")
     with pytest.raises(ProtocolViolation):
         read(page(b"", "0"), broken, live="auto")
@@ -255,7 +255,7 @@ def test_live_sse_fails_if_the_server_has_no_events() -> None:
         read(page(b"", "0"), (Response(200, {"content-type": "text/plain"}), []), live="sse")
 
 
-def test_an_offline_server_is_waited_for_but_not_for_ever() -> None:
+def test_an_offline_server_is_waited_for_but_not_endlessly() -> None:
     with pytest.raises(TransportFailed):
         read(page(b"", "0"), UNREACHABLE, UNREACHABLE, (Response(503), []), UNREACHABLE, live="auto")
 
@@ -282,7 +282,7 @@ def test_live_sse_accepts_changed_line_ends() -> None:
 # -- Long-poll ---------------------------------------------------------------------------------------------------------
 
 
-def test_long_poll_goes_on_with_the_cursor_and_is_silent_while_nothing_comes() -> None:
+def test_long_poll_continues_with_the_cursor_and_emits_nothing_while_nothing_arrives() -> None:
     idle = page(b"", "1", status=204, stream_cursor="7")
     script, chunks = read(
         page(b"a", "1"), idle, idle, page(b"b", "2"), page(b"", "2", closed=True, status=204), live="long-poll"
@@ -298,7 +298,7 @@ def test_a_long_poll_that_is_not_up_to_date_is_followed_by_plain_pages() -> None
     assert [params.get("live") for params in script.params] == [None, "long-poll", None, "long-poll"]
 
 
-def test_how_long_the_server_waits_may_be_asked_for() -> None:
+def test_the_time_that_the_server_waits_can_be_requested() -> None:
     script, _ = read(page(b"", "0"), live="long-poll", poll_timeout_ms=50)
     assert script.params[1]["timeout_ms"] == "50"
 

@@ -17,8 +17,8 @@ def events(*pieces: bytes) -> list[SentEvent]:
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
-    borders = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:end] for start, end in pairwise(borders)]
+    boundaries = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[start:end] for start, end in pairwise(boundaries)]
 
 
 WIRE = b"event: data\ndata:one\ndata: two\nid: 7\n\n: a comment\n\nevent:control\ndata:{}\n\n"

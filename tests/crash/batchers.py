@@ -47,5 +47,5 @@ class BatchProducer(IdempotentProducer):
         sizes = [end - start for start, end in pairwise(ends)]
         assert sizes == [len(data) for data in append.frames[1:]], f"the frames of {append.key} are answered as {ends}"
         assert len({ack.status for ack in acks}) == 1, f"the frames of {append.key} had different outcomes"
-        life.borders += ends[:-1]
+        life.boundaries += ends[:-1]
         return acks[-1]

@@ -29,7 +29,7 @@ class Sent(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Bytes that a stream must hold, and where they end if the answer said so."""
+    """Bytes that a stream must hold, and where they end if the answer says so."""
 
     key: Key
     stored: bytes
@@ -97,8 +97,8 @@ class BulkWriter:
             self._ledger.counts["repeated"] += len(self._unknown)
             self._settle(self._unknown, self._ask(client, self._unknown), again=True)
         elif self._done and self._random.random() < 0.2:
-            said = self._ask(client, self._done)
-            assert {one["status"] for one in said} == {204}, f"{self.identity} was accepted twice: {said[:3]}"
+            answers = self._ask(client, self._done)
+            assert {one["status"] for one in answers} == {204}, f"{self.identity} was accepted twice: {answers[:3]}"
         else:
             sent = self._compose()
             self._ledger.send(sent)
@@ -131,13 +131,13 @@ class BulkWriter:
         assert response.status == 200, f"{self.identity}: {response.status} {response.body[:300]!r}"
         return decode(response.body)
 
-    def _settle(self, sent: list[Sent], said: list[dict[str, Any]], *, again: bool) -> None:
-        assert len(said) == len(sent)
-        for one, answer in zip(sent, said, strict=True):
+    def _settle(self, sent: list[Sent], answers: list[dict[str, Any]], *, again: bool) -> None:
+        assert len(answers) == len(sent)
+        for one, answer in zip(sent, answers, strict=True):
             assert answer["status"] in ((200, 204) if again else (200,)), f"{one.append.key} on {one.stream}: {answer}"
             # A repeated append may be answered with the tail, which is after everything that followed it.
             self._ledger.acknowledge(one, answer["next_offset"] if answer["status"] == 200 else None)
-        for _, rows in groupby(sorted(zip(sent, said, strict=True), key=_stream), key=_stream):
+        for _, rows in groupby(sorted(zip(sent, answers, strict=True), key=_stream), key=_stream):
             statuses = [answer["status"] for _, answer in rows]
             assert statuses == sorted(statuses, reverse=True), f"{self.identity}: accepted out of order"
         self._unknown, self._done = [], sent if self._produces else []

@@ -76,7 +76,7 @@ def _check_life(ledger: Ledger, client: Client, life: Life, head: Response) -> C
     appends = sum(seen.appended for seen in retained)
     checked = Counter(streams=1, appends=appends, reads=len(retained) - appends, bytes=len(content.data))
     checked += Counter(snapshots=snapshot is not None, trimmed=content.start > 0)
-    life.content, life.seen, life.borders, life.tail = content, [], [], content.end
+    life.content, life.seen, life.boundaries, life.tail = content, [], [], content.end
     return checked
 
 

@@ -64,7 +64,7 @@ class Life:
     """Its content as of the last restart; whatever part is retained must not change."""
     seen: list[Bytes] = field(default_factory=list)
     """Bytes that were acknowledged or read since then."""
-    borders: list[int] = field(default_factory=list)
+    boundaries: list[int] = field(default_factory=list)
     """Offsets between the frames of batches since then; a snapshot may be there, inside an append."""
     last_numbers: dict[str, int] = field(default_factory=dict)
     """The last append of each writer that was read after a restart."""
@@ -202,7 +202,7 @@ class Ledger:
             return life
 
     def bury(self, life: Life) -> None:
-        """Note that a life is over for good."""
+        """Record that a life has ended."""
         with self._lock:
             assert self.may_be_gone(life), f"{life.name} {life.incarnation} is lost"
             life.gone = True

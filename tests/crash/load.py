@@ -102,9 +102,9 @@ class Load:
 
     def _snapshot(self, state: State, stream: Stream) -> Command:
         """At the end of an append, where the node would place it."""
-        borders = [(stream.start, stream.record_start), (stream.tail, stream.record_next)]
-        borders += [(hot.offset, hot.record) for hot in stream.hot or () if hot.offset > stream.start]
-        offset, record = self._random.choice(borders)
+        boundaries = [(stream.start, stream.record_start), (stream.tail, stream.record_next)]
+        boundaries += [(hot.offset, hot.record) for hot in stream.hot or () if hot.offset > stream.start]
+        offset, record = self._random.choice(boundaries)
         self._numbers += 1
         snapshot = Snapshot(offset, record, f"blob-{self._numbers}", "text/plain", 9, self._random.choice("ab"))
         return self._random.choice(

@@ -30,7 +30,7 @@ WORK_MAX = 100
 
 
 class Aim(NamedTuple):
-    """Where a life halts: at most so many steps ahead, of this kind or any, on names that contain this."""
+    """Where a life halts: at most this many steps ahead, of this kind or any, on names that contain this."""
 
     step: Step | None
     in_name: str

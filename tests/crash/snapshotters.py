@@ -33,7 +33,7 @@ class Snapshotter(Writer):
 
     def _place(self, life: Life) -> int:
         """An offset between messages, before or after the latest snapshot."""
-        return self.random.choice([life.tail, *life.borders[-20:], *(seen.end for seen, _ in life.seen[-200:])])
+        return self.random.choice([life.tail, *life.boundaries[-20:], *(seen.end for seen, _ in life.seen[-200:])])
 
     def _publish(self, client: Client, life: Life) -> None:
         self.numbers += 1

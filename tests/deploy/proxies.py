@@ -45,7 +45,7 @@ class Proxy:
 
     @contextmanager
     def opened(self, target: str) -> Iterator[HTTPResponse]:
-        """A response whose body may still be on its way."""
+        """A response whose body may still be arriving."""
         with self.connected() as connection:
             connection.request("GET", target)
             with connection.getresponse() as response:
@@ -74,14 +74,14 @@ def free_port() -> int:
 
 
 def find(name: str) -> str | None:
-    """The path of a program: from this environment, from the PATH, or from where Debian keeps servers."""
+    """The path of a program: in this environment, on the PATH, or where Debian installs servers."""
     places = [str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"]
     return shutil.which(name, path=os.pathsep.join(places))
 
 
 @contextmanager
 def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
-    """Caddy with our Caddyfile; for `localhost` it makes a certificate authority of its own."""
+    """Caddy with our Caddyfile; for `localhost` it creates its own certificate authority."""
     port = free_port()
     config = folder / "Caddyfile"
     config.write_text(
@@ -136,7 +136,7 @@ PROXIES: dict[str, Callable[[str, Path], AbstractContextManager[Proxy]]] = {"cad
 
 @contextmanager
 def _running(command: list[str], log: Path, port: int, environment: dict[str, str]) -> Iterator[None]:
-    """Run a proxy while the block lasts, from when it listens."""
+    """Run a proxy for the duration of the block, which begins once the proxy listens."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
     try:
@@ -166,7 +166,7 @@ def _listens(port: int) -> bool:
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for localhost that signs itself."""
+    """A self-signed certificate for localhost."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]

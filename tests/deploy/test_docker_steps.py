@@ -1,4 +1,4 @@
-"""`scripts/docker-steps` carries out what a Dockerfile says, and fails when a step does."""
+"""`scripts/docker-steps` carries out the steps of a Dockerfile, and fails when a step fails."""
 
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,4 @@
-"""The files of `deploy/`, the Dockerfile and compose.yaml agree with the server, with each other and their tools."""
+"""The files of `deploy/`, the Dockerfile and compose.yaml agree with the server, each other and their tools."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def loaded(path: Path) -> Any:
 
 
 def instructions(keyword: str) -> list[str]:
-    """The arguments of every such instruction in the Dockerfile."""
+    """The arguments of every instruction of this kind in the Dockerfile."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     return re.findall(rf"^{keyword} +(.+)$", text, re.MULTILINE)
 
@@ -145,7 +145,7 @@ def test_image_and_compose_use_the_default_port_and_the_volume() -> None:
     assert job["static_configs"] == [{"targets": [f"headwater:{PORT}"]}]
 
 
-def test_the_image_runs_as_somebody_who_is_not_root() -> None:
+def test_the_image_does_not_run_as_root() -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", instructions("USER")[-1])
 
 

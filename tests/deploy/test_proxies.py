@@ -63,7 +63,7 @@ def append(proxy: Proxy, path: str, data: bytes) -> None:
 
 
 def event(response: HTTPResponse) -> tuple[str, str]:
-    """The kind and the data of the next event; fails if none comes in time."""
+    """The kind and the data of the next event; fails if none arrives in time."""
     kind, data = "", list[str]()
     while line := response.readline():
         text = line.decode().rstrip("\n")
@@ -84,7 +84,7 @@ def live_readers(server: RunningServer) -> int:
     return int(found[1])
 
 
-def test_an_event_arrives_while_the_live_read_goes_on(proxy: Proxy, path: str) -> None:
+def test_an_event_arrives_while_the_live_read_continues(proxy: Proxy, path: str) -> None:
     with proxy.opened(f"{path}?offset=-1&live=sse") as response:
         assert response.status == 200
         assert event(response)[0] == "control"
@@ -119,7 +119,7 @@ def test_a_long_poll_without_news_ends_in_time(proxy: Proxy, path: str) -> None:
 
 def test_the_location_of_a_new_stream_is_its_public_url(proxy: Proxy) -> None:
     path = f"/v1/stream/s{next(_numbers)}"
-    # What a client says of its own connection does not count.
+    # What a client claims about its own connection does not count.
     response = proxy.ask("PUT", path, headers={**TEXT, "X-Forwarded-Proto": "http"})
     assert response.status == 201
     assert response.headers["Location"] == f"{proxy.url}{path}"
@@ -154,7 +154,7 @@ def test_a_body_that_is_too_large_is_refused_before_all_of_it_is_sent(
         connection.endheaders()
         connection.sock.settimeout(0.1)
         received = b""
-        # Caddy passes an early answer on when it has read more of the body, so a little more is sent until it comes.
+        # Caddy passes on an early answer only after it has read more of the body, so more is sent until it arrives.
         for _ in range(100):
             with contextlib.suppress(OSError):
                 connection.send(bytes(1024))

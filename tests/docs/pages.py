@@ -12,7 +12,7 @@ PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(DOCS.rglob
 SHELL = frozenset({"bash", "sh", "shell", "console"})
 RUNNABLE = SHELL | {"python", "tsx", "typescript"}
 SHOWN = frozenset({"", "dockerfile", "html", "ini", "javascript", "json", "promql", "sql", "text", "toml", "yaml"})
-"""Languages of blocks that are there to be looked at."""
+"""Languages of blocks that are only shown."""
 
 ELSEWHERE = {
     "docs/reference/lake.md": "tests/cli/lake/test_lake.py",
@@ -25,10 +25,10 @@ ELSEWHERE = {
         for page in sorted((DOCS / "guides/spark").glob("*.md"))
     },
 }
-"""Pages whose blocks need more than a server to run, and the test that has it."""
+"""Pages whose blocks need more than a server, and the tests that run them."""
 
-BY_HAND = {"scripts/serve ": "It installs, and serves until it is stopped; scripts/test runs whatever it needs."}
-"""What begins so is not run, and why; for pages that should show nothing but themselves."""
+BY_HAND = {"scripts/serve ": "It installs, and serves until it is stopped; scripts/test runs everything that it needs."}
+"""Blocks that begin like this are not run, and why; for pages without comments in their source."""
 
 _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n\n?)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$",

@@ -1,8 +1,8 @@
-"""What the documents show works: every shell and Python block of a page runs, in order, against a server of its own.
+"""Everything that the documents show works: each shell and Python block of a page runs, in order, on its own server.
 
 A block that cannot run says why in a comment before it: `<!-- not run: the reason -->`. Blocks of a page share a folder
 in which `data` is the server's data directory; the server at http://127.0.0.1:4437 is theirs, port 4438 is free, and
-`headwater` and `python` are those of this environment. SSE connections end after a second, so that none lasts for ever.
+`headwater` and `python` are those of this environment. SSE connections end after a second, so that none lasts forever.
 """
 
 import os
@@ -61,7 +61,7 @@ def test_every_example_of_a_page_runs(page: Path, tmp_path: Path) -> None:
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
-    """The exit code and what was printed; whatever was left running in the background ends too."""
+    """The exit code and the output; processes left in the background are ended too."""
     printed = folder / "printed-by-the-block.txt"
     with printed.open("wb") as file:
         process = subprocess.Popen(
@@ -99,7 +99,7 @@ def test_an_example_that_is_meant_to_work_fails_aloud(page: Path) -> None:
         if block.language in SHELL:
             for line in block.text.replace("\\\n", "").splitlines():
                 for command in re.findall(r"\bcurl (\S+)", line):
-                    # What is meant to be refused is looked for in the answer instead.
+                    # Requests that are meant to be refused check the answer instead.
                     assert command.startswith("-fsS") or "| grep" in line, f"{block.place}: {line}"
 
 
@@ -110,7 +110,7 @@ def test_every_block_says_what_it_is_and_every_skipped_one_why(page: Path) -> No
         assert block.skipped is None or len(block.skipped) > 10, block.place
     comments = page.read_text().count("<!-- not run:")
     skipped = [block for block in blocks(page) if block.skipped not in (None, *BY_HAND.values())]
-    assert len(skipped) == comments, "A comment that skips stands right before its block."
+    assert len(skipped) == comments, "A comment that skips a block must be directly before it."
 
 
 @pytest.mark.parametrize("page", ELSEWHERE)

@@ -1,4 +1,4 @@
-"""The pictures are drawn as they say, and show themselves without anything from elsewhere."""
+"""The pictures are drawn by their commands, and load nothing from elsewhere."""
 
 import os
 import re

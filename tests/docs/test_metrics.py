@@ -1,4 +1,4 @@
-"""The page of metrics has each of those that a server shows, and the rules of alerts are about metrics that exist."""
+"""The page of metrics has every metric of a server, and the alert rules refer to metrics that exist."""
 
 import re
 import urllib.request

@@ -1,4 +1,4 @@
-"""The pages hold together: links lead somewhere, promised tests exist, files on disk are those that are described."""
+"""The pages are consistent: links lead somewhere, promised tests exist, files on disk are as described."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ TEST = re.compile(r"`((?:tests|scripts|benchmarks)/[\w./-]+)(?:::(\w+))?")
 
 
 def anchors(page: Path) -> set[str]:
-    """The places within a page, as they are made of its headings."""
+    """The anchors of a page, as derived from its headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -34,7 +34,7 @@ def test_the_index_leads_to_every_page() -> None:
     index = DOCS / "README.md"
     led_to = {(DOCS / link.partition("#")[0]).resolve() for link in LINK.findall(index.read_text())}
     missing = set(DOCS.glob("*.md")) | set(DOCS.glob("guides/*.md")) | set(DOCS.glob("reference/*.md"))
-    # How the project tests itself is not what its users look for.
+    # Users do not look for pages about how the project tests itself.
     missing -= led_to | {index, DOCS / "mutation.md", DOCS / "reference" / "client-conformance.md"}
     assert not missing
 

@@ -1,4 +1,4 @@
-"""The page of settings has a row for each setting, with what its field says."""
+"""The page of settings has a row for each setting, with the description at its field."""
 
 import re
 

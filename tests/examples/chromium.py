@@ -75,7 +75,7 @@ class Page:
         """Wait until an expression is true."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not self.evaluate(expression):
-            assert time.monotonic() < deadline, f"{expression} did not come true:\n{self.dom()}"
+            assert time.monotonic() < deadline, f"{expression} did not become true:\n{self.dom()}"
             time.sleep(0.05)
 
     def dom(self) -> str:
@@ -92,7 +92,7 @@ class Page:
 
 @contextmanager
 def page(program: str) -> Iterator[Page]:
-    """Run a browser with one tab while the block lasts."""
+    """Run a browser with one tab for the duration of the block."""
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         # It takes commands from descriptor 3 and answers on 4.
         command = ["bash", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "bash"]

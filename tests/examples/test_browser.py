@@ -22,7 +22,7 @@ TEXTS = "[...document.querySelectorAll('#messages li span')].map(item => item.te
 IS_LIVE = "document.getElementById('state')?.textContent === 'live'"
 
 program = chromium.find()
-pytestmark = pytest.mark.skipif(program is None, reason="There is no Chromium on the PATH: apt-get install chromium.")
+pytestmark = pytest.mark.skipif(program is None, reason="Chromium is not on the PATH: apt-get install chromium.")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -63,7 +63,7 @@ def append(stream: Stream, *texts: str) -> None:
 
 
 def wait_for(page: Page, *texts: str) -> None:
-    """Wait until as many messages are shown, and compare all of them."""
+    """Wait until this many messages are shown, and compare all of them."""
     page.wait(f"{TEXTS}.length >= {len(texts)}")
     assert page.evaluate(TEXTS) == list(texts)
 

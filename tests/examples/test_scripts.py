@@ -99,7 +99,7 @@ def test_a_finished_answer_is_not_written_again(url: str) -> None:
 
 
 def test_a_missing_package_is_one_sentence_with_what_to_do(tmp_path: Path) -> None:
-    """As with a Python into which nothing was installed."""
+    """As with a Python without any packages."""
     command = [sys.executable, "-I", "-S", str(EXAMPLES / "llm_tokens.py"), "demo"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path)
     assert done.returncode == 1

@@ -49,7 +49,7 @@ def server() -> Iterator[RunningServer]:
 
 
 class HealthyClient(threading.Thread):
-    """A client that uses the server as intended, and counts how often everything was right."""
+    """A client that uses the server as intended, and counts the rounds in which everything was right."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -128,21 +128,21 @@ async def storm(url: str, seconds: float) -> tuple[int, Counter[int]]:
     """Many attackers at once, for some time; returns how often they attacked and which statuses they got."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 0
-    numbers, heard = count(), Counter[int]()
+    numbers, statuses = count(), Counter[int]()
     deadline = time.monotonic() + seconds
 
     async def attacker() -> None:
         while time.monotonic() < deadline:
             seed = f"{SEED}:{next(numbers)}"
             try:
-                heard.update(judge(await carry_out(make(seed), host, port), seed))
+                statuses.update(judge(await carry_out(make(seed), host, port), seed))
             except TimeoutError:
                 raise AssertionError(f"attack {seed} got neither an answer nor an end: {make(seed)}") from None
 
     async with asyncio.TaskGroup() as group:
         for _ in range(ATTACKERS):
             group.create_task(attacker())
-    return next(numbers), heard
+    return next(numbers), statuses
 
 
 def test_hostile_bytes_do_no_harm(server: RunningServer) -> None:
@@ -153,18 +153,18 @@ def test_hostile_bytes_do_no_harm(server: RunningServer) -> None:
     healthy = HealthyClient(server.url)
     healthy.start()
     try:
-        attacks, heard = asyncio.run(storm(server.url, SECONDS))
+        attacks, statuses = asyncio.run(storm(server.url, SECONDS))
     finally:
         healthy.stop()
         print(f"the server logged: {server.output()[-5000:]}")
-    print(f"{attacks} attacks, {healthy.rounds} healthy rounds beside them, answered with {sorted(heard.items())}")
+    print(f"{attacks} attacks, {healthy.rounds} healthy rounds meanwhile, answered with {sorted(statuses.items())}")
     if healthy.problem is not None:
         raise healthy.problem
     assert healthy.rounds > SECONDS / 5
     assert server.process.poll() is None, server.output()
     assert "Traceback" not in server.output(), server.output()[-5000:]
-    assert heard[400] > 0
-    assert heard[200] + heard[204] > 0
+    assert statuses[400] > 0
+    assert statuses[200] + statuses[204] > 0
     assert eventually(lambda: open_files(server.pid) <= files, 20), f"{open_files(server.pid)} files, {files} before"
     # Streams that were created and never deleted are not a leak.
     allowed = 64 * MIB + attacks * 2048

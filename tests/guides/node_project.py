@@ -64,7 +64,7 @@ class NodeProject:
         self._wait([TSC, "--noEmit"], CHECK_SECONDS_MAX)
 
     def build(self) -> Path:
-        """Translate the files to JavaScript, without a look at their types; return the folder that holds the result."""
+        """Translate the files to JavaScript without checking types; return the folder with the result."""
         self._wait([TSC, "--noCheck"], CHECK_SECONDS_MAX)
         return self.folder / "built"
 
@@ -87,7 +87,7 @@ class NodeProject:
 
     @contextmanager
     def running(self, name: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a file while the block lasts; what it prints is in `NAME.txt`."""
+        """Run a file for the duration of the block; its output is in `NAME.txt`."""
         with (
             self.printed(name).open("w") as output,
             subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The guide to the TypeScript client: its files run as they are shown, and survive what the page says they survive."""
+"""The guide to the TypeScript client: its files run as shown, and survive everything that the page says."""
 
 import json
 import re

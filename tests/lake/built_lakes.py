@@ -109,9 +109,9 @@ def tell_a_story(writer: Writer) -> None:
     writer.ask("POST", "/team/plain/append-batch", TEXT, frames(b"a", b"bb", b"ccc"))
     for name in ("again", "trimmed", "trimmed-hot", "source", "ghost"):
         append(f"/team/{name}", b"world ", b"and all ")
-    fork("/team/fork-border", "/team/source", 6, body=b"own")
+    fork("/team/fork-boundary", "/team/source", 6, body=b"own")
     fork("/team/fork-inside", "/team/source", 6, 3)
-    fork("/team/fork-of-fork", "/team/fork-border", body=b" and more")
+    fork("/team/fork-of-fork", "/team/fork-boundary", body=b" and more")
     fork("/team/fork-of-ghost", "/team/ghost", 12, 2)
     fork("/team/fork-of-documents", documents, 0, 2, body=b"[true]")
     writer.delete("/team/deleted")
@@ -123,7 +123,7 @@ def tell_a_story(writer: Writer) -> None:
     # A part of this was never in the lake, which leaves a gap between dead and live rows.
     writer.trim("/team/trimmed-hot", 25)
     writer.delete("/team/ghost")
-    fork("/team/middle", "/team/fork-border", body=b"middle ")
+    fork("/team/middle", "/team/fork-boundary", body=b"middle ")
     fork("/team/last", "/team/middle", body=b"last")
     writer.delete("/team/middle")
     append("/team/fork-inside", b"behind the cut")
@@ -145,36 +145,36 @@ def tell_a_story(writer: Writer) -> None:
 
 def act_randomly(writer: Writer, random: Random, steps: int) -> None:
     """A random history of a few streams; at the end everything is in the lake."""
-    borders: dict[str, list[int]] = {}
+    boundaries: dict[str, list[int]] = {}
     """Where the retained messages of each existing stream end."""
     held: set[str] = set()
     """The sources of forks, which keep their names when they are deleted."""
     for step in range(steps):
-        path = random.choice(list(borders)) if borders else ""
+        path = random.choice(list(boundaries)) if boundaries else ""
         match random.choice(["make", "append", "append", "append", "fork", "fork", "trim", "delete", "flush"]):
             case "make":
-                free = [name for name in writer.names if name not in borders and name not in held]
+                free = [name for name in writer.names if name not in boundaries and name not in held]
                 name = random.choice([*free, f"/team/s{step}"])
-                borders[writer.make(name, b"begin;")] = [0, 6]
+                boundaries[writer.make(name, b"begin;")] = [0, 6]
             case "append" if path:
                 for _ in range(random.randrange(1, 4)):
                     message = b"%d;" % random.randrange(10 ** random.randrange(1, 9))
                     writer.append(path, message)
-                    borders[path].append(borders[path][-1] + len(message))
+                    boundaries[path].append(boundaries[path][-1] + len(message))
             case "fork" if path:
-                index = random.randrange(len(borders[path]))
-                at, *behind = borders[path][index:]
+                index = random.randrange(len(boundaries[path]))
+                at, *behind = boundaries[path][index:]
                 sub = random.randrange(behind[0] - at) if behind else 0
                 name = writer.fork(f"/team/s{step}", path, at, sub, random.choice([b"forked;", None]))
                 held |= {path, name}
-                kept = [*borders[path][: index + 1], *([at + sub] if sub else [])]
-                borders[name] = [*kept, *([writer.tail(name)] if writer.tail(name) > kept[-1] else [])]
+                kept = [*boundaries[path][: index + 1], *([at + sub] if sub else [])]
+                boundaries[name] = [*kept, *([writer.tail(name)] if writer.tail(name) > kept[-1] else [])]
             case "trim" if path:
-                index = random.randrange(len(borders[path]))
-                writer.trim(path, borders[path][index])
-                borders[path] = borders[path][index:]
+                index = random.randrange(len(boundaries[path]))
+                writer.trim(path, boundaries[path][index])
+                boundaries[path] = boundaries[path][index:]
             case "delete" if path:
-                del borders[path]
+                del boundaries[path]
                 writer.delete(path)
             case "flush":
                 writer.flush()

@@ -112,24 +112,24 @@ def test_positions_divide_all_rows_into_batches_without_loss(history: History) -
     catalog = read_catalog(history.store)
     assert catalog is not None
     everything = scanned(history.store, plan_of(history.store))
-    for border in range(0, catalog.position + 1, 7):
+    for boundary in range(0, catalog.position + 1, 7):
         parts = [
-            plan_of(history.store, row_filter) for row_filter in (RowFilter(up_to=border), RowFilter(after=border))
+            plan_of(history.store, row_filter) for row_filter in (RowFilter(up_to=boundary), RowFilter(after=boundary))
         ]
         found = [part for part in parts if part.segments]
         tables = [scanned(history.store, part) for part in found]
         assert sum(map(len, tables)) == len(everything)
         for table, part in zip(tables, found, strict=True):
             above = part is parts[1]
-            assert all((position > border) == above for position in table["position"].to_pylist())
+            assert all((position > boundary) == above for position in table["position"].to_pylist())
 
 
 def test_times_divide_all_rows_into_batches_without_loss(history: History) -> None:
     everything = scanned(history.store, plan_of(history.store))
     times = sorted(set(everything["committed_at"].cast(pa.int64()).to_pylist()))
-    for border in (times[0], times[len(times) // 2], times[-1]):
+    for boundary in (times[0], times[len(times) // 2], times[-1]):
         plans = [
-            plan_of(history.store, row_filter) for row_filter in (RowFilter(until=border), RowFilter(since=border))
+            plan_of(history.store, row_filter) for row_filter in (RowFilter(until=boundary), RowFilter(since=boundary))
         ]
         assert sum(len(scanned(history.store, plan)) for plan in plans if plan.segments) == len(everything)
 

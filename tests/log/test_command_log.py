@@ -119,7 +119,7 @@ def test_each_of_several_batches_in_flight_comes_back_with_its_own_ticket(home: 
     ]
 
 
-def test_a_log_wants_at_least_one_batch_in_flight(home: Home) -> None:
+def test_a_log_allows_at_least_one_batch_in_flight(home: Home) -> None:
     assert home.open().batches_in_flight_max >= 1
 
 

@@ -145,7 +145,7 @@ def test_two_damaged_images_and_no_log_before_them_are_refused() -> None:
             directory.open()
 
 
-def test_damaged_images_with_the_whole_log_beside_them_are_no_loss() -> None:
+def test_damaged_images_lose_nothing_if_the_whole_log_exists() -> None:
     directory = DataDirectory()
     directory.append(30)
     path = directory.take_image()

@@ -44,7 +44,7 @@ def test_seeds_tell_files_apart() -> None:
     assert len({frames.seed("journal", "a"), frames.seed("journal", "b"), frames.seed("image", "a", 1)}) == 3
 
 
-def test_zeros_are_no_frame() -> None:
+def test_zeros_are_not_a_frame() -> None:
     assert frames.decode(bytes(1024), 0, SEED) is None
     assert frames.find(bytes(1024), 0, SEED) is None
 

@@ -102,7 +102,7 @@ def test_every_flipped_bit_that_matters_is_found() -> None:
     for bit in range(len(disk.read(path)) * 8):
         disk.flip_bit(path, bit)
         try:
-            assert list(files(disk).read(7)) == [b"header", b"streams"], "damage was taken for an image"
+            assert list(files(disk).read(7)) == [b"header", b"streams"], "damage was mistaken for an image"
             unnoticed += 1
         except ImageDamaged:
             pass

@@ -1,6 +1,6 @@
-"""How hard the model tests try: `HEADWATER_EXAMPLES` is the number of examples each, 150 unless told.
+"""The effort of the model tests: `HEADWATER_EXAMPLES` is the number of examples of each test, 150 by default.
 
-Every run tries other examples, in CI too; a failure prints the blob that brings it back.
+Every run tries new examples, in CI too; a failure prints a blob that reproduces it.
 """
 
 import os

@@ -10,7 +10,7 @@ from .lake_invariants import check_lakes
 
 
 def check_shards(shards: Shards) -> None:
-    """Sound at any time."""
+    """Invariants that hold at any time."""
     held = {stream.origin.pin for stream in shards.streams if stream.origin}
     owed = {pin for shard in shards.all for pin in shard.state.owed}
     for shard in shards.all:
@@ -41,26 +41,26 @@ def check_shards(shards: Shards) -> None:
 
 
 def _check_appends(stream: Stream) -> None:
-    """They follow each other without a gap, from where anybody may read to the tail, and no longer back than that.
+    """Hot appends follow each other without a gap up to the tail, and none ends before the first byte that is needed.
 
-    Those before are in the lake.
+    Earlier appends are in the lake.
     """
     appends = stream.hot or []
     floor = min([stream.start, *(hold.start for hold in (stream.pins or {}).values())])
     first = max(stream.origin.to if stream.origin else 0, floor)
     begins, ends = [hot.offset for hot in appends], [hot.end for hot in appends]
     held_from = [*(extent.start for extent in stream.extents), *begins, stream.tail][0]
-    assert held_from <= first, "bytes are gone that somebody may read"
+    assert held_from <= first, "bytes that are still needed are gone"
     if not appends:
         return
     assert [*begins[1:], stream.tail] == ends
-    assert ends[0] > floor, "bytes are kept that nobody may read"
+    assert ends[0] > floor, "bytes are kept that nothing needs"
     records = [hot.record for hot in appends]
     assert [*records[1:], stream.record_next] == [hot.record + hot.messages for hot in appends]
 
 
 def _check_snapshot(stream: Stream, blobs: set[str]) -> None:
-    """Where history is trimmed a snapshot stands in for it, and what anybody needs is on disk."""
+    """A snapshot covers trimmed history, and every blob that is needed is on disk."""
     assert stream.start <= stream.tail
     assert stream.record_start <= stream.record_next
     snapshot = stream.snapshot
@@ -74,7 +74,7 @@ def _check_snapshot(stream: Stream, blobs: set[str]) -> None:
 
 
 def check_tidied(shards: Shards) -> None:
-    """Nothing is left to do, and nothing is left over."""
+    """No chore is left to do, and nothing is kept that is not needed."""
     check_shards(shards)
     held = [stream.origin.pin for stream in shards.streams if stream.origin]
     pins = [pin for stream in shards.streams for pin in stream.pins or ()]

@@ -1,7 +1,7 @@
-"""What holds of the lake in every state that any log can lead to.
+"""What holds for the lake in every state that any log can lead to.
 
-And what a reader finds who has nothing but the files: the listed segments, the tombstones and the forks, as a catalog
-tells of them. It finds every live row once, under the name of its stream or of a fork.
+Also, what an engine finds that reads only files: the segments, tombstones and forks that a catalog lists. It finds
+every live row once, under the name of its stream or of a fork.
 """
 
 from collections import Counter
@@ -30,12 +30,12 @@ def check_lakes(shards: Shards) -> None:
 
 
 def _check_extents(stream: Stream, shard: Shard) -> None:
-    """They follow each other without a gap up to memory, and cover the rows of the stream and no others."""
+    """Extents follow each other without a gap up to the hot appends, and cover rows of their stream only."""
     extents = stream.extents
     if not extents:
         return
     assert [*(extent.start for extent in extents[1:]), stream.hot_start] == [extent.end for extent in extents]
-    assert extents[0].end > stream.floor, "rows are kept that nobody may read"
+    assert extents[0].end > stream.floor, "rows are kept that nothing needs"
     record_next = stream.hot[0].record if stream.hot else stream.record_next
     records = [extent.record + extent.rows for extent in extents]
     assert [*(extent.record for extent in extents[1:]), record_next] == records
@@ -59,11 +59,11 @@ def _check_live_rows(state: State) -> None:
     assert state.cold.next_number > max(state.cold.segments, default=0)
     ids = {held.segment.id for held in state.cold.segments.values()}
     assert len(ids) == len(state.cold.segments)
-    assert not ids & state.cold.retired.keys(), "an object is about to be deleted that is still listed"
+    assert not ids & state.cold.retired.keys(), "an object that is still listed is about to be deleted"
 
 
 def _check_tombstones(shard: Shard) -> None:
-    """They hide exactly the rows that may not be read under the name of their stream."""
+    """Tombstones hide exactly the rows that must not be read under the name of their stream."""
     state, cold = shard.state, shard.state.cold
     dead_in: dict[int, set[int]] = {}
     for number in cold.segments:
@@ -92,10 +92,12 @@ def _check_dropped(shard: Shard) -> None:
         lake.placed.add(held.segment.id)
         here.update(lake.of(state, number))
     ever = {row for segment_id in lake.placed for row in lake.objects[segment_id]}
-    assert all(row.position <= state.cold.dropped for row in ever - here), "a row was dropped in silence"
+    assert all(row.position <= state.cold.dropped for row in ever - here), (
+        "a row above the dropped position has left the lake"
+    )
 
 
-# -- A reader without a server ----------------------------------------------------------------------------------------
+# -- What the files alone show ----------------------------------------------------------------------------------------
 
 
 class CatalogReader:
@@ -122,13 +124,13 @@ class CatalogReader:
         return self.own.keys() | {life for life, (_, fork) in self.forks.items() if not fork.deleted}
 
     def parts(self, life: tuple[str, int]) -> list[tuple[int, bytes]]:
-        """What is there of a stream, by offset."""
+        """The parts of a stream that are in the lake, by offset."""
         own = [(row.offset, row.payload) for row in self.own.get(life, [])]
         start = self.forks[life][1].start if life in self.forks else 0
         return sorted([*self._inherited(life, start, 2**63), *own])
 
     def _inherited(self, life: tuple[str, int], start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """From where on a source has something itself is nothing to its forks: they hold what they had."""
+        """The bytes that a fork inherits; trimming the source does not affect them."""
         if life not in self.forks:
             return
         source, fork = self.forks[life]
@@ -143,7 +145,7 @@ class CatalogReader:
 def _check_reader(shards: Shards) -> None:
     reader = CatalogReader(shards)
     living = {(stream.name, stream.incarnation) for stream in shards.streams if not stream.deleted}
-    assert reader.streams() <= living, "a stream is read that is gone"
+    assert reader.streams() <= living, "a stream that no longer exists can still be read"
     for stream in shards.streams:
         if not stream.deleted:
             parts = reader.parts((stream.name, stream.incarnation))

@@ -1,7 +1,7 @@
-"""What streams are, said as simply as possible: the model that the core is compared with.
+"""A model of streams, as simple as possible, that the core is compared with.
 
-It shares no rule with the core. A stream is a list of appends, each a list of messages; a fork is a copy; an offset is
-a length. Outcomes are a word and the facts that go with it.
+It shares no code with the core. A stream is a list of appends, each a list of messages; a fork is a copy; an offset is
+a length. An outcome is a word, with facts.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ def outcome(word: str, **facts: object) -> Outcome:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a client may say of a stream when it makes it; a fork that says None inherits."""
+    """What a client may choose when it creates a stream; a fork inherits what is None."""
 
     content_type: str | None = "text/plain"
     ttl: int | None = None
@@ -30,13 +30,13 @@ class Settings:
     attrs: bytes | None = None
 
     @property
-    def says_how_long(self) -> bool:
+    def has_lifetime(self) -> bool:
         return self.ttl is not None or self.until is not None
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a client wants to fork."""
+    """A fork point as a client requests it."""
 
     source: str
     offset: int | None = None
@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Who:
-    """A producer's triple."""
+    """The producer headers of a request."""
 
     name: str
     epoch: int
@@ -62,8 +62,8 @@ class Founding:
 
 
 @dataclass
-class Heard:
-    """What a stream remembers of a producer."""
+class LastAccepted:
+    """A producer's last accepted request, and the response to it."""
 
     epoch: int
     seq: int
@@ -75,7 +75,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Folded:
-    """A snapshot: where it stands, and what it says."""
+    """A snapshot: its offset and its content."""
 
     offset: int
     text: str
@@ -87,7 +87,7 @@ class Life:
 
     name: str
     incarnation: int
-    asked: Settings
+    requested: Settings
     content_type: str
     ttl: int | None
     until: int | None
@@ -96,7 +96,7 @@ class Life:
     deleted: bool = False
     appends: list[list[bytes]] = field(default_factory=list)
     last_seq: str | None = None
-    producers: dict[str, Heard] = field(default_factory=dict)
+    producers: dict[str, LastAccepted] = field(default_factory=dict)
     point: Point | None = None
     parent: "Life | None" = None
     forks: list["Life"] = field(default_factory=list)
@@ -149,12 +149,12 @@ class Life:
         ends = list(accumulate((sum(map(len, append)) for append in self.appends), initial=0))
         return list(pairwise(ends))
 
-    def borders(self) -> set[int]:
-        """Every offset at which a read may begin, were nothing trimmed."""
-        return self.message_borders() if self.is_json else set(range(self.tail + 1))
+    def boundaries(self) -> set[int]:
+        """Every offset at which a read may begin, except where history was trimmed."""
+        return self.message_boundaries() if self.is_json else set(range(self.tail + 1))
 
-    def message_borders(self) -> set[int]:
-        """Every offset at which a snapshot may stand."""
+    def message_boundaries(self) -> set[int]:
+        """Every offset at which a snapshot may be placed."""
         return set(accumulate(map(len, self.messages), initial=0))
 
 
@@ -163,7 +163,7 @@ def kind_of(content_type: str) -> str:
 
 
 class Oracle:
-    """Every stream there is, under its name."""
+    """All streams, by name."""
 
     def __init__(self) -> None:
         self.lives: dict[str, Life] = {}
@@ -177,33 +177,33 @@ class Oracle:
             return outcome("stream_gone")
         return life
 
-    # -- Births ----------------------------------------------------------------------------------------------------
+    # -- Creation --------------------------------------------------------------------------------------------------
 
     def create(
-        self, name: str, asked: Settings, messages: list[bytes], founding: Founding, *, now: int, incarnation: int
+        self, name: str, requested: Settings, messages: list[bytes], founding: Founding, *, now: int, incarnation: int
     ) -> Outcome:
-        standing = self._standing(name, asked, None, founding.incarnation, now) or self._misfounded(founding)
-        if standing is not None:
-            return standing
-        assert asked.content_type is not None
-        life = Life(name, incarnation, asked, asked.content_type, asked.ttl, asked.until, now)
+        existing = self._existing(name, requested, None, founding.incarnation, now) or self._judge_founding(founding)
+        if existing is not None:
+            return existing
+        assert requested.content_type is not None
+        life = Life(name, incarnation, requested, requested.content_type, requested.ttl, requested.until, now)
         return self._born(life, messages, founding)
 
     def fork(
         self,
         name: str,
         point: Point,
-        asked: Settings,
+        requested: Settings,
         messages: list[bytes] | None,
         founding: Founding,
         *,
         now: int,
         incarnation: int,
     ) -> Outcome:
-        """A fork, whole; no messages at all (None) stand for a body that is not JSON."""
-        standing = self._standing(name, asked, point, founding.incarnation, now)
-        if standing is not None:
-            return standing
+        """A complete fork; None as messages means a body that is not JSON."""
+        existing = self._existing(name, requested, point, founding.incarnation, now)
+        if existing is not None:
+            return existing
         source = self.find(point.source, now)
         if not isinstance(source, Life):
             return outcome("fork_conflict") if source[0] == "stream_gone" else source
@@ -214,17 +214,24 @@ class Oracle:
             return outcome("fork_conflict")
         if source.start and source.folded and length < source.folded.offset:
             return self._trimmed(source, source.folded.offset)
-        if asked.content_type is not None and kind_of(asked.content_type) != kind_of(source.content_type):
+        if requested.content_type is not None and kind_of(requested.content_type) != kind_of(source.content_type):
             return outcome("content_type_mismatch")
         if messages is None:
             return outcome("invalid_json")
-        misfounded = self._misfounded(founding)
-        if misfounded is not None:
-            return misfounded
-        lasts = asked if asked.says_how_long else Settings(None, source.ttl, source.until)
-        content_type = source.content_type if asked.content_type is None else asked.content_type
+        refused = self._judge_founding(founding)
+        if refused is not None:
+            return refused
+        lifetime = requested if requested.has_lifetime else Settings(None, source.ttl, source.until)
+        content_type = source.content_type if requested.content_type is None else requested.content_type
         life = Life(
-            name, incarnation, asked, content_type, lasts.ttl, lasts.until, now, appends=source.beginning(length)
+            name,
+            incarnation,
+            requested,
+            content_type,
+            lifetime.ttl,
+            lifetime.until,
+            now,
+            appends=source.beginning(length),
         )
         life.point, life.parent = point, source
         life.start = source.start
@@ -233,7 +240,7 @@ class Oracle:
         source.forks.append(life)
         return self._born(life, messages, founding)
 
-    def _misfounded(self, founding: Founding) -> Outcome | None:
+    def _judge_founding(self, founding: Founding) -> Outcome | None:
         if founding.who is None or founding.who.seq == 0:
             return None
         return outcome("producer_seq_conflict", expected_seq=0, received_seq=founding.who.seq)
@@ -241,32 +248,32 @@ class Oracle:
     def _born(self, life: Life, messages: list[bytes], founding: Founding) -> Outcome:
         former = self.lives.get(life.name)
         if former is not None:
-            self._bury(former)
+            self._remove(former)
         self.lives[life.name] = life
         if messages:
             life.appends.append(messages)
-        life.closed, life.last_seq, life.attrs = life.asked.closed, founding.seq, life.asked.attrs
+        life.closed, life.last_seq, life.attrs = life.requested.closed, founding.seq, life.requested.attrs
         word, facts = self._about("created", life)
         if founding.who is None:
             return word, facts
         who = founding.who
         records, size = (len(life.messages) - len(messages), len(life.messages)), sum(map(len, messages))
-        life.producers[who.name] = Heard(who.epoch, who.seq, life.tail, records, size, life.used_at)
+        life.producers[who.name] = LastAccepted(who.epoch, who.seq, life.tail, records, size, life.used_at)
         return outcome(word, **facts, producer_epoch=who.epoch, producer_seq=who.seq)
 
-    def _standing(
-        self, name: str, asked: Settings, point: Point | None, incarnation: int | None, now: int
+    def _existing(
+        self, name: str, requested: Settings, point: Point | None, incarnation: int | None, now: int
     ) -> Outcome | None:
         found = self.find(name, now)
         if not isinstance(found, Life):
             return outcome("fork_conflict") if found[0] == "stream_gone" else None
         if incarnation is not None and incarnation != found.incarnation:
             return outcome("incarnation_changed", incarnation=found.incarnation)
-        if self._same(found, asked, point):
+        if self._same(found, requested, point):
             return self._about("existed", found)
         return outcome("stream_exists", incarnation=found.incarnation, next_offset=found.tail, closed=found.closed)
 
-    def _same(self, life: Life, asked: Settings, point: Point | None) -> bool:
+    def _same(self, life: Life, requested: Settings, point: Point | None) -> bool:
         if (life.point is None) != (point is None):
             return False
         if life.point is not None and point is not None:
@@ -274,11 +281,15 @@ class Oracle:
                 return False
             if point.offset is not None and life.point.offset != point.offset:
                 return False
-        if asked.content_type is not None and kind_of(asked.content_type) != kind_of(life.content_type):
+        if requested.content_type is not None and kind_of(requested.content_type) != kind_of(life.content_type):
             return False
-        if asked.attrs is not None and asked.attrs != (life.attrs or b"{}"):
+        if requested.attrs is not None and requested.attrs != (life.attrs or b"{}"):
             return False
-        return (asked.ttl, asked.until, asked.closed) == (life.asked.ttl, life.asked.until, life.closed)
+        return (requested.ttl, requested.until, requested.closed) == (
+            life.requested.ttl,
+            life.requested.until,
+            life.closed,
+        )
 
     def _about(self, word: str, life: Life) -> Outcome:
         return outcome(
@@ -299,7 +310,7 @@ class Oracle:
         reachable = [point.offset]
         for start, end in source.spans():
             if start <= point.offset < end:
-                reachable += [border for border in sorted(source.borders()) if point.offset < border <= end]
+                reachable += [boundary for boundary in sorted(source.boundaries()) if point.offset < boundary <= end]
         if point.sub_offset < len(reachable):
             return reachable[point.sub_offset]
         return outcome("invalid_offset", incarnation=source.incarnation, next_offset=source.tail)
@@ -320,7 +331,7 @@ class Oracle:
         seen: list[tuple[int, int, bool]] | None = None,
         record: int | None = None,
     ) -> Outcome:
-        """An append; `seen` are the states of the stream (life, tail, closure) that it may be added to."""
+        """An append; `seen` lists the states of the stream (life, tail, closed) that its condition accepts."""
         life = self.find(name, now)
         if not isinstance(life, Life):
             return life
@@ -329,8 +340,8 @@ class Oracle:
         if incarnation is not None and incarnation != life.incarnation:
             return outcome("incarnation_changed", **this)
         life.used_at = life.used_at if life.ttl is None else now
-        heard = life.producers.get(who.name) if who else None
-        again = who is not None and heard is not None and who.epoch == heard.epoch and who.seq <= heard.seq
+        last = life.producers.get(who.name) if who else None
+        again = who is not None and last is not None and who.epoch == last.epoch and who.seq <= last.seq
         if life.closed and not again:
             return (
                 outcome("stream_closed", **here, closed=True)
@@ -339,19 +350,19 @@ class Oracle:
             )
         if messages and kind_of(content_type) != kind_of(life.content_type) and not life.closed:
             return outcome("content_type_mismatch", **here)
-        if who and heard and again:
+        if who and last and again:
             return outcome(
                 "duplicate",
                 incarnation=life.incarnation,
-                next_offset=heard.offset if who.seq == heard.seq else life.tail,
+                next_offset=last.offset if who.seq == last.seq else life.tail,
                 closed=life.closed,
-                producer_epoch=heard.epoch,
-                producer_seq=heard.seq,
-                size=heard.size if who.seq == heard.seq else None,
-                **self._ordinals(life, *heard.records if who.seq == heard.seq else (None, None)),
+                producer_epoch=last.epoch,
+                producer_seq=last.seq,
+                size=last.size if who.seq == last.seq else None,
+                **self._ordinals(life, *last.records if who.seq == last.seq else (None, None)),
             )
         if who:
-            refused = self._refused(life, who, heard, now)
+            refused = self._refused(life, who, last, now)
             if refused is not None:
                 return refused
         if seen is not None and (life.incarnation, life.tail, life.closed) not in seen:
@@ -364,21 +375,21 @@ class Oracle:
             return outcome("stream_seq_conflict", **here)
         return self._written(life, messages, now, close=close, seq=seq, who=who)
 
-    def _refused(self, life: Life, who: Who, heard: Heard | None, now: int) -> Outcome | None:
+    def _refused(self, life: Life, who: Who, last: LastAccepted | None, now: int) -> Outcome | None:
         this = {"incarnation": life.incarnation}
-        if heard is None:
+        if last is None:
             if who.seq > 0:
                 return outcome("producer_seq_conflict", **this, expected_seq=0, received_seq=who.seq)
             silent = min((known.at for known in life.producers.values()), default=now)
             if len(life.producers) >= PRODUCERS_MAX and now - silent < WEEK:
                 return outcome("producers_too_many", **this)
             return None
-        if who.epoch < heard.epoch:
-            return outcome("producer_epoch_stale", **this, producer_epoch=heard.epoch)
-        if who.epoch > heard.epoch:
-            return outcome("producer_epoch_invalid", **this, producer_epoch=heard.epoch) if who.seq else None
-        if who.seq > heard.seq + 1:
-            return outcome("producer_seq_conflict", **this, expected_seq=heard.seq + 1, received_seq=who.seq)
+        if who.epoch < last.epoch:
+            return outcome("producer_epoch_stale", **this, producer_epoch=last.epoch)
+        if who.epoch > last.epoch:
+            return outcome("producer_epoch_invalid", **this, producer_epoch=last.epoch) if who.seq else None
+        if who.seq > last.seq + 1:
+            return outcome("producer_seq_conflict", **this, expected_seq=last.seq + 1, received_seq=who.seq)
         return None
 
     def _written(
@@ -395,7 +406,7 @@ class Oracle:
             life.producers.pop(who.name, None)
             if len(life.producers) >= PRODUCERS_MAX:
                 del life.producers[min(life.producers, key=lambda name: life.producers[name].at)]
-            life.producers[who.name] = Heard(
+            life.producers[who.name] = LastAccepted(
                 who.epoch, who.seq, life.tail, (record, len(life.messages)), sum(map(len, messages)), now
             )
         echo = {"producer_epoch": who.epoch, "producer_seq": who.seq} if who else {}
@@ -501,22 +512,22 @@ class Oracle:
         if life.forks:
             life.deleted = True
         else:
-            self._bury(life)
+            self._remove(life)
 
-    def _bury(self, life: Life) -> None:
+    def _remove(self, life: Life) -> None:
         del self.lives[life.name]
         if life.parent is not None:
             self.unpaid.append(life)
 
     def pay(self) -> None:
-        """Ended forks let go of their sources, which may end by that."""
+        """Ended forks release their sources, which may end too as a result."""
         while self.unpaid:
             fork = self.unpaid.pop()
             source = fork.parent
             assert source is not None
             source.forks.remove(fork)
             if source.deleted and not source.forks:
-                self._bury(source)
+                self._remove(source)
 
     # -- Reads -----------------------------------------------------------------------------------------------------
 
@@ -549,4 +560,4 @@ class Oracle:
             return outcome("offset_beyond_tail", **where)
         if offset < life.start:
             return self._trimmed(life, life.start)
-        return None if offset in life.borders() else outcome("offset_unaligned", **where)
+        return None if offset in life.boundaries() else outcome("offset_unaligned", **where)

@@ -1,4 +1,4 @@
-"""Whatever clients do, the core answers what the oracle answers, and every read gives the oracle's bytes."""
+"""The core answers every request as the oracle does, and every read returns the oracle's bytes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -74,17 +74,17 @@ def producer_of(who: Who | None) -> Producer | None:
     return Producer(who.name, who.epoch, who.seq) if who else None
 
 
-def lifetime_of(asked: Settings) -> Lifetime:
-    return Lifetime(asked.ttl, asked.until, None if asked.until is None else f"at {asked.until}")
+def lifetime_of(requested: Settings) -> Lifetime:
+    return Lifetime(requested.ttl, requested.until, None if requested.until is None else f"at {requested.until}")
 
 
-# -- What a client may want, said before it is known what there is -----------------------------------------------------
+# -- Requests, described before the state that they meet is known ------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Creation:
     name: str
-    asked: Settings
+    requested: Settings
     sizes: list[int]
     founder: "Founder"
 
@@ -103,18 +103,18 @@ class Addition:
     close: bool
     seq: str | None
     producer: tuple[str, str] | None
-    """A name, and how its triple follows on the last one."""
+    """A name, and how this request follows the producer's last one."""
     content_type: str | None
     incarnation: str
     seen: str | None = None
     """Which state of the stream it expects, if any."""
     record: int | None = None
-    """How far from the next ordinal the one is that it expects, if any."""
+    """The record number that it expects, relative to the next one, if any."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A snapshot, or a retention where there is no text."""
+    """A snapshot, or without a text a retention."""
 
     name: str
     number: int
@@ -132,15 +132,15 @@ class Description:
 
 
 @dataclass(frozen=True)
-class Small:
-    """A command that only names a life."""
+class LifeCommand:
+    """A command with no other argument than a life."""
 
     kind: Callable[[str, int], Delete | Touch | Expire]
     name: str
     incarnation: str
 
 
-Wish = Creation | Addition | Publication | Description | Small
+Intent = Creation | Addition | Publication | Description | LifeCommand
 
 
 def mostly(usual: Sequence[T], unusual: Sequence[T]) -> st.SearchStrategy[T]:
@@ -201,11 +201,11 @@ PUBLICATIONS = st.builds(
     mostly(["this"], ["other"]),
 )
 DESCRIPTIONS = st.builds(Description, NAMES, st.sampled_from(ATTRS), INCARNATIONS)
-ENDS = st.builds(Small, mostly([Touch], [Delete, Expire]), NAMES, INCARNATIONS)
+ENDS = st.builds(LifeCommand, mostly([Touch], [Delete, Expire]), NAMES, INCARNATIONS)
 
 
 class Streams(Tiers):
-    """The same wishes given to shards and to the oracle, while bytes go to the lake and move about in it."""
+    """Gives the same intents to shards and to the oracle, while bytes move to the lake and within it."""
 
     @initialize(count=st.sampled_from([1, 3]))
     def begin(self, count: int) -> None:
@@ -226,112 +226,114 @@ class Streams(Tiers):
 
     # -- Writes ----------------------------------------------------------------------------------------------------
 
-    @rule(wish=CREATIONS)
-    def create(self, wish: Creation) -> None:
-        self.submit([wish])
+    @rule(intent=CREATIONS)
+    def create(self, intent: Creation) -> None:
+        self.submit([intent])
 
-    @rule(wishes=st.lists(ADDITIONS, min_size=1, max_size=8), which=st.integers(0, 30))
-    def append(self, wishes: list[Addition], which: int) -> None:
+    @rule(intents=st.lists(ADDITIONS, min_size=1, max_size=8), which=st.integers(0, 30))
+    def append(self, intents: list[Addition], which: int) -> None:
         name = self.pick("living", which)
-        self.submit([replace(wish, name=name) for wish in wishes])
+        self.submit([replace(intent, name=name) for intent in intents])
 
-    @rule(wish=PUBLICATIONS, kind=st.sampled_from(["living", "source"]), which=st.integers(0, 30))
-    def fold(self, wish: Publication, kind: str, which: int) -> None:
-        self.submit([replace(wish, name=self.pick(kind, which))])
+    @rule(intent=PUBLICATIONS, kind=st.sampled_from(["living", "source"]), which=st.integers(0, 30))
+    def fold(self, intent: Publication, kind: str, which: int) -> None:
+        self.submit([replace(intent, name=self.pick(kind, which))])
 
     @rule(
-        wishes=st.lists(
+        intents=st.lists(
             st.one_of(CREATIONS, ADDITIONS, ENDS, PUBLICATIONS, DESCRIPTIONS),
             min_size=1,
             max_size=8,
         ),
         late=mostly([0], [3, 1000]),
     )
-    def write(self, wishes: list[Wish], late: int) -> None:
-        self.submit(wishes, late * SECOND)
+    def write(self, intents: list[Intent], late: int) -> None:
+        self.submit(intents, late * SECOND)
 
-    def submit(self, wishes: Sequence[Wish], late: int = 0) -> None:
-        """Some commands at once, those of one shard in one batch; the clock that stamps them may be late."""
+    def submit(self, intents: Sequence[Intent], late: int = 0) -> None:
+        """Submit several commands, those of one shard in one batch; the clock that stamps them may be behind."""
         for shard in self.shards.all:
             now = max(shard.state.now, self.shards.now - late)
             commands: list[Command] = []
             outcomes: list[Outcome] = []
-            for wish in wishes:
-                if self.shards.owner(wish.name) is shard:
-                    command, expected = self.meet(wish, now, shard.state.position + len(commands) + 1)
+            for intent in intents:
+                if self.shards.owner(intent.name) is shard:
+                    command, expected = self.translate(intent, now, shard.state.position + len(commands) + 1)
                     commands.append(command)
                     outcomes.append(expected)
             if commands:
                 assert [*map(outcome_of, shard.submit(commands, self.shards.now - late))] == outcomes
 
-    def meet(self, wish: Wish, now: int, position: int) -> tuple[Command, Outcome]:
-        """The command that a wish becomes, and what the oracle says to it."""
-        life = self.oracle.lives.get(wish.name)
-        if isinstance(wish, Creation):
-            assert wish.asked.content_type is not None
-            messages = self.messages(wish.sizes, wish.asked.content_type)
-            founding = self.founding(wish.founder, life)
+    def translate(self, intent: Intent, now: int, position: int) -> tuple[Command, Outcome]:
+        """The command for an intent, and the oracle's outcome."""
+        life = self.oracle.lives.get(intent.name)
+        if isinstance(intent, Creation):
+            assert intent.requested.content_type is not None
+            messages = self.messages(intent.sizes, intent.requested.content_type)
+            founding = self.founding(intent.founder, life)
             create = Create(
-                wish.name,
-                wish.asked.content_type,
-                lifetime_of(wish.asked),
-                wish.asked.closed,
+                intent.name,
+                intent.requested.content_type,
+                lifetime_of(intent.requested),
+                intent.requested.closed,
                 b"".join(messages),
                 json_mode.message_ends(messages),
                 founding.seq,
                 producer_of(founding.who),
                 founding.incarnation,
-                wish.asked.attrs,
+                intent.requested.attrs,
             )
-            return create, self.oracle.create(wish.name, wish.asked, messages, founding, now=now, incarnation=position)
-        incarnation = self.meant(wish.incarnation, life)
-        if isinstance(wish, Addition):
-            return self.meet_addition(wish, life, incarnation, now)
-        if isinstance(wish, Publication):
-            return self.meet_publication(wish, life, incarnation or 1, now)
-        if isinstance(wish, Description):
-            described = self.oracle.set_attrs(wish.name, wish.attrs, incarnation, now)
-            return SetAttrs(wish.name, wish.attrs, incarnation), described
-        if wish.kind is Delete:
-            return Delete(wish.name, incarnation), self.oracle.delete(wish.name, incarnation, now)
-        meant = incarnation if incarnation is not None else life.incarnation if life else 1
-        act = self.oracle.touch if wish.kind is Touch else self.oracle.expire
-        return wish.kind(wish.name, meant), act(wish.name, meant, now)
+            return create, self.oracle.create(
+                intent.name, intent.requested, messages, founding, now=now, incarnation=position
+            )
+        incarnation = self.incarnation_of(intent.incarnation, life)
+        if isinstance(intent, Addition):
+            return self.translate_addition(intent, life, incarnation, now)
+        if isinstance(intent, Publication):
+            return self.translate_publication(intent, life, incarnation or 1, now)
+        if isinstance(intent, Description):
+            described = self.oracle.set_attrs(intent.name, intent.attrs, incarnation, now)
+            return SetAttrs(intent.name, intent.attrs, incarnation), described
+        if intent.kind is Delete:
+            return Delete(intent.name, incarnation), self.oracle.delete(intent.name, incarnation, now)
+        target = incarnation if incarnation is not None else life.incarnation if life else 1
+        act = self.oracle.touch if intent.kind is Touch else self.oracle.expire
+        return intent.kind(intent.name, target), act(intent.name, target, now)
 
-    def meant(self, incarnation: str, life: Life | None) -> int | None:
+    def incarnation_of(self, incarnation: str, life: Life | None) -> int | None:
         return {"any": None, "this": life.incarnation if life else 1, "other": 0}[incarnation]
 
     def founding(self, founder: Founder, life: Life | None) -> Founding:
-        return Founding(founder.seq, founder.who, self.meant(founder.incarnation, life))
+        return Founding(founder.seq, founder.who, self.incarnation_of(founder.incarnation, life))
 
-    def meet_addition(
-        self, wish: Addition, life: Life | None, incarnation: int | None, now: int
+    def translate_addition(
+        self, intent: Addition, life: Life | None, incarnation: int | None, now: int
     ) -> tuple[Command, Outcome]:
-        content_type = wish.content_type or (life.content_type if life else "text/plain")
-        messages = self.messages(wish.sizes, content_type)
-        who = self.who(life, *wish.producer) if wish.producer else None
-        close = wish.close or not messages
-        seen = None if wish.seen is None else [self.seen(life, wish.seen), (0, 0, False)]
-        record = None if wish.record is None else max(len(life.messages) + wish.record if life else 0, 0)
+        content_type = intent.content_type or (life.content_type if life else "text/plain")
+        messages = self.messages(intent.sizes, content_type)
+        who = self.who(life, *intent.producer) if intent.producer else None
+        close = intent.close or not messages
+        seen = None if intent.seen is None else [self.seen(life, intent.seen), (0, 0, False)]
+        record = None if intent.record is None else max(len(life.messages) + intent.record if life else 0, 0)
         append = Append(
-            wish.name,
+            intent.name,
             b"".join(messages),
             json_mode.message_ends(messages),
             content_type,
             close,
-            wish.seq,
+            intent.seq,
             producer_of(who),
             incarnation,
             None if seen is None else tuple(Version(*each) for each in seen),
             record,
         )
         return append, self.oracle.append(
-            wish.name,
+            intent.name,
             messages,
             content_type,
             now,
             close=close,
-            seq=wish.seq,
+            seq=intent.seq,
             who=who,
             incarnation=incarnation,
             seen=seen,
@@ -349,44 +351,44 @@ class Streams(Tiers):
             "another life": (life.incarnation + 1, life.tail, life.closed),
         }[which]
 
-    def meet_publication(
-        self, wish: Publication, life: Life | None, incarnation: int, now: int
+    def translate_publication(
+        self, intent: Publication, life: Life | None, incarnation: int, now: int
     ) -> tuple[Command, Outcome]:
-        """The node has resolved the place before: within the retained range it is a border between messages."""
-        offset, record = wish.number, 0
+        """The node has resolved the offset before: within the retained range it is a message boundary."""
+        offset, record = intent.number, 0
         if life is not None:
-            borders = sorted(life.message_borders())
-            offset = borders[wish.number % len(borders)] if wish.near else life.tail + wish.number % 3
+            boundaries = sorted(life.message_boundaries())
+            offset = boundaries[intent.number % len(boundaries)] if intent.near else life.tail + intent.number % 3
             record = life.records_before(offset)
-        if wish.text is None:
-            return Retain(wish.name, incarnation, offset, record), self.oracle.retain(
-                wish.name, incarnation, offset, now
+        if intent.text is None:
+            return Retain(intent.name, incarnation, offset, record), self.oracle.retain(
+                intent.name, incarnation, offset, now
             )
         self.shards.blobs.add(blob := f"blob-{len(self.shards.blobs)}-{self.written}-{now}")
         self.written += 1
-        snapshot = Snapshot(offset, record, blob, "text/plain", 6, wish.text)
-        folded = Folded(offset, wish.text)
-        return PublishSnapshot(wish.name, incarnation, snapshot, wish.trims), self.oracle.publish(
-            wish.name, incarnation, folded, now, trims=wish.trims
+        snapshot = Snapshot(offset, record, blob, "text/plain", 6, intent.text)
+        folded = Folded(offset, intent.text)
+        return PublishSnapshot(intent.name, incarnation, snapshot, intent.trims), self.oracle.publish(
+            intent.name, incarnation, folded, now, trims=intent.trims
         )
 
     def who(self, life: Life | None, name: str, step: str) -> Who:
-        heard = life.producers.get(name) if life else None
-        if heard is None:
+        last = life.producers.get(name) if life else None
+        if last is None:
             return Who(name, 1, 1 if step == "gap" else 0)
         epoch, seq = {
-            "next": (heard.epoch, heard.seq + 1),
-            "again": (heard.epoch, heard.seq),
-            "older": (heard.epoch, max(heard.seq - 1, 0)),
-            "gap": (heard.epoch, heard.seq + 2),
-            "epoch": (heard.epoch + 1, 0),
-            "bad epoch": (heard.epoch + 1, 1),
-            "stale": (heard.epoch - 1, 0),
+            "next": (last.epoch, last.seq + 1),
+            "again": (last.epoch, last.seq),
+            "older": (last.epoch, max(last.seq - 1, 0)),
+            "gap": (last.epoch, last.seq + 2),
+            "epoch": (last.epoch + 1, 0),
+            "bad epoch": (last.epoch + 1, 1),
+            "stale": (last.epoch - 1, 0),
         }[step]
         return Who(name, max(epoch, 0), seq)
 
     def messages(self, sizes: list[int], content_type: str) -> list[bytes]:
-        """Messages that were never written before; those of a byte stream are one."""
+        """Messages that were never written before; a byte stream gets them as one."""
         texts = []
         for size in sizes:
             self.written += 1
@@ -402,7 +404,7 @@ class Streams(Tiers):
         offset=st.none() | st.integers(0, 60),
         near=st.booleans(),
         sub_offset=st.integers(0, 4),
-        asked=settings(st.none() | TYPES),
+        requested=settings(st.none() | TYPES),
         sizes=SIZES | st.none(),
         founder=FOUNDERS,
         confirmed=st.booleans(),
@@ -416,7 +418,7 @@ class Streams(Tiers):
         offset: int | None,
         near: bool,
         sub_offset: int,
-        asked: Settings,
+        requested: Settings,
         sizes: list[int] | None,
         founder: Founder,
         confirmed: bool,
@@ -440,20 +442,20 @@ class Streams(Tiers):
             source,
             point.offset,
             sub_offset=point.sub_offset,
-            content_type=asked.content_type,
-            lifetime=lifetime_of(asked) if asked.says_how_long else None,
-            closed=asked.closed,
+            content_type=requested.content_type,
+            lifetime=lifetime_of(requested) if requested.has_lifetime else None,
+            closed=requested.closed,
             body=body,
             seq=founding.seq,
             producer=producer_of(founding.who),
             incarnation=founding.incarnation,
-            attrs=asked.attrs,
+            attrs=requested.attrs,
         )
         while task.answer is None:
             task.step(self.shards)
         incarnation = self.shards.owner(name).state.position if isinstance(task.answer, Created) else 0
         expected = self.oracle.fork(
-            name, point, asked, messages, founding, now=self.shards.now, incarnation=incarnation
+            name, point, requested, messages, founding, now=self.shards.now, incarnation=incarnation
         )
         assert outcome_of(task.answer) == expected
         if confirmed:
@@ -461,10 +463,10 @@ class Streams(Tiers):
 
     @rule(name=mostly(["living", "source"], ALL_NAMES), which=st.integers(0, 30))
     def delete(self, name: str, which: int) -> None:
-        self.submit([Small(Delete, self.pick(name, which), "any")])
+        self.submit([LifeCommand(Delete, self.pick(name, which), "any")])
 
     def pick(self, name: str, which: int) -> str:
-        """That name, or one of a kind."""
+        """This name or, for the word free, living or source, one of these names."""
         lives = self.oracle.lives
         living = [each for each in lives if isinstance(self.oracle.find(each, self.shards.now), Life)]
         kinds = {
@@ -483,7 +485,7 @@ class Streams(Tiers):
 
     @rule()
     def tidy(self) -> None:
-        """All chores; afterwards only what somebody needs is there, and whole."""
+        """Do all chores; afterwards everything that is needed is there, and nothing else."""
         self.shards.wait(PIN_DEADLINE_US / SECOND)
         self.shards.wait(1)
         self.shards.tidy()
@@ -500,7 +502,7 @@ class Streams(Tiers):
 
     @rule()
     def restart(self) -> None:
-        """Every shard comes back from its image, which is the one that its whole log leads to."""
+        """Restore every shard from its image, which equals the image of a replay of its whole log."""
         for shard in self.shards.all:
             image = image_of(shard.state)
             assert image == image_of(replay(shard.log))
@@ -510,7 +512,7 @@ class Streams(Tiers):
 
     @rule(name=NAMES)
     def head(self, name: str) -> None:
-        assert outcome_of(self.shards.look(Head(name))) == self.oracle.head(name, self.shards.now)
+        assert outcome_of(self.shards.query(Head(name))) == self.oracle.head(name, self.shards.now)
 
     @rule(offset=st.just(0) | st.integers(0, 60), near=st.booleans(), bytes_max=st.integers(1, 30))
     def read(self, offset: int, near: bool, bytes_max: int) -> None:
@@ -521,7 +523,7 @@ class Streams(Tiers):
         life = self.oracle.lives.get(name)
         offset = self.offset(life, offset, near)
         expected = self.oracle.read(name, offset, self.shards.now)
-        page = self.shards.look(Read(name, offset), bytes_max)
+        page = self.shards.query(Read(name, offset), bytes_max)
         if isinstance(page, Refusal):
             assert outcome_of(page) == expected
             return
@@ -538,11 +540,11 @@ class Streams(Tiers):
             assert messages == life.messages[len(life.messages) - len(messages) :]
 
     def offset(self, life: Life | None, number: int, near: bool) -> int:
-        """Some offset, perhaps beyond the tail; a `near` one is a border of that stream."""
+        """Some offset, perhaps beyond the tail; a `near` one is a boundary of that stream."""
         if life is None:
             return number
-        borders = sorted(life.borders())
-        return borders[number % len(borders)] if near else number % (life.tail + 3)
+        boundaries = sorted(life.boundaries())
+        return boundaries[number % len(boundaries)] if near else number % (life.tail + 3)
 
     # -- What always holds -----------------------------------------------------------------------------------------
 

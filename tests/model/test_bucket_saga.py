@@ -1,8 +1,8 @@
-"""Whoever opens or drops a bucket may die at any step, and others make streams, drops and openings meanwhile.
+"""The coordinator of an opening or a drop may die at any step, while others create streams, open and drop.
 
-Once the chores are done, the bucket is gone everywhere or whole and unsealed everywhere; a drop that was answered 204
-found no stream in it, and no stream that was acknowledged is lost. Only an opening may be left half done, by a death or
-a drop that came between its steps: then a second PUT finishes it.
+Once the chores are done, the bucket is either gone on all shards, or open and unsealed on all of them; a drop that was
+answered 204 found no stream in it, and no acknowledged stream is lost. Only an opening may be left half done, by a
+crash or a drop between its steps: then a second PUT completes it.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,11 +27,11 @@ from .invariants import check_shards
 BUCKET = "agents"
 NAMES = [f"{BUCKET}/{number}" for number in range(4)]
 PAST_THE_DEADLINE = SEAL_DEADLINE_US / SECOND_US + 6
-"""More than the clocks of two shards may be apart."""
+"""With a margin for the difference between the clocks of two shards."""
 
 
 class Books:
-    """Which streams there must be, learned from replies alone."""
+    """The streams that must exist, derived from replies alone."""
 
     def __init__(self, shards: Shards) -> None:
         self.shards = shards
@@ -49,14 +49,14 @@ class Books:
             self.living.pop(name, None)
 
     def step(self, task: Task) -> None:
-        """One step; a drop is decided when the first shard lets go, and then no stream may be in the bucket."""
-        asked = task.asks
+        """Take one step; when the first shard decides on a drop, no stream may be in the bucket."""
+        step = task.pending
         sent = task.step(self.shards)
-        if isinstance(asked, To) and isinstance(asked.asked, DropBucket) and not asked.asked.decided:
-            assert not (isinstance(sent, BucketDropped) and self.living), "a drop was decided above a living stream"
+        if isinstance(step, To) and isinstance(step.request, DropBucket) and not step.request.decided:
+            assert not (isinstance(sent, BucketDropped) and self.living), "a bucket with a living stream was dropped"
 
     def finish(self, task: Task) -> Reply:
-        while task.asks is not None:
+        while task.pending is not None:
             self.step(task)
         assert task.answer is not None
         return task.answer
@@ -73,13 +73,13 @@ class Books:
         assert not [bucket for bucket in buckets_of(self.shards) if bucket and bucket.seal is not None]
 
     def check_whole_or_gone(self) -> bool:
-        """After the chores: everywhere or nowhere; whether it is there."""
+        """After the chores the bucket is on all shards or on none; return which."""
         there = {bucket is not None for bucket in buckets_of(self.shards)}
         assert len(there) == 1, "the bucket is on some shards only"
         return there.pop()
 
     def clear(self) -> None:
-        """Whatever has happened, a PUT makes the bucket whole, and once it is empty a DELETE takes it away."""
+        """Whatever happened before, a PUT completes the bucket, and once it is empty a DELETE removes it."""
         self.tidy()
         self.finish(self.shards.open(BUCKET))
         assert self.check_whole_or_gone()
@@ -117,7 +117,7 @@ SAGAS: dict[str, Callable[[Shards], Task]] = {
 
 
 def nothing(books: Books) -> None:
-    """Nobody else is there."""
+    """No other client acts."""
 
 
 def create_all(*, needs_bucket: bool) -> Callable[[Books], None]:
@@ -158,12 +158,12 @@ def the_deadline_passes(books: Books) -> None:
 
 EVENTS: dict[str, Callable[[Books], None]] = {
     "nothing": nothing,
-    "streams are made in the bucket": create_all(needs_bucket=True),
-    "streams are made on the flat surface": create_all(needs_bucket=False),
-    "streams are made that expire at once": expire_and_create,
+    "streams are created in the bucket": create_all(needs_bucket=True),
+    "streams are created on the flat surface": create_all(needs_bucket=False),
+    "streams are created that expire at once": expire_and_create,
     "streams are deleted": delete_all,
-    "somebody else opens it": saga("open"),
-    "somebody else drops it": saga("drop"),
+    "another client opens it": saga("open"),
+    "another client drops it": saga("drop"),
     "the deadline passes": the_deadline_passes,
 }
 BEGINNINGS: dict[str, Callable[[Books], None]] = {
@@ -181,7 +181,7 @@ BEGINNINGS: dict[str, Callable[[Books], None]] = {
 def test_a_coordinator_may_die_after_any_step_whatever_happens_meanwhile(
     count: int, kind: str, beginning: str, event: str
 ) -> None:
-    """The last thing that it asked is lost, or arrives before the chores."""
+    """Its last request is lost, or arrives before the chores."""
     for steps, moment, arrives in ways_to_die():
         shards = Shards(count)
         books = Books(shards)
@@ -190,25 +190,25 @@ def test_a_coordinator_may_die_after_any_step_whatever_happens_meanwhile(
         for step in range(steps):
             if step == moment:
                 EVENTS[event](books)
-            if task.asks is None:
+            if task.pending is None:
                 break
             books.step(task)
             books.check()
         else:
-            last = task.asks
+            last = task.pending
             if moment == steps:
                 EVENTS[event](books)
-            if arrives and isinstance(last, To) and isinstance(last.asked, Command):
+            if arrives and isinstance(last, To) and isinstance(last.request, Command):
                 shards.ask(last)
             books.tidy()
-            half_done = kind == "open" and (last is not None or event == "somebody else drops it")
+            half_done = kind == "open" and (last is not None or event == "another client drops it")
             if not (half_done or books.opening_refused):
                 books.check_whole_or_gone()
             books.clear()
 
 
 def ways_to_die() -> Iterator[tuple[int, int, bool]]:
-    """How many steps it took, after which of them the event came, and whether the last thing it asked arrives."""
+    """How many steps it took, after which of them the event came, and whether its last request arrives."""
     for steps in range(STEPS_MAX):
         for moment in range(steps + 1):
             for arrives in (False, True):
@@ -222,9 +222,9 @@ def test_sixteen_steps_are_more_than_any_saga_takes() -> None:
             beginning(books)
             task = begin(books.shards)
             for _ in range(STEPS_MAX - 1):
-                if task.asks is not None:
+                if task.pending is not None:
                     books.step(task)
-            assert task.asks is None
+            assert task.pending is None
 
 
 # -- Known outcomes ----------------------------------------------------------------------------------------------------
@@ -241,18 +241,22 @@ def test_an_opening_is_answered_once_and_then_the_bucket_is_there(count: int) ->
 def test_a_second_opening_finishes_the_first_and_says_that_it_was_there() -> None:
     books = Books(Shards(3))
     first = books.shards.open(BUCKET)
-    while not (isinstance(first.asks, To) and first.asks.shard == 1 and isinstance(first.asks.asked, Command)):
+    while not (
+        isinstance(first.pending, To) and first.pending.shard == 1 and isinstance(first.pending.request, Command)
+    ):
         books.step(first)
     assert code_of(books.finish(books.shards.open(BUCKET))) is Code.BUCKET_EXISTS
     assert books.check_whole_or_gone()
 
 
 def test_an_opening_that_meets_the_rest_of_a_drop_is_not_acknowledged_and_the_chores_make_it_whole() -> None:
-    """The first shard has let go; on the others the seal stands until somebody takes it off."""
+    """The first shard has dropped the bucket; on the others the seal stays until a chore removes it."""
     books = Books(Shards(3))
     books.finish(books.shards.open(BUCKET))
     dropping = books.shards.drop(BUCKET)
-    while not (isinstance(dropping.asks, To) and dropping.asks.asked == DropBucket(BUCKET, "seal-1", decided=True)):
+    while not (
+        isinstance(dropping.pending, To) and dropping.pending.request == DropBucket(BUCKET, "seal-1", decided=True)
+    ):
         books.step(dropping)
     assert code_of(books.finish(books.shards.open(BUCKET))) is Code.OVERLOADED
     books.tidy()
@@ -260,13 +264,17 @@ def test_an_opening_that_meets_the_rest_of_a_drop_is_not_acknowledged_and_the_ch
 
 
 def test_a_seal_that_arrives_after_the_chores_is_taken_off_again() -> None:
-    """Its coordinator is dead, and the bucket was kept: a late seal must not cost a shard its bucket."""
+    """Its coordinator is dead, and the bucket was kept: a late seal must not make a shard lose its bucket."""
     books = Books(Shards(3))
     books.finish(books.shards.open(BUCKET))
     dropping = books.shards.drop(BUCKET)
-    while not (isinstance(dropping.asks, To) and dropping.asks.shard == 1 and isinstance(dropping.asks.asked, Command)):
+    while not (
+        isinstance(dropping.pending, To)
+        and dropping.pending.shard == 1
+        and isinstance(dropping.pending.request, Command)
+    ):
         books.step(dropping)
-    late = dropping.asks
+    late = dropping.pending
     books.tidy()
     books.shards.ask(late)
     books.tidy()
@@ -275,16 +283,16 @@ def test_a_seal_that_arrives_after_the_chores_is_taken_off_again() -> None:
 
 @pytest.mark.parametrize("steps", range(5))
 def test_a_drop_past_its_deadline_is_not_decided_while_the_chores_undo_it(steps: int) -> None:
-    """Its coordinator was only slow: meanwhile some shards are unsealed, and streams are made there."""
+    """Its coordinator was only slow: meanwhile some shards are unsealed, and streams are created there."""
     books = Books(Shards(3))
     books.finish(books.shards.open(BUCKET))
     dropping = books.shards.drop(BUCKET)
-    while not (isinstance(dropping.asks, To) and isinstance(dropping.asks.asked, DropBucket)):
+    while not (isinstance(dropping.pending, To) and isinstance(dropping.pending.request, DropBucket)):
         books.step(dropping)
     books.shards.wait(PAST_THE_DEADLINE)
     chore = books.shards.chores()[0]
     for _ in range(steps):
-        if chore.asks is not None:
+        if chore.pending is not None:
             books.step(chore)
     create_all(needs_bucket=True)(books)
     assert isinstance(books.finish(dropping), Refusal)
@@ -325,7 +333,7 @@ class Buckets(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(list(SAGAS)), steps=st.integers(0, STEPS_MAX))
     def start(self, kind: str, steps: int) -> None:
         self.tasks.append(SAGAS[kind](self.shards))
-        self.go_on(-1, steps)
+        self.advance(-1, steps)
 
     @rule(which=WHICH)
     def start_a_chore(self, which: int) -> None:
@@ -335,10 +343,10 @@ class Buckets(RuleBasedStateMachine):
 
     @precondition(lambda self: self.tasks)
     @rule(which=WHICH, steps=st.integers(1, 5))
-    def go_on(self, which: int, steps: int) -> None:
+    def advance(self, which: int, steps: int) -> None:
         task = self.tasks[which % len(self.tasks)]
         for _ in range(steps):
-            if task.asks is not None:
+            if task.pending is not None:
                 self.books.step(task)
 
     @precondition(lambda self: self.tasks)

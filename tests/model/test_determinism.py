@@ -1,4 +1,4 @@
-"""The same log gives the same bytes: applied twice, applied from any image, and seen by a walk while it goes on."""
+"""The same log gives the same bytes: applied twice, applied from any image, and walked while it is being applied."""
 
 from itertools import islice
 
@@ -31,26 +31,26 @@ ALL_NAMES = ["b/a", "b/b", "b/c", "b/d", "b/e"]
 NAMES = st.sampled_from(ALL_NAMES)
 KINDS = ["append"] * 4 + ["fork"] * 3 + ["publish"] * 2
 KINDS += ["create", "replace", "delete", "touch", "wait", "chore", "attrs", "open", "drop"]
-TIERING = ["flush", "collect", "late", "rewrite", "compact", "retire", "forget", "reader"]
+TIERING = ["flush", "collect", "late", "rewrite", "compact", "retire", "forget", "consumer"]
 KINDS += TIERING
 EVENTS = st.tuples(st.sampled_from(KINDS), NAMES, NAMES, st.integers(0, 12))
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[bytes]:
-    """The records of one shard in which a few streams meet with everything."""
+    """The records of one shard with a few streams and all kinds of events."""
     shards = Shards()
     shards.all[0].submit([Create(name, "text/plain") for name in ALL_NAMES], shards.now)
     late: list[Command] = []
     for kind, name, other, number in draw(st.lists(EVENTS, min_size=10, max_size=60)):
         if kind in TIERING:
-            tier(shards, kind, name, number, late)
+            perform_chore(shards, kind, name, number, late)
         else:
-            happen(shards, kind, name, other, number)
+            perform(shards, kind, name, other, number)
     return shards.all[0].log
 
 
-def happen(shards: Shards, kind: str, name: str, other: str, number: int) -> None:
+def perform(shards: Shards, kind: str, name: str, other: str, number: int) -> None:
     fork = f"{name}-{number % 3}"
     if kind != "fork" and number % 2 and fork in shards.all[0].state.streams:
         name = fork
@@ -72,27 +72,27 @@ def happen(shards: Shards, kind: str, name: str, other: str, number: int) -> Non
         commands = [Touch(name, shards.stream(name).incarnation)]
     elif kind == "publish" and name in shards.all[0].state.streams:
         stream = shards.stream(name)
-        borders = [stream.start, *(hot.end for hot in stream.hot or () if hot.end > stream.start), stream.tail]
-        shards.publish(name, borders[number % len(borders)], f"folded {number}", trims=number % 3 > 0)
+        boundaries = [stream.start, *(hot.end for hot in stream.hot or () if hot.end > stream.start), stream.tail]
+        shards.publish(name, boundaries[number % len(boundaries)], f"folded {number}", trims=number % 3 > 0)
     elif kind == "attrs":
         commands = [SetAttrs(name, b'{"title":"%d"}' % number)]
     elif kind == "open":
-        go_on(shards, shards.open(other), steps=number)
+        advance(shards, shards.open(other), steps=number)
     elif kind == "drop":
-        go_on(shards, shards.drop("b" if number % 2 else other), steps=number)
+        advance(shards, shards.drop("b" if number % 2 else other), steps=number)
     elif kind == "fork":
-        go_on(shards, shards.fork(fork, other, content_type="text/html" if number > 9 else None), steps=number)
+        advance(shards, shards.fork(fork, other, content_type="text/html" if number > 9 else None), steps=number)
     elif kind == "wait":
         shards.wait(number**2)
     elif kind == "chore":
         for chore in shards.chores()[: number // 2 + 1]:
-            go_on(shards, chore, steps=number)
+            advance(shards, chore, steps=number)
     if commands:
         shards.all[0].submit(commands, shards.now)
 
 
-def tier(shards: Shards, kind: str, name: str, number: int, late: list[Command]) -> None:
-    """What the lake's chores do; `late` are commands that were made before and have yet to be handed in."""
+def perform_chore(shards: Shards, kind: str, name: str, number: int, late: list[Command]) -> None:
+    """Act as the lake's chores; `late` are commands that were made earlier and are not submitted yet."""
     shard, now = shards.all[0], shards.now
     state, groups = shard.state, groups_of(shard.state)
     commands: list[Command] = []
@@ -108,7 +108,7 @@ def tier(shards: Shards, kind: str, name: str, number: int, late: list[Command])
         commands = [SwapSegments(dead, (), LATE, state.position)]
     elif kind == "forget":
         commands = [ForgetSegments(tuple(list(state.cold.retired)[:number]))]
-    elif kind == "reader":
+    elif kind == "consumer":
         commands = [DropConsumer(name)] if number == 12 else [RegisterConsumer(name, max(state.position - number, 0))]
     elif kind == "late":
         commands, late[:] = late[: number + 1], late[number + 1 :]
@@ -118,10 +118,10 @@ def tier(shards: Shards, kind: str, name: str, number: int, late: list[Command])
         shard.submit(commands, now)
 
 
-def go_on(shards: Shards, task: Task, steps: int) -> None:
-    """Some steps of a task, which may then be dropped."""
+def advance(shards: Shards, task: Task, steps: int) -> None:
+    """Take some steps of a task, which may then be dropped."""
     for _ in range(steps):
-        if task.asks is not None:
+        if task.pending is not None:
             task.step(shards)
 
 

@@ -23,7 +23,7 @@ PAST_THE_TTL = 12
 
 
 class Books:
-    """What the content of every life must be, learned from commands and replies alone."""
+    """The content that every life must have, derived from commands and replies alone."""
 
     def __init__(self, shards: Shards) -> None:
         self.shards = shards
@@ -37,10 +37,10 @@ class Books:
         return reply
 
     def step(self, task: Task) -> None:
-        asked = task.asks
+        request = task.pending
         sent = task.step(self.shards)
-        if isinstance(asked, Command) and sent is not None:
-            self.note(asked, sent)
+        if isinstance(request, Command) and sent is not None:
+            self.note(request, sent)
 
     def note(self, command: Command, reply: Reply) -> None:
         if isinstance(reply, Created):
@@ -59,7 +59,7 @@ class Books:
             self.inherited[command.pin] = self.contents[command.name, reply.incarnation][: reply.to]
 
     def check(self) -> None:
-        """Every life that nobody ended is there, and whatever is there has its content."""
+        """Every life that was not ended exists, and every life that exists has its content."""
         check_shards(self.shards)
         there = {(stream.name, stream.incarnation) for stream in self.shards.streams}
         assert self.contents.keys() - self.ended <= there, "a stream is lost"
@@ -68,12 +68,12 @@ class Books:
             assert b"".join(read) == self.contents[name, incarnation]
 
     def clear(self) -> None:
-        """Wait for everything to settle, look that nothing is left over, then delete all: nothing must remain."""
+        """Wait until all is settled, check that nothing is left over, then delete all streams: nothing must remain."""
         self.shards.wait(PAST_THE_DEADLINE + 20)
         self.shards.tidy()
         check_tidied(self.shards)
         for stream in self.shards.streams:
-            assert stream.deleted or isinstance(self.shards.look(Read(stream.name)), Page)
+            assert stream.deleted or isinstance(self.shards.query(Read(stream.name)), Page)
         for stream in self.shards.streams:
             if not stream.deleted:
                 assert isinstance(self.shards.ask(Delete(stream.name)), Deleted)
@@ -86,7 +86,7 @@ class Books:
 REQUESTS: dict[str, Callable[[Shards], Task]] = {
     "of the whole": lambda shards: shards.fork(FORK, SOURCE),
     "at a point": lambda shards: shards.fork(FORK, SOURCE, 3, sub_offset=1, body=b"more"),
-    "that lives shortly": lambda shards: shards.fork(FORK, SOURCE, lifetime=TTL),
+    "with a short lifetime": lambda shards: shards.fork(FORK, SOURCE, lifetime=TTL),
     "refused for its type": lambda shards: shards.fork(FORK, SOURCE, 3, content_type="text/html"),
     "refused for its point": lambda shards: shards.fork(FORK, SOURCE, 9),
 }
@@ -111,7 +111,7 @@ def wait(seconds: float) -> Callable[[Books], None]:
     def act(books: Books) -> None:
         books.shards.wait(seconds)
         for chore in books.shards.chores():
-            while chore.asks is not None:
+            while chore.pending is not None:
                 books.step(chore)
 
     return act
@@ -119,7 +119,7 @@ def wait(seconds: float) -> Callable[[Books], None]:
 
 def rival(books: Books) -> None:
     task = books.shards.fork(FORK, SOURCE)
-    while task.asks is not None:
+    while task.pending is not None:
         books.step(task)
 
 
@@ -130,7 +130,7 @@ EVENTS: dict[str, Callable[[Books], None]] = {
     "the source expires": wait(PAST_THE_TTL),
     "the fork is deleted": delete(FORK),
     "the fork is replaced": replace(FORK),
-    "somebody else makes it": rival,
+    "another client makes it": rival,
     "the deadline passes": wait(PAST_THE_DEADLINE),
     "everything goes to the lake": lambda books: books.shards.flush(),
 }
@@ -140,7 +140,7 @@ EVENTS: dict[str, Callable[[Books], None]] = {
 @pytest.mark.parametrize("fork", REQUESTS)
 @pytest.mark.parametrize("count", [1, 3], ids=["one shard", "three shards"])
 def test_a_coordinator_may_die_after_any_step_whatever_happens_meanwhile(count: int, fork: str, event: str) -> None:
-    """The last thing that it asked is lost, or arrives before the chores, or after them."""
+    """Its last request is lost, or arrives before the chores, or after them."""
     for steps, moment, fate in ways_to_die():
         shards = Shards(count)
         books = Books(shards)
@@ -150,11 +150,11 @@ def test_a_coordinator_may_die_after_any_step_whatever_happens_meanwhile(count: 
         for step in range(steps):
             if step == moment:
                 EVENTS[event](books)
-            if task.asks is None:
+            if task.pending is None:
                 break
             books.step(task)
             books.check()
-        last = task.asks
+        last = task.pending
         if moment == steps:
             EVENTS[event](books)
         if isinstance(last, Command) and fate == "arrives":
@@ -162,7 +162,7 @@ def test_a_coordinator_may_die_after_any_step_whatever_happens_meanwhile(count: 
         books.check()
         if isinstance(task.answer, Created):
             made = (FORK, task.answer.incarnation)
-            assert made in books.ended or isinstance(shards.look(Read(FORK)), Page)
+            assert made in books.ended or isinstance(shards.query(Read(FORK)), Page)
         if isinstance(last, Command) and fate == "is late":
             wait(PAST_THE_DEADLINE)(books)
             books.ask(last)
@@ -170,7 +170,7 @@ def test_a_coordinator_may_die_after_any_step_whatever_happens_meanwhile(count: 
 
 
 def ways_to_die() -> Iterator[tuple[int, int, str]]:
-    """How many steps it took, after which of them the event came, and what becomes of the last thing it asked."""
+    """How many steps it took, after which of them the event came, and what becomes of its last request."""
     for steps in range(8):
         for moment in range(steps + 1):
             for fate in ("is lost", "arrives", "is late"):
@@ -183,9 +183,9 @@ def test_eight_steps_are_more_than_any_fork_takes() -> None:
         shards.ask(Create(SOURCE, "text/plain", payload=b"abcdef"))
         task = request(shards)
         for _ in range(7):
-            if task.asks is not None:
+            if task.pending is not None:
                 task.step(shards)
-        assert task.asks is None
+        assert task.pending is None
 
 
 # -- Several at once ---------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class Forks(RuleBasedStateMachine):
     def start(self, name: str, source: str, offset: int | None, lifetime: Lifetime | None, steps: int) -> None:
         task = self.shards.fork(name, source, offset, lifetime=lifetime, body=self.payload())
         self.tasks.append(task)
-        self.go_on(-1, steps)
+        self.advance(-1, steps)
 
     @rule(which=WHICH)
     def start_a_chore(self, which: int) -> None:
@@ -253,18 +253,18 @@ class Forks(RuleBasedStateMachine):
 
     @precondition(lambda self: self.tasks)
     @rule(which=WHICH, steps=st.integers(1, 7))
-    def go_on(self, which: int, steps: int) -> None:
+    def advance(self, which: int, steps: int) -> None:
         task = self.tasks[which % len(self.tasks)]
         for _ in range(steps):
-            if task.asks is not None:
+            if task.pending is not None:
                 self.books.step(task)
 
     @precondition(lambda self: self.tasks)
     @rule(which=WHICH, lost=st.booleans())
     def die(self, which: int, lost: bool) -> None:
         task = self.tasks.pop(which % len(self.tasks))
-        if isinstance(task.asks, Command) and not lost:
-            self.late.append((task.asks, task))
+        if isinstance(task.pending, Command) and not lost:
+            self.late.append((task.pending, task))
 
     @precondition(lambda self: self.late)
     @rule(which=WHICH)
@@ -274,7 +274,7 @@ class Forks(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Every shard comes back from its image; whoever was under way is gone."""
+        """Restore every shard from its image; all tasks are lost."""
         for shard in self.shards.all:
             shard.state = restore(image_of(shard.state))
         self.tasks.clear()

@@ -1,4 +1,4 @@
-"""A few streams that are written, trimmed, forked, ended and made again while the lake's chores come at any moment."""
+"""A few streams are written, trimmed, forked, ended and created again while the lake's chores run at any moment."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -20,7 +20,7 @@ JSON = "application/json"
 
 
 class Lake(Tiers):
-    """JSON streams, so that every border counts; what each life holds is written down beside it."""
+    """JSON streams, so that every boundary counts, and a record of what each life must hold."""
 
     @initialize(count=st.sampled_from([1, 1, 2]), ahead=st.lists(st.integers(-5, 5), min_size=2, max_size=2))
     def begin(self, count: int, ahead: list[int]) -> None:
@@ -45,7 +45,7 @@ class Lake(Tiers):
 
     @rule(name=st.sampled_from(NAMES), sizes=st.lists(st.integers(1, 3), max_size=3))
     def make(self, name: str, sizes: list[int]) -> None:
-        """Make a stream; one that is there is deleted first."""
+        """Create a stream; an existing one is deleted first."""
         reply = self.shards.ask(Delete(name))
         messages = self.messages(sizes)
         ends = tuple(sum(map(len, messages[: at + 1])) for at in range(len(messages)))
@@ -74,7 +74,7 @@ class Lake(Tiers):
 
     @rule(which=WHICH, at=st.integers(0, 30), trims=st.sampled_from([True, True, False]))
     def fold(self, which: int, at: int, trims: bool) -> None:
-        """Publish a snapshot, at or behind the one before."""
+        """Publish a snapshot, at or after the previous one."""
         stream = self.pick(which)
         if stream is not None:
             lowest = stream.record_start if stream.snapshot is None else stream.snapshot.record
@@ -108,14 +108,14 @@ class Lake(Tiers):
 
     @rule()
     def tidy(self) -> None:
-        """Forks that ended let go of their sources; these may go by that, or lose what only the forks needed."""
+        """Ended forks release their sources, which may end too, or lose what only the forks needed."""
         self.shards.wait(60)
         self.shards.tidy()
         check_tidied(self.shards)
 
     @rule()
     def restart(self) -> None:
-        """Every shard comes back from its image, which is the one that its whole log leads to."""
+        """Restore every shard from its image, which equals the image of a replay of its whole log."""
         for shard in self.shards.all:
             image = image_of(shard.state)
             assert image == image_of(replay(shard.log))
@@ -130,7 +130,7 @@ class Lake(Tiers):
         runs=st.tuples(st.integers(1, 3), st.integers(1, 4)),
     )
     def read_while_it_moves(self, which: int, at: int, move: str, runs: tuple[int, int]) -> None:
-        """A page is whole though its bytes move, and are cut otherwise, while it waits for the first of them."""
+        """A page is complete although its bytes move, into runs of another size, while it waits for the first."""
         stream = self.pick(which)
         if stream is None:
             return
@@ -149,14 +149,14 @@ class Lake(Tiers):
         for shard in self.shards.all:
             shard.lake.appends_per_run = runs[0]
         self.shards.meanwhile = meanwhile
-        page = self.shards.look(Read(stream.name, offset))
+        page = self.shards.query(Read(stream.name, offset))
         self.shards.meanwhile = lambda: None
         assert isinstance(page, Page)
         assert page.body == b"".join(self.contents[stream.name, stream.incarnation][record:])
 
     @rule()
     def flush_everything(self) -> None:
-        """Now a reader of the files alone finds all that there is."""
+        """After that, the files alone hold everything."""
         for index in range(len(self.shards.all)):
             self.flush(index, None, 1)
             assert self.shards.all[index].state.hot_bytes == 0

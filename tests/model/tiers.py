@@ -1,8 +1,7 @@
-"""What chores of the lake do between the wishes of clients: nothing that anybody could see.
+"""The chores of the lake between the requests of clients, which must not notice any of them.
 
-Flushes, rewrites and drops are planned at one moment and handed in at another; meanwhile streams are deleted, made
-again, trimmed, forked and appended to. Each is placed or refused as the books here say, which know only what was
-placed before.
+Flushes, rewrites and drops are planned at one moment and submitted at another; meanwhile streams are deleted, created
+again, trimmed, forked and appended to. Each is placed or refused as predicted here, from what was placed before alone.
 """
 
 from collections.abc import Sequence
@@ -50,7 +49,7 @@ class Swap:
 
 
 class Tiers(RuleBasedStateMachine):
-    """Mixed into a machine that has `shards`, it moves their bytes to the lake and about in it."""
+    """A mixin for machines with `shards`: moves their bytes to the lake and within it."""
 
     shards: Shards
 
@@ -68,7 +67,7 @@ class Tiers(RuleBasedStateMachine):
 
     @rule(which=WHICH, names=st.none() | st.sets(st.integers(0, 5)), cuts=st.integers(1, 3))
     def collect(self, which: int, names: set[int] | None, cuts: int) -> None:
-        """All that is hot, or that of some streams, in one segment or several; a stream may go on in the next."""
+        """Collect what is hot, of all streams or some, in one or more segments; a stream may continue in the next."""
         shard = self.shard(which)
         state = shard.state
         warm = sorted(state.warm)
@@ -85,23 +84,23 @@ class Tiers(RuleBasedStateMachine):
     @precondition(lambda self: self.flushes)
     @rule(which=WHICH, most=st.integers(1, 3))
     def publish(self, which: int, most: int) -> None:
-        """The next segments of a flush; it ends where one is refused."""
+        """Publish the next segments of a flush, which ends when one is refused."""
         flush = self.flushes[which % len(self.flushes)]
         for _ in range(most):
             if flush.publications:
                 command = flush.publications.pop(0)
-                if not self.hand_in(flush.shard, command, self.fits(flush.shard, command)):
+                if not self.submit_chore(flush.shard, command, self.fits(flush.shard, command)):
                     flush.publications.clear()
         self.flushes = [each for each in self.flushes if each.publications]
 
     @rule(which=WHICH, names=st.none() | st.sets(st.integers(0, 5)), cuts=st.integers(1, 3))
     def flush(self, which: int, names: set[int] | None, cuts: int) -> None:
-        """Collected and published at once: nothing can be wrong with it."""
+        """Collect and publish at once, which always succeeds."""
         count = len(self.flushes)
         self.collect(which, names, cuts)
         for flush in self.flushes[count:]:
             for command in flush.publications:
-                assert self.hand_in(flush.shard, command, True)
+                assert self.submit_chore(flush.shard, command, True)
         del self.flushes[count:]
 
     def fits(self, shard: Shard, command: PublishSegment) -> bool:
@@ -109,7 +108,7 @@ class Tiers(RuleBasedStateMachine):
         return in_time and all(self.follows(shard, rows) for rows in command.publication.rows)
 
     def follows(self, shard: Shard, rows: Rows) -> bool:
-        """Whether rows are dead, or those that come next in the lake: what nobody needs may be missing before them."""
+        """Whether rows are dead, or the next ones in the lake; rows that are not needed may be missing before them."""
         stream = shard.state.streams.get(rows.name)
         if stream is None or stream.incarnation != rows.incarnation or rows.end <= stream.floor:
             return True
@@ -121,7 +120,7 @@ class Tiers(RuleBasedStateMachine):
 
     @rule(which=WHICH, start=WHICH, span=st.integers(1, 4), cuts=st.integers(1, 3), alone=st.booleans())
     def plan(self, which: int, start: int, span: int, cuts: int, alone: bool) -> None:
-        """Neighbouring groups of segments become one segment or a few, or one is rewritten alone."""
+        """Plan to merge neighbouring groups of segments into one or a few, or to rewrite one alone."""
         shard = self.shard(which)
         groups = groups_of(shard.state)
         if groups:
@@ -134,20 +133,20 @@ class Tiers(RuleBasedStateMachine):
     @rule(which=WHICH)
     def swap(self, which: int) -> None:
         swap = self.swaps.pop(which % len(self.swaps))
-        self.hand_in(swap.shard, swap.command, self.swaps_in(swap.shard, swap.command))
+        self.submit_chore(swap.shard, swap.command, self.swap_fits(swap.shard, swap.command))
 
     @rule(which=WHICH, start=WHICH, span=st.integers(1, 4), cuts=st.integers(1, 3), alone=st.booleans())
     def compact(self, which: int, start: int, span: int, cuts: int, alone: bool) -> None:
-        """Planned and handed in at once: nothing can be wrong with it."""
+        """Plan and submit at once, which always succeeds."""
         count = len(self.swaps)
         self.plan(which, start, span, cuts, alone)
         for swap in self.swaps[count:]:
-            assert self.hand_in(swap.shard, swap.command, True)
+            assert self.submit_chore(swap.shard, swap.command, True)
         del self.swaps[count:]
 
     @rule(which=WHICH)
     def retire(self, which: int) -> None:
-        """Segments without a live row go, as far as every reader has read them."""
+        """Drop segments without live rows that every consumer has read."""
         shard = self.shard(which)
         cold = shard.state.cold
         lowest = cold.lowest_consumer(self.time(shard))
@@ -157,10 +156,10 @@ class Tiers(RuleBasedStateMachine):
         if dead:
             dropped = max(segment.last_position for _, segment in dead)
             numbers = tuple(number for number, _ in dead)
-            assert self.hand_in(shard, SwapSegments(numbers, (), self.time(shard), dropped), True)
+            assert self.submit_chore(shard, SwapSegments(numbers, (), self.time(shard), dropped), True)
             assert not cold.segments.keys() & set(numbers)
 
-    def swaps_in(self, shard: Shard, command: SwapSegments) -> bool:
+    def swap_fits(self, shard: Shard, command: SwapSegments) -> bool:
         cold = shard.state.cold
         unread = command.dropped > cold.lowest_consumer(self.time(shard))
         there = cold.segments.keys() >= set(command.replaced)
@@ -168,7 +167,7 @@ class Tiers(RuleBasedStateMachine):
 
     @rule(which=WHICH, most=st.integers(1, 5))
     def forget(self, which: int, most: int) -> None:
-        """Objects that were replaced are deleted."""
+        """Delete objects that were replaced."""
         shard = self.shard(which)
         ids = list(shard.state.cold.retired)
         seen = self.appearance()
@@ -176,36 +175,36 @@ class Tiers(RuleBasedStateMachine):
         assert list(shard.state.cold.retired) == ids[most:]
         assert self.appearance() == seen
 
-    # -- Readers ------------------------------------------------------------------------------------------------------
+    # -- Consumers ----------------------------------------------------------------------------------------------------
 
-    @rule(which=WHICH, reader=st.sampled_from("xy"), back=st.integers(0, 20))
-    def register(self, which: int, reader: str, back: int) -> None:
+    @rule(which=WHICH, consumer=st.sampled_from("xy"), back=st.integers(0, 20))
+    def register(self, which: int, consumer: str, back: int) -> None:
         shard = self.shard(which)
         position = max(shard.state.position - back, 0)
-        assert shard.submit([RegisterConsumer(reader, position)], self.shards.now) == [Done()]
+        assert shard.submit([RegisterConsumer(consumer, position)], self.shards.now) == [Done()]
         assert shard.state.cold.lowest_consumer(shard.state.now) <= position
 
-    @rule(which=WHICH, reader=st.sampled_from("xy"))
-    def leave(self, which: int, reader: str) -> None:
+    @rule(which=WHICH, consumer=st.sampled_from("xy"))
+    def leave(self, which: int, consumer: str) -> None:
         shard = self.shard(which)
-        assert shard.submit([DropConsumer(reader)], self.shards.now) == [Done()]
-        assert reader not in shard.state.cold.consumers
+        assert shard.submit([DropConsumer(consumer)], self.shards.now) == [Done()]
+        assert consumer not in shard.state.cold.consumers
 
-    # -- What nobody sees ---------------------------------------------------------------------------------------------
+    # -- What clients do not notice -----------------------------------------------------------------------------------
 
     def time(self, shard: Shard) -> int:
         """The time at which the shard would apply a command now."""
         return max(shard.state.now, self.shards.now + shard.ahead_us)
 
-    def hand_in(self, shard: Shard, command: PublishSegment | SwapSegments, expected: bool) -> bool:
-        """Whether a command is placed, as it must be; nobody sees it, and if it is refused nothing has changed."""
-        seen, dropped, before = self.appearance(), shard.state.cold.dropped, still(shard)
+    def submit_chore(self, shard: Shard, command: PublishSegment | SwapSegments, expected: bool) -> bool:
+        """Submit a command, which must be placed or refused as expected; clients notice nothing in either case."""
+        seen, dropped, before = self.appearance(), shard.state.cold.dropped, state_without_time(shard)
         commands: list[Command] = [command]
         [reply] = shard.submit(commands, self.shards.now)
         assert isinstance(reply, Placed if expected else Misplaced), reply
         assert self.appearance() == seen
         if not expected:
-            assert still(shard) == before
+            assert state_without_time(shard) == before
         elif isinstance(command, PublishSegment):
             self.note(shard, command.publication)
         else:
@@ -220,7 +219,7 @@ class Tiers(RuleBasedStateMachine):
                 self.reached[life] = max(self.reached.get(life, 0), rows.end)
 
     def appearance(self) -> list[object]:
-        """All that can be read: the messages of every stream, their records, its facts, and the list of streams."""
+        """Everything that can be read: the messages, records and facts of every stream, and the list of streams."""
         shards = self.shards
         seen: list[object] = []
         for stream in shards.streams:
@@ -246,8 +245,8 @@ class Tiers(RuleBasedStateMachine):
             self.catalogs[shard] = catalog, position
 
 
-def still(shard: Shard) -> object:
-    """The whole state but for its position and time."""
+def state_without_time(shard: Shard) -> object:
+    """The whole state without its position and time."""
     state = shard.state
     position, now = state.position, state.now
     state.position = state.now = 0
@@ -257,7 +256,7 @@ def still(shard: Shard) -> object:
 
 
 def cut(rows: Sequence[Row], parts: int) -> list[list[Row]]:
-    """Rows in so many parts, about, by whole appends."""
+    """Rows cut into about this many parts, between appends."""
     appends = [list(each) for _, each in groupby(rows, lambda row: (row.incarnation, row.append))]
     size = -(-len(appends) // parts) or 1
     return [[row for rows in appends[at : at + size] for row in rows] for at in range(0, len(appends), size)]

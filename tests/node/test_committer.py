@@ -134,7 +134,7 @@ def test_a_foreign_batch_answers_no_client_and_wakes_live_readers() -> None:
 
 
 async def _until_in_flight(log: SharedLog, count: int, replica: Replica, *commands: Command) -> None:
-    """Submit commands and wait until the held log has so many batches."""
+    """Submit commands and wait until the held log has this many batches."""
     for command in commands:
         replica.committer.submit(command, lambda _: None)
     while log.in_flight < count:
@@ -142,7 +142,7 @@ async def _until_in_flight(log: SharedLog, count: int, replica: Replica, *comman
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_as_many_batches_are_in_flight_as_the_log_wants_and_each_answers_its_own_waiters(depth: int) -> None:
+def test_as_many_batches_are_in_flight_as_the_log_allows_and_each_answers_its_own_waiters(depth: int) -> None:
     async def main() -> None:
         log, answered = SharedLog(LOG_ID, depth), list[tuple[int, Reply]]()
         async with replicas(log, 1) as (only,):

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of `headwater.protocol` are true."""
+"""The examples in the docstrings of `headwater.protocol` are correct."""
 
 import doctest
 import importlib

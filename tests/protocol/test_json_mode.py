@@ -120,7 +120,7 @@ def no_constant(name: str) -> NoReturn:
 
 
 def parse(text: str) -> object:
-    """What the standard library makes of it; numbers as they are written, objects as their pairs."""
+    """The value as the standard library parses it; numbers as they are written, objects as their pairs."""
     return json.loads(
         text,
         parse_constant=no_constant,

@@ -1,4 +1,4 @@
-"""The limits that the protocol or its clients know of are these; changing one is changing the protocol."""
+"""The limits that the protocol or its clients rely on; changing one changes the protocol."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -52,5 +52,5 @@ def test_the_largest_tokens_lie_beyond_any_tail() -> None:
         "\u0660" * 20,
     ],
 )
-def test_anything_else_is_no_offset(token: str) -> None:
+def test_anything_else_is_not_an_offset(token: str) -> None:
     assert offsets.parse(token) is None

@@ -28,10 +28,10 @@ def last(epoch: int, seq: int) -> LastAccepted:
         (last(2, 3), 1, 4, Standing.STALE),
     ],
 )
-def test_a_request_stands_as_the_table_says(
+def test_a_request_compares_with_the_last_one_as_the_table_says(
     known: LastAccepted | None, epoch: int, seq: int, standing: Standing
 ) -> None:
-    assert producers.stand(known, Producer("p", epoch, seq)) is standing
+    assert producers.compare(known, Producer("p", epoch, seq)) is standing
 
 
 def test_without_headers_there_is_no_producer() -> None:

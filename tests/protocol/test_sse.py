@@ -53,7 +53,7 @@ def test_binary_is_one_base64_string() -> None:
         (None, True, False, '{"streamNextOffset":"42","upToDate":true}'),
     ],
 )
-def test_a_control_event_says_where_to_go_on(cursor: int | None, up_to_date: bool, closed: bool, data: str) -> None:
+def test_a_control_event_says_where_to_resume(cursor: int | None, up_to_date: bool, closed: bool, data: str) -> None:
     event = sse.control_event("42", "42/j-1", cursor, up_to_date=up_to_date, closed=closed)
     assert event.decode() == f"event: control\ndata:{data}\nid: 42/j-1\n\n"
 

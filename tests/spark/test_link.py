@@ -205,11 +205,11 @@ def test_settings_can_be_pickled() -> None:
 def test_a_consumer_is_registered_and_forgotten(link: Link, bucket: str) -> None:
     position = link.flush()["0"]
     link.register(bucket, {"0": position})
-    assert link.readers()[bucket] == {"0": position}
-    assert (link.heard_of(bucket) or 0) > 1_700_000_000_000
+    assert link.consumers()[bucket] == {"0": position}
+    assert (link.last_report_ms(bucket) or 0) > 1_700_000_000_000
     link.forget(bucket)
-    assert bucket not in link.readers()
-    assert link.heard_of(bucket) is None
+    assert bucket not in link.consumers()
+    assert link.last_report_ms(bucket) is None
 
 
 def test_streams_are_described_by_name_and_by_prefix(

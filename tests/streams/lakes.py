@@ -31,12 +31,12 @@ class Row(NamedTuple):
 
 
 class Lake:
-    """The objects of one shard, by segment id; nothing is ever deleted, so that a late look can be checked too."""
+    """The objects of one shard, by segment id; nothing is ever deleted, so that a late query can be checked too."""
 
     def __init__(self) -> None:
         self.objects: dict[str, list[Row]] = {}
         self.placed: set[str] = set()
-        """Those that some state is known to have listed."""
+        """The ids that some state is known to have listed."""
         self.appends_per_run = 2
         """How many appends a run holds, as a row group would."""
 
@@ -60,7 +60,7 @@ class Lake:
     # -- Reading ------------------------------------------------------------------------------------------------------
 
     def runs(self, state: State, need: NotFetched) -> list[Run]:
-        """The runs that a look needs, as the segments are now."""
+        """The runs that a query needs, from the current segments."""
         return [run for extent in need.stream.extents for run in self._cut(state, extent) if _is_needed(run, need)]
 
     def _cut(self, state: State, extent: Extent) -> Iterator[Run]:
@@ -116,7 +116,7 @@ def rows_of(stream: Stream, appends: Iterable[Hot]) -> Iterator[Row]:
 
 
 def collect(state: State, names: Collection[str] | None = None, appends_max: int | None = None) -> list[Row]:
-    """What is hot: of all streams or some, all of it or the first appends of each."""
+    """The rows of hot appends of all streams or some: all of them, or the first of each stream."""
     streams = [state.streams[name] for name in sorted(state.warm if names is None else names)]
     return [row for stream in streams for row in rows_of(stream, (stream.hot or [])[:appends_max])]
 
@@ -130,9 +130,9 @@ def is_needed(state: State, row: Row) -> bool:
 
 
 def rewrite(lake: Lake, state: State, numbers: Sequence[int], deadline: int = LATE, cuts: int = 1) -> SwapSegments:
-    """Merge neighbouring segments: what is dead goes, as far as every reader has read it.
+    """Merge neighbouring segments, without the dead rows that every consumer has read.
 
-    A life whose rows have a gap goes on in a further segment, and where there are cuts, each has some of the lives.
+    A life whose rows have a gap continues in another segment. With several cuts, each gets some of the lives.
     """
     segments = [state.cold.segments[number].segment for number in numbers]
     first, last = min(one.first_position for one in segments), max(one.last_position for one in segments)
@@ -169,7 +169,7 @@ def groups_of(state: State) -> list[list[int]]:
     return groups
 
 
-# -- A reader without a server ----------------------------------------------------------------------------------------
+# -- What the files alone show ----------------------------------------------------------------------------------------
 
 
 class Fork(NamedTuple):
@@ -195,7 +195,7 @@ def forks_of(state: State) -> dict[str, Fork]:
 
 
 def catalog_of(state: State) -> object:
-    """What a catalog says, but for positions and times."""
+    """What a catalog says, without positions and times."""
     cold = state.cold
     tombstones = {incarnation: (tombstone.name, tombstone.below) for incarnation, tombstone in cold.tombstones.items()}
     return dict(cold.segments), tombstones, forks_of(state), cold.flushed, cold.dropped

@@ -56,7 +56,7 @@ class Shard:
         return apply(self.state, decode(self.log[-1], self.state.position + 1))
 
     def collect(self, names: Collection[str] | None = None, appends_max: int | None = None) -> Publication:
-        """A segment of what is hot: of all streams or some, all of it or the first appends of each."""
+        """A segment with hot appends of all streams or some: all of them, or the first of each stream."""
         rows = collect(self.state, names, appends_max)
         return self.lake.put(rows, self.state.cold.flushed + 1, self.state.position)
 
@@ -69,32 +69,32 @@ def replay(log: list[bytes]) -> State:
 
 
 def follow(state: State, log: Iterable[bytes]) -> None:
-    """Apply the records that come next."""
+    """Apply the next records."""
     for record in log:
         apply(state, decode(record, state.position + 1))
 
 
 class Task:
-    """A saga or a chore under way: what it asks next, and what its client was answered."""
+    """A saga or a chore in progress: its next step, and the answer to its client."""
 
     def __init__(self, steps: Saga | BucketSaga, home: Shard | None = None) -> None:
         self.home = home
         self.answer: Reply | None = None
-        self.asks: Command | Query | To | Reply | None = next(steps)
+        self.pending: Command | Query | To | Reply | None = next(steps)
         self._steps = steps
 
     def step(self, shards: "Shards") -> Reply | None:
-        """Carry out what it asks and let it think of the next thing; the reply that it was sent."""
-        assert self.asks is not None
+        """Carry out its pending step, and return the reply that it was sent."""
+        assert self.pending is not None
         sent: Reply | None = None
-        if isinstance(self.asks, Reply):
-            self.answer = self.asks
+        if isinstance(self.pending, Reply):
+            self.answer = self.pending
         else:
-            sent = shards.ask(self.asks, self.home)
+            sent = shards.ask(self.pending, self.home)
         try:
-            self.asks = self._steps.send(sent)
+            self.pending = self._steps.send(sent)
         except StopIteration:
-            self.asks = None
+            self.pending = None
         return sent
 
 
@@ -105,9 +105,9 @@ class Shards:
         self.all = [Shard() for _ in range(count)]
         self.now = START_US
         self.blobs: set[str] = set()
-        """What is on disk."""
+        """The blobs on disk."""
         self.meanwhile: Callable[[], None] = lambda: None
-        """What happens while a look waits for the lake."""
+        """Called while a query waits for the lake."""
         self._pins = self._seals = self._snapshots = 0
 
     def owner(self, name: str) -> Shard:
@@ -130,23 +130,23 @@ class Shards:
 
     # -- One command, one query ---------------------------------------------------------------------------------------
 
-    def ask(self, question: Command | Query | To, home: Shard | None = None) -> Reply:
+    def ask(self, request: Command | Query | To, home: Shard | None = None) -> Reply:
         """The reply of the shard that owns the name; `home` owns a command that has none."""
-        if isinstance(question, To):
-            home = self.all[question.shard]
-            if isinstance(question.asked, Bucket):
-                return buckets.facts(home.state, question.asked)
-            question = question.asked
-        elif isinstance(question, Query):
-            return self.look(question)
-        if home is None or hasattr(question, "name"):
-            assert hasattr(question, "name"), "nobody is asked"
-            home = self.owner(question.name)
-        return home.submit([question], self.now)[0]
+        if isinstance(request, To):
+            home = self.all[request.shard]
+            if isinstance(request.request, Bucket):
+                return buckets.facts(home.state, request.request)
+            request = request.request
+        elif isinstance(request, Query):
+            return self.query(request)
+        if home is None or hasattr(request, "name"):
+            assert hasattr(request, "name"), "a command without a name needs a home"
+            home = self.owner(request.name)
+        return home.submit([request], self.now)[0]
 
-    def look(self, query: Query, bytes_max: int = 1 << 20) -> Reply:
+    def query(self, query: Query, bytes_max: int = 1 << 20) -> Reply:
         assert isinstance(query, ForkTarget | Anchor | Head | Read), (
-            "the node resolves borders, and a saga asks for buckets"
+            "the node answers queries of boundaries, and a saga those of buckets"
         )
         shard = self.owner(query.name)
         state, now = shard.state, max(shard.state.now, self.now + shard.ahead_us)
@@ -173,19 +173,19 @@ class Shards:
             )
         return self._page(stream, query, bytes_max)
 
-    def fetching(self, look: Callable[[Fetched], T]) -> T:
-        """A look, made again and again until it has all that it needs of the lake."""
+    def fetching(self, query: Callable[[Fetched], T]) -> T:
+        """Repeat a query until it has everything that it needs from the lake."""
         fetched = Fetched()
         for _ in range(100):
             try:
-                return look(fetched)
+                return query(fetched)
             except NotFetched as need:
                 shard = self.owner(need.stream.name)
                 runs = shard.lake.runs(shard.state, need)
-                assert runs, "a look needs bytes that are nowhere"
+                assert runs, "a query needs bytes that do not exist"
                 fetched.add(need.stream, runs)
                 self.meanwhile()
-        raise AssertionError("a look never has enough")
+        raise AssertionError("a query never has enough")
 
     def anchor(self, stream: Stream, query: Anchor) -> Reply:
         return self.fetching(lambda fetched: reading.anchor(stream, query, self.source_of, fetched))
@@ -204,11 +204,11 @@ class Shards:
             return incarnation_changed(stream.name, stream.incarnation)
         start = stream.tail if query.from_now else query.offset
 
-        def look(fetched: Fetched) -> Refusal | Plan:
+        def attempt(fetched: Fetched) -> Refusal | Plan:
             refusal = reading.judge(stream, start, self.source_of, fetched)
             return refusal or reading.plan(stream, start, bytes_max, self.source_of, fetched)
 
-        plan = self.fetching(look)
+        plan = self.fetching(attempt)
         if isinstance(plan, Refusal):
             return plan
         end = plan.next_offset
@@ -224,15 +224,15 @@ class Shards:
             offset = plan.next_offset
 
     def body(self, name: str) -> bytes:
-        """Every byte of a stream that is there."""
-        page = self.look(Read(name))
+        """Every byte of a stream."""
+        page = self.query(Read(name))
         assert isinstance(page, Page), page
         return page.body
 
     # -- The lake -----------------------------------------------------------------------------------------------------
 
     def flush(self, *names: str, appends_max: int | None = None) -> None:
-        """Put what is hot into the lake, one segment for each shard: all of it, or that of some streams."""
+        """Flush all hot appends, or those of some streams, into one segment for each shard."""
         for shard in self.all:
             warm = [name for name in names or shard.state.warm if name in shard.state.warm]
             if warm:
@@ -241,18 +241,18 @@ class Shards:
                 assert shard.submit([PublishSegment(publication, LATE, flushed)], self.now) == [Placed()]
 
     def compact(self, *numbers: int, cuts: int = 1) -> None:
-        """Merge segments, neighbours, of the only shard."""
+        """Merge neighbouring segments of the only shard."""
         [shard] = self.all
         assert shard.submit([rewrite(shard.lake, shard.state, numbers, cuts=cuts)], self.now) == [Placed()]
 
     # -- Snapshots ----------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: str, offset: int, text: str = "folded") -> Snapshot:
-        """A snapshot whose blob is on disk and that no command has named yet."""
+        """A snapshot whose blob is on disk, and which no command refers to yet."""
         stream = self.stream(name)
         inside = stream.start <= offset <= stream.tail
         record = self.record_at(stream, offset) if inside else stream.record_next
-        assert record is not None, "a snapshot stands at a border"
+        assert record is not None, "a snapshot is placed at a boundary"
         self._snapshots += 1
         blob = f"blob-{self._snapshots}"
         self.blobs.add(blob)
@@ -291,21 +291,21 @@ class Shards:
         attrs: bytes | None = None,
         needs_bucket: bool = False,
     ) -> Task:
-        """A fork that has not been asked anything yet."""
+        """A fork saga before its first step."""
         self._pins += 1
         ancestry = Ancestry(source, offset, sub_offset, content_type, lifetime)
         request = ForkRequest(name, ancestry, closed, body, seq, producer, incarnation, attrs, needs_bucket)
         return Task(forking.fork(request, f"pin-{self._pins}", self.now + PIN_DEADLINE_US))
 
     def finish(self, task: Task) -> Reply:
-        """Run it to its end; what the client was answered."""
-        while task.asks is not None:
+        """Run a task to its end, and return the answer to its client."""
+        while task.pending is not None:
             task.step(self)
         assert task.answer is not None
         return task.answer
 
     def chores(self) -> list[Task]:
-        """What there is to tidy up now: expired streams, pins and seals past their deadline, debts, blobs."""
+        """The chores that are due now: expired streams, pins and seals past their deadline, debts, blobs."""
         return [
             *(Task(_reap(stream)) for stream in self.streams if stream.expired(self.now) and not stream.deleted),
             *(
@@ -329,13 +329,13 @@ class Shards:
         yield Discarded(blob)
 
     def tidy(self) -> None:
-        """Do all chores, and those that come of them."""
+        """Do all chores, including those that result from others."""
         for _ in range(100):
             chores = self.chores()
             if not chores:
                 return
             for chore in chores:
-                while chore.asks is not None:
+                while chore.pending is not None:
                     chore.step(self)
         raise AssertionError("the chores never end")
 
@@ -364,5 +364,5 @@ def messages_of(piece: Slice) -> list[bytes]:
 
 
 def _messages(hot: Piece, lo: int, hi: int) -> list[bytes]:
-    borders = [lo, *(end for end in hot.ends or () if lo < end < hi), hi]
-    return [hot.payload[start:end] for start, end in pairwise(borders)]
+    boundaries = [lo, *(end for end in hot.ends or () if lo < end < hi), hi]
+    return [hot.payload[start:end] for start, end in pairwise(boundaries)]

@@ -295,14 +295,14 @@ def test_producers_do_not_know_of_each_other(shards: Shards) -> None:
 class TestTheMostProducersThatAStreamMayHave:
     @pytest.fixture(autouse=True)
     def two(self, monkeypatch: pytest.MonkeyPatch, shards: Shards) -> None:
-        """Two are the most, and p was silent for a second longer than q."""
+        """Two is the maximum, and p was idle for a second longer than q."""
         monkeypatch.setattr(appending, "PRODUCERS_PER_STREAM_MAX", 2)
         for identity, seq in (("p", 0), ("q", 0), ("p", 1)):
             shards.ask(append(producer=Producer(identity, 0, seq)))
             shards.wait(1)
         shards.ask(append(producer=Producer("q", 0, 1)))
 
-    def test_one_more_is_refused_and_those_known_go_on(self, shards: Shards) -> None:
+    def test_one_more_producer_is_refused_and_known_ones_continue(self, shards: Shards) -> None:
         refusal = shards.ask(append(producer=Producer("r", 0, 0)))
         assert isinstance(refusal, Refusal)
         assert (refusal.code, refusal.incarnation) == (Code.PRODUCERS_TOO_MANY, 1)
@@ -319,7 +319,7 @@ class TestTheMostProducersThatAStreamMayHave:
         assert isinstance(shards.ask(append(producer=Producer("r", 0, 0))), Appended)
         assert set(shards.stream(NAME).producers or ()) == {"q", "r"}
 
-    def test_nobody_makes_room_before_that(self, shards: Shards) -> None:
+    def test_no_producer_is_evicted_before_that(self, shards: Shards) -> None:
         shards.wait(PRODUCER_IDLE_US / SECOND_US - 1.001)
         assert code_of(shards.ask(append(producer=Producer("r", 0, 0)))) is Code.PRODUCERS_TOO_MANY
         assert set(shards.stream(NAME).producers or ()) == {"p", "q"}

@@ -1,4 +1,4 @@
-"""The sagas of buckets, step by step: what is asked of which of three shards, given what the shards say."""
+"""The sagas of buckets, step by step: what is sent to which of three shards, given their replies."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ USED = BucketFacts(opened=False, streams=2, lives=3)
 BUSY = Refusal(Code.OVERLOADED, "being deleted")
 LATE = Refusal(Code.OVERLOADED, "too late")
 
-LOOKS = [To(shard, queries.Bucket(NAME)) for shard in range(3)]
+QUERIES = [To(shard, queries.Bucket(NAME)) for shard in range(3)]
 OPENS = [To(shard, OpenBucket(NAME)) for shard in range(3)]
 SEALS = [To(shard, SealBucket(NAME, SEAL, DEADLINE, decides=shard == 0)) for shard in range(3)]
 DROPS = [To(0, DropBucket(NAME, SEAL)), *(To(shard, DropBucket(NAME, SEAL, decided=True)) for shard in (1, 2))]
@@ -34,18 +34,18 @@ UNSEALS = [To(shard, UnsealBucket(NAME, SEAL)) for shard in range(3)]
 
 
 def run(saga: BucketSaga, replies: Sequence[Reply]) -> tuple[list[To], Reply | None]:
-    """Everything that a saga asks, and its answer; it must take all of the replies."""
-    asked: list[To] = []
+    """Every request of a saga, and its answer; it must use all of the replies."""
+    requests: list[To] = []
     answer, left = None, list(replies)
     sent: Reply | None = None
     while True:
         try:
             step = saga.send(sent)
         except StopIteration:
-            assert not left, f"{left} were never asked for"
-            return asked, answer
+            assert not left, f"{left} were never requested"
+            return requests, answer
         if isinstance(step, To):
-            asked.append(step)
+            requests.append(step)
             sent = left.pop(0)
         else:
             assert answer is None, "a saga answers once"
@@ -56,7 +56,7 @@ def code_of(reply: Reply | None) -> Code | None:
     return reply.code if isinstance(reply, Refusal) else None
 
 
-# -- Looking ----------------------------------------------------------------------------------------------------------
+# -- Inspecting -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ def code_of(reply: Reply | None) -> Code | None:
     ],
 )
 def test_all_shards_together_know_a_bucket(facts: list[Reply], expected: BucketFacts) -> None:
-    assert run(inspect(3, NAME), facts) == (LOOKS, expected)
+    assert run(inspect(3, NAME), facts) == (QUERIES, expected)
 
 
 def test_a_bucket_that_no_shard_knows_is_not_there() -> None:
-    asked, answer = run(inspect(3, NAME), [NOTHING] * 3)
-    assert (asked, code_of(answer)) == (LOOKS, Code.BUCKET_NOT_FOUND)
+    requests, answer = run(inspect(3, NAME), [NOTHING] * 3)
+    assert (requests, code_of(answer)) == (QUERIES, Code.BUCKET_NOT_FOUND)
 
 
 # -- Opening ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_bucket_is_opened_on_every_shard_the_first_one_first() -> None:
-    assert run(open_everywhere(3, NAME), [NOTHING] * 3 + [BucketOpened()] * 3) == (LOOKS + OPENS, BucketOpened())
+    assert run(open_everywhere(3, NAME), [NOTHING] * 3 + [BucketOpened()] * 3) == (QUERIES + OPENS, BucketOpened())
 
 
 def test_a_second_opening_finishes_the_first_and_says_so() -> None:
     replies: list[Reply] = [OPENED, NOTHING, NOTHING, BucketExisted(), BucketOpened(), BucketOpened()]
-    asked, answer = run(open_everywhere(3, NAME), replies)
-    assert (asked, code_of(answer)) == (LOOKS + OPENS, Code.BUCKET_EXISTS)
+    requests, answer = run(open_everywhere(3, NAME), replies)
+    assert (requests, code_of(answer)) == (QUERIES + OPENS, Code.BUCKET_EXISTS)
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_a_second_opening_finishes_the_first_and_says_so() -> None:
     ],
 )
 def test_a_bucket_that_is_there_through_its_streams_exists(facts: list[Reply], exists: bool) -> None:
-    asked, answer = run(open_everywhere(3, NAME), [*facts, *[BucketOpened()] * 3])
-    assert asked == LOOKS + OPENS
+    requests, answer = run(open_everywhere(3, NAME), [*facts, *[BucketOpened()] * 3])
+    assert requests == QUERIES + OPENS
     assert (code_of(answer) is Code.BUCKET_EXISTS) == exists
 
 
 @pytest.mark.parametrize("shard", [0, 1, 2])
 def test_a_shard_that_refuses_ends_an_opening(shard: int) -> None:
     replies = [NOTHING] * 3 + [BucketOpened()] * shard + [BUSY]
-    assert run(open_everywhere(3, NAME), replies) == (LOOKS + OPENS[: shard + 1], BUSY)
+    assert run(open_everywhere(3, NAME), replies) == (QUERIES + OPENS[: shard + 1], BUSY)
 
 
 # -- Dropping ---------------------------------------------------------------------------------------------------------
@@ -116,17 +116,17 @@ def test_a_shard_that_refuses_ends_an_opening(shard: int) -> None:
 
 def test_an_empty_bucket_is_sealed_everywhere_then_dropped_the_first_shard_first() -> None:
     replies = [OPENED] * 3 + [BucketSealed(0)] * 3 + [BucketDropped()] * 3
-    assert run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies) == (LOOKS + SEALS + DROPS, BucketDropped())
+    assert run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies) == (QUERIES + SEALS + DROPS, BucketDropped())
 
 
 def test_a_bucket_that_is_not_there_is_not_dropped() -> None:
-    asked, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), [NOTHING] * 3)
-    assert (asked, code_of(answer)) == (LOOKS, Code.BUCKET_NOT_FOUND)
+    requests, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), [NOTHING] * 3)
+    assert (requests, code_of(answer)) == (QUERIES, Code.BUCKET_NOT_FOUND)
 
 
 def test_a_bucket_that_is_there_through_its_streams_is_not_empty_and_not_sealed() -> None:
-    asked, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), [NOTHING, USED, NOTHING])
-    assert (asked, code_of(answer)) == (LOOKS, Code.BUCKET_NOT_EMPTY)
+    requests, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), [NOTHING, USED, NOTHING])
+    assert (requests, code_of(answer)) == (QUERIES, Code.BUCKET_NOT_EMPTY)
     assert isinstance(answer, Refusal)
     assert " 3 streams" in answer.detail
 
@@ -134,14 +134,14 @@ def test_a_bucket_that_is_there_through_its_streams_is_not_empty_and_not_sealed(
 @pytest.mark.parametrize("shard", [0, 1, 2])
 def test_a_stream_on_any_shard_keeps_a_bucket_and_every_seal_is_taken_off(shard: int) -> None:
     sealed: list[Reply] = [BucketSealed(1 if index == shard else 0) for index in range(3)]
-    asked, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), [OPENED] * 3 + sealed + [Done()] * 3)
-    assert (asked, code_of(answer)) == (LOOKS + SEALS + UNSEALS, Code.BUCKET_NOT_EMPTY)
+    requests, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), [OPENED] * 3 + sealed + [Done()] * 3)
+    assert (requests, code_of(answer)) == (QUERIES + SEALS + UNSEALS, Code.BUCKET_NOT_EMPTY)
 
 
 def test_an_opened_bucket_with_streams_is_sealed_all_the_same_for_they_may_be_gone_by_then() -> None:
     facts = [BucketFacts(opened=True, streams=1, lives=1), NOTHING, NOTHING]
     replies: list[Reply] = [*facts, *[BucketSealed(0)] * 3, *[BucketDropped()] * 3]
-    assert run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies) == (LOOKS + SEALS + DROPS, BucketDropped())
+    assert run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies) == (QUERIES + SEALS + DROPS, BucketDropped())
 
 
 def test_streams_on_several_shards_are_counted_together() -> None:
@@ -154,14 +154,14 @@ def test_streams_on_several_shards_are_counted_together() -> None:
 @pytest.mark.parametrize("shard", [0, 1, 2])
 def test_a_shard_that_cannot_be_sealed_ends_a_drop_and_every_seal_is_taken_off(shard: int) -> None:
     replies = [OPENED] * 3 + [BucketSealed(0)] * shard + [BUSY] + [Done()] * 3
-    asked, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies)
-    assert (asked, answer) == (LOOKS + SEALS[: shard + 1] + UNSEALS, BUSY)
+    requests, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies)
+    assert (requests, answer) == (QUERIES + SEALS[: shard + 1] + UNSEALS, BUSY)
 
 
 def test_a_drop_that_is_decided_against_takes_every_seal_off() -> None:
     replies = [OPENED] * 3 + [BucketSealed(0)] * 3 + [LATE] + [Done()] * 3
-    asked, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies)
-    assert (asked, answer) == (LOOKS + SEALS + DROPS[:1] + UNSEALS, LATE)
+    requests, answer = run(drop_everywhere(3, NAME, SEAL, DEADLINE), replies)
+    assert (requests, answer) == (QUERIES + SEALS + DROPS[:1] + UNSEALS, LATE)
 
 
 # -- Settling ---------------------------------------------------------------------------------------------------------

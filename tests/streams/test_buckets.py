@@ -66,7 +66,7 @@ def opened(shards: Shards) -> Shards:
     return shards
 
 
-# -- Opening, and who may come in --------------------------------------------------------------------------------------
+# -- Opening, and creation in the bucket -------------------------------------------------------------------------------
 
 
 def test_a_bucket_is_opened_once(shards: Shards) -> None:
@@ -105,7 +105,7 @@ def test_a_fork_needs_its_bucket_too_and_leaves_no_pin_where_there_is_none(shard
 # -- Sealing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_seal_keeps_streams_out_whoever_makes_them(opened: Shards) -> None:
+def test_a_seal_blocks_the_creation_of_streams_on_every_surface(opened: Shards) -> None:
     create(opened, "a")
     assert do(opened, seal()) == BucketSealed(1)
     assert code_of(create(opened, "b")) is Code.OVERLOADED

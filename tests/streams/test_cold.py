@@ -39,7 +39,7 @@ def test_a_number_is_never_given_twice(cold: Cold) -> None:
     assert cold.next_number == 5
 
 
-def test_rows_that_nobody_needs_are_no_longer_counted_as_live(cold: Cold) -> None:
+def test_rows_that_are_not_needed_are_no_longer_counted_as_live(cold: Cold) -> None:
     cold.release([Extent(1, 0, 3, 0, 30, 0), Extent(2, 5, 1, 30, 40, 3), Extent(1, 3, 2, 40, 60, 4)])
     assert cold.segments == {1: Held(ONE, 5), 2: Held(TWO, 9), 3: Held(THREE, 10)}
 
@@ -89,7 +89,7 @@ def test_the_lowest_consumer_is_the_one_that_is_furthest_behind() -> None:
     assert cold.lowest_consumer(7) == 10
 
 
-def test_a_reader_counts_until_it_has_not_been_heard_of_for_a_week() -> None:
+def test_a_consumer_counts_until_it_has_been_silent_for_a_week() -> None:
     cold = Cold()
     cold.consumers = {"a": Consumer(10, 5), "b": Consumer(20, 6)}
     assert CONSUMER_IDLE_US == 7 * 24 * 3600 * 1_000_000

@@ -51,7 +51,7 @@ def shards() -> Shards:
 
 
 def lake_of(state: State) -> dict[str, Any]:
-    """Everything that a state knows of the lake, in a form that compares by value and by order where that matters."""
+    """What a state knows about the lake, in a form that compares by value, and by order where that matters."""
     cold = state.cold
     return {
         "numbers": (cold.flushed, cold.dropped, cold.changed_at, cold.next_number),
@@ -106,7 +106,7 @@ def test_segments_and_tombstones_come_in_as_many_pieces_as_it_takes(
 
 
 def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
-    """An image whose form must change gets a new version; images with the old one are still out there."""
+    """An image whose form must change gets a new version; images with the old one still exist."""
     shards, at = Shards(), START_US
     shards.ask(Create("b/a", TEXT, payload=b"12", ends=(1, 2)))
     shards.ask(Create("b/b", TEXT, payload=b"3"))
@@ -128,7 +128,7 @@ def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
     assert tombstones == ["tombstones", [[1, ["b/a", ALL, [2]]]]]
 
 
-def test_a_restored_state_goes_on_like_the_first(shards: Shards) -> None:
+def test_a_restored_state_continues_like_the_original(shards: Shards) -> None:
     shard = shards.all[0]
     twin = restore(image_of(shard.state))
     swap = rewrite(shard.lake, shard.state, [3, 4, 5])

@@ -122,7 +122,7 @@ def test_a_record_gives_back_the_commands_that_went_in() -> None:
 
 
 def test_the_form_of_the_log_never_changes() -> None:
-    """A command whose form must change gets a new version; logs with the old one are still out there."""
+    """A command whose form must change gets a new version; logs with the old one still exist."""
     publication = [["id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7], [["b/s", 7, 0, 9, 5, 104, 3]]]
     assert msgspec.msgpack.decode(batches.encode(123, ONE_OF_EACH)) == [
         123,

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of `headwater.streams` are true."""
+"""The examples in the docstrings of `headwater.streams` are correct."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""What a look needs of the lake, and what it does with the runs that it is given."""
+"""What a query needs from the lake, and what it does with the runs that it gets."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_what_no_run_covers_is_needed_from_there_to_the_end(start: int, end: int
 
 
 @pytest.mark.parametrize(("name", "incarnation"), [("b/s", 8), ("b/in another shard", 7)])
-def test_of_another_life_nothing_is_at_hand(name: str, incarnation: int) -> None:
+def test_runs_of_another_life_are_not_used(name: str, incarnation: int) -> None:
     other = Stream(name, incarnation, "text/plain", FOREVER, 0, 0, 0, tail=40)
     found = fetched((0, 40))
     with pytest.raises(NotFetched):
@@ -147,7 +147,7 @@ def test_a_run_may_come_again() -> None:
 def test_a_run_takes_the_place_of_those_that_older_segments_cut_elsewhere(
     old: list[tuple[int, int]], new: tuple[int, int], known: list[tuple[int, int]]
 ) -> None:
-    """Else the same byte would be in two runs of one page."""
+    """Otherwise the same byte would be in two runs of one page."""
     found = fetched(*old, new)
     assert covering(found, known[0][0], known[-1][1]) == known
     assert covering(found, known[0][0] - 1, 40) == (known[0][0] - 1, 40)
@@ -178,7 +178,7 @@ def test_a_page_is_whole_though_segments_are_rewritten_while_it_waits(offset: in
         shards.compact(1, 2, 3)
 
     shards.meanwhile = meanwhile
-    page = shards.look(Read("b/s", offset))
+    page = shards.query(Read("b/s", offset))
     assert isinstance(page, Page)
     assert page.body == b"001122334455"[offset:]
 
@@ -215,7 +215,7 @@ def test_a_message_that_is_in_no_run_is_needed(record: int) -> None:
     assert need_of(error) == (STREAM, 0, 0, record)
 
 
-# -- What a look asks for ---------------------------------------------------------------------------------------------
+# -- What a query needs -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_a_page_needs_no_more_of_the_lake_than_it_may_hold(shards: Shards) -> No
     assert needed(shards, "b/text", 2, 6) == (2, 7)
 
 
-def test_a_page_that_ends_where_a_fork_goes_its_own_way_needs_none_of_the_bytes_behind(shards: Shards) -> None:
+def test_a_page_that_ends_at_a_fork_point_needs_no_bytes_after_it(shards: Shards) -> None:
     shards.finish(shards.fork("b/fork", "b/text", 8, body=b"own"))
     shards.flush("b/fork")
     plan = reading.plan(shards.stream("b/fork"), 7, 1, shards.source_of)
@@ -265,15 +265,15 @@ def test_hot_bytes_are_read_without_the_lake(shards: Shards) -> None:
 
 
 @pytest.mark.parametrize("offset", range(1, 12))
-def test_whether_a_border_is_there_needs_the_run_around_it(offset: int, shards: Shards) -> None:
+def test_finding_out_whether_an_offset_is_a_boundary_needs_the_run_around_it(offset: int, shards: Shards) -> None:
     stream = shards.stream("b/json")
-    for look in (reading.judge, reading.record_at):
+    for query in (reading.judge, reading.record_at):
         with pytest.raises(NotFetched) as error:
-            look(stream, offset, shards.source_of)
+            query(stream, offset, shards.source_of)
         assert need_of(error) == (stream, offset, offset + 1, None)
 
 
-def test_the_first_and_the_last_border_are_known_without_the_lake(shards: Shards) -> None:
+def test_the_first_and_the_last_boundary_are_known_without_the_lake(shards: Shards) -> None:
     stream = shards.stream("b/json")
     assert reading.judge(stream, 0, shards.source_of) is None
     shards.publish("b/json", 5)
@@ -281,13 +281,13 @@ def test_the_first_and_the_last_border_are_known_without_the_lake(shards: Shards
     assert reading.offset_of(stream, 5, shards.source_of) == 13
 
 
-def test_the_border_at_which_a_fork_goes_its_own_way_is_known_without_the_lake(shards: Shards) -> None:
+def test_the_boundary_at_a_fork_point_is_known_without_the_lake(shards: Shards) -> None:
     shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b"[7, 8]"))
     shards.flush("b/fork")
     assert reading.record_at(shards.stream("b/fork"), 5, shards.source_of) == 2
 
 
-def test_messages_of_any_size_have_their_borders(shards: Shards) -> None:
+def test_messages_of_any_size_have_their_boundaries(shards: Shards) -> None:
     shards.ask(Create("b/large", JSON, payload=b"1" * 1500, ends=(500, 1000, 1500)))
     for _ in range(2):
         stream = shards.stream("b/large")
@@ -304,7 +304,7 @@ def test_where_a_record_begins_needs_the_run_that_holds_it(record: int, shards: 
     assert need_of(error) == (stream, 0, 0, record)
 
 
-def test_a_fork_point_needs_the_byte_behind_it(shards: Shards) -> None:
+def test_a_fork_point_needs_the_byte_after_it(shards: Shards) -> None:
     with pytest.raises(NotFetched) as error:
         reading.anchor(shards.stream("b/text"), Anchor("b/text", 4, 1), shards.source_of)
     assert need_of(error) == (shards.stream("b/text"), 4, 5, None)

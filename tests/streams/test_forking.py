@@ -74,7 +74,7 @@ def test_a_fork_inherits_no_producers_and_no_stream_seq(shards: Shards) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "asked", "lifetime"),
+    ("source", "requested", "lifetime"),
     [
         (FOREVER, None, FOREVER),
         (TTL, None, TTL),
@@ -85,10 +85,10 @@ def test_a_fork_inherits_no_producers_and_no_stream_seq(shards: Shards) -> None:
     ],
 )
 def test_a_fork_inherits_the_lifetime_that_it_does_not_ask_for(
-    source: Lifetime, asked: Lifetime | None, lifetime: Lifetime, shards: Shards
+    source: Lifetime, requested: Lifetime | None, lifetime: Lifetime, shards: Shards
 ) -> None:
     shards.ask(Create("b/other", "text/plain", source))
-    shards.finish(shards.fork(FORK, "b/other", lifetime=asked))
+    shards.finish(shards.fork(FORK, "b/other", lifetime=requested))
     assert shards.stream(FORK).lifetime == lifetime
 
 
@@ -139,16 +139,16 @@ def test_the_client_has_its_answer_before_the_pin_is_confirmed(shards: Shards) -
     while task.answer is None:
         task.step(shards)
     assert isinstance(task.answer, Created)
-    assert task.asks == Confirm(SOURCE, 1, "pin-1")
+    assert task.pending == Confirm(SOURCE, 1, "pin-1")
     assert list(shards.owner(SOURCE).state.unconfirmed) == ["pin-1"]
     task.step(shards)
     assert not shards.owner(SOURCE).state.unconfirmed
     assert pins_of(shards, SOURCE) == {"pin-1": Hold(0, 3, None)}
 
 
-def test_a_refused_fork_lets_go_of_its_source_before_its_client_is_answered(shards: Shards) -> None:
+def test_a_refused_fork_releases_its_source_before_its_client_is_answered(shards: Shards) -> None:
     task = shards.fork(FORK, SOURCE, content_type="text/html")
-    while not isinstance(task.asks, Unpin):
+    while not isinstance(task.pending, Unpin):
         task.step(shards)
     assert list(pins_of(shards, SOURCE)) == ["pin-1"]
     assert task.answer is None
@@ -224,7 +224,7 @@ def test_a_deleted_stream_cannot_be_forked_again(offset: int | None, shards: Sha
 def test_a_source_that_was_created_again_since_its_anchor_was_found_is_not_forked(shards: Shards) -> None:
     task = shards.fork(FORK, SOURCE, 3)
     task.step(shards)
-    assert isinstance(task.asks, Anchor)
+    assert isinstance(task.pending, Anchor)
     task.step(shards)
     shards.ask(Delete(SOURCE))
     shards.ask(Create(SOURCE, "text/plain", payload=b"other"))
@@ -245,7 +245,7 @@ def test_a_source_that_was_created_again_since_its_anchor_was_found_is_not_forke
         (Ancestry(SOURCE, None, 0, None, None), Ancestry(SOURCE, None, 0, "text/plain", None)),
     ],
 )
-def test_the_same_fork_again_is_there_already_whatever_became_of_its_source(
+def test_the_same_fork_again_exists_already_whatever_became_of_its_source(
     first: Ancestry, second: Ancestry, source_lives: bool, shards: Shards
 ) -> None:
     created = shards.finish(fork_of(first, shards))
@@ -277,7 +277,7 @@ def test_another_fork_under_the_same_name_is_refused(second: Ancestry, shards: S
     assert len(pins_of(shards, SOURCE)) == 1
 
 
-def test_a_fork_is_refused_under_the_name_of_a_stream_that_is_no_fork(shards: Shards) -> None:
+def test_a_fork_is_refused_under_the_name_of_a_stream_that_is_not_a_fork(shards: Shards) -> None:
     shards.ask(Create(FORK, "text/plain", payload=b"abc"))
     assert code_of(shards.finish(shards.fork(FORK, SOURCE))) is Code.STREAM_EXISTS
     assert code_of(shards.finish(shards.fork(SOURCE, SOURCE))) is Code.STREAM_EXISTS
@@ -292,9 +292,9 @@ def test_a_fork_is_refused_under_a_name_that_other_forks_need(shards: Shards) ->
 
 def test_of_two_forks_at_once_one_is_made_and_the_other_finds_it(shards: Shards) -> None:
     one, other = shards.fork(FORK, SOURCE), shards.fork(FORK, SOURCE)
-    while not isinstance(one.asks, CreateFork):
+    while not isinstance(one.pending, CreateFork):
         one.step(shards)
-    while not isinstance(other.asks, CreateFork):
+    while not isinstance(other.pending, CreateFork):
         other.step(shards)
     assert {type(shards.finish(one)), type(shards.finish(other))} == {Created, Existed}
     assert list(pins_of(shards, SOURCE)) == ["pin-1"]

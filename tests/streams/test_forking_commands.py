@@ -103,7 +103,7 @@ def test_a_fork_holds_its_pin_and_no_other(pin_id: str, held: bool, shards: Shar
     assert shards.ask(Settle(FORK, pin_id, DEADLINE)) == Settled(held)
 
 
-def test_nobody_holds_the_pin_of_a_fork_that_was_never_made(shards: Shards) -> None:
+def test_no_fork_holds_the_pin_of_a_fork_that_was_never_created(shards: Shards) -> None:
     shards.now = DEADLINE + 1
     assert shards.ask(Settle(FORK, "pin", DEADLINE)) == Settled(False)
     shards.ask(Create(FORK, "text/plain"))
@@ -122,4 +122,4 @@ def test_a_pin_counts_as_held_until_its_release_is_paid(shards: Shards) -> None:
 
 
 def test_a_free_name_is_a_target(shards: Shards) -> None:
-    assert shards.look(ForkTarget(FORK, False, Ancestry(SOURCE, None, 0, None, None))) == Absent()
+    assert shards.query(ForkTarget(FORK, False, Ancestry(SOURCE, None, 0, None, None))) == Absent()

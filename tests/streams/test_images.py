@@ -109,7 +109,7 @@ def test_an_image_in_small_pieces_gives_back_the_whole_state(shards: Shards, mon
 
 
 def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image whose form must change gets a new version; images with the old one are still out there."""
+    """An image whose form must change gets a new version; images with the old one still exist."""
     small_pieces(monkeypatch, rows=1, size=1000)
     shards, at, text = Shards(), START_US, "text/plain"
     shards.ask(Create("b/a", "text/plain", Lifetime(ttl_seconds=60), closed=True, payload=b"12", ends=(1, 2)))
@@ -130,11 +130,32 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     position, forever = shards.all[0].state.position, [None, None, None]
     held, owed = {"open pin": ["b/a", 1, "b/never", at]}, {"pin-2": ["b/b", 2]}
     first, second = [0, b"12", [1, 2], 0, 1, at, None], [0, b"x", None, 0, 3, at, ["p", 1, 0]]
-    heard, pins = {"p": [1, 0, 1, 0, 1, at, 1]}, {"pin-1": [0, 0, None], "pin-2": [0, 0, None]}
+    producers, pins = {"p": [1, 0, 1, 0, 1, at, 1]}, {"pin-1": [0, 0, None], "pin-2": [0, 0, None]}
     origin, ancestry = ["b/b", 2, 0, 0, 0, 0, "pin-1", 1, None], ["b/b", 0, 0, None, None]
     a: list[object] = ["b/a", 1, text, [60, None, None], at, at, at, 2, 2, 1, 1, True, False, *[None] * 4]
     a += [{"open pin": [0, 2, None]}, [first], [1, 1, "new", text, 9, "digest"], b"{}", []]
-    b = ["b/b", 2, text, forever, at, at, at, 2, 2, 0, 0, False, False, "7", heard, None, None, pins, [second], *NONE]
+    b = [
+        "b/b",
+        2,
+        text,
+        forever,
+        at,
+        at,
+        at,
+        2,
+        2,
+        0,
+        0,
+        False,
+        False,
+        "7",
+        producers,
+        None,
+        None,
+        pins,
+        [second],
+        *NONE,
+    ]
     c = ["b/c", 6, text, forever, at, at, at, 0, 0, 0, 0, False, False, None, None, origin, ancestry, None, None, *NONE]
     assert [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)] == [
         ["header", 3, "journal", position, at, buckets, owed, held, {"old": None}, *lake],
@@ -145,7 +166,7 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_image_of_old_does_not_say_how_much_a_producer_added() -> None:
-    """Such an image was written before the field was there; a retry is then answered without it."""
+    """Images written before the field existed lack it; a retry is then answered without it."""
     shards, producer = Shards(), Producer("p", 1, 0)
     retried = Append("b/a", b"abc", content_type="text/plain", producer=producer)
     shards.ask(Create("b/a", "text/plain"))
@@ -169,7 +190,7 @@ def test_an_image_of_nothing_is_its_header() -> None:
     assert facts(restore(pieces)) == facts(state)
 
 
-def test_a_restored_state_goes_on_like_the_first(shards: Shards) -> None:
+def test_a_restored_state_continues_like_the_original(shards: Shards) -> None:
     state = shards.all[0].state
     twin = restore(image_of(state))
     more: list[Command] = [
@@ -193,7 +214,7 @@ def test_a_restored_state_shares_what_many_streams_share(shards: Shards) -> None
     assert twin.streams["b/plain"].lifetime is FOREVER
 
 
-def test_pieces_are_cut_by_size_at_the_borders_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_cut_by_size_at_the_boundaries_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     small_pieces(monkeypatch, rows=100, size=300)
     shards = Shards()
     for number in range(20):
@@ -204,7 +225,7 @@ def test_pieces_are_cut_by_size_at_the_borders_of_streams(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("rows", "size", "pieces"), [(3, 10_000, 4), (100, 40, 3), (100, 35, 3), (100, 10_000, 1)])
-def test_a_long_stream_goes_on_in_further_pieces(
+def test_a_long_stream_continues_in_further_pieces(
     rows: int, size: int, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_pieces(monkeypatch, rows=rows, size=size)
@@ -217,7 +238,7 @@ def test_a_long_stream_goes_on_in_further_pieces(
     assert facts(restore(image_of(shards.all[0].state))) == facts(shards.all[0].state)
 
 
-# -- While commands go on ---------------------------------------------------------------------------------------------
+# -- While commands are applied ---------------------------------------------------------------------------------------
 
 
 def test_one_image_is_taken_at_a_time(shards: Shards) -> None:
@@ -228,7 +249,7 @@ def test_one_image_is_taken_at_a_time(shards: Shards) -> None:
     Walk(shards.all[0].state).end()
 
 
-def test_a_finished_walk_is_told_of_nothing_more(shards: Shards) -> None:
+def test_a_finished_walk_is_no_longer_notified(shards: Shards) -> None:
     walk = Walk(shards.all[0].state)
     walk.end()
     shards.ask(Delete("b/plain"))
@@ -303,7 +324,7 @@ def test_a_stream_made_by_the_last_command_is_shown_as_it_was_though_it_changes_
 
 
 @pytest.mark.parametrize("gone", ["b/2", "b/3", "b/4"])
-def test_a_stream_that_ends_before_its_turn_keeps_its_place_among_others_set_aside(
+def test_a_stream_that_ends_before_its_turn_keeps_its_place_among_those_set_aside(
     gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_pieces(monkeypatch, rows=2, size=1, names=1)

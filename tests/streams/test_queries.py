@@ -2,7 +2,7 @@ from headwater.protocol.offsets import NOW
 from headwater.streams.queries import Read, Records
 
 
-def test_a_read_begins_at_the_beginning_unless_told_otherwise() -> None:
+def test_a_read_begins_at_the_beginning_by_default() -> None:
     assert Read("b/s") == Read("b/s", offset=0, incarnation=None)
 
 
@@ -14,7 +14,7 @@ def test_only_a_read_from_now_begins_at_the_tail() -> None:
     assert not Read("b/s", records=Records(start=3)).from_now
 
 
-def test_what_follows_a_read_goes_on_behind_its_page_in_the_same_life_and_form() -> None:
+def test_the_read_after_a_page_continues_after_it_in_the_same_life_and_form() -> None:
     assert Read("b/s", NOW, None, 9).following(5, 7) == Read("b/s", 5, 7, 9)
     by_records = Read("b/s", 0, None, None, Records(3, None, 2, True))
     assert by_records.following(5, 7) == Read("b/s", 5, 7, None, Records(None, None, 2, True))

@@ -40,7 +40,7 @@ def shards(tier: str) -> Shards:
 
 
 def page(shards: Shards, name: str, offset: int, bytes_max: int) -> tuple[bytes, int, bool]:
-    found = shards.look(Read(name, offset), bytes_max)
+    found = shards.query(Read(name, offset), bytes_max)
     assert isinstance(found, Page)
     assert found.next_offset == offset + len(found.body)
     return found.body, found.next_offset, found.up_to_date
@@ -53,20 +53,20 @@ def page(shards: Shards, name: str, offset: int, bytes_max: int) -> tuple[bytes,
 @pytest.mark.parametrize("token", ["now", "tail"])
 def test_a_read_at_the_tail_is_empty_and_up_to_date(name: str, token: str, shards: Shards) -> None:
     offset = NOW if token == "now" else shards.stream(name).tail
-    found = shards.look(Read(name, offset))
+    found = shards.query(Read(name, offset))
     assert isinstance(found, Page)
     assert (found.body, found.next_offset, found.up_to_date) == (b"", shards.stream(name).tail, True)
 
 
 @pytest.mark.parametrize("offset", [8, parse("9999999999999999_9999999999999999")])
-def test_a_read_beyond_the_tail_is_refused_and_told_the_tail(offset: int, shards: Shards) -> None:
-    refusal = shards.look(Read("b/text", offset))
+def test_the_refusal_of_a_read_beyond_the_tail_names_the_tail(offset: int, shards: Shards) -> None:
+    refusal = shards.query(Read("b/text", offset))
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.OFFSET_BEYOND_TAIL
     assert (refusal.incarnation, refusal.next_offset) == (1, 7)
 
 
-def test_a_read_before_the_retained_start_is_refused_and_told_the_start() -> None:
+def test_the_refusal_of_a_read_before_the_retained_start_names_the_start() -> None:
     trimmed = Stream("b/s", 5, "text/plain", FOREVER, 0, 0, 0, tail=13, start=10, hot=[hot(10, b"abc")])
     refusal = reading.judge(trimmed, 9, no_source)
     assert refusal is not None
@@ -81,13 +81,13 @@ def test_any_byte_of_a_text_stream_is_an_offset(offset: int, shards: Shards) -> 
 
 
 @pytest.mark.parametrize("offset", [0, 2, 5, 8, 12])
-def test_a_border_between_json_messages_is_an_offset(offset: int, shards: Shards) -> None:
+def test_a_boundary_between_json_messages_is_an_offset(offset: int, shards: Shards) -> None:
     assert page(shards, "b/json", offset, 100) == (b'10"b"3004000'[offset:], 12, True)
 
 
 @pytest.mark.parametrize("offset", [1, 3, 4, 6, 7, 9, 10, 11])
 def test_the_inside_of_a_json_message_is_not_an_offset(offset: int, shards: Shards) -> None:
-    refusal = shards.look(Read("b/json", offset))
+    refusal = shards.query(Read("b/json", offset))
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.OFFSET_UNALIGNED
     assert (refusal.incarnation, refusal.next_offset) == (3, 12)
@@ -217,11 +217,11 @@ def test_the_pages_of_a_fork_make_up_the_whole(name: str, bytes_max: int, family
     assert all(len(found) == 1 or sum(map(len, found)) <= bytes_max for found in pages)
 
 
-def test_a_fork_of_json_knows_the_borders_of_its_source(shards: Shards, tier: str) -> None:
+def test_a_fork_of_json_knows_the_boundaries_of_its_source(shards: Shards, tier: str) -> None:
     shards.finish(shards.fork("b/fork", "b/json", 2, sub_offset=1, body=b'[7, "x"]'))
     sink(shards, tier)
     assert [*shards.messages("b/fork", 0, 1)] == [[b"10"], [b'"b"'], [b"7"], [b'"x"']]
-    refusals = [offset for offset in range(10) if isinstance(shards.look(Read("b/fork", offset)), Refusal)]
+    refusals = [offset for offset in range(10) if isinstance(shards.query(Read("b/fork", offset)), Refusal)]
     assert refusals == [1, 3, 4, 7, 8]
 
 
@@ -291,7 +291,7 @@ def test_records_are_counted_on_where_history_was_trimmed(shards: Shards) -> Non
 def test_a_fork_point_lies_bytes_or_messages_past_its_anchor(
     query: Anchor, point: tuple[int, int], shards: Shards
 ) -> None:
-    assert shards.look(query) == Anchored(shards.stream(query.name).incarnation, *point)
+    assert shards.query(query) == Anchored(shards.stream(query.name).incarnation, *point)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_fork_point_lies_bytes_or_messages_past_its_anchor(
 def test_a_fork_point_past_the_append_of_its_anchor_is_refused(
     name: str, offset: int, steps: int, shards: Shards
 ) -> None:
-    refusal = shards.look(Anchor(name, offset, steps))
+    refusal = shards.query(Anchor(name, offset, steps))
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.INVALID_OFFSET
     assert (refusal.incarnation, refusal.next_offset) == (shards.stream(name).incarnation, shards.stream(name).tail)
@@ -329,7 +329,7 @@ def test_a_fork_point_past_the_append_of_its_anchor_is_refused(
     ],
 )
 def test_a_fork_point_must_be_readable(name: str, offset: int, code: Code, shards: Shards) -> None:
-    refusal = shards.look(Anchor(name, offset, 0))
+    refusal = shards.query(Anchor(name, offset, 0))
     assert isinstance(refusal, Refusal)
     assert refusal.code is code
 
@@ -340,10 +340,10 @@ def test_a_fork_point_must_be_readable(name: str, offset: int, code: Code, shard
 def test_a_fork_point_in_a_fork_is_bounded_by_what_the_fork_has(
     offset: int, steps: int, to: int, record_to: int, family: Shards
 ) -> None:
-    assert family.look(Anchor("b/child", offset, steps)) == Anchored(
+    assert family.query(Anchor("b/child", offset, steps)) == Anchored(
         family.stream("b/child").incarnation, to, record_to
     )
-    assert isinstance(family.look(Anchor("b/child", offset, steps + 1)), Refusal)
+    assert isinstance(family.query(Anchor("b/child", offset, steps + 1)), Refusal)
 
 
 @pytest.mark.parametrize(("offset", "steps"), [(0, 2), (8, 1)])
@@ -355,8 +355,8 @@ def test_a_fork_point_in_a_fork_of_json_is_bounded_by_what_the_fork_has(
     sink(shards, tier)
     shards.finish(shards.fork("b/fork", "b/other", offset, sub_offset=steps))
     fork = shards.stream("b/fork")
-    assert shards.look(Anchor("b/fork", offset, steps)) == Anchored(fork.incarnation, fork.tail, fork.record_next)
-    assert isinstance(shards.look(Anchor("b/fork", offset, steps + 1)), Refusal)
+    assert shards.query(Anchor("b/fork", offset, steps)) == Anchored(fork.incarnation, fork.tail, fork.record_next)
+    assert isinstance(shards.query(Anchor("b/fork", offset, steps + 1)), Refusal)
 
 
 def hot(offset: int, payload: bytes) -> Hot:

@@ -46,7 +46,7 @@ def kept(shards: Shards, name: str = NAME) -> bytes:
 
 
 def body(shards: Shards, offset: int, name: str = NAME) -> bytes:
-    page = shards.look(Read(name, offset))
+    page = shards.query(Read(name, offset))
     assert isinstance(page, Page), page
     return page.body
 
@@ -89,10 +89,10 @@ def test_a_snapshot_that_is_published_again_trims_nothing_where_history_is_kept(
 def test_an_append_that_a_snapshot_cuts_stays_whole_in_memory_and_is_read_from_the_cut(shards: Shards) -> None:
     shards.publish(NAME, 2)
     assert (kept(shards), body(shards, 2)) == (b"123456", b"3456")
-    assert code_of(shards.look(Read(NAME, 1))) is Code.OFFSET_TRIMMED
+    assert code_of(shards.query(Read(NAME, 1))) is Code.OFFSET_TRIMMED
 
 
-def test_a_snapshot_at_the_tail_leaves_nothing_and_the_stream_goes_on(shards: Shards) -> None:
+def test_a_snapshot_at_the_tail_leaves_nothing_and_the_stream_continues(shards: Shards) -> None:
     assert shards.publish(NAME, 6) == Published(1, 6, 6, False)
     assert (shards.stream(NAME).hot, shards.all[0].state.hot_bytes) == (None, 0)
     shards.ask(Append(NAME, b"7", content_type=JSON, close=True))
@@ -101,14 +101,14 @@ def test_a_snapshot_at_the_tail_leaves_nothing_and_the_stream_goes_on(shards: Sh
 
 
 @pytest.mark.parametrize("offset", [0, 3])
-def test_a_read_before_a_trimmed_start_is_told_where_the_stream_begins(offset: int, shards: Shards) -> None:
+def test_the_refusal_of_a_read_before_a_trimmed_start_names_the_earliest_offset(offset: int, shards: Shards) -> None:
     shards.publish(NAME, 4)
-    refusal = shards.look(Read(NAME, offset))
+    refusal = shards.query(Read(NAME, offset))
     assert isinstance(refusal, Refusal)
     assert (refusal.code, refusal.incarnation, refusal.earliest_offset) == (Code.OFFSET_TRIMMED, 1, 4)
 
 
-def test_a_newer_snapshot_replaces_the_older_one_whose_blob_is_let_go_of(shards: Shards) -> None:
+def test_a_newer_snapshot_replaces_the_older_one_whose_blob_is_released(shards: Shards) -> None:
     shards.publish(NAME, 1)
     shards.publish(NAME, 4)
     stream = shards.stream(NAME)
@@ -119,7 +119,7 @@ def test_a_newer_snapshot_replaces_the_older_one_whose_blob_is_let_go_of(shards:
         assert discarded(shards) == []
 
 
-def test_the_same_snapshot_again_is_acknowledged_and_the_second_blob_is_let_go_of(shards: Shards) -> None:
+def test_the_same_snapshot_again_is_acknowledged_and_the_second_blob_is_released(shards: Shards) -> None:
     shards.publish(NAME, 4)
     shards.ask(Append(NAME, b"7", content_type=JSON))
     assert shards.publish(NAME, 4) == Published(1, 4, 7, False)
@@ -177,7 +177,7 @@ def test_a_snapshot_beyond_the_tail_or_before_the_visible_one_is_refused_and_cha
     assert len(discarded(shards)) == 1
 
 
-def test_a_snapshot_of_what_is_gone_or_of_another_life_is_refused_and_its_blob_let_go_of(shards: Shards) -> None:
+def test_a_snapshot_of_trimmed_history_or_of_another_life_is_refused_and_its_blob_released(shards: Shards) -> None:
     other_life = PublishSnapshot(NAME, 9, shards.snapshot(NAME, 4), trims=True)
     assert code_of(shards.ask(other_life)) is Code.INCARNATION_CHANGED
     gone = PublishSnapshot(NAME, 1, shards.snapshot(NAME, 4), trims=True)
@@ -186,7 +186,7 @@ def test_a_snapshot_of_what_is_gone_or_of_another_life_is_refused_and_its_blob_l
     assert discarded(shards) == ["blob-1", "blob-2"]
 
 
-def test_the_end_of_a_stream_lets_go_of_its_snapshot(shards: Shards) -> None:
+def test_the_end_of_a_stream_releases_its_snapshot(shards: Shards) -> None:
     shards.publish(NAME, 4)
     shards.ask(Delete(NAME))
     assert discarded(shards) == ["blob-1"]
@@ -214,7 +214,7 @@ def test_history_may_go_right_up_to_the_snapshot(shards: Shards) -> None:
 
 
 @pytest.mark.parametrize(("held", "visible"), [("a", "z"), ("z", "a")])
-def test_a_blob_that_only_a_fork_held_goes_with_it_whatever_the_visible_one_is_called(
+def test_a_blob_that_only_a_fork_held_is_released_with_it_whatever_the_visible_one_is_called(
     held: str, visible: str, shards: Shards
 ) -> None:
     for offset, blob in ((3, held), (4, visible)):
@@ -228,7 +228,7 @@ def test_a_blob_that_only_a_fork_held_goes_with_it_whatever_the_visible_one_is_c
 
 
 @pytest.mark.parametrize(("held", "superseded"), [("a", "z"), ("z", "a")])
-def test_a_superseded_blob_goes_though_a_fork_holds_another_whatever_that_is_called(
+def test_a_superseded_blob_is_released_although_a_fork_holds_another_whatever_that_is_called(
     held: str, superseded: str, shards: Shards
 ) -> None:
     for offset, blob in ((2, held), (3, superseded), (4, "visible")):
@@ -263,7 +263,7 @@ def test_a_fork_of_a_trimmed_stream_begins_with_its_snapshot(shards: Shards) -> 
     assert (fork.start, fork.record_start, fork.tail) == (4, 4, 5)
     assert fork.snapshot == source.snapshot
     assert body(shards, 4, FORK) == b"5"
-    assert code_of(shards.look(Read(FORK, 3))) is Code.OFFSET_TRIMMED
+    assert code_of(shards.query(Read(FORK, 3))) is Code.OFFSET_TRIMMED
 
 
 def test_what_a_fork_needs_stays_when_its_source_publishes_again(shards: Shards) -> None:
@@ -304,7 +304,7 @@ def test_a_fork_that_publishes_leaves_the_snapshot_of_its_source_alone(shards: S
 
 
 @pytest.mark.parametrize(("inherited", "own"), [("a", "z"), ("z", "a")])
-def test_a_fork_lets_go_of_its_own_blob_and_not_of_an_inherited_one_whatever_they_are_called(
+def test_a_fork_releases_its_own_blob_and_not_an_inherited_one_whatever_they_are_called(
     inherited: str, own: str, shards: Shards
 ) -> None:
     shards.ask(PublishSnapshot(NAME, 1, Snapshot(1, 1, inherited, "text/plain", 1, "1"), trims=True))
@@ -324,7 +324,7 @@ def test_a_fork_before_the_snapshot_of_a_stream_with_all_its_history_has_no_snap
 
 @pytest.mark.parametrize("to", [1, 3])
 def test_a_pin_whose_point_was_trimmed_since_it_was_resolved_holds_nothing(to: int, shards: Shards) -> None:
-    """Below the start there is nothing to read; between start and snapshot nothing stands in for what is lost."""
+    """Below the start there is nothing to read; between start and snapshot nothing replaces what is lost."""
     shards.publish(NAME, 4, trims=False)
     shards.ask(Retain(NAME, 1, 2, 2))
     refusal = shards.ask(Pin(NAME, "pin", FORK, START_US, 1, to, to))
@@ -334,7 +334,7 @@ def test_a_pin_whose_point_was_trimmed_since_it_was_resolved_holds_nothing(to: i
     assert isinstance(shards.ask(Pin(NAME, "pin", FORK, START_US, 1, 4, 4)), Pinned)
 
 
-def test_a_pin_that_is_let_go_of_takes_its_superseded_snapshot_along_unless_another_needs_it(shards: Shards) -> None:
+def test_a_released_pin_releases_its_superseded_snapshot_unless_another_needs_it(shards: Shards) -> None:
     shards.publish(NAME, 1)
     for pin in ("one", "two"):
         shards.ask(Pin(NAME, pin, FORK, START_US))
@@ -348,7 +348,7 @@ def test_a_pin_that_is_let_go_of_takes_its_superseded_snapshot_along_unless_anot
 # -- Records -----------------------------------------------------------------------------------------------------------
 
 
-def test_records_and_offsets_name_the_same_borders_also_through_forks(shards: Shards) -> None:
+def test_records_and_offsets_name_the_same_boundaries_also_through_forks(shards: Shards) -> None:
     shards.finish(shards.fork(FORK, NAME, 4))
     shards.ask(Append(FORK, b"78", (1, 2), content_type=JSON))
     for name, last in ((NAME, 6), (FORK, 6)):

@@ -26,7 +26,7 @@ def test_an_empty_set_has_nothing_after_anything() -> None:
         ("", 0, []),
     ],
 )
-def test_names_after_a_name_come_in_order_and_no_more_than_asked_for(
+def test_names_after_a_name_come_in_order_and_within_the_limit(
     name: str, limit: int, found: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sorted_names, "BLOCK_NAMES_MAX", 4)
@@ -74,7 +74,7 @@ def test_no_block_grows_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_blocks_stay_half_full_while_names_are_only_added(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else walking and finding cost more than the names do."""
+    """Otherwise walking and searching would cost more than the names themselves."""
     monkeypatch.setattr(sorted_names, "BLOCK_NAMES_MAX", 8)
     names = SortedNames()
     for number in range(100)[::order]:

@@ -1,4 +1,4 @@
-"""A command that is meant for an earlier life of a stream, or for one that never was, changes nothing."""
+"""A command for an earlier life of a stream, or for one that never existed, changes nothing."""
 
 import pytest
 
@@ -29,7 +29,7 @@ EARLIER, PRESENT, LATER = 1, 3, 9
 
 @pytest.fixture
 def shards() -> Shards:
-    """A stream in its second life, which has a snapshot at 3, and whose time is over in ten seconds."""
+    """A stream in its second life, which has a snapshot at 3 and expires in ten seconds."""
     shards = Shards()
     for _ in range(2):
         shards.ask(Create(NAME, TEXT, Lifetime(ttl_seconds=10), payload=b"abc"))
@@ -42,7 +42,7 @@ def shards() -> Shards:
 
 
 def streams_of(shards: Shards) -> bytes:
-    """The streams as an image has them, without what is about the log."""
+    """The streams in the image, without facts about the log."""
     return b"".join(image_of(shards.all[0].state)[1:])
 
 
@@ -77,7 +77,7 @@ def test_a_command_of_our_own_for_another_life_does_nothing(
 
 
 @pytest.mark.parametrize("life", [EARLIER, LATER])
-def test_a_pin_on_another_life_is_not_let_go_of(life: int, shards: Shards) -> None:
+def test_a_pin_on_another_life_is_not_released(life: int, shards: Shards) -> None:
     shards.ask(Pin(NAME, "pin", "b/fork", START_US * 2))
     assert shards.ask(Unpin(NAME, life, "pin")) == Done()
     assert "pin" in (shards.stream(NAME).pins or {})

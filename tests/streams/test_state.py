@@ -87,7 +87,7 @@ def test_an_append_knows_where_it_ends_and_how_many_messages_it_holds() -> None:
 
 
 class Witness:
-    """Writes down what a stream looked like before each change."""
+    """Records what a stream was like before each change."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, bool]] = []
@@ -107,7 +107,7 @@ def test_an_observer_sees_a_stream_before_it_changes(shards: Shards) -> None:
     assert witness.seen == [("b/s", 3, False), ("b/s", 5, False), ("b/s", 5, False), ("b/s", 5, False)]
 
 
-def test_all_who_watch_a_state_are_told_until_they_stop(shards: Shards) -> None:
+def test_all_watchers_of_a_state_are_notified_until_they_stop(shards: Shards) -> None:
     shards.ask(Create("b/s", "text/plain", payload=b"123"))
     state, early, late = shards.all[0].state, Witness(), Witness()
     state.observers += [early, late]

@@ -1,4 +1,4 @@
-"""Swaps: rewritten segments take the place of others, whole or not at all, and nobody reads anything else by that."""
+"""Swaps: rewritten segments replace others, all or nothing, and no read returns anything different."""
 
 import msgspec
 import pytest
@@ -56,7 +56,7 @@ def submit(shards: Shards, swap: SwapSegments) -> Reply:
 
 
 def refused(shards: Shards, swap: SwapSegments) -> str:
-    """The reason why a swap is refused, and that nothing happened by it."""
+    """The reason why a swap was refused; checks that nothing changed."""
     state = shards.all[0].state
     before = image_of(state)[1:], state.cold.changed_at, state.cold.dropped, state.cold.next_number
     reply = submit(shards, swap)
@@ -138,10 +138,10 @@ def test_the_highest_position_that_was_dropped_never_goes_back(shards: Shards) -
     assert shards.all[0].state.cold.dropped == 5
 
 
-# -- Lives that went on since the rewrite was planned -----------------------------------------------------------------
+# -- Lives that changed since the rewrite was planned -----------------------------------------------------------------
 
 
-def test_what_became_of_a_stream_meanwhile_is_no_reason_to_refuse(shards: Shards) -> None:
+def test_changes_of_a_stream_in_the_meantime_are_not_a_reason_to_refuse(shards: Shards) -> None:
     swap = planned(shards, 1, 2, 3)
     shards.flush()
     shards.publish("b/s", 3)
@@ -161,7 +161,7 @@ def test_what_became_of_a_stream_meanwhile_is_no_reason_to_refuse(shards: Shards
     assert shards.body("b/u") == b"another"
 
 
-def test_rows_before_the_start_of_a_stream_are_left_out_where_they_are_dead_for_everybody(shards: Shards) -> None:
+def test_rows_before_the_start_of_a_stream_are_left_out_if_no_fork_needs_them(shards: Shards) -> None:
     shards.publish("b/s", 3)
     assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", 3, (1,))}
     shards.compact(1, 2)
@@ -184,7 +184,7 @@ def test_dead_rows_that_are_kept_keep_their_tombstone(shards: Shards) -> None:
 
 
 def test_a_life_with_a_gap_goes_into_two_segments_of_which_one_has_its_dead_rows(shards: Shards) -> None:
-    """What was trimmed while it was hot never came to the lake; a reader still wants the rows before it."""
+    """What was trimmed while it was hot never reached the lake; a consumer still needs the rows before it."""
     shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)
     shards.publish("b/s", 11)
     shards.ask(Append("b/s", b"z", content_type=TEXT))
@@ -198,7 +198,7 @@ def test_a_life_with_a_gap_goes_into_two_segments_of_which_one_has_its_dead_rows
     assert shards.stream("b/s").extents == (Extent(6, 0, 1, 11, 12, 4),)
 
 
-def test_a_ghost_is_rewritten_for_its_forks_and_is_dead_for_everybody_else(shards: Shards) -> None:
+def test_a_ghost_is_rewritten_for_its_forks_and_is_dead_to_all_others(shards: Shards) -> None:
     shards.finish(shards.fork("b/f", "b/s", 9))
     shards.ask(Delete("b/s"))
     shards.compact(1, 2, 3)
@@ -208,8 +208,8 @@ def test_a_ghost_is_rewritten_for_its_forks_and_is_dead_for_everybody_else(shard
     assert shards.body("b/f") == b"abcdefghi"
 
 
-def test_a_trimmed_ghost_lets_go_of_extents_and_its_segments_are_listed_anew(shards: Shards) -> None:
-    """Two forks hold it from different offsets; when the one further back ends, less of it is needed."""
+def test_a_trimmed_ghost_releases_extents_and_its_segments_are_listed_again(shards: Shards) -> None:
+    """Two forks pin it from different offsets; when the one with the lower offset ends, less of it is needed."""
     shards.all[0].submit([Pin("b/s", "low", "b/f", START_US)], shards.now)
     shards.publish("b/s", 6)
     shards.all[0].submit([Pin("b/s", "high", "b/g", START_US)], shards.now)
@@ -310,7 +310,7 @@ def test_a_life_may_be_moved_once_only(shards: Shards) -> None:
     )
 
 
-# -- Readers ----------------------------------------------------------------------------------------------------------
+# -- Consumers --------------------------------------------------------------------------------------------------------
 
 
 def test_no_row_is_dropped_that_a_registered_reader_has_not_read(shards: Shards) -> None:
@@ -324,7 +324,7 @@ def test_no_row_is_dropped_that_a_registered_reader_has_not_read(shards: Shards)
     assert shards.all[0].state.cold.dropped == 4
 
 
-def test_a_reader_that_left_or_was_not_heard_of_for_long_keeps_nothing(shards: Shards) -> None:
+def test_a_consumer_that_left_or_was_silent_for_long_keeps_nothing(shards: Shards) -> None:
     shards.ask(Delete("b/s"))
     first, second = planned(shards, 1), planned(shards, 2)
     shards.all[0].submit([RegisterConsumer("r", 0)], shards.now)
@@ -338,7 +338,7 @@ def test_a_reader_that_left_or_was_not_heard_of_for_long_keeps_nothing(shards: S
     assert submit(shards, second) == Placed()
 
 
-# -- Objects that are gone --------------------------------------------------------------------------------------------
+# -- Objects that no longer exist -------------------------------------------------------------------------------------
 
 
 def test_objects_that_were_deleted_are_forgotten(shards: Shards) -> None:

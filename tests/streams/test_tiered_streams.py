@@ -1,4 +1,4 @@
-"""Streams that change when they are in the lake: what is dead there, and when a catalog must say something else."""
+"""Streams that change while they are in the lake: which rows are dead, and when a new catalog is due."""
 
 import pytest
 

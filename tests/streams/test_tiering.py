@@ -1,4 +1,4 @@
-"""Publications: what goes to the lake leaves memory, and nobody reads anything else than before."""
+"""Publications: what moves to the lake leaves memory, and every read returns the same as before."""
 
 import msgspec
 import pytest
@@ -36,7 +36,7 @@ def publish(shards: Shards, publication: Publication, flushed: int = 0, deadline
 
 
 def refused(shards: Shards, publication: Publication, deadline: int = LATE) -> str:
-    """The reason why a publication is refused, and that nothing happened by it."""
+    """The reason why a publication was refused; checks that nothing changed."""
     state = shards.all[0].state
     before = image_of(state)[1:], state.cold.flushed, state.cold.changed_at, state.hot_bytes, dict(state.warm)
     reply = publish(shards, publication, ALL, deadline)
@@ -163,7 +163,7 @@ def test_a_publication_must_begin_where_the_lake_ends(start: int, shards: Shards
     assert publish(shards, publication) == Placed()
 
 
-def test_a_publication_may_not_leave_hot_bytes_behind_it(shards: Shards) -> None:
+def test_a_publication_may_not_skip_hot_bytes(shards: Shards) -> None:
     second = Publication(shards.all[0].collect().segment, (shards.all[0].collect(["b/s"]).rows[0],))
     gap = Publication(second.segment, (msgspec.structs.replace(second.rows[0], start=3, row=1, rows=2, record=1),))
     assert "does not continue" in refused(shards, gap)
@@ -179,7 +179,7 @@ def test_a_life_may_be_named_once_only(shards: Shards) -> None:
     assert refused(shards, twice) == "Segment segment-1 names an incarnation twice."
 
 
-# -- Lives that went on since the collection --------------------------------------------------------------------------
+# -- Lives that changed since the collection --------------------------------------------------------------------------
 
 
 def test_rows_of_a_life_that_is_gone_are_dead(shards: Shards) -> None:
@@ -243,7 +243,7 @@ def test_a_segment_that_begins_with_the_stream_has_no_tombstone(shards: Shards) 
     assert not shards.all[0].state.cold.tombstones
 
 
-def test_a_ghost_goes_to_the_lake_for_its_forks_and_is_dead_for_everybody_else(shards: Shards) -> None:
+def test_a_ghost_moves_to_the_lake_for_its_forks_and_is_dead_to_all_others(shards: Shards) -> None:
     shards.finish(shards.fork("b/f", "b/s"))
     publication = shards.all[0].collect(["b/s"])
     shards.ask(Delete("b/s"))
@@ -254,7 +254,7 @@ def test_a_ghost_goes_to_the_lake_for_its_forks_and_is_dead_for_everybody_else(s
     assert shards.all[0].state.hot_bytes == 3
 
 
-def test_rows_of_a_ghost_that_no_fork_needs_are_dead_for_everybody(shards: Shards) -> None:
+def test_rows_of_a_ghost_that_no_fork_needs_are_dead(shards: Shards) -> None:
     publication = shards.all[0].collect(["b/s"], 1)
     shards.publish("b/s", 3)
     shards.finish(shards.fork("b/f", "b/s"))
@@ -265,7 +265,7 @@ def test_rows_of_a_ghost_that_no_fork_needs_are_dead_for_everybody(shards: Shard
     assert shards.stream("b/s").extents == ()
 
 
-def test_an_expired_stream_that_nobody_reaped_yet_goes_to_the_lake_like_any_other(shards: Shards) -> None:
+def test_an_expired_stream_that_is_not_reaped_yet_moves_to_the_lake_like_any_other(shards: Shards) -> None:
     shards.ask(Create("b/brief", TEXT, Lifetime(ttl_seconds=1), payload=b"x"))
     shards.wait(10)
     shards.flush("b/brief")

@@ -1,4 +1,4 @@
-"""How the values of a state are kept: an image in the making shares them, and there may be millions."""
+"""How the values of a state are kept: a walk shares them, and there may be millions."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -25,13 +25,13 @@ def values() -> Iterator[type[msgspec.Struct]]:
 
 @pytest.mark.parametrize("kind", [kind for kind in values() if kind is not Stream])
 def test_only_a_stream_changes_in_place(kind: type[msgspec.Struct]) -> None:
-    """A walk copies a stream that is about to change, and goes by reference to all else."""
+    """A walk copies a stream that is about to change, and refers to everything else."""
     assert kind.__struct_config__.frozen
 
 
 @pytest.mark.parametrize("kind", [Stream, Hot, Hold, Debt, OpenPin, Bucket, Held, Tombstone, Retired, Consumer])
 def test_the_collector_never_walks_what_a_state_holds(kind: type[msgspec.Struct]) -> None:
-    """None of it has cycles, and a collection over a million streams would stop the shard."""
+    """Values have no cycles, and a collection over a million streams would stop the shard."""
     assert not kind.__struct_config__.gc
 
 

@@ -1,4 +1,4 @@
-"""One bucket of a server: its streams with the streams that they are forks of, and their rows of each segment."""
+"""One bucket of a server: its streams, the streams that they are forks of, and their rows in each segment."""
 
 from collections.abc import Iterable
 

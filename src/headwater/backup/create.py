@@ -1,7 +1,7 @@
 """Create a backup of a server that may be running.
 
-A backup is taken as a crash would leave things: the newest image and the journal behind it are copied and recovered, so
-it is exact as of one position. Then everything that this state refers to is copied: snapshots and segments of the lake.
+A backup is recovered as after a crash: the newest image and the journal after it are copied and replayed, so it is
+exact as of one position. Then everything that this state refers to is copied: snapshots and segments of the lake.
 If the server has deleted one of them meanwhile, the backup starts over and finds most objects copied already.
 """
 
@@ -63,7 +63,7 @@ def create_backup(origin: Origin, target: Store, progress: Progress) -> Manifest
     """Copy a server's data directory and its lake; both may be in use."""
     with suppress(KeyMissing):
         target.read(MANIFEST)
-        raise BackupFailed(f"There is a backup in {target.url} already; choose another place.")
+        raise BackupFailed(f"{target.url} already contains a backup; choose another location.")
     for _ in range(ATTEMPTS_MAX):
         state = state_of(origin.data)
         if origin.bucket is not None:
@@ -93,7 +93,7 @@ def _recover_copy(data: Path) -> State:
         copy = Path(scratch)
         for folder in ("images", "journal"):
             (copy / folder).mkdir()
-            # Images first: the server keeps the journal behind the newest image at least until two newer images exist.
+            # Images first: the server keeps the journal after the newest image at least until two newer images exist.
             for path in sorted((data / folder).iterdir(), reverse=folder == "images"):
                 if path.is_file() and path.suffix in (".image", ".journal", ".json"):
                     shutil.copyfile(path, copy / folder / path.name)

@@ -21,7 +21,7 @@ IMAGE = "image/"
 SNAPSHOTS = "snapshots/"
 LAKE = "lake/"
 PART_BYTES = 64 * 1024 * 1024
-"""How much of the image one object holds, about."""
+"""Approximately how much of the image one object holds."""
 LENGTH_BYTES = 8
 
 Progress = Callable[[str, int, int], None]

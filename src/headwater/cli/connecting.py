@@ -35,7 +35,7 @@ RETRY_SECONDS = 1.0
 
 
 class Server:
-    """A server by its URL. A URL with a path is the place of the streams, of any server of the protocol."""
+    """A server by its URL. A URL with a path is that of the streams, on any server of the protocol."""
 
     def __init__(self, url: str, headers: dict[str, str], retry_seconds: float = RETRY_SECONDS) -> None:
         self.url = url.rstrip("/")
@@ -100,7 +100,7 @@ class Server:
 
 
 def retry_policy(seconds: float) -> RetryPolicy:
-    """Return a policy whose delays add up to at most so many seconds.
+    """Return a policy whose delays add up to at most this many seconds.
 
     >>> retry_policy(0).attempts_max, retry_policy(1).attempts_max, retry_policy(60).attempts_max
     (1, 4, 12)

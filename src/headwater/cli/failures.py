@@ -31,7 +31,7 @@ NEXT_STEPS = {
     "producers_too_many": "Stream {name} cannot remember another producer; append without --producer.",
     "draining": "The server at {url} is shutting down; try again in a moment.",
 }
-"""By the code of a refusal, where a person at a command line needs another next step than an HTTP client."""
+"""By the code of a refusal, where the next step for a person at a command line differs from that of an HTTP client."""
 
 EXISTING_STREAM_VERBS = frozenset({"rm", "head", "close"})
 """Verbs for which a missing stream is a wrong name: creating it would not help."""

@@ -42,7 +42,7 @@ def size(least: int, most: int) -> Callback:
 
 
 def content_type(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """Return a content type that the server accepts; it would replace any other by its default without a word."""
+    """Return a content type that the server accepts; it silently replaces any other with its default."""
     if text is not None and not content_types.is_valid(text):
         raise click.BadParameter(f"{text!r} is not a content type; write it like text/plain or application/json.")
     return text

@@ -1,4 +1,4 @@
-"""Colours, for terminals that want them."""
+"""Colours, for terminals that show them."""
 
 import os
 import sys

@@ -78,7 +78,7 @@ class Tree(click.Group):
 
 
 def _not_installed(name: str, error: ModuleNotFoundError) -> click.Command:
-    """Return a command that says what to install, in place of one of the server where only the client is installed."""
+    """Return a command that says what to install, in place of a server command where only the client is installed."""
     package = (error.name or "headwater").partition(".")[0]
     if package == "headwater":
         raise error
@@ -106,7 +106,7 @@ def _show(error: click.ClickException, *, as_json: bool) -> None:
 
 
 def _similar(option: str, typed: str) -> bool:
-    """Tell whether one option may be meant by another.
+    """Return whether one option may be a misspelling of another.
 
     >>> _similar("--offset", "--ofset"), _similar("--lake", "--token")
     (True, False)

@@ -33,7 +33,7 @@ class ScanRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A registered consumer of the lake: how far it has read each shard, and when it last said so."""
+    """A registered consumer of the lake: how far it has read each shard, and when it last reported."""
 
     name: str
     positions: Mapping[str, int]

@@ -213,7 +213,7 @@ def _problem(response: Response) -> dict[str, Any]:
 
 
 def retry_after_seconds(response: Response) -> float | None:
-    """The delay that a server asks for; a date is not understood, and counts as none.
+    """The delay that a server asks for; a date is not supported, and counts as none.
 
     >>> [retry_after_seconds(Response(503, {"retry-after": text})) for text in ("3", "Wed, 21 Oct 2026 07:28:00 GMT")]
     [3.0, None]

@@ -255,7 +255,7 @@ class Producing(Generic[W]):
         return self._fail(error)
 
     def _accept(self, batch: Batch[W], response: Response) -> Resolved[W]:
-        # The answer to a close says that the stream is closed; otherwise it was taken for a duplicate.
+        # The answer to a close says that the stream is closed; otherwise it was treated as a duplicate.
         ignored = batch.closing and not response.flag(headers.STREAM_CLOSED)
         duplicate = ignored or (response.status == 204 and bool(batch.pieces))
         if ignored and not self.options.auto_claim:

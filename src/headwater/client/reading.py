@@ -109,7 +109,7 @@ class Reader:
             return
         chunk = pages.page(request, response, self.content_type)
         if chunk.next_offset == self.offset and chunk.empty:
-            # An empty response that does not say that it is up to date would be requested again for ever.
+            # An empty response that does not say that it is up to date would be requested endlessly.
             chunk = replace(chunk, up_to_date=True)
         yield from self._take(request, response, chunk)
         self.up_to_date = chunk.up_to_date

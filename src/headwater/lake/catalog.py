@@ -1,4 +1,4 @@
-"""The catalog: the contents of a lake, for readers without a server. Public, versioned, never overwritten.
+"""The catalog: the contents of a lake, for engines that read it without a server. Public, versioned, never overwritten.
 
     catalog/shard=0/<position>.json                 live segments, and the position up to which they are complete
     catalog/shard=0/<position>.tombstones.parquet   lives, or the beginnings of lives, whose rows are dead
@@ -116,7 +116,7 @@ class Contents(NamedTuple):
 
 
 def catalog_key(shard: int, position: int, kind: str = "json") -> str:
-    """The key of a catalog, or of a table beside it.
+    """The key of a catalog, or of one of its tables.
 
     >>> catalog_key(0, 42)
     'catalog/shard=0/00000000000000000042.json'
@@ -125,7 +125,7 @@ def catalog_key(shard: int, position: int, kind: str = "json") -> str:
 
 
 def parse_catalog_key(key: str) -> tuple[int, int] | None:
-    """The shard and the position in the key of a catalog or of a table beside it."""
+    """The shard and the position in the key of a catalog or of one of its tables."""
     match = _KEY.fullmatch(key)
     return (int(match[1]), int(match[2])) if match else None
 

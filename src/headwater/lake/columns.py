@@ -92,7 +92,7 @@ class Lives:
         append = spread(integers(map(_OFFSET, appends)), row_ends)
         next_offset = pc.add(append, within)
         message_ends = pc.add(spread(at.slice(0, len(appends)), row_ends), within)
-        borders = pa.concat_arrays([at.slice(0, 1), message_ends])
+        boundaries = pa.concat_arrays([at.slice(0, 1), message_ends])
         life_ends = integers(self.row_ends)
         buckets, streams, incarnations, content_types = zip(*self.lives, strict=True)
         made = self._producers(row_ends, rows) if any(name in _PRODUCER_COLUMNS for name in names) else {}
@@ -100,7 +100,7 @@ class Lives:
             "bucket": lambda: word(buckets, life_ends),
             "stream": lambda: word(streams, life_ends),
             "incarnation": lambda: spread(integers(incarnations), life_ends),
-            "offset": lambda: pc.subtract(next_offset, pc.subtract(message_ends, borders.slice(0, rows))),
+            "offset": lambda: pc.subtract(next_offset, pc.subtract(message_ends, boundaries.slice(0, rows))),
             "next_offset": lambda: next_offset,
             "record": lambda: pc.add(
                 spread(pc.subtract(integers(map(_RECORD, appends)), first_rows), row_ends), pa.arange(0, rows)
@@ -110,7 +110,7 @@ class Lives:
             "committed_at": lambda: spread(integers(map(_AT, appends)), row_ends).view(_TIME),
             "content_type": lambda: word(content_types, life_ends),
             "payload": lambda: pa.Array.from_buffers(
-                pa.binary(), rows, [None, borders.cast(pa.int32()).buffers()[1], pa.py_buffer(b"".join(payloads))]
+                pa.binary(), rows, [None, boundaries.cast(pa.int32()).buffers()[1], pa.py_buffer(b"".join(payloads))]
             ),
         }
         columns = [made[name] if name in made else makers[name]() for name in names]

@@ -34,7 +34,7 @@ _OFFSET, _NEXT_OFFSET = map(SCHEMA.get_field_index, BOUNDS)
 _COLUMN_COST_BYTES = 1000
 """The memory of a parsed footer for each column of each row group; 900 were measured, whatever the content."""
 _GROUP_COST_BYTES = 2048
-"""The memory of a decoded group besides its columns, of which Arrow's builders leave about an eighth unused."""
+"""The memory of a decoded group in addition to its columns, of which Arrow's builders leave about an eighth unused."""
 
 
 class SegmentDamaged(Exception):
@@ -93,8 +93,8 @@ class Footer:
             return []
         if len(groups) > 2 or self._alone(extent, groups[0]) or self._alone(extent, groups[-1]):
             later = groups[1:]
-            first = bisect_right(later, start, key=lambda group: self._border(extent, group))
-            last = bisect_left(later, end, key=lambda group: self._border(extent, group))
+            first = bisect_right(later, start, key=lambda group: self._boundary(extent, group))
+            last = bisect_left(later, end, key=lambda group: self._boundary(extent, group))
             groups = groups[first : last + 1]
         return [self._piece(extent, group) for group in groups]
 
@@ -113,7 +113,7 @@ class Footer:
         whole = self.groups[group]
         return extent.row <= whole.row and whole.row_end <= extent.row + extent.rows
 
-    def _border(self, extent: Extent, group: int) -> int:
+    def _boundary(self, extent: Extent, group: int) -> int:
         """The offset at which an extent continues in this group; this group or the one before belongs to it alone."""
         return self._bounds(group - 1)[1] if self._alone(extent, group - 1) else self._bounds(group)[0]
 

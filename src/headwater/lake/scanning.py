@@ -32,7 +32,7 @@ EVER = 2**63 - 1
 
 
 class LakeDamaged(Exception):
-    """A catalog, or a table beside it, differs from what was written."""
+    """A catalog, or one of its tables, differs from what was written."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"The object {key} is damaged: {problem}.")
@@ -71,7 +71,7 @@ class Inherited(NamedTuple):
     to: int
 
 
-# -- The tables beside a catalog ---------------------------------------------------------------------------------------
+# -- The tables of a catalog -------------------------------------------------------------------------------------------
 
 
 def read_catalog(store: Store, shard: int = 0) -> Catalog | None:

@@ -41,7 +41,7 @@ def encode(payload: bytes, number: int, entries: int, seed: int) -> list[bytes]:
 
 
 def size(payload_bytes: int) -> int:
-    """The size of a frame with such a payload."""
+    """The size of a frame with a payload of this size."""
     return -(-(HEADER.size + payload_bytes) // ALIGNMENT) * ALIGNMENT
 
 

@@ -102,14 +102,14 @@ class ImageFiles:
             file.close()
 
     def drop_old(self) -> int:
-        """Delete all but the newest two; the position up to which the log is no longer needed."""
+        """Delete all but the newest two, and return the position up to which the log is no longer needed."""
         positions = self.positions()
         for position in positions[KEPT:]:
             self._disk.remove(self._path(position))
         return positions[KEPT - 1] if len(positions) >= KEPT else 0
 
     def set_aside(self, position: int) -> None:
-        """Rename a damaged image so that it no longer counts, and two good ones are kept beside it."""
+        """Rename a damaged image, so that it does not count as one of the two that are kept."""
         path = self._path(position)
         self._disk.rename(path, path.with_suffix(DAMAGED))
 

@@ -7,7 +7,7 @@ from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 
 Ticket = int
-"""A proposer's own number for a batch. The log hands it back with the batch and reads nothing into it."""
+"""A proposer's own number for a batch. The log returns it with the batch and does not interpret it."""
 
 Deliver = Callable[[Batch, Ticket | None], None]
 """Receives a decided batch, and its ticket if this proposer appended it; None if another one did."""
@@ -21,7 +21,7 @@ class CommandLog(Protocol):
 
     @property
     def log_id(self) -> str:
-        """The log's id: random at its first start, the same ever after."""
+        """The log's id: chosen at random at its first start, and never changed."""
 
     @property
     def has_room(self) -> bool:
@@ -35,8 +35,8 @@ class CommandLog(Protocol):
     def batches_in_flight_max(self) -> int:
         """How many of its batches a proposer should have in flight at a time.
 
-        One where deciding a batch keeps the log busy: the next batch gathers meanwhile. More where a batch mostly waits
-        for a round trip.
+        One if deciding a batch keeps the log busy: the next batch gathers meanwhile. More if a batch mostly waits for
+        a round trip.
         """
 
     def replay(self, after: int) -> Iterator[Batch]:

@@ -129,8 +129,8 @@ class Committer:
             waiters = None if ticket is None else self._settle(ticket, batch)
             replies = apply(self._state, batch)
         except Exception as error:
-            # The log says what the state must be and the state is not there yet: nothing after it could be trusted.
-            log.critical("a decided batch cannot be applied, so the server ends", exc_info=True)
+            # The state has fallen behind the log for good: no later answer could be trusted.
+            log.critical("a decided batch cannot be applied, so the server stops", exc_info=True)
             self._on_failure(error)
             return
         if waiters is None:
@@ -151,9 +151,9 @@ class Committer:
         self.after_batch()
 
     def _settle(self, ticket: Ticket, batch: Batch) -> list[Done]:
-        """Take a batch of ours out of flight; the waiters of its commands."""
+        """Take a batch of ours out of flight, and return the waiters of its commands."""
         sent = self._in_flight.pop(ticket)
-        assert len(sent.waiters) == len(batch.commands), "a batch came back with another number of commands"
+        assert len(sent.waiters) == len(batch.commands), "a batch came back with a different number of commands"
         self._may_send = True
         self._metrics.commit_seconds.observe(monotonic() - sent.at_seconds)
         self._metrics.batch_commands.observe(len(batch.commands))

@@ -66,7 +66,7 @@ class Node:
         [self.log_id] = {shard.state.log_id for shard in self.shards}
         alone = self.only if len(self.shards) == 1 else None
         self._alone = alone
-        # Bound to the shard itself where there is one: nothing is added to the way of every append and read.
+        # With a single shard, its own methods: appends and reads then take no extra step.
         self.submit: Submit = self._submit if alone is None else alone.submit
         self.read = self._read if alone is None else alone.read
         self.now: Now = self._latest if alone is None else alone.now
@@ -169,29 +169,29 @@ class Node:
         self._drive(buckets.inspect(len(self.shards), bucket), done)
 
     def settle_bucket(self, bucket: str, seal: str, deadline: int) -> None:
-        """Roll a drop forward or back that ended half way; no client waits for it."""
+        """Roll an interrupted drop forward or back; no client waits for it."""
         self._drive(buckets.settle_everywhere(len(self.shards), bucket, seal, deadline), lambda _: None)
 
     def _drive(self, saga: Saga | BucketSaga, done: Done, sent: Reply | None = None) -> None:
-        """Carry a saga as far as it goes without waiting, and on from there with each reply."""
+        """Advance a saga as far as it goes without waiting, and again with each reply."""
         while True:
             try:
-                asked = saga.send(sent)
+                step = saga.send(sent)
             except StopIteration:
                 return
-            if isinstance(asked, Reply):
-                done(asked)
+            if isinstance(step, Reply):
+                done(step)
                 sent = None
                 continue
-            question: Command | Query
-            if isinstance(asked, To):
-                shard, question = self.shards[asked.shard], asked.asked
+            request: Command | Query
+            if isinstance(step, To):
+                shard, request = self.shards[step.shard], step.request
             else:
-                shard, question = self.shard_of(asked.name), asked  # type: ignore[union-attr]
-            if isinstance(question, Command):
-                shard.submit(question, lambda reply: self._drive(saga, done, reply))
+                shard, request = self.shard_of(step.name), step  # type: ignore[union-attr]
+            if isinstance(request, Command):
+                shard.submit(request, lambda reply: self._drive(saga, done, reply))
                 return
-            answer = shard.read(question)
+            answer = shard.read(request)
             if isinstance(answer, asyncio.Task):
                 answer.add_done_callback(lambda task: self._drive(saga, done, task.result()))
                 return

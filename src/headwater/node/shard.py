@@ -206,7 +206,7 @@ class Shard:
         return appending.content_type_mismatch(standing, command.content_type) if mismatch else None
 
     def _early(self, command: Append | Delete) -> Reply | None:
-        """An answer that nothing in flight can change: missing, gone, or closed for good."""
+        """An answer that nothing in flight can change: missing, gone or closed."""
         stream = self.state.streams.get(command.name)
         open_for_good = stream is not None and stream.lifetime is FOREVER and not (stream.closed or stream.deleted)
         if open_for_good and command.incarnation is None:
@@ -284,10 +284,10 @@ class Shard:
         start = stream.start if stream.snapshot is None else stream.snapshot.offset
         stretches: list[Slice | Stretch] = []
         for owner, limit in reading.owners(stream, start, self.queries.source_of):
-            border = min(owner.hot_start, limit)
-            if start < border:
-                stretches.append(self._cold.stretch(owner, start, border))
-                start = border
+            boundary = min(owner.hot_start, limit)
+            if start < boundary:
+                stretches.append(self._cold.stretch(owner, start, boundary))
+                start = boundary
             if start < limit:
                 stretches.append(reading.slice_of(owner, start, limit))
                 start = limit

@@ -13,7 +13,7 @@ APPEND_BYTES_MAX = 16 * MIB
 MESSAGES_PER_APPEND_MAX = 262_144
 COMMAS_PER_APPEND_MAX = 1_048_576
 """The elements of one JSON array, and its commas, which are counted first because that is fast. Splitting larger
-arrays would block the event loop for everybody else."""
+arrays would block the event loop for all other clients."""
 BATCH_BYTES_MAX = 32 * MIB
 BATCH_FRAMES_MAX = 512
 """One append-batch: its body, and how many appends it may contain."""
@@ -50,7 +50,7 @@ NUMBER_MAX = 2**53 - 1
 TTL_SECONDS_MAX = 10**11
 """About three thousand years; keeps every deadline within 64 bits of microseconds."""
 
-# -- What a server does at once - -------------------------------------------------------------------------------
+# -- What a server does at once ---------------------------------------------------------------------------------
 
 SCANS_MAX = 64
 """Scans in progress; each has a window of up to 8 MiB in memory and pins what it has yet to send, however slowly its

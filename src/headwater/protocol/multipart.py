@@ -1,6 +1,6 @@
 """The multipart body of a bootstrap: parts separated by a boundary that cannot occur in them.
 
-The boundary is 128 random bits, drawn after the data was committed, so nobody can have written data that contains it.
+The boundary is 128 random bits, drawn after the data was committed, so no client can have put it into the data.
 """
 
 

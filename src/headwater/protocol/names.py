@@ -17,7 +17,7 @@ def bucket_of(name: str) -> str:
 
 
 def parse_flat(raw_path: bytes) -> str | Refusal:
-    """The name behind `/v1/stream/{raw_path}`: the first `/` ends the bucket; without one the bucket is `_default`.
+    """The name in `/v1/stream/{raw_path}`: the first `/` ends the bucket; without one the bucket is `_default`.
 
     >>> parse_flat(b"notes"), parse_flat(b"team/notes/1"), parse_flat(b"caf%C3%A9")
     ('_default/notes', 'team/notes/1', '_default/café')

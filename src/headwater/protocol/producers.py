@@ -46,7 +46,7 @@ class Standing(Enum):
     GAP = "gap"
 
 
-def stand(last: LastAccepted | None, producer: Producer) -> Standing:
+def compare(last: LastAccepted | None, producer: Producer) -> Standing:
     """Compare a request with the last accepted one; see the table above."""
     if last is None:
         return Standing.NEW if producer.seq == 0 else Standing.GAP

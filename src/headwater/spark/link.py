@@ -1,7 +1,7 @@
-"""Spark's link to a server: the client, with settings that travel to executors and tables of pyarrow.
+"""Spark's link to a server: the client, with settings that can be sent to executors, and with pyarrow tables.
 
-Settings are a value that Spark sends to its executors; each process makes its own link of them. A link is for one
-thread. Its errors are picklable too, for Spark carries them from one process to another.
+Settings are a value that Spark sends to its executors; each process makes its own link from them. A link is for one
+thread. Its errors can be pickled too, because Spark passes them from one process to another.
 """
 
 import ssl
@@ -26,7 +26,7 @@ from headwater.client import (
 from headwater.protocol import headers, offsets
 
 PAUSE_SECONDS_MAX = 10.0
-"""However long a server asks us to wait: the settings limit the number of tries."""
+"""The longest pause, however long a server asks for: the settings limit the number of tries."""
 PAUSE_SECONDS_MIN = 0.001
 PAGE_STREAMS = 50_000
 """Streams described per request: a few megabytes of answer."""
@@ -155,12 +155,12 @@ class Link:
         with _translated():
             self._admin.register_consumer(consumer, positions)
 
-    def readers(self) -> dict[str, dict[str, int]]:
+    def consumers(self) -> dict[str, dict[str, int]]:
         """How far each registered consumer has read."""
         with _translated():
             return {consumer.name: dict(consumer.positions) for consumer in self._admin.consumers()}
 
-    def heard_of(self, consumer: str) -> int | None:
+    def last_report_ms(self, consumer: str) -> int | None:
         """When a consumer last recorded its positions, in milliseconds since 1970; None if it is not registered."""
         with _translated():
             found = self._admin.consumer(consumer)

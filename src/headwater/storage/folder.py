@@ -127,7 +127,7 @@ class FolderStore:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if path.exists():
                 return path, fd
-            # Another process opened the folder before we had the lock and took the file for a leftover.
+            # Another process opened the folder before we had the lock and mistook the file for a leftover.
             os.close(fd)
 
     def _remove_leftovers(self) -> None:

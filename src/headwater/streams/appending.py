@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.etags import Version
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
-from headwater.protocol.producers import LastAccepted, Producer, Standing, stand
+from headwater.protocol.producers import LastAccepted, Producer, Standing, compare
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Append
 from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
@@ -18,7 +18,7 @@ from headwater.streams.state import Hot, State, Stream
 
 
 class BadBody(NamedTuple):
-    """An append with an invalid body; refused for that, unless the stream's state is a reason that comes first."""
+    """An append with an invalid body. It is refused for its body unless the stream's state gives an earlier reason."""
 
     append: Append
     refusal: Refusal
@@ -144,7 +144,7 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
     producer, known = command.producer, stream.producers
     if producer is not None and known is not None:
         last = known.get(producer.id)
-        if last is not None and stand(last, producer) is Standing.DUPLICATE:
+        if last is not None and compare(last, producer) is Standing.DUPLICATE:
             return _duplicate(stream, last, producer)
     if command.close and not command.payload:
         return ClosedOnly(stream.incarnation, stream.tail)
@@ -160,7 +160,7 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
 def _judge_producer(stream: Stream, producer: Producer, now: int) -> Reply | None:
     known = stream.producers
     last = known.get(producer.id) if known is not None else None
-    standing = stand(last, producer)
+    standing = compare(last, producer)
     if standing is Standing.NEW:
         return _judge_room(stream, now) if last is None else None
     if last is None or standing is Standing.GAP:

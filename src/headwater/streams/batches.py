@@ -18,7 +18,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 COMMAND_BYTES = 128
-"""Roughly what a command takes in the log besides its payload."""
+"""Roughly what a command takes in the log in addition to its payload."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])

@@ -157,7 +157,7 @@ class To(NamedTuple):
     """A command or query for one shard."""
 
     shard: int
-    asked: Command | queries.Bucket
+    request: Command | queries.Bucket
 
 
 BucketSaga = Generator[To | Reply, Reply | None, None]

@@ -282,14 +282,14 @@ class ForgetSegments(_Logged, frozen=True, tag="forget-segments.1"):
 class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
     """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
 
-    reader: str
+    consumer: str
     position: int
 
 
 class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
     """Remove a consumer: nothing is kept for it any more."""
 
-    reader: str
+    consumer: str
 
 
 Command = (

@@ -38,8 +38,8 @@ def query_target(state: State, query: ForkTarget, now: int) -> Reply:
     return Absent() if outcome is None else outcome
 
 
-def _configuration(asked: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Configuration:
-    return Configuration(asked.content_type, asked.lifetime, closed, attrs, asked, incarnation)
+def _configuration(ancestry: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Configuration:
+    return Configuration(ancestry.content_type, ancestry.lifetime, closed, attrs, ancestry, incarnation)
 
 
 def source_of_fork(state: State, name: str, now: int) -> Stream | Refusal:
@@ -173,18 +173,18 @@ is the client's answer; the client does not wait for what follows."""
 
 def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
     """Create a fork; `pin_id` is unique to this attempt."""
-    asked = request.ancestry
-    target = yield ForkTarget(request.name, request.closed, asked, request.incarnation, request.attrs)
+    ancestry = request.ancestry
+    target = yield ForkTarget(request.name, request.closed, ancestry, request.incarnation, request.attrs)
     if not isinstance(target, Absent):
         yield _reply(target)
         return
-    point = Pin(asked.source, pin_id, request.name, deadline)
-    if asked.offset is not None:
-        anchor = yield Anchor(asked.source, asked.offset, asked.sub_offset)
+    point = Pin(ancestry.source, pin_id, request.name, deadline)
+    if ancestry.offset is not None:
+        anchor = yield Anchor(ancestry.source, ancestry.offset, ancestry.sub_offset)
         if not isinstance(anchor, Anchored):
             yield _reply(anchor)
             return
-        point = Pin(asked.source, pin_id, request.name, deadline, anchor.incarnation, anchor.to, anchor.record_to)
+        point = Pin(ancestry.source, pin_id, request.name, deadline, anchor.incarnation, anchor.to, anchor.record_to)
     pinned = yield point
     if not isinstance(pinned, Pinned):
         yield _reply(pinned)
@@ -193,9 +193,9 @@ def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
     outcome = creation if isinstance(creation, Refusal) else _reply((yield creation))
     if isinstance(outcome, Created):
         yield outcome
-        yield Confirm(asked.source, pinned.incarnation, pin_id)
+        yield Confirm(ancestry.source, pinned.incarnation, pin_id)
     else:
-        yield Unpin(asked.source, pinned.incarnation, pin_id)
+        yield Unpin(ancestry.source, pinned.incarnation, pin_id)
         yield outcome
 
 
@@ -205,11 +205,12 @@ def _reply(sent: Reply | None) -> Reply:
 
 
 def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) -> CreateFork | Refusal:
-    asked = request.ancestry
-    if asked.content_type is not None and media_type(asked.content_type) != media_type(pinned.content_type):
+    ancestry = request.ancestry
+    if ancestry.content_type is not None and media_type(ancestry.content_type) != media_type(pinned.content_type):
         return Refusal(
             Code.CONTENT_TYPE_MISMATCH,
-            f"Source {asked.source!r} has content type {pinned.content_type}; a fork cannot be {asked.content_type}.",
+            f"Source {ancestry.source!r} has content type {pinned.content_type}; a fork cannot have "
+            f"{ancestry.content_type}.",
         )
     payload, ends = request.body, None
     if payload and is_json(pinned.content_type):
@@ -218,7 +219,7 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
             return messages
         payload, ends = b"".join(messages), json_mode.message_ends(messages)
     origin = Origin(
-        asked.source,
+        ancestry.source,
         pinned.incarnation,
         pinned.start,
         pinned.to,
@@ -230,13 +231,13 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
     )
     return CreateFork(
         request.name,
-        pinned.content_type if asked.content_type is None else asked.content_type,
-        pinned.lifetime if asked.lifetime is None else asked.lifetime,
+        pinned.content_type if ancestry.content_type is None else ancestry.content_type,
+        pinned.lifetime if ancestry.lifetime is None else ancestry.lifetime,
         request.closed,
         payload,
         ends,
         origin,
-        asked,
+        ancestry,
         deadline,
         request.seq,
         request.producer,

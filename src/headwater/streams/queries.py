@@ -67,7 +67,7 @@ class Anchor(msgspec.Struct, frozen=True, gc=False):
     sub_offset: int
 
 
-class Border(msgspec.Struct, frozen=True, gc=False):
+class Boundary(msgspec.Struct, frozen=True, gc=False):
     """Whether an offset, or a record number, is a message boundary, where a snapshot may be placed."""
 
     name: str
@@ -113,4 +113,4 @@ class Ordinal(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unk
     record: Natural
 
 
-Query = Head | Read | ForkTarget | Anchor | Border | Bucket | Listing
+Query = Head | Read | ForkTarget | Anchor | Boundary | Bucket | Listing

@@ -165,9 +165,9 @@ def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf, fetch
         if position < limit:
             pieces = pieces_of(position, max(min(until, limit), position + 1))
             first = bisect_right(pieces, position, key=_OFFSET) - 1
-            end = limit if until >= limit else _border_before(pieces, until)
+            end = limit if until >= limit else _boundary_before(pieces, until)
             if end <= position and not slices:
-                end = min(_border_after(pieces[first], position), limit)
+                end = min(_boundary_after(pieces[first], position), limit)
             if end > position:
                 slices.append(Slice(pieces, first, bisect_left(pieces, end, key=_OFFSET), position, end))
                 position = end
@@ -211,7 +211,7 @@ def owners(stream: Stream, offset: int, source_of: SourceOf) -> list[tuple[Strea
     return found
 
 
-def _border_before(pieces: Sequence[Piece], position: int) -> int:
+def _boundary_before(pieces: Sequence[Piece], position: int) -> int:
     """The last message boundary at or before a position."""
     piece = pieces[bisect_right(pieces, position, key=_OFFSET) - 1]
     ends = piece.ends or (len(piece.payload),)
@@ -219,7 +219,7 @@ def _border_before(pieces: Sequence[Piece], position: int) -> int:
     return piece.offset + (ends[index - 1] if index else 0)
 
 
-def _border_after(piece: Piece, position: int) -> int:
+def _boundary_after(piece: Piece, position: int) -> int:
     """The next message boundary after a position in a piece."""
     ends = piece.ends or (len(piece.payload),)
     return piece.offset + ends[bisect_right(ends, position - piece.offset)]

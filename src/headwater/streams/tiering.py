@@ -186,7 +186,7 @@ def forget(state: State, command: ForgetSegments) -> Reply:
     return Done()
 
 
-# -- Consumers---------------------------------------------------------------------------------------------------------
+# -- Consumers --------------------------------------------------------------------------------------------------------
 
 
 def register_consumer(state: State, command: RegisterConsumer) -> Reply:
@@ -194,7 +194,7 @@ def register_consumer(state: State, command: RegisterConsumer) -> Reply:
     consumers = state.cold.consumers
     if command.position > state.position:
         return Refusal(Code.BAD_REQUEST, f"Position {command.position} is beyond the end of the log, {state.position}.")
-    known = consumers.pop(command.reader, None)
+    known = consumers.pop(command.consumer, None)
     if known is None and len(consumers) >= CONSUMERS_MAX:
         # They are in the order of their last reports.
         idle = next(iter(consumers))
@@ -204,11 +204,11 @@ def register_consumer(state: State, command: RegisterConsumer) -> Reply:
                 f"{CONSUMERS_MAX} consumers are registered, the maximum; remove one that is no longer used.",
             )
         del consumers[idle]
-    consumers[command.reader] = Consumer(command.position, state.now)
+    consumers[command.consumer] = Consumer(command.position, state.now)
     return Done()
 
 
 def drop_consumer(state: State, command: DropConsumer) -> Reply:
     """Keep nothing for this consumer any more."""
-    state.cold.consumers.pop(command.reader, None)
+    state.cold.consumers.pop(command.consumer, None)
     return Done()

@@ -36,7 +36,7 @@ class Content:
         self._pending.clear()
 
     def forget_pending(self) -> None:
-        """Give up the writes whose sync failed."""
+        """Discard the writes whose sync failed."""
         self._doubtful += self._pending
         self._pending.clear()
 

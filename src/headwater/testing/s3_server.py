@@ -24,7 +24,7 @@ START_ATTEMPTS_MAX = 3
 """Another process may take a port between our search for free ones and the start of the server."""
 POLL_SECONDS = 0.05
 PROBE_SECONDS_MAX = 1.0
-"""A first write that arrives too early hangs for long, while the next one succeeds at once."""
+"""A first write that arrives too early hangs for a long time, while the next one succeeds at once."""
 PORTS = range(10_000, 12_000)
 GRPC_PORT_OFFSET = 10_000
 """Every part of SeaweedFS also listens on a second port, higher by this offset."""
@@ -55,7 +55,7 @@ class RunningS3:
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            # pyarrow and everything else built with the SDK for C++ would query the network for their identity.
+            # pyarrow, and everything else built on the C++ SDK, would otherwise query the network for an identity.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
@@ -160,7 +160,7 @@ def _is_free(port: int) -> bool:
 
 
 def _wait_until_ready(s3: RunningS3) -> bool:
-    """Whether it accepted an object, which creates the bucket, in time; it is of no use before that."""
+    """Whether it accepted an object, which creates the bucket, in time; before that it cannot be used."""
     client = S3Store(
         s3.bucket,
         config={

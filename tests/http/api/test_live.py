@@ -424,7 +424,7 @@ def test_a_live_read_never_goes_on_in_a_new_life(wire: Wire, other: Wire, text: 
     assert not [event for event in events.rest() if event.kind == "data"]
 
 
-def test_a_live_read_is_ended_after_a_while_at_a_border(brief: RunningServer, path: str) -> None:
+def test_a_live_read_is_ended_after_a_while_at_a_boundary(brief: RunningServer, path: str) -> None:
     with Wire(brief.url) as wire, Wire(brief.url) as listener:
         wire.ask("PUT", path, TEXT)
         began = time.monotonic()

@@ -199,7 +199,7 @@ def test_rows_after_a_gap_go_into_another_output_cut_at_the_same_names() -> None
     assert [[row["offset"] for row in rows] for rows in outcome.rows] == [[0], [5], [0], [5]]
 
 
-def test_tombstones_are_looked_up_once_per_life_so_that_a_concurrent_trim_makes_no_gap() -> None:
+def test_tombstones_are_read_once_per_life_so_that_a_concurrent_trim_makes_no_gap() -> None:
     sources = [segment(f"19a89f62001a{at}", [text("a/x", 1, (at, b"1", 10 + at))]) for at in range(3)]
     answers = iter([0])
     assert merge(sources, Keep(lambda *_: next(answers), EVERYTHING)).result.rows_dropped == 0

@@ -196,8 +196,8 @@ def test_a_time_that_python_cannot_represent_is_accepted() -> None:
 )
 def test_row_groups_that_are_not_described_by_five_numbers_each_are_refused(groups: str) -> None:
     written = write([FAR])
-    told = read_footer(reading(written.data), written.segment).metadata.metadata[GROUPS_KEY.encode()]
-    data = changed_footer(written, told, groups.encode().ljust(len(told)))
+    original = read_footer(reading(written.data), written.segment).metadata.metadata[GROUPS_KEY.encode()]
+    data = changed_footer(written, original, groups.encode().ljust(len(original)))
     with pytest.raises(SegmentDamaged, match="cannot be decoded"):
         check(data)
 

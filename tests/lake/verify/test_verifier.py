@@ -61,11 +61,11 @@ def test_an_intact_lake_has_no_problems(lake: Path) -> None:
 
 
 def test_progress_ends_with_all_bytes(lake: Path) -> None:
-    told: list[tuple[int, int]] = []
-    verifier = Verifier(open_store(str(lake)), progress=lambda done, total: told.append((done, total)))
+    reported: list[tuple[int, int]] = []
+    verifier = Verifier(open_store(str(lake)), progress=lambda done, total: reported.append((done, total)))
     assert list(verifier.problems()) == []
-    assert told == sorted(told)
-    assert told[-1] == (verifier.bytes, verifier.bytes)
+    assert reported == sorted(reported)
+    assert reported[-1] == (verifier.bytes, verifier.bytes)
 
 
 def test_a_lake_without_a_catalog_has_no_problems_and_no_rows(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_more_live_rows_than_the_catalog_counts_are_found() -> None:
     assert "2 rows are live, but the catalog counts 1" in found
 
 
-def test_fewer_live_rows_than_the_catalog_counts_are_no_problem() -> None:
+def test_fewer_live_rows_than_the_catalog_counts_are_not_a_problem() -> None:
     """The catalog counts whole extents, and rows that only forks need."""
     assert lines(FIRST_PART, tombstones=tombstone(3), live_rows=2) == []
 

@@ -45,7 +45,7 @@ class Workbench:
         return batch
 
     def fill(self, count: int, size: int = 500) -> Journal:
-        """Commit so many batches with one append each."""
+        """Commit this many batches with one append each."""
         journal = self.reopen()
         for number in range(count):
             self.commit(journal, b"%d" % number * size)
@@ -74,5 +74,5 @@ class Workbench:
         file.sync()
 
     def torn(self) -> list[bytes]:
-        """The torn ends that were kept aside."""
+        """The torn ends that were kept."""
         return [self.disk.read(path) for path in self.disk.paths() if path.parent.name == "torn"]

@@ -147,7 +147,7 @@ def tear_last(bench: Workbench, keep_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("keep_bytes", [1, 4, 23, 24, 60, 200])
-def test_a_torn_end_is_cut_kept_aside_and_reported(keep_bytes: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_end_is_moved_to_another_file_and_reported(keep_bytes: int, caplog: pytest.LogCaptureFixture) -> None:
     bench = Workbench()
     bench.fill(3)
     left = tear_last(bench, keep_bytes)
@@ -169,7 +169,7 @@ def test_a_second_open_after_the_cut_finds_nothing_torn_and_continues() -> None:
     assert len(bench.torn()) == 1
 
 
-def test_a_position_that_is_torn_twice_is_kept_aside_twice() -> None:
+def test_a_position_that_is_torn_twice_is_kept_twice() -> None:
     bench = Workbench()
     bench.fill(3)
     first = tear_last(bench, 100)

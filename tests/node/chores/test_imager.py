@@ -64,7 +64,7 @@ class Run:
         monkeypatch.setattr(ImageFiles, "drop_old", note_then_drop)
 
     async def work(self, turns: int, commands: Callable[[State], list[Command]]) -> Node:
-        """Submit commands for so many turns of the loop, and stop as a server does."""
+        """Submit commands for this many turns of the loop, and stop as a server does."""
         recovered = directory.recover(DATA, JOURNAL_FILE_BYTES, self.disk, fail)
         node = Node([ShardParts(*recovered)], limits=ShardLimits(ImageLimits(IMAGE_LOG_BYTES, slice_seconds=0.0)))
         deliver = node.only.committer.deliver

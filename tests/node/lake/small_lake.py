@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 
 class CountingStore(FaultyStore):
-    """Makes one call of a kind fail: the first, or the one after so many."""
+    """Makes one call of a kind fail: the first, or the one after this many."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Lake:
         self.do(PublishSnapshot(name, stream.incarnation, snapshot, trims=True))
 
     def flush(self, appends_max: int = 1000, segments_max: int = 1000) -> None:
-        """Flush hot appends into segments of so many each; a flush may stop after some segments."""
+        """Flush hot appends into segments of this many appends each; a flush may stop after some segments."""
         first, last = self.state.cold.flushed + 1, self.state.position
         hot = [
             (stream.name, stream.incarnation, append)
@@ -211,7 +211,7 @@ def _rows(table: pa.Table) -> list[tuple[int, Row]]:
 
 
 def _messages(name: str, hot: Hot) -> list[Row]:
-    borders = pairwise([0, *(hot.ends or (len(hot.payload),))])
+    boundaries = pairwise([0, *(hot.ends or (len(hot.payload),))])
     return [
         Row(
             name,
@@ -222,7 +222,7 @@ def _messages(name: str, hot: Hot) -> list[Row]:
             hot.position,
             hot.payload[start:end],
         )
-        for at, (start, end) in enumerate(borders)
+        for at, (start, end) in enumerate(boundaries)
     ]
 
 

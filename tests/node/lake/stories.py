@@ -43,13 +43,13 @@ class Story:
         """One append, and a row for each of its messages."""
         if name not in self.rows:
             await self.create(name)
-        borders = [sum(map(len, messages[:count])) for count in range(len(messages) + 1)]
-        ends = tuple(borders[1:]) if len(messages) > 1 else None
+        boundaries = [sum(map(len, messages[:count])) for count in range(len(messages) + 1)]
+        ends = tuple(boundaries[1:]) if len(messages) > 1 else None
         command = Append(name, b"".join(messages), ends, TEXT, producer=producer)
         assert isinstance(await self.bench.ask(command), Appended)
         (bucket, _, stream), (start, tail, record) = name.partition("/"), self.ends[name]
         hot = self.bench.state.streams[name].hot or []
-        for index, (lower, upper) in enumerate(pairwise(borders)):
+        for index, (lower, upper) in enumerate(pairwise(boundaries)):
             self.rows[name].append(
                 {
                     "bucket": bucket,
@@ -68,7 +68,7 @@ class Story:
                     "payload": messages[index],
                 }
             )
-        self.ends[name] = start, tail + borders[-1], record + len(messages)
+        self.ends[name] = start, tail + boundaries[-1], record + len(messages)
 
     async def fork(self, name: str, source: str, to: int) -> None:
         """A fork at any byte; a message that it cuts is shorter in the fork."""
@@ -140,7 +140,7 @@ class Story:
         ranges = []
         for name, (start, tail, _) in sorted(self.ends.items()):
             cuts = sorted(self.random.randint(start, tail) for _ in range(self.random.randint(0, 4)))
-            ranges += [Range(name, self.life(name), *borders) for borders in pairwise([start, *cuts, tail])]
+            ranges += [Range(name, self.life(name), *boundaries) for boundaries in pairwise([start, *cuts, tail])]
         return ranges
 
     def anything(self) -> list[Range]:

@@ -12,7 +12,7 @@ from headwater.protocol.limits import DAY_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import StoreFailed
 from headwater.streams.commands import Create, Delete, PublishSegment, PublishSnapshot, Snapshot, Touch
-from headwater.streams.queries import Border, Read, Records
+from headwater.streams.queries import Boundary, Read, Records
 from headwater.streams.reading import Slice
 from headwater.streams.replies import Anchored, Appended, Page, Reply
 from headwater.testing.faulty_store import Fault, FaultyStore
@@ -40,15 +40,15 @@ def test_a_flush_moves_everything_applied_so_far_and_reads_do_not_notice() -> No
             page = await node.read(Read("b/json", 1, None, None, Records(1, None, 1)))
             assert isinstance(page, Page)
             assert page.body == b"2\n"
-            assert await node.read(Border("b/json", 2)) == Anchored(node.state.streams["b/json"].incarnation, 2, 2)
-            inside = await node.read(Border("b/json", 5))
+            assert await node.read(Boundary("b/json", 2)) == Anchored(node.state.streams["b/json"].incarnation, 2, 2)
+            inside = await node.read(Boundary("b/json", 5))
             assert isinstance(inside, Refusal)
             assert inside.code is Code.OFFSET_UNALIGNED
 
     asyncio.run(run())
 
 
-def test_a_second_flush_goes_on_where_the_first_one_ended() -> None:
+def test_a_second_flush_continues_where_the_first_one_ended() -> None:
     async def run() -> None:
         async with bench(page_bytes=7) as node:
             await node.create("b/s")
@@ -177,13 +177,13 @@ def test_rows_of_a_stream_that_was_deleted_during_a_flush_are_dead() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_server_that_ends_flushes_if_it_was_asked_to(asked: bool) -> None:
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_server_flushes_at_shutdown_if_configured(flushes: bool) -> None:
     async def run() -> None:
-        async with bench(flush_at_stop=asked) as node:
+        async with bench(flush_at_stop=flushes) as node:
             await node.create("b/s", b"last words")
-        assert (node.state.hot_bytes == 0) == asked
-        assert len(node.segments()) == asked
+        assert (node.state.hot_bytes == 0) == flushes
+        assert len(node.segments()) == flushes
 
     asyncio.run(run())
 
@@ -395,7 +395,7 @@ def test_orphans_go_when_their_deadline_is_long_past(monkeypatch: pytest.MonkeyP
     asyncio.run(run())
 
 
-def test_an_upload_under_way_is_no_orphan() -> None:
+def test_an_upload_in_progress_is_not_an_orphan() -> None:
     async def run() -> None:
         async with bench(grace_seconds=0.001) as node:
             await node.create("b/s", b"x")

@@ -87,7 +87,7 @@ def test_what_happens_while_a_scan_is_planned_and_read_is_not_seen_by_it(seed: i
     run(test)
 
 
-def test_rows_come_in_the_order_of_the_ranges_also_when_that_is_no_order() -> None:
+def test_rows_come_in_the_order_of_the_ranges_even_if_these_are_not_sorted() -> None:
     async def test() -> None:
         async with bench() as node:
             story = Story(node)
@@ -107,7 +107,7 @@ def test_rows_come_in_the_order_of_the_ranges_also_when_that_is_no_order() -> No
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("window", [Limits(5, 40), Limits(1_000, 100_000)])
-def test_each_range_comes_in_the_order_of_offsets_whatever_its_window_needs_besides(
+def test_each_range_comes_in_the_order_of_offsets_whatever_else_its_window_needs(
     window: Limits, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scans, "WINDOW", window)
@@ -125,7 +125,7 @@ def test_each_range_comes_in_the_order_of_offsets_whatever_its_window_needs_besi
 
 
 @pytest.mark.usefixtures("small")
-def test_a_range_whose_later_rows_an_earlier_one_has_asked_for_begins_at_its_beginning(
+def test_a_range_whose_later_rows_an_earlier_one_requested_begins_at_its_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scans, "WINDOW", Limits(1_000, 100_000))
@@ -177,7 +177,7 @@ def test_a_batch_has_about_as_many_rows_and_bytes_as_it_may(cold: bool, monkeypa
     run(test)
 
 
-def test_producers_and_appends_of_several_messages_are_told() -> None:
+def test_rows_name_producers_and_appends_of_several_messages() -> None:
     async def test() -> None:
         async with bench() as node:
             story = Story(node)
@@ -197,7 +197,7 @@ def test_producers_and_appends_of_several_messages_are_told() -> None:
 
 
 @pytest.mark.parametrize("columns", [["payload"], ["stream"], ["record", "bucket"], ["incarnation", "committed_at"]])
-def test_only_the_columns_that_are_asked_for_come_in_the_order_of_the_schema(columns: list[str]) -> None:
+def test_only_the_requested_columns_come_in_the_order_of_the_schema(columns: list[str]) -> None:
     async def test() -> None:
         async with bench() as node:
             story = Story(node)
@@ -363,7 +363,7 @@ def test_a_replaced_segment_is_kept_for_as_long_as_a_scan_may_read_it() -> None:
     run(test)
 
 
-def test_a_scan_that_is_given_up_lets_go_of_everything() -> None:
+def test_an_abandoned_scan_releases_everything() -> None:
     async def test() -> None:
         async with bench() as node:
             story = Story(node)

@@ -16,7 +16,7 @@ AIMS = ("anywhere", "work", "batch", "writing", "writing", "writing")
 """When to kill: at any instant, while executors have work, during a batch, or when a batch is partly written."""
 PAUSE_SECONDS_MAX = 6.0
 AFTER_SECONDS = (0.0, 0.0, 0.01, 0.05, 0.2, 1.0)
-"""How long to wait after the chosen moment has come."""
+"""How long to wait after the chosen moment."""
 OFFLINE_SECONDS_MAX = 3.0
 """How long a server stays offline before it is restarted."""
 AIM_SECONDS_MAX = 180.0

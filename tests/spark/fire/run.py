@@ -16,7 +16,7 @@ from .ledger import Ledger, Timeline
 from .server import MortalServer
 from .writers import Writer
 
-SOURCE, BESIDE = "source", "beside"
+SOURCE, OTHER = "source", "other"
 STREAMS = 48
 WRITERS = 3
 PAUSE_SECONDS = 0.05
@@ -31,7 +31,7 @@ class Fire:
     def __init__(self, folder: Path, cluster: Cluster, server: MortalServer, random: Random, *, hazards: bool) -> None:
         self._folder, self._cluster, self._server, self._random = folder, cluster, server, random
         self._hazards = hazards
-        self.ledger, self._beside = Ledger(STREAMS, hazards), Ledger(STREAMS // 2, True)
+        self.ledger, self._other = Ledger(STREAMS, hazards), Ledger(STREAMS // 2, True)
         self.rewrites = 0
 
     def burn(self, driver: Driver, aim: Aim, kills: int) -> Killer:
@@ -41,7 +41,7 @@ class Fire:
         harmless.set()
         writers = [
             *(self._writer(SOURCE, self.ledger.timelines[number::WRITERS], registered) for number in range(WRITERS)),
-            self._writer(BESIDE, self._beside.timelines, harmless),
+            self._writer(OTHER, self._other.timelines, harmless),
         ]
         for writer in writers:
             writer.start()
@@ -68,7 +68,7 @@ class Fire:
         if self._hazards and not registered.is_set():
             # Until the pipeline is registered as a consumer, the server keeps nothing for it.
             with Link(LinkSettings(self._server.url)) as link:
-                if link.readers():
+                if link.consumers():
                     registered.set()
 
     def _compact(self, number: int) -> None:

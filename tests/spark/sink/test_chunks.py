@@ -21,10 +21,10 @@ WITHOUT_VALUE = st.tuples(st.sampled_from("abcd"), st.none(), st.just(True), st.
 SORTED_ROWS = st.lists(WITH_VALUE | WITHOUT_VALUE, max_size=60).map(lambda rows: sorted(rows, key=lambda row: row[0]))
 
 
-def cut(rows: list[Row], borders: list[int]) -> list[dict[str, Any]]:
-    """The chunks of rows that arrive in blocks with these borders."""
+def cut(rows: list[Row], boundaries: list[int]) -> list[dict[str, Any]]:
+    """The chunks of rows that arrive in blocks with these boundaries."""
     chunker, found = Chunker(BYTES_MAX, MESSAGES_MAX), []
-    edges = sorted({0, len(rows), *(border % (len(rows) + 1) for border in borders)})
+    edges = sorted({0, len(rows), *(boundary % (len(rows) + 1) for boundary in boundaries)})
     for start, stop in pairwise(edges):
         block = pa.record_batch(list(zip(*rows[start:stop], strict=True)), schema=ROWS)
         found.append(chunker.feed(block))
@@ -62,8 +62,8 @@ def expected(rows: list[Row]) -> list[dict[str, Any]]:
 
 @settings(deadline=None)
 @given(SORTED_ROWS, st.lists(st.integers(0, 60), max_size=12))
-def test_any_blocks_give_the_same_chunks(rows: list[Row], borders: list[int]) -> None:
-    assert cut(rows, borders) == expected(rows)
+def test_any_blocks_give_the_same_chunks(rows: list[Row], boundaries: list[int]) -> None:
+    assert cut(rows, boundaries) == expected(rows)
 
 
 @settings(deadline=None)
@@ -77,7 +77,7 @@ def test_a_message_larger_than_a_chunk_is_a_chunk_of_its_own() -> None:
     assert [chunk["messages"] for chunk in cut(rows, [])] == [[b"1"], [b"x" * 30], [b"2"]]
 
 
-def test_no_rows_are_no_chunks() -> None:
+def test_no_rows_make_no_chunks() -> None:
     assert Chunker(BYTES_MAX, MESSAGES_MAX).finish() is None
 
 
@@ -94,8 +94,8 @@ def test_each_stream_keeps_its_content_type() -> None:
     assert [chunk["content_type"] for chunk in cut(rows, [])] == ["text/plain", None]
 
 
-@pytest.mark.parametrize("borders", [[], [1]], ids=["in one block", "in two"])
-def test_a_stream_with_two_content_types_is_refused(borders: list[int]) -> None:
+@pytest.mark.parametrize("boundaries", [[], [1]], ids=["in one block", "in two"])
+def test_a_stream_with_two_content_types_is_refused(boundaries: list[int]) -> None:
     rows: list[Row] = [("a", b"1", None, "text/plain"), ("a", b"2", None, None)]
     with pytest.raises(MixedTypes, match=r"^Rows for the stream 'a' have different content types, text/plain and none"):
-        cut(rows, borders)
+        cut(rows, boundaries)

@@ -154,7 +154,7 @@ def test_a_batch_larger_than_a_run_is_spilled_in_parts() -> None:
         assert sum(len(block) for block in sorter.blocks()) == 1000
 
 
-def test_no_rows_are_no_blocks() -> None:
+def test_no_rows_make_no_blocks() -> None:
     with Sorter() as sorter:
         sorter.add(batches([("a", 1)], pa.int64(), [1])[0].slice(0, 0))
         assert list(sorter.blocks()) == []

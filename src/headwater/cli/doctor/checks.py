@@ -32,7 +32,7 @@ FREE_BYTES_MIN = 256 * 1024**2
 FREE_BYTES_ENOUGH = 2 * 1024**3
 SYNCS = 15
 SYNC_MS_ENOUGH = 10.0
-"""A disk made for writing is faster; every append waits for a sync."""
+"""Suitable disks sync faster; every append waits for a sync."""
 CLOCK_BEFORE_US = 1_735_689_600_000_000
 """The beginning of 2025: a correct clock shows a later time."""
 SKEW_SECONDS_MAX = 5.0
@@ -194,7 +194,7 @@ def _sync(place: Path) -> Finding:
 
 
 def _file_system(place: Path) -> str:
-    """Return the type of the file system of a folder; empty where the system does not tell."""
+    """Return the type of the file system of a folder; empty if unknown."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:

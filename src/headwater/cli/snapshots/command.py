@@ -1,4 +1,4 @@
-"""`headwater snapshot`: what a stream amounts to at an offset, published and fetched."""
+"""`headwater snapshot`: publish and fetch the state of a stream at an offset."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def put(
 ) -> None:
     """Publish FILE, or standard input, as a snapshot of a stream.
 
-    A snapshot stands for all messages before its offset. By default the server then deletes those messages; with
+    A snapshot replaces all messages before its offset. By default the server then deletes those messages; with
     `headwater serve --retention explicit` it keeps them.
     """
     if offset is not None and record is not None:

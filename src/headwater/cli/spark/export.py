@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--into", help="Put the typed columns into one struct column of this name.")
 @click.option("--variant", is_flag=True, help="Store JSON messages in one VARIANT column named `value`.")
 @click.option("--name", help="The name of the export.  [default: generated for a new table]")
-@click.option("--checkpoint", help="Where Spark keeps its offsets.  [default: beside the table]")
+@click.option("--checkpoint", help="Where Spark keeps its offsets.  [default: next to the table]")
 @iceberg
 @BATCH
 @job

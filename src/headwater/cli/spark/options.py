@@ -45,7 +45,7 @@ def iceberg(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that find an Iceberg table."""
     command = click.option("--table", help="Iceberg: the table's name in the catalog.")(command)
     return click.option(
-        "--catalog", help="Iceberg: the URI of the catalog.  [default: a SQLite file beside the table]"
+        "--catalog", help="Iceberg: the URI of the catalog.  [default: a SQLite file next to the table]"
     )(command)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=300,
     show_default=True,
-    help="A pause of so many seconds ends a session.",
+    help="A pause of this many seconds ends a session.",
 )
 @click.option("--top", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many streams to list.")
 @job

@@ -13,7 +13,7 @@ ANSWER_SECONDS_MAX = 1.0
 
 
 def complete_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the streams whose names begin so; none after any failure, because an error would disturb the typing."""
+    """Return the streams whose names begin like this; none after a failure: an error would disturb the typing."""
     url = context.params.get("url") or os.environ.get("HEADWATER_URL") or DEFAULT_URL
     headers = context.params.get("headers") or {}
     bucket, slash, prefix = incomplete.partition("/")

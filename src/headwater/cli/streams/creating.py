@@ -35,7 +35,10 @@ from headwater.protocol.limits import APPEND_BYTES_MAX
     help="Content type of its messages.  [default: application/octet-stream]",
 )
 @click.option(
-    "--ttl", metavar="DURATION", callback=parameters.whole_duration, help="Delete it when it was unused for so long."
+    "--ttl",
+    metavar="DURATION",
+    callback=parameters.whole_duration,
+    help="Delete it once it has been unused for this long.",
 )
 @click.option("--expires-at", metavar="TIME", help="Delete it at this time, such as 2030-01-31T12:00:00Z.")
 @click.option("--closed", is_flag=True, help="Create it closed: nothing can be appended.")
@@ -63,7 +66,7 @@ def create(
     if ttl is not None and expires_at is not None:
         raise click.UsageError("--ttl and --expires-at exclude each other; choose one.")
     if offset is not None and fork_from is None:
-        raise click.UsageError("--offset says how much of another stream is shared; name that with --fork-from.")
+        raise click.UsageError("--offset says how much of another stream is shared; name that stream with --fork-from.")
     fork = None if fork_from is None else Fork(urlsplit(server.stream(fork_from).url).path, offset)
     try:
         created = server.stream(name).create(

@@ -168,7 +168,7 @@ def _last_lines(stream: Stream, info: StreamInfo, count: int) -> Chunk:
     """Read backwards from the end, in windows that double, until they hold enough lines."""
     end, window = offsets.parse(info.next_offset), WINDOW_BYTES
     while True:
-        # Offsets of another server may be no byte positions: then all of the stream is read.
+        # Offsets of another server may not be byte positions: then the whole stream is read.
         begin = 0 if end is None else max(end - window, 0)
         start = START if begin == 0 else offsets.render(begin, offsets.Form.FLAT)
         with stream.chunks(start, on_trimmed="earliest") as chunks:

@@ -1,4 +1,4 @@
-"""How `read` and `tail` write what they read: bytes as they are, messages by the line, chunks as JSON."""
+"""How `read` and `tail` write what they read: bytes unchanged, messages one per line, chunks as JSON."""
 
 import json
 import sys

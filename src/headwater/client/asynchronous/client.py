@@ -17,8 +17,8 @@ from headwater.client.values import BucketInfo, ListedStream
 class AsyncClient:
     """The streams below one URL. Use it as an asynchronous context manager, or close it; tasks may share it.
 
-    `headers` and `params` are sent with every request. A value may be a function, which is called for each request;
-    its result may be awaitable if the client is asynchronous.
+    `headers` and `params` are sent with every request. A value may also be a function that returns it, which is
+    called for each request.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class AsyncClient:
         return AsyncStream(self._carrier, self._settings.url_of(path), content_type, incarnation)
 
     def bucket(self, name: str) -> "AsyncBucket":
-        """A bucket of a server that has them; the base URL is the one below which the buckets are."""
+        """A bucket, for servers that have them; the base URL must be the one below which the buckets are."""
         return AsyncBucket(self._carrier, self._settings.url_of(segment(name)))
 
     async def aclose(self) -> None:

@@ -153,7 +153,7 @@ def clock() -> float:
 
 
 def new_future() -> "asyncio.Future[Any]":
-    """A future whose error may be ignored: asyncio would otherwise log each one that was never looked at."""
+    """A future whose error may be ignored: asyncio would otherwise log each one that was never retrieved."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     return future
@@ -165,7 +165,7 @@ async def result_of(future: "asyncio.Future[T]") -> T:
 
 
 async def current(value: AsyncRequestValue) -> str:
-    """What a header or parameter is for this request."""
+    """The value of a header or parameter for this request."""
     if isinstance(value, str):
         return value
     found = value()

@@ -18,8 +18,8 @@ from headwater.client.values import BucketInfo, ListedStream
 class Client:
     """The streams below one URL. Use it as a context manager, or close it; threads may share it.
 
-    `headers` and `params` are sent with every request. A value may be a function, which is called for each request;
-    its result may be awaitable if the client is blocking.
+    `headers` and `params` are sent with every request. A value may also be a function that returns it, which is
+    called for each request.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Client:
         return Stream(self._carrier, self._settings.url_of(path), content_type, incarnation)
 
     def bucket(self, name: str) -> "Bucket":
-        """A bucket of a server that has them; the base URL is the one below which the buckets are."""
+        """A bucket, for servers that have them; the base URL must be the one below which the buckets are."""
         return Bucket(self._carrier, self._settings.url_of(segment(name)))
 
     def close(self) -> None:

@@ -188,7 +188,7 @@ def result_of(future: "Future[T]") -> T:
 
 
 def current(value: AsyncRequestValue) -> str:
-    """What a header or parameter is for this request."""
+    """The value of a header or parameter for this request."""
     if isinstance(value, str):
         return value
     found = value()

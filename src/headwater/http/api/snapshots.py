@@ -17,14 +17,14 @@ from headwater.protocol.offsets import render
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import Blob
 from headwater.streams.commands import PublishSnapshot, Retain, Snapshot
-from headwater.streams.queries import Border, Head
+from headwater.streams.queries import Boundary, Head
 from headwater.streams.replies import Anchored, Described, Reply
 
 POSITION_MAX = 2**63 - 1
 """No tail is beyond this, and a logged number must fit into 64 bits; an offset may have more digits."""
 
 
-def parse_border(request: Request, address: Address, log_id: str) -> Border | Refusal:
+def parse_boundary(request: Request, address: Address, log_id: str) -> Boundary | Refusal:
     """The position that a snapshot or a retention is for: an offset in the path, or a record in the query."""
     incarnation = parse_incarnation(request, log_id)
     if isinstance(incarnation, Refusal):
@@ -38,11 +38,11 @@ def parse_border(request: Request, address: Address, log_id: str) -> Border | Re
     if record is not None:
         if NUMBER.fullmatch(record) is None:
             return Refusal(Code.BAD_REQUEST, f"record={record[:40]!r} is not a whole number.")
-        return Border(address.name, None, int(record), incarnation)
+        return Boundary(address.name, None, int(record), incarnation)
     offset = offsets.parse(address.argument or "")
     if offset is None or offset == offsets.NOW:
         return Refusal(Code.INVALID_OFFSET, f"{address.argument!r} is not an offset; use one from a response.")
-    return Border(address.name, min(offset, POSITION_MAX), None, incarnation)
+    return Boundary(address.name, min(offset, POSITION_MAX), None, incarnation)
 
 
 # -- Publishing -------------------------------------------------------------------------------------------------------
@@ -52,21 +52,21 @@ def publish(request: Request, address: Address, exchange: Exchange) -> None:
     """Make the uploaded body the stream's snapshot, if its position is valid."""
     upload = request.upload
     assert isinstance(upload, Upload), "the body of every snapshot is uploaded as it arrives"
-    border = parse_border(request, address, exchange.node.log_id)
-    if isinstance(border, Refusal):
+    boundary = parse_boundary(request, address, exchange.node.log_id)
+    if isinstance(boundary, Refusal):
         upload.abandon()
-        exchange.reply(border)
+        exchange.reply(boundary)
     else:
-        exchange.run(WRITE, _publish, border, upload, exchange)
+        exchange.run(WRITE, _publish, boundary, upload, exchange)
 
 
-def _publish(border: Border, upload: Upload, exchange: Exchange) -> None:
-    exchange.query(border, partial(_publish_at, border, upload, exchange))
+def _publish(boundary: Boundary, upload: Upload, exchange: Exchange) -> None:
+    exchange.query(boundary, partial(_publish_at, boundary, upload, exchange))
 
 
-def _publish_at(border: Border, upload: Upload, exchange: Exchange, found: Reply) -> None:
+def _publish_at(boundary: Boundary, upload: Upload, exchange: Exchange, found: Reply) -> None:
     if isinstance(found, Anchored):
-        upload.finish(partial(_uploaded, border.name, found, exchange))
+        upload.finish(partial(_uploaded, boundary.name, found, exchange))
     else:
         upload.abandon()
         exchange.reply(found)
@@ -86,20 +86,20 @@ def _uploaded(name: str, found: Anchored, exchange: Exchange, blob: Blob | OSErr
 
 def retain(request: Request, address: Address, exchange: Exchange) -> None:
     """Trim history that a snapshot covers."""
-    border = parse_border(request, address, exchange.node.log_id)
-    if isinstance(border, Refusal):
-        exchange.reply(border)
+    boundary = parse_boundary(request, address, exchange.node.log_id)
+    if isinstance(boundary, Refusal):
+        exchange.reply(boundary)
     else:
-        exchange.run(WRITE, _retain, border, exchange)
+        exchange.run(WRITE, _retain, boundary, exchange)
 
 
-def _retain(border: Border, exchange: Exchange) -> None:
-    exchange.query(border, partial(_retain_from, border, exchange))
+def _retain(boundary: Boundary, exchange: Exchange) -> None:
+    exchange.query(boundary, partial(_retain_from, boundary, exchange))
 
 
-def _retain_from(border: Border, exchange: Exchange, found: Reply) -> None:
+def _retain_from(boundary: Boundary, exchange: Exchange, found: Reply) -> None:
     if isinstance(found, Anchored):
-        exchange.node.submit(Retain(border.name, found.incarnation, found.to, found.record_to), exchange.reply)
+        exchange.node.submit(Retain(boundary.name, found.incarnation, found.to, found.record_to), exchange.reply)
     else:
         exchange.reply(found)
 

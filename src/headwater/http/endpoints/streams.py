@@ -11,7 +11,7 @@ from headwater.protocol.refusals import Code
 
 _EXISTS = (Code.STREAM_NOT_FOUND, Code.STREAM_GONE, Code.INCARNATION_CHANGED)
 _POSITION = (Code.INVALID_OFFSET, Code.OFFSET_TRIMMED, Code.OFFSET_BEYOND_TAIL, Code.OFFSET_UNALIGNED)
-_BORDER = (*_EXISTS, *_POSITION, Code.SNAPSHOT_CONFLICT)
+_BOUNDARY = (*_EXISTS, *_POSITION, Code.SNAPSHOT_CONFLICT)
 _SNAPSHOT = (*_EXISTS, Code.SNAPSHOT_NOT_FOUND)
 _CREATING = (
     *(Code.STREAM_NOT_FOUND, Code.INCARNATION_CHANGED, Code.PRODUCER_INCOMPLETE, Code.PRODUCER_SEQ_CONFLICT),
@@ -212,7 +212,7 @@ def _publish(query: tuple[str, ...]) -> Route:
         Action.SNAPSHOT,
         "Publish a snapshot that sums up everything before its offset; history before it is trimmed",
         {204: Gives("It is the latest snapshot.", _AT_SNAPSHOT, (h.STREAM_CLOSED,))},
-        _BORDER,
+        _BOUNDARY,
         query=query,
         headers=(h.STREAM_INCARNATION,),
         takes=_BODY,
@@ -227,7 +227,7 @@ def _retain(query: tuple[str, ...]) -> Route:
         Action.DELETE,
         "Trim history before an offset that a snapshot covers",
         {204: Gives("Retained data begins at the offset.", (h.STREAM_INCARNATION,))},
-        _BORDER,
+        _BOUNDARY,
         query=query,
         headers=(h.STREAM_INCARNATION,),
     )

@@ -5,7 +5,7 @@ name, incarnation and offset. Rows of a life are dropped from its beginning only
 
 A life goes into one output, however large, since a swap replaces its extents by one contiguous range of rows. The
 exception is a life with a gap: history that was trimmed while it was hot never reached the lake, and a consumer may
-still need the dead rows before it. The rows after the gap then go into another output beside the first, cut at the same
+still need the dead rows before it. The rows after the gap then go into another output in parallel, cut at the same
 names: the next *layer*. A segment never has gaps within a life.
 """
 
@@ -132,9 +132,9 @@ def _pieces(read: Read, source: Segment, index: int) -> Iterator[_SourceRows]:
         life_rows = starts(table["incarnation"].chunk(0))
         lives = table.select(["bucket", "stream", "incarnation"]).take(life_rows)
         rows = _Rows(table)
-        borders = pairwise([*view(life_rows), len(table)])
+        boundaries = pairwise([*view(life_rows), len(table)])
         for bucket, stream, incarnation, (row, row_end) in zip(
-            *(column.to_pylist() for column in lives.columns), borders, strict=True
+            *(column.to_pylist() for column in lives.columns), boundaries, strict=True
         ):
             yield _SourceRows(name_of(bucket, stream), incarnation, rows.offset[row], index, row, row_end, rows)
 

@@ -237,7 +237,7 @@ def catalog_problems(catalog: Catalog) -> Iterator[Problem]:
 
 
 def table_problems(catalog: Catalog, tombstones: pa.Table, forks: list[ForkRow]) -> Iterator[Problem]:
-    """What is wrong with the rows of the two tables beside a catalog."""
+    """What is wrong with the rows of the two tables of a catalog."""
     seen: set[int] = set()
     for row, (incarnation, below) in enumerate(
         zip(tombstones["incarnation"].to_pylist(), tombstones["below"].to_pylist(), strict=True)

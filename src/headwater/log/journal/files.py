@@ -1,7 +1,7 @@
 """Journal files: a header that names the log and the first position, then frames, then zeros.
 
 Only the last file may end in a torn frame: the one that was being written when the power failed. A frame is torn if no
-whole frame follows it; it is cut off and kept aside. A bad frame anywhere else means that acknowledged history is
+whole frame follows it; it is moved to another file. A bad frame anywhere else means that acknowledged history is
 damaged, and the journal refuses to open.
 """
 
@@ -106,8 +106,8 @@ class JournalFileReader:
                 " start the version that wrote it."
             ) from error
 
-    def cut(self, aside: Path, disk: Disk) -> bool:
-        """After the last batch of the last file: cut off a torn frame, keep it in `aside`; whether there was one.
+    def cut(self, folder: Path, disk: Disk) -> bool:
+        """After the last batch of the last file: move a torn frame to a file in `folder`; return whether there was one.
 
         The cut is not synced yet.
         """
@@ -119,7 +119,7 @@ class JournalFileReader:
                 f"{self.path} is damaged at byte {self.end.at}, before position {frame.number}; restore it from a copy."
             )
         torn = rest.rstrip(b"\0")
-        kept = self._unused_name(aside, disk)
+        kept = self._unused_name(folder, disk)
         copy = disk.create(kept)
         copy.write([torn], 0)
         copy.sync()
@@ -128,8 +128,8 @@ class JournalFileReader:
         log.warning("cut %d torn bytes before position %d; kept in %s", len(torn), self.end.next_position, kept)
         return True
 
-    def _unused_name(self, aside: Path, disk: Disk) -> Path:
+    def _unused_name(self, folder: Path, disk: Disk) -> Path:
         # The same position may be torn again, and a crash may have left half a copy behind.
-        taken = disk.names(aside)
+        taken = disk.names(folder)
         names = (f"{self.end.next_position:020d}-{number}.torn" for number in count())
-        return aside / next(name for name in names if name not in taken)
+        return folder / next(name for name in names if name not in taken)

@@ -1,6 +1,6 @@
 """The journal: the log of one process, in files on its disk, synced before anything is acknowledged.
 
-Group commit without a timer: the shard hands over the batch that has gathered; one thread writes it as one frame and
+Group commit without a timer: the shard appends the batch that has gathered; one thread writes it as one frame and
 syncs; meanwhile the next batch gathers. Another thread keeps a zero-filled spare file ready, so that a commit never
 waits for the file system to allocate space and never runs out of it. When no spare can be made, appends are refused and
 the rest of the current file is kept for commands that free space. A failed write or sync is never retried: the state of
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 def end_process(error: BaseException) -> None:
     """End the process after a failed write or sync: nothing after it could be trusted."""
-    log.critical("the journal cannot be written, so the server ends: %s", error)
+    log.critical("the journal cannot be written, so the server stops: %s", error)
     os._exit(1)
 
 

@@ -93,13 +93,13 @@ class BulkRows:
     def _take_messages(self, lists: pa.ListArray) -> None:
         messages = lists.flatten()
         _, offsets, data = messages.buffers()
-        borders = pa.array([0], pa.int32())
+        boundaries = pa.array([0], pa.int32())
         if len(messages):
-            borders = pa.Array.from_buffers(pa.int32(), len(messages) + 1, [None, offsets], offset=messages.offset)
+            boundaries = pa.Array.from_buffers(pa.int32(), len(messages) + 1, [None, offsets], offset=messages.offset)
         firsts = pc.subtract(lists.offsets, lists.offsets[0])
-        starts = borders.take(firsts)
+        starts = boundaries.take(firsts)
         self._data = memoryview(data or b"")
-        self._borders = view(borders, "i")
+        self._boundaries = view(boundaries, "i")
         self._firsts: list[int] = _values(firsts)
         """The first message of each row, then the total; and likewise the first byte of each row."""
         self._starts: list[int] = _values(starts)
@@ -168,9 +168,9 @@ class BulkRows:
     def _messages(self, row: int) -> tuple[bytes, tuple[int, ...]]:
         """The messages of a row joined, and where each of them ends."""
         start = self._starts[row]
-        borders = self._borders[self._firsts[row] + 1 : self._firsts[row + 1] + 1]
+        boundaries = self._boundaries[self._firsts[row] + 1 : self._firsts[row + 1] + 1]
         payload = bytes(self._data[start : start + self.sizes[row]])
-        return payload, tuple([border - start for border in borders.tolist()])
+        return payload, tuple([boundary - start for boundary in boundaries.tolist()])
 
     def _cut(self, payload: bytes, ends: tuple[int, ...], *, json: bool) -> tuple[bytes, tuple[int, ...]] | Refusal:
         """The messages as the stream stores them."""

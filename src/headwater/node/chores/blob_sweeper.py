@@ -1,4 +1,4 @@
-"""The blob sweeper: deletes snapshots that are no longer needed, and at the start uploads that were never published."""
+"""The blob sweeper: deletes snapshots that are no longer needed and, at startup, uploads that were never published."""
 
 import asyncio
 import logging

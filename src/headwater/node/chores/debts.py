@@ -1,4 +1,4 @@
-"""Debts: pins that ended forks owe their sources, pins whose forks never reported, seals whose drops never ended."""
+"""Debts: pins that ended forks owe their sources, pins that no fork confirmed, and seals of interrupted drops."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ CHECK_SECONDS = 1.0
 """How often pins and seals are checked for a deadline that has passed."""
 
 SettleBucket = Callable[[str, str, int], None]
-"""Rolls a drop forward or back that ended half way: of which bucket, by which seal, with which deadline."""
+"""Rolls an interrupted drop forward or back, given its bucket, seal and deadline."""
 
 
 class Debts:

@@ -1,7 +1,7 @@
 """The flusher: writes hot appends to segments of the lake, and frees their memory once the log says they are there.
 
     collect    every hot append up to one position, in the order of names, a slice per turn of the loop
-    build      a Parquet object per so many bytes or streams, in a thread
+    build      Parquet objects of limited size and number of streams, in a thread
     upload     under its own key, then read back and compare
     publish    by a command; only then are the hot bytes freed
 

@@ -13,7 +13,7 @@ class LakeIntervals(NamedTuple):
     compact_check_seconds: float = 5.0
     compact_retry_seconds: float = 10.0
     compact_avoid_seconds: float = 600.0
-    """How long segments whose rewrite failed are left alone: a damaged one must not keep others from theirs."""
+    """How long segments whose rewrite failed are left alone: a damaged one must not delay the rewrites of others."""
     sweep_check_seconds: float = 5.0
     """How often retired segments are checked."""
     orphans_check_seconds: float = 600.0

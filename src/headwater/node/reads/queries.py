@@ -10,7 +10,7 @@ from headwater.protocol.offsets import NOW
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarnation_changed
 from headwater.streams import buckets, forking, queries, reading
 from headwater.streams.commands import Origin
-from headwater.streams.queries import Anchor, Border, ForkTarget, Head, Listing, Query, Read
+from headwater.streams.queries import Anchor, Boundary, ForkTarget, Head, Listing, Query, Read
 from headwater.streams.reading import NOTHING_FETCHED, Fetched
 from headwater.streams.replies import Anchored, Described, Page, Reply
 from headwater.streams.state import State, Stream
@@ -42,9 +42,9 @@ class Queries:
         stream = self._find(query, now)
         if isinstance(stream, Refusal):
             return stream
-        return self._border(stream, query, fetched) if isinstance(query, Border) else _describe(stream)
+        return self._boundary(stream, query, fetched) if isinstance(query, Boundary) else _describe(stream)
 
-    def _find(self, query: Read | Head | Border, now: int) -> Stream | Refusal:
+    def _find(self, query: Read | Head | Boundary, now: int) -> Stream | Refusal:
         """The life of the stream that a query names."""
         stream = self._state.present(query.name, now)
         if isinstance(stream, Stream) and query.incarnation is not None and query.incarnation != stream.incarnation:
@@ -102,7 +102,7 @@ class Queries:
         if refusal is not None:
             return refusal
         first = reading.record_at(stream, start, self.source_of, fetched)
-        assert first is not None, "a judged offset of a JSON stream is a border"
+        assert first is not None, "a judged offset of a JSON stream is a boundary"
         plan = reading.plan(stream, start, self._page_bytes, self.source_of, fetched)
         if records.most is not None and first + records.most < stream.record_next:
             end = reading.offset_of(stream, first + records.most, self.source_of, fetched)
@@ -121,9 +121,9 @@ class Queries:
             first,
         )
 
-    # -- Borders --------------------------------------------------------------------------------------------------
+    # -- Boundaries --------------------------------------------------------------------------------------------------
 
-    def _border(self, stream: Stream, query: Border, fetched: Fetched) -> Anchored | Refusal:
+    def _boundary(self, stream: Stream, query: Boundary, fetched: Fetched) -> Anchored | Refusal:
         """Resolve the place of a snapshot or a retention: its offset and the number of messages before it."""
         offset = query.offset
         if query.record is not None:

@@ -47,7 +47,7 @@ class Projection:
         return lives.table(self.needed).cast(self._rows)
 
     def finished(self, rows: pa.Table, ranges: Sequence[StreamRange], row_ends: Sequence[int]) -> pa.Table:
-        """The rows of the wanted time, under the names of the streams that asked for them, in the wanted columns."""
+        """The rows in the time range, under the names of the streams that inherit them, in the requested columns."""
         if not self.timed:
             return relabel(rows, ranges, row_ends, self.schema)
         fields = [SCHEMA.field(name) for name in SCHEMA.names if name in {*self.schema.names, "committed_at"}]

@@ -42,7 +42,7 @@ class OffsetRange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Times(NamedTuple):
-    """The wanted times of commit, in microseconds since 1970: from `since` on and before `until`."""
+    """A range of commit times in microseconds since 1970: from `since` on and before `until`."""
 
     since: int = 0
     until: int = ALL
@@ -116,13 +116,13 @@ def parts(wanted: OffsetRange, instant: Instant, times: Times) -> Iterator[Part]
         if start < end:
             # A stream's own messages end by its tail; one of a source may extend past the fork point.
             listed_as = StreamRange(bucket, name, stream.incarnation, 0, ALL if owner is stream else limit)
-            border = min(owner.hot_start, end)
-            for extent in _between(owner.extents, start, border):
+            boundary = min(owner.hot_start, end)
+            for extent in _between(owner.extents, start, boundary):
                 segment = instant.segments[extent.segment]
                 if times.meet(segment):
-                    lowest, highest = max(start, extent.start), min(border, extent.end)
+                    lowest, highest = max(start, extent.start), min(boundary, extent.end)
                     yield ColdPart(listed_as, owner.incarnation, segment, extent, lowest, highest)
-            start = max(start, border)
+            start = max(start, boundary)
             if start < end:
                 yield _hot(owner, listed_as, start, end)
         start = max(start, limit)
@@ -176,10 +176,10 @@ def _hot_cut(part: HotPart, rows_left: int, bytes_left: int) -> tuple[HotPart, H
         by_rows = bisect_right(appends, appends[first].record + rows_left, first, part.stop, key=_RECORD) - 1
         cut = max(min(by_bytes, by_rows), first + 1)
         if cut < part.stop:
-            border = appends[cut].offset
+            boundary = appends[cut].offset
             taken = appends[cut].record - appends[first].record
-            rest = replace(part, first=cut, start=border, rows=rows - taken)
-            return replace(part, stop=cut, until=border, rows=taken), rest, taken
+            rest = replace(part, first=cut, start=boundary, rows=rows - taken)
+            return replace(part, stop=cut, until=boundary, rows=taken), rest, taken
     return part, None, rows
 
 
@@ -190,5 +190,5 @@ def _cold_cut(part: ColdPart, rows_left: int, bytes_left: int) -> tuple[ColdPart
     fitting = max(min(bytes_left, int(rows_left * row_bytes)), CUT_BYTES_MIN)
     if size <= fitting:
         return part, None, ceil(size / row_bytes)
-    border = part.start + fitting
-    return replace(part, until=border), replace(part, start=border), ceil(fitting / row_bytes)
+    boundary = part.start + fitting
+    return replace(part, until=boundary), replace(part, start=boundary), ceil(fitting / row_bytes)

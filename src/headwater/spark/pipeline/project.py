@@ -1,4 +1,4 @@
-"""Write a project from the template beside this file, without touching existing files."""
+"""Write a project from the template in this folder, without touching existing files."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 TEMPLATE = Path(__file__).with_name("template")
 SUFFIX = ".template"
-"""Keeps the files from being taken for modules of this package: they only run inside a pipeline."""
+"""Keeps the files from being mistaken for modules of this package: they only run inside a pipeline."""
 NAME_CHARACTERS_MAX = 100
 _BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
 

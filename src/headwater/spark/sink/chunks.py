@@ -127,10 +127,10 @@ class Chunker:
 
 def _grouped(rows: pa.RecordBatch) -> _Groups:
     encoded = rows["stream"].dictionary_encode()
-    borders = np.flatnonzero(np.diff(encoded.indices.to_numpy())) + 1
-    firsts = np.concatenate([[0], borders])
+    boundaries = np.flatnonzero(np.diff(encoded.indices.to_numpy())) + 1
+    firsts = np.concatenate([[0], boundaries])
     types = rows["content_type"]
-    _check_types(rows["stream"], types, borders)
+    _check_types(rows["stream"], types, boundaries)
     values = rows["value"]
     messages_before = np.concatenate([[0], np.cumsum(_flags(values.is_valid()))])
     return _Groups(
@@ -158,11 +158,11 @@ def _joined(left: _Open, groups: _Groups) -> _Groups:
     return groups._replace(starts=starts, closing=closing, messages=messages)
 
 
-def _check_types(names: pa.StringArray, types: pa.StringArray, borders: Numbers) -> None:
+def _check_types(names: pa.StringArray, types: pa.StringArray, boundaries: Numbers) -> None:
     if types.null_count == len(types):
         return
     differ = np.diff(types.dictionary_encode("encode").indices.to_numpy()) != 0
-    differ[borders - 1] = False
+    differ[boundaries - 1] = False
     if differ.any():
         at = int(np.argmax(differ))
         raise _mixed(names[at].as_py(), types[at].as_py(), types[at + 1].as_py())

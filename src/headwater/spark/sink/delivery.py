@@ -236,6 +236,6 @@ def _sizes(batch: pa.RecordBatch) -> "np.ndarray[Any, np.dtype[np.int64]]":
     messages = lists.flatten()
     lengths = pc.binary_length(messages).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    borders = lists.offsets.to_numpy() - lists.offsets[0].as_py()
-    sizes: np.ndarray[Any, np.dtype[np.int64]] = np.diff(ends[borders])
+    boundaries = lists.offsets.to_numpy() - lists.offsets[0].as_py()
+    sizes: np.ndarray[Any, np.dtype[np.int64]] = np.diff(ends[boundaries])
     return sizes

@@ -70,16 +70,16 @@ def test_offsets_count_payload_bytes_and_sort_as_text(wire: Wire, text: str) -> 
     assert tokens == sorted(tokens) == [plain(1), plain(10), plain(100), plain(1000)]
 
 
-def test_reads_snapshots_and_bootstrap_agree_on_the_borders_between_messages(wire: Wire, numbers: str) -> None:
-    borders = []
+def test_reads_snapshots_and_bootstrap_agree_on_the_boundaries_between_messages(wire: Wire, numbers: str) -> None:
+    boundaries = []
     for position in range(8):
         read = wire.ask("GET", f"{numbers}?offset={plain(position)}").status == 200
         published = wire.ask("PUT", f"{numbers}/snapshot/{plain(position)}", TEXT, b"s").status == 204
         assert read == published
-        borders += [position] if read else []
+        boundaries += [position] if read else []
         if read:
             assert len(parts(wire.ask("GET", f"{numbers}/bootstrap"))) == 1 + 6 - position
-    assert borders == [0, 1, 2, 3, 4, 5, 6]
+    assert boundaries == [0, 1, 2, 3, 4, 5, 6]
 
 
 # -- 2.2 Publish -------------------------------------------------------------------------------------------------------

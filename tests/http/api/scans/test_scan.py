@@ -124,7 +124,7 @@ def test_ranges_cut_anywhere_hold_every_message_once_and_as_get_reads_them(
     ranges: list[Range] = []
     for name, life, start, tail in whole(wire, *sorted(written), f"{bucket}/fork"):
         cuts = sorted(random.randint(start, tail) for _ in range(random.randint(0, 9)))
-        ranges += [[name, life, *borders] for borders in pairwise([start, *cuts, tail])]
+        ranges += [[name, life, *boundaries] for boundaries in pairwise([start, *cuts, tail])]
     found: dict[str, list[bytes]] = {}
     rows = scanned(wire, ranges)
     for one in rows:

@@ -27,7 +27,7 @@ def compact(link: Link) -> None:
     """Rewrite what is worth it, unless the server does so first, and write a catalog."""
     link.flush()
     store, catalog = open_store(link.status()["lake"]["url"]), _catalog(link)
-    lowest = min((positions["0"] for positions in link.readers().values()), default=EVERYTHING)
+    lowest = min((positions["0"] for positions in link.consumers().values()), default=EVERYTHING)
     dead = Dead(read_tombstones(store, catalog), read_forks(store, catalog))
     for planned in plan_rewrites(catalog, lowest):
         outcome = carry_out(planned, store, Keep(dead.below, lowest), Cuts(1024 * 1024, 10_000), link.swap)

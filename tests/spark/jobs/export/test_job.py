@@ -35,7 +35,7 @@ def test_an_export_takes_everything_once_and_then_what_is_new(
     assert first.facts["bytes"] == 7 * len(b'{"n":1}')
     assert isinstance(first.facts["batches"], int) and first.facts["batches"] > 1
     with Link(LinkSettings(lake_server.url)) as link:
-        assert link.readers()[str(first.facts["export"])] == {"0": first.facts["position"]}
+        assert link.consumers()[str(first.facts["export"])] == {"0": first.facts["position"]}
 
     append(lake_server, bucket, {"y": [b'{"n":8}'], "z": [b'{"n":9}']})
     commit = ParquetTable.commit

@@ -54,16 +54,16 @@ class _StateLink:
         self._lake.catalog()
         return {"0": position}
 
-    def heard_of(self, reader: str) -> int | None:
-        known = self._lake.state.cold.consumers.get(reader)
+    def last_report_ms(self, consumer: str) -> int | None:
+        known = self._lake.state.cold.consumers.get(consumer)
         # The state's own clock is fixed at a time long ago.
         return None if known is None else int(time.time() * 1000) - (self._lake.now - known.at) // 1000
 
-    def register(self, reader: str, positions: dict[str, int]) -> None:
-        assert self._lake.do(RegisterConsumer(reader, positions["0"])) == Done()
+    def register(self, consumer: str, positions: dict[str, int]) -> None:
+        assert self._lake.do(RegisterConsumer(consumer, positions["0"])) == Done()
 
-    def forget(self, reader: str) -> None:
-        assert self._lake.do(DropConsumer(reader)) == Done()
+    def forget(self, consumer: str) -> None:
+        assert self._lake.do(DropConsumer(consumer)) == Done()
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_a_batch_whose_rows_were_dropped_continues_without_them_if_allowed(
     assert "were dropped from the lake" in caplog.text
 
 
-def test_rows_dropped_before_a_query_began_are_no_loss(small_lake: SmallLake) -> None:
+def test_rows_dropped_before_a_query_began_are_not_a_loss(small_lake: SmallLake) -> None:
     small_lake.append("a/x", b"1")
     small_lake.append("a/y", b"2")
     small_lake.flush()

@@ -115,7 +115,7 @@ def test_a_query_resumes_where_it_ended_and_reads_every_row_once(
     run(spark, lake_server, checkpoint, first, **given)
     assert len(first.rows) > 1 and all(sum(map(len, rows)) <= 20 for rows in first.rows)
     assert first.all_rows == sorted(f"x{number}" for number in range(15))
-    assert streams.bucket in link.readers(), "the registration stays for a restart"
+    assert streams.bucket in link.consumers(), "the registration stays for a restart"
     offset = Path(checkpoint, "offsets", str(first.found[-1][0])).read_text().splitlines()[-1]
     assert '"shards"' in offset and len(offset) < 250, "it does not grow with the streams"
 

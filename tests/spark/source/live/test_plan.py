@@ -65,7 +65,7 @@ def test_a_trimmed_offset_fails_is_skipped_or_bootstraps() -> None:
     assert one == LiveRange("a/x", 7, 60, 100, bootstraps=True)
 
 
-def test_reading_a_trimmed_stream_from_its_earliest_message_is_no_loss_and_may_bootstrap() -> None:
+def test_reading_a_trimmed_stream_from_its_earliest_message_is_not_a_loss_and_may_bootstrap() -> None:
     streams = {
         "a/w": described(50, 50, 50),
         "a/x": described(50, 100, 50),

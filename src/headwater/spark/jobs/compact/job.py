@@ -169,4 +169,4 @@ def _catalog(store: Store, link: Link) -> Catalog:
 
 def lowest_consumer(link: Link) -> int:
     """The position that every registered consumer has reached."""
-    return min((positions[SHARD] for positions in link.readers().values()), default=EVER)
+    return min((positions[SHARD] for positions in link.consumers().values()), default=EVER)

@@ -1,6 +1,6 @@
 """The files of an export: each task writes one or more for every day and bucket in its rows.
 
-A file is built in memory and stored as a whole, so no reader sees half of one; its name is unique to the attempt.
+A file is built in memory and stored as a whole, so no engine sees half of one; its name is unique to the attempt.
 """
 
 import json

@@ -116,7 +116,7 @@ class IcebergExport:
 
 
 def open_catalog(store: TableStore, uri: str | None) -> Catalog:
-    """The catalog at a URI, or in a SQLite file beside the data."""
+    """The catalog at a URI, or in a SQLite file next to the data."""
     if uri is None:
         if not isinstance(store, FolderStore):
             raise JobFailed(f"An Iceberg table at {store.location} needs a catalog; pass its URI as --catalog.")

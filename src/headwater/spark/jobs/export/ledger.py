@@ -1,4 +1,4 @@
-"""The ledger of an export: the files beside its table, in a folder that readers of the table ignore.
+"""The ledger of an export: the files next to its table, in a folder that engines ignore.
 
     _headwater/export.json              the identity of the export, written once; any other export is rejected
     _headwater/query.json               the id of the query whose checkpoint belongs to the table
@@ -140,7 +140,7 @@ def settle(store: TableStore, batch: int) -> None:
 
 
 def default_checkpoint(store: TableStore) -> str:
-    """The checkpoint beside the table; JobFailed if Spark cannot write there."""
+    """The checkpoint next to the table; JobFailed if Spark cannot write there."""
     if not isinstance(store, FolderStore):
         raise JobFailed(f"Spark cannot keep its offsets at {store.location}; pass a folder as --checkpoint.")
     return (store.folder / CHECKPOINT).as_uri()

@@ -1,7 +1,7 @@
 """Parquet tables: one folder for every day and bucket, in which every file is part of the table.
 
-Tasks store files where no reader looks. Creating the manifest of a batch commits it: the manifest lists the files of
-the batch and their final names. Then the files are moved; if a run is killed, the next one moves the rest. So no
+Tasks store files where no engine finds them. Creating the manifest of a batch commits it: the manifest lists the files
+of the batch and their final names. Then the files are moved; if a run is killed, the next one moves the rest. So no
 engine ever finds a row twice.
 """
 

@@ -21,7 +21,7 @@ PARTITIONS = ("day", "bucket")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a table beside those of the lake: typed ones, a variant, or none."""
+    """The columns of a table in addition to those of the lake: typed ones, a variant, or none."""
 
     schema: str | None = None
     into: str | None = None

@@ -86,7 +86,7 @@ class Table(Protocol):
 
 
 class TableOptions(NamedTuple):
-    """What a table needs to know beside its store."""
+    """What a table needs to know in addition to its store."""
 
     export_id: str
     """Recorded in the table."""

@@ -7,7 +7,7 @@
     module:function    the result of a function of the user
 
 A fold starts from an earlier snapshot or from nothing, and its result is the next snapshot. An invalid message fails
-the fold: if it were skipped, it would be lost for good once a snapshot replaces history.
+the fold: if it were skipped, it would be lost once a snapshot replaces history.
 """
 
 import importlib

@@ -26,7 +26,7 @@ NOWHERE = r"(^__)|(\.\.)|(/streams$)|(^(healthz|readyz|metrics|console|openapi)/
 """Names with a URL for snapshots have a named bucket and no slash in the stream."""
 
 STREAM_COST_BYTES = 4096
-"""The cost of a stream beside its bytes: two requests for its snapshots."""
+"""The cost of a stream in addition to its bytes: two requests for its snapshots."""
 BIN_BYTES = 64 * MIB
 """Approximate payload of one task; a larger stream has a task to itself."""
 

@@ -56,13 +56,13 @@ class LakeOffset(NamedTuple):
     """How far a query has read."""
 
     position: int
-    reader: str
+    consumer: str
     beginning: Beginning
 
     @property
     def plain(self) -> dict[str, Any]:
         """The form for Spark's checkpoint. Spark compares texts, so equal offsets must have equal texts."""
-        return {"beginning": self.beginning.plain, "reader": self.reader, "shards": by_shard(self.position), "v": 1}
+        return {"beginning": self.beginning.plain, "reader": self.consumer, "shards": by_shard(self.position), "v": 1}
 
 
 def parse_offset(plain: dict[str, Any]) -> LakeOffset:
@@ -106,8 +106,8 @@ class LakeStream:
             position = 0
         else:
             position = self._target if self._target is not None else self._flush()
-        reader = options.reader_name or f"spark-{secrets.token_hex(8)}"
-        return LakeOffset(position, reader, Beginning(position, None, options.since, options.until)).plain
+        consumer = options.reader_name or f"spark-{secrets.token_hex(8)}"
+        return LakeOffset(position, consumer, Beginning(position, None, options.since, options.until)).plain
 
     def prepare(self) -> None:
         """Make the current end of the log the end of the query."""
@@ -163,7 +163,7 @@ class LakeStream:
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[LakePartition]:
         """The partitions of a batch; however often it is planned, they contain the same rows."""
         first, last = parse_offset(start), parse_offset(end)
-        if (first.reader, first.beginning) != (last.reader, last.beginning):
+        if (first.consumer, first.beginning) != (last.consumer, last.beginning):
             # Spark repeats the first batch from a new initial offset; the end knows where the query really began.
             first = last._replace(position=last.beginning.position)
         self._ensure_registered(first)
@@ -190,13 +190,13 @@ class LakeStream:
         try:
             report_loss(
                 self._options,
-                f"Rows up to position {catalog.dropped} were dropped from the lake, but the reader {offset.reader!r} "
-                f"has read only up to {offset.position}, because its registration expired",
+                f"Rows up to position {catalog.dropped} were dropped from the lake, but the consumer "
+                f"{offset.consumer!r} has read only up to {offset.position}, because its registration expired",
             )
         except DataLost:
             if self._lapsed:
                 # Otherwise the next start would find the registration and assume that it never lapsed.
-                self._link.forget(offset.reader)
+                self._link.forget(offset.consumer)
                 self._registered = None
             raise
 
@@ -209,9 +209,9 @@ class LakeStream:
 
     def _ensure_registered(self, offset: LakeOffset) -> None:
         """Register before the first read, so that nothing more is dropped, and renew from time to time."""
-        if self._registered != offset.reader:
+        if self._registered != offset.consumer:
             if offset.beginning.dropped is not None:
-                renewed_ms = self._link.heard_of(offset.reader)
+                renewed_ms = self._link.last_report_ms(offset.consumer)
                 self._lapsed = renewed_ms is None or renewed_ms < time.time() * 1000 - CONSUMER_IDLE_US / 1000
             if self._lapsed:
                 # Before registering, so that a driver that is killed here leaves no registration; and after it, when
@@ -230,5 +230,5 @@ class LakeStream:
             self._check_loss(offset, catalog)
 
     def _register(self, offset: LakeOffset) -> None:
-        self._link.register(offset.reader, by_shard(offset.position))
-        self._registered, self._registered_at = offset.reader, self._clock()
+        self._link.register(offset.consumer, by_shard(offset.position))
+        self._registered, self._registered_at = offset.consumer, self._clock()

@@ -69,9 +69,9 @@ class LiveAdmission:
         self._last = self._last if limits.are_reached else one.stream
         end = min(one.tail, one.offset + limits.bytes_max)
         if one.record_next - first > limits.records_max:
-            [border] = self._link.locate([(one.stream, one.incarnation, first + limits.records_max)])
-            if border is not None and border <= end:
-                end = border
+            [boundary] = self._link.locate([(one.stream, one.incarnation, first + limits.records_max)])
+            if boundary is not None and boundary <= end:
+                end = boundary
                 self._records[one.stream] = one.incarnation, end, first + limits.records_max
         return {one.stream: end} if end > one.offset else {}
 
@@ -90,9 +90,9 @@ class LiveAdmission:
                 (pending[index].stream, pending[index].incarnation, middle)
                 for index, middle in zip(unknown, middles, strict=True)
             ]
-            for index, middle, border in zip(unknown, middles, self._link.locate(records), strict=True):
+            for index, middle, boundary in zip(unknown, middles, self._link.locate(records), strict=True):
                 # A record without an offset has been trimmed since, so it lies before the one searched for.
-                if border is None or border < pending[index].offset:
+                if boundary is None or boundary < pending[index].offset:
                     low[index] = middle + 1
                 else:
                     high[index] = middle

@@ -177,5 +177,5 @@ def _cut(one: LiveRange, capacity: int) -> list[LiveRange]:
     # Which messages follow a snapshot depends on the snapshot, so one task reads both.
     parts = 1 if one.bootstraps else parts_needed(_weigh(one), max(capacity, 2 * STREAM_BYTES))
     size = one.end - one.start
-    borders = [one.start + size * part // parts for part in range(parts + 1)]
-    return [one._replace(start=start, end=end) for start, end in pairwise(borders)]
+    boundaries = [one.start + size * part // parts for part in range(parts + 1)]
+    return [one._replace(start=start, end=end) for start, end in pairwise(boundaries)]
