@@ -3,11 +3,22 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from headwater import client
 from headwater.protocol import headers, parameters
 
 SOURCES = sorted(Path(client.__file__).parent.rglob("*.py"))
 STRING = re.compile(r'''r?"([^"\n]*)"''')
+
+
+@pytest.mark.parametrize("name", ["..", "../../bucket", "a/../b", "./a", "a/."])
+def test_a_name_cannot_leave_the_base_url(name: str) -> None:
+    # HTTP clients and proxies resolve such segments: the request would be about a bucket, or an administrative URL.
+    with client.Client("http://127.0.0.1:1/v1/stream") as one, pytest.raises(ValueError, match="not a valid name"):
+        one.stream(name)
+    with client.Client("http://127.0.0.1:1") as one, pytest.raises(ValueError, match="not a valid name"):
+        one.bucket("team").stream(name)
 
 
 def test_no_header_is_spelled_out() -> None:

@@ -25,11 +25,11 @@ from headwater.client import (
 from headwater.client.errors import refusal
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
+from headwater.protocol.names import DEFAULT_BUCKET
 from headwater.units import render_duration
 
 DEFAULT_URL = "http://127.0.0.1:4437"
 FLAT = "/v1/stream"
-DEFAULT_BUCKET = "_default"
 RETRY_SECONDS = 1.0
 """Long enough for a server that is starting, short enough for a person who mistyped a URL."""
 
@@ -135,6 +135,9 @@ def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> 
 
 
 def _check_name(name: str) -> None:
+    # HTTP clients resolve such segments, so the request would be about another URL: a bucket, for example.
+    if not {".", ".."}.isdisjoint(name.split("/")):
+        raise click.UsageError(f"{name!r} is not a valid name: no part between slashes may be '.' or '..'.")
     try:
         name.encode()
     except UnicodeEncodeError:

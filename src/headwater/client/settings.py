@@ -39,7 +39,7 @@ class ClientSettings:
         """
         if path.startswith(("http://", "https://")):
             return path
-        return f"{self.base_url.rstrip('/')}/{quote(path.lstrip('/'), safe=SAFE)}"
+        return f"{self.base_url.rstrip('/')}/{quote(_checked(path).lstrip('/'), safe=SAFE)}"
 
 
 SAFE = "/!$&'()*+,;=:@~"
@@ -48,4 +48,11 @@ SAFE = "/!$&'()*+,;=:@~"
 
 def segment(name: str) -> str:
     """A name as one segment of a path."""
-    return quote(name, safe=SAFE[1:])
+    return quote(_checked(name), safe=SAFE[1:])
+
+
+def _checked(path: str) -> str:
+    """The path, unless it has dot segments: HTTP resolves them, so a name such as `../x` would leave the base URL."""
+    if not {".", ".."}.isdisjoint(path.split("/")):
+        raise ValueError(f"{path!r} is not a valid name: no part between slashes may be '.' or '..'.")
+    return path

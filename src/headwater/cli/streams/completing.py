@@ -5,8 +5,9 @@ from itertools import islice
 
 import click
 
-from headwater.cli.connecting import DEFAULT_BUCKET, DEFAULT_URL, FLAT
+from headwater.cli.connecting import DEFAULT_URL, FLAT
 from headwater.client import Client, ClientError, RetryPolicy
+from headwater.protocol.names import DEFAULT_BUCKET
 
 NAMES_MAX = 100
 ANSWER_SECONDS_MAX = 1.0

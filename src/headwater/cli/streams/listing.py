@@ -8,13 +8,14 @@ from itertools import chain, islice
 
 import click
 
-from headwater.cli.connecting import DEFAULT_BUCKET, JSON, Server, connected
+from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
 from headwater.cli.printing import columns, facts, json_list, moment, size
 from headwater.cli.streams.completing import NAME
 from headwater.client import BadRequest, NotFound, StreamInfo
 from headwater.client.values import ListedStream
 from headwater.protocol import offsets
+from headwater.protocol.names import DEFAULT_BUCKET
 
 HEADS = ("STREAM", "TYPE", "SIZE", "CLOSED", "CREATED", "LAST WRITE")
 RIGHT = (False, False, True, False, False, False)
