@@ -256,8 +256,10 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
 def _from_file(config: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(config.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"The settings file {config} cannot be read: {error}.") from error
+    except OSError as error:
+        raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"The settings file {config} is not valid TOML: {error}.") from error
     for name in found:
         if name not in SETTINGS:
             raise SettingsError(f"{name} in {config} is not a setting; {_nearest(name)}.")

@@ -1,6 +1,7 @@
 """`headwater serve`: run the server until a signal stops it."""
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -129,7 +130,7 @@ async def run(settings: Settings) -> None:
     try:
         url = await server.listen()
     except OSError as error:
-        raise OSError(f"Cannot listen on {settings.host}:{settings.port}: {error}.") from error
+        raise OSError(_cannot_listen(settings, error)) from error
     # In a thread, so that /healthz and /readyz answer (alive, but not ready) for as long as the recovery takes.
     node = await asyncio.get_running_loop().run_in_executor(None, open_node, settings)
     gc.freeze()
@@ -144,6 +145,14 @@ async def run(settings: Settings) -> None:
     await node.stop()
     took = {"drain_seconds": drained_at - draining_since, "stop_seconds": time.monotonic() - drained_at}
     log.info("stopped", extra={"signal": why.name} | {name: round(value, 3) for name, value in took.items()})
+
+
+def _cannot_listen(settings: Settings, error: OSError) -> str:
+    # For a number of the system, the loop's own text repeats the address; for a failed name lookup it is the reason.
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+    in_use = error.errno == errno.EADDRINUSE
+    advice = "choose another --port, or 0 for a free one" if in_use else "check --host and --port"
+    return f"Cannot listen on {settings.host}:{settings.port} ({reason}); {advice}."
 
 
 def _stop(stopping: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:
@@ -161,7 +170,7 @@ def _announce(settings: Settings, url: str, seconds: float) -> None:
         "version": version("headwater"),
         "url": url,
         "data": None if settings.memory else str(settings.data_directory.resolve()),
-        "lake": settings.lake_url or None,
+        "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),
         "pid": os.getpid(),
         "start_seconds": round(seconds, 3),
         "limits": {name: getattr(settings, name) for name in LIMITS},
