@@ -86,7 +86,8 @@ def test_invalid_json_values_are_reported(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "application/json")
     assert "Value 2 " in sentence(shell("append", name, "--json-values", stdin=b"1 {"))
     assert "UTF-8" in sentence(shell("append", name, "--json-values", stdin=b'"\xff"'))
-    assert "not valid JSON" in sentence(shell("append", name, "{"))
+    error = json.loads(shell("append", name, "{", "--json").err)
+    assert error["error"] == "invalid_input" and error["detail"].count("not valid JSON") == 1
     assert shell.ok("read", name).out == b"[1]\n"
 
 

@@ -22,6 +22,10 @@ def test_an_existing_bucket_is_an_error_unless_exist_ok(shell: Shell) -> None:
     assert json.loads(shell.ok("bucket", "make", "twice", "--exist-ok", "--json").out)["new"] is False
 
 
+def test_a_missing_bucket_is_a_wrong_name_to_rm(shell: Shell) -> None:
+    assert sentence(shell("bucket", "rm", "nosuch")) == f"There is no bucket nosuch at {shell.url}; check the name."
+
+
 def test_an_invalid_bucket_name_is_refused(shell: Shell) -> None:
     sentence(shell("bucket", "make", "NO"))
 

@@ -75,7 +75,7 @@ def test_a_bootstrap_can_be_saved_in_a_folder(shell: Shell, name: str, tmp_path:
 def test_a_missing_snapshot_or_stream_is_reported(shell: Shell, name: str, tmp_path: Path) -> None:
     assert f"headwater snapshot put {name}" in sentence(shell("snapshot", "get", name))
     assert "headwater create demo/none" in sentence(shell("snapshot", "put", "demo/none", stdin=b"x"))
-    assert "headwater create demo/none" in sentence(shell("bootstrap", "demo/none"))
+    assert "headwater ls demo" in sentence(shell("bootstrap", "demo/none"))
     sentence(shell("snapshot", "put", name, str(tmp_path / "none")))
     (tmp_path / "file").write_text("")
     sentence(shell("bootstrap", name, "--output", str(tmp_path / "file")))

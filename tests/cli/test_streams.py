@@ -53,7 +53,10 @@ def test_a_fork_shares_its_source_up_to_an_offset(shell: Shell, name: str) -> No
 
 def test_a_stream_that_exists_with_other_options_is_an_error(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "text/plain")
-    assert f"headwater head {name}" in sentence(shell("create", name, "--type", "text/html"))
+    reason = sentence(shell("create", name, "--type", "text/html"))
+    assert reason.startswith(f"Stream {name} exists with another content type") and f"headwater head {name}" in reason
+    shell.ok("close", name)
+    assert sentence(shell("create", name, "--type", "text/plain")).startswith(f"Stream {name} is already closed")
 
 
 @pytest.mark.parametrize(
@@ -109,13 +112,29 @@ def test_streams_without_a_bucket_are_listed_without_one(shell: Shell) -> None:
 def test_a_deleted_stream_is_gone(shell: Shell, name: str) -> None:
     shell.ok("create", name)
     assert json.loads(shell.ok("rm", name, "--json").out) == {"name": name, "deleted": True}
-    for verb in ("read", "tail", "append"):
+    for verb in ("tail", "append"):
         assert f"headwater create {name}" in sentence(shell(verb, name)), verb
-    for verb in ("rm", "head", "close"):
+    for verb in ("rm", "head", "close", "read", "bootstrap"):
         assert (
             sentence(shell(verb, name))
             == f"There is no stream {name} at {shell.url}; list streams with `headwater ls demo`."
         )
+
+
+@pytest.mark.parametrize("verb", ["head", "tail", "append", "read", "rm"])
+def test_a_missing_stream_has_the_same_code_for_every_verb(shell: Shell, name: str, verb: str) -> None:
+    # `head`, `tail` and `append` begin with a HEAD, whose answer has no body and so no code.
+    error = json.loads(shell(verb, name, "--json").err)
+    assert (error["error"], error["status"]) == ("stream_not_found", 404)
+
+
+@pytest.mark.parametrize("path", ["../../{bucket}", "./x", "a/../b", ".."])
+def test_a_name_with_dot_segments_reaches_no_other_url(shell: Shell, path: str) -> None:
+    bucket = f"dots-{secrets.token_hex(4)}"
+    shell.ok("bucket", "make", bucket)
+    for verb in ("rm", "create", "head"):
+        assert "is not a valid name" in sentence(shell(verb, path.format(bucket=bucket)), code=2)
+    shell.ok("bucket", "show", bucket)
 
 
 def test_several_streams_are_deleted_and_a_missing_one_does_not_stop_the_others(shell: Shell, name: str) -> None:
@@ -140,6 +159,8 @@ def test_streams_are_deleted_by_prefix(shell: Shell, name: str) -> None:
     for nothing in (f"{name}-", "no-such-bucket/"):
         done = shell("rm", "--prefix", nothing, "--yes")
         assert (done.code, done.err) == (0, f"No stream at {shell.url} begins with {nothing}.\n")
+    # The bucket demo has streams, but a prefix without a slash is about streams without a bucket.
+    assert shell("rm", "--prefix", "demo", "--yes").err.endswith("for bucket demo, use --prefix demo/.\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["x", "--prefix", "y/"]])
@@ -204,7 +225,7 @@ def test_a_separate_process_reports_the_same(shell: Shell) -> None:
     done = Shell("http://127.0.0.1:1").process("read", "x")
     assert "headwater serve" in sentence(done)
     assert done.out == b""
-    assert "headwater create demo/nothing" in sentence(shell.process("read", "demo/nothing"))
+    assert "headwater ls demo" in sentence(shell.process("read", "demo/nothing"))
     assert shell.process("read").code == 2
 
 

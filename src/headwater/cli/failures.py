@@ -17,11 +17,11 @@ from headwater.client import (
     ServerUnavailable,
     TransportFailed,
 )
+from headwater.protocol.names import DEFAULT_BUCKET
 
 NEXT_STEPS = {
     "stream_not_found": "There is no stream {name} at {url}; create it with `headwater create {name}`.",
     "stream_gone": "Stream {name} was deleted, and only its forks still hold its data; read one of them.",
-    "stream_exists": "Stream {name} exists with other options; compare them with `headwater head {name}`.",
     "stream_closed": "Stream {name} is closed and cannot be appended to; write to another one.",
     "bucket_not_found": "There is no bucket {bucket} at {url}; create it with `headwater bucket make {bucket}`.",
     "bucket_exists": "Bucket {bucket} exists already; see it with `headwater bucket show {bucket}`.",
@@ -33,8 +33,8 @@ NEXT_STEPS = {
 }
 """By the code of a refusal, where the next step for a person at a command line differs from that of an HTTP client."""
 
-EXISTING_STREAM_VERBS = frozenset({"rm", "head", "close"})
-"""Verbs for which a missing stream is a wrong name: creating it would not help."""
+EXISTING_VERBS = frozenset({"rm", "head", "close", "read", "get", "bootstrap"})
+"""Verbs for which a missing stream or bucket is a wrong name: creating it would not help."""
 
 _CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (.+?)(?: \(_ssl|\.?$)")
 
@@ -57,9 +57,14 @@ def report(detail: str, code: str, status: int | None, *, as_json: bool) -> None
 def fail_request(error: ClientError, url: str, name: str) -> NoReturn:
     """End because of a request that failed."""
     if isinstance(error, RequestRefused):
-        fail(sentence(error, url, name), error.code or "refused", error.status)
+        fail(sentence(error, url, name), code_of(error), error.status)
     code = {ProtocolViolation: "protocol_violation", OutcomeUnknown: "outcome_unknown"}.get(type(error))
     fail(sentence(error, url, name), code or "unreachable")
+
+
+def code_of(error: RequestRefused) -> str:
+    """Return the code of a refusal; the answer to a HEAD has no body to carry it, so there the status decides."""
+    return error.code or {404: "stream_not_found", 410: "stream_gone"}.get(error.status, "refused")
 
 
 def sentence(error: ClientError, url: str, name: str) -> str:
@@ -94,11 +99,18 @@ def _not_connected(reason: str, url: str) -> str:
 
 def _refused(error: RequestRefused, url: str, name: str) -> str:
     detail = _clause(error.detail or error.title or f"{url} answered with {error.status} and no reason")
-    code = error.code or ("stream_not_found" if error.status == 404 else "")
+    # The server names a stream with its bucket; a person typed it without one.
+    detail = detail.replace(f"'{DEFAULT_BUCKET}/{name}'", name).replace(f"'{name}'", name)
+    code = code_of(error)
     bucket, slash, _ = name.partition("/")
     context = click.get_current_context(silent=True)
-    if code == "stream_not_found" and context is not None and context.info_name in EXISTING_STREAM_VERBS:
+    must_exist = context is not None and context.info_name in EXISTING_VERBS
+    if code == "stream_not_found" and must_exist:
         return f"There is no stream {name} at {url}; list streams with `headwater ls{' ' + bucket if slash else ''}`."
+    if code == "bucket_not_found" and must_exist:
+        return f"There is no bucket {bucket} at {url}; check the name."
+    if code == "stream_exists":
+        return f"{detail} (`headwater head {name}` shows its options)."
     if code in NEXT_STEPS:
         return NEXT_STEPS[code].format(name=name, bucket=bucket, url=url)
     match error:

@@ -114,7 +114,9 @@ STREAM_RIGHT = (False, True, True, True, True, False, False)
 
 @verb("headwater lake ls --data data", "headwater lake ls s3://history/headwater --streams --prefix team/")
 @click.option("--streams", "by_stream", is_flag=True, help="List streams instead; reads the names in every segment.")
-@click.option("--prefix", default="", help="Only streams (bucket/stream) that begin with this, or segments with such.")
+@click.option(
+    "--prefix", default="", help="Only streams (bucket/stream) that begin with this, or segments that may hold them."
+)
 @JSON
 def ls(store: Store, by_stream: bool, prefix: str, as_json: bool) -> None:
     """List segments, or streams."""

@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 @click.option("--lake", help="The lake's URL as the executors reach it.  [default: as the server reports it]")
 @click.option("--segment-mib", default=32, show_default=True, type=click.IntRange(1), help="Size of new segments.")
 @click.option(
-    "--rewrite-mib", default=256, show_default=True, type=click.IntRange(1), help="Most payload that one task rewrites."
+    "--rewrite-mib",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Maximum payload that one task rewrites.",
 )
-@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Most rounds of rewrites.")
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Maximum number of rounds.")
 @job
 def compact(
     spark: "SparkSession",

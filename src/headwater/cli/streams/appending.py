@@ -88,7 +88,8 @@ def append(
     except (BadInput, ValueError) as error:
         # The messages before the bad one are written; the error says how many.
         writer.finish(close=False)
-        fail(f"{str(error).rstrip('.')} ({counted(writer.messages, 'message')} appended before it).")
+        before = f"; {counted(writer.messages, 'message')} before it appended" if writer.messages else ""
+        fail(f"{str(error).rstrip('.')}{before}.", "invalid_input")
     _print(writer, name, as_json)
 
 

@@ -5,14 +5,15 @@ import sys
 
 import click
 
-from headwater.cli.connecting import DEFAULT_BUCKET, JSON, Server, connected
+from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
-from headwater.cli.failures import report, sentence
+from headwater.cli.failures import code_of, report, sentence
 from headwater.cli.printing import counted, note, say
 from headwater.cli.progress import Progress
 from headwater.cli.streams.completing import NAME, complete_name
 from headwater.cli.streams.listing import full_name
 from headwater.client import NotFound, RequestRefused
+from headwater.protocol.names import DEFAULT_BUCKET
 
 
 @click.command(epilog=examples("headwater close demo/log"))
@@ -39,11 +40,11 @@ def close(server: Server, name: str, as_json: bool) -> None:
 def rm(server: Server, *, names: tuple[str, ...], prefix: str | None, yes: bool, as_json: bool) -> None:
     """Delete streams, by their names or by a prefix."""
     if bool(names) == (prefix is not None):
-        raise click.UsageError("Name the streams to delete, or give --prefix.")
+        raise click.UsageError("Either name the streams to delete, or give --prefix.")
     if prefix is not None:
         names = _matching(server, prefix)
         if not names:
-            note(f"No stream at {server.url} begins with {prefix}.")
+            note(_no_match(server, prefix))
         elif not yes:
             _confirm(server, prefix, len(names))
     failed = False
@@ -67,6 +68,15 @@ def _matching(server: Server, prefix: str) -> tuple[str, ...]:
         return ()
 
 
+def _no_match(server: Server, prefix: str) -> str:
+    if "/" in prefix.lstrip("/"):
+        return f"No stream at {server.url} begins with {prefix}."
+    # `demo` does not match demo/log: a prefix that is one character short must not delete a whole bucket.
+    return (
+        f"No stream without a bucket at {server.url} begins with {prefix}; for bucket {prefix}, use --prefix {prefix}/."
+    )
+
+
 def _confirm(server: Server, prefix: str, count: int) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"--prefix {prefix} matches {counted(count, 'stream')}; confirm with --yes.")
@@ -78,7 +88,7 @@ def _delete(server: Server, name: str, as_json: bool) -> bool:
     try:
         server.stream(name).delete()
     except RequestRefused as error:
-        report(sentence(error, server.url, name), error.code or "refused", error.status, as_json=as_json)
+        report(sentence(error, server.url, name), code_of(error), error.status, as_json=as_json)
         return False
     if as_json:
         click.echo(json.dumps({"name": name, "deleted": True}))

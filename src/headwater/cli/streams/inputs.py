@@ -160,7 +160,8 @@ def _messages(body: bytes) -> Iterator[bytes]:
         return
     found = json_mode.split(body)
     if isinstance(found, Refusal):
-        raise BadInput(f"This is a JSON stream, and the input is not JSON: {found.detail}")
+        reason = found.detail.removeprefix("The body is not valid JSON: ").rstrip(".")
+        raise BadInput(f"The stream holds JSON, and the input is not valid JSON: {reason}")
     yield from found
 
 
