@@ -18,7 +18,7 @@ class AsyncClient:
     """The streams below one URL. Use it as an asynchronous context manager, or close it; tasks may share it.
 
     `headers` and `params` are sent with every request. A value may be a function, which is called for each request;
-    its result may be awaitable if the client is asynchronous.
+    with asyncio, its result may be awaitable.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class Client:
     """The streams below one URL. Use it as a context manager, or close it; threads may share it.
 
     `headers` and `params` are sent with every request. A value may be a function, which is called for each request;
-    its result may be awaitable if the client is blocking.
+    with asyncio, its result may be awaitable.
     """
 
     def __init__(
