@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headwater.cli.progress import Progress
 from headwater.cli.spark.progress import progress, show_until
 
 
@@ -28,10 +29,13 @@ class Stop(threading.Event):
         return False
 
 
-def test_the_line_shows_tasks_and_is_erased_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    show_until(Stop(), Session(), "job")  # type: ignore[arg-type]
-    line = "job  [######..................] 2/8 tasks"
-    assert capsys.readouterr().err == f"\r{line}\r{' ' * len(line)}\r"
+def test_the_line_shows_the_tasks_of_the_running_stages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with Progress("job") as line:
+        show_until(Stop(), Session(), line)  # type: ignore[arg-type]
+        assert "job [######..................]  25% 2/8 tasks" in capsys.readouterr().err
 
 
 def test_nothing_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

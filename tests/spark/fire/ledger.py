@@ -12,7 +12,7 @@ JSON, BYTES = "application/json", "application/octet-stream"
 PAD_BYTES_MAX = 120
 
 Fate = Literal["lives", "trimmed", "reborn", "closed"]
-"""What else happens to a stream than appends: nothing, repeated trims, repeated deletion and re-creation, or a close."""
+"""What happens to a stream besides appends: nothing, repeated trims, repeated deletion and re-creation, or a close."""
 
 
 def compose(name: str, number: int, content_type: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The progress of a Spark job: one line of the terminal that is erased when the job ends."""
+"""The progress of a Spark job: the tasks of its running stages, on the command's progress line."""
 
 import sys
 import threading
@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
+from headwater.cli.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.5
-BAR_CHARACTERS = 24
 
 
 @contextmanager
@@ -22,23 +21,21 @@ def progress(spark: "SparkSession", label: str) -> Iterator[None]:
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=show_until, args=(stop, spark, label), name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    with Progress(label) as line:
+        thread = threading.Thread(target=show_until, args=(stop, spark, line), name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
 
-def show_until(stop: threading.Event, spark: "SparkSession", label: str) -> None:
-    """Update the line until the event is set, then erase it."""
-    width = 0
+def show_until(stop: threading.Event, spark: "SparkSession", line: Progress) -> None:
+    """Update the line until the event is set."""
     while not stop.wait(POLL_SECONDS):
-        line = f"{label}  {bar(*_tasks(spark))}"
-        click.echo("\r" + line.ljust(width), nl=False, err=True)
-        width = len(line)
-    click.echo("\r" + " " * width + "\r", nl=False, err=True)
+        done, tasks = _tasks(spark)
+        line.update(done, tasks, f"{done}/{tasks} tasks" if tasks else "waiting")
 
 
 def _tasks(spark: "SparkSession") -> tuple[int, int]:
@@ -47,14 +44,3 @@ def _tasks(spark: "SparkSession") -> tuple[int, int]:
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
     return sum(done for done, _ in known), sum(tasks for _, tasks in known)
-
-
-def bar(done: int, tasks: int) -> str:
-    """A progress bar.
-
-    >>> bar(3, 12), bar(0, 0)
-    ('[######..................] 3/12 tasks', '[........................] waiting')
-    """
-    full = BAR_CHARACTERS * done // tasks if tasks else 0
-    drawn = "#" * full + "." * (BAR_CHARACTERS - full)
-    return f"[{drawn}] {done}/{tasks} tasks" if tasks else f"[{drawn}] waiting"
