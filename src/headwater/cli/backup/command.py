@@ -53,7 +53,7 @@ def create(place: str, data: Path, lake: str | None, bucket: str | None, as_json
 @click.argument("place")
 @JSON
 def verify(place: str, as_json: bool) -> None:
-    """Read every object of the backup in PLACE and compare it with its checksum."""
+    """Compare every object of a backup with its checksum."""
     with _working("Verifying") as progress:
         manifest, _ = verify_backup(_store(place), progress)
     _print(manifest, as_json, lambda held: click.echo(f"The backup in {place} is intact: {held}."))

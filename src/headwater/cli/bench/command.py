@@ -118,7 +118,7 @@ def fanout(readers: int, rate: float) -> Work:
 @MESSAGES
 @load("replay")
 def replay(clients: int, messages: int) -> Work:
-    """Read one stream from beginning to end with many clients, again and again."""
+    """Read one whole stream repeatedly with many clients."""
     return partial(workloads.replay, clients=clients, message_count=messages)
 
 

@@ -36,7 +36,7 @@ class Jobs(click.Group):
 
 @click.group(cls=Jobs)
 def spark() -> None:
-    """Treat streams as tables with Spark, on this machine or on a cluster."""
+    """Treat streams as tables with Spark, here or on a cluster."""
 
 
 def job(command: Callable[..., "Report"]) -> Callable[..., None]:

@@ -18,9 +18,10 @@ from headwater.cli.spark.options import URL
 @click.option("--results", help="The bucket that the pipeline writes.  [default: the name of --bucket plus -alerts]")
 @JSON
 def init(folder: Path, url: str, bucket: str, results: str | None, as_json: bool) -> None:
-    """Write a declarative pipeline into DIR: bronze, silver and gold tables from streams, and a flow back into streams.
+    """Write a declarative pipeline into DIR.
 
-    It runs unchanged with `spark-pipelines`; its README explains how.
+    It has bronze, silver and gold tables from streams, and a flow back into streams. It runs unchanged with
+    `spark-pipelines`; its README explains how.
     """
     from headwater.spark.pipeline.project import ProjectRefused, write_project  # noqa: PLC0415
 

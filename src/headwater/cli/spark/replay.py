@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 @job
 @with_origin
 def replay(spark: "SparkSession", *, origin: "Origin", to: str | None, sink: dict[str, str], **rest: Any) -> "Report":
-    """Copy new messages of streams to other streams, each exactly once and in order.
+    """Copy new messages to other streams, each exactly once.
 
-    A run may be killed at any time and started again: with the same name and checkpoint it resumes where it stopped.
+    The messages of a stream stay in order. A run may be killed at any time and started again: with the same name and
+    checkpoint it resumes where it stopped.
     """
     from headwater.spark.jobs.replay import ReplayConfig, run  # noqa: PLC0415
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @job
 @with_origin
 def report(spark: "SparkSession", *, origin: "Origin", **rest: Any) -> "Report":
-    """Measure messages, bytes, delays and sessions, by stream and over time.
+    """Measure messages, bytes, delays and sessions of streams.
 
     Writes two Parquet tables, one row per stream and one per window of time, and a self-contained HTML page.
     """

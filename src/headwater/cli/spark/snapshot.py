@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 @job
 @with_origin
 def snapshot(spark: "SparkSession", *, origin: "Origin", reducer: str, key: str | None, min_bytes: int) -> "Report":
-    """Fold each JSON stream from its last snapshot on, and publish the result as the next snapshot.
+    """Fold JSON streams, and publish the results as snapshots.
+
+    Each stream is folded from its last snapshot on.
 
     On a server that trims by snapshots (the default), messages that a snapshot covers can no longer be read.
     """

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 @job
 @with_origin
 def verify(spark: "SparkSession", *, origin: "Origin", **rest: Any) -> "Report":
-    """Account for every message of every stream on the server, in its lake and in an export.
+    """Account for every message of every stream.
 
-    The exit code is 1 if any message is missing, extra, changed or out of order.
+    Compares the server, its lake and an export. The exit code is 1 if any message is missing, extra, changed or out of
+    order.
     """
     from headwater.spark.jobs.verify.job import VerifyConfig, run  # noqa: PLC0415
 
