@@ -62,7 +62,10 @@ follow() {
     local offset=${1:--1}
     while true; do
         # Into a file: a page that broke off and is requested again must not be printed twice.
-        ask -D "$scratch/head" -o "$scratch/page" "$stream?offset=$offset&live=long-poll"
+        if ! ask -D "$scratch/head" -o "$scratch/page" "$stream?offset=$offset&live=long-poll"; then
+            echo "Error: $stream cannot be read; run the job first, or check its name and HEADWATER_URL." >&2
+            exit 1
+        fi
         offset=$(header Stream-Next-Offset)
         if [ -e "$scratch/page" ]; then cat "$scratch/page"; rm "$scratch/page"; fi
         [ "$(header Stream-Closed)" != true ] || break
