@@ -27,7 +27,7 @@ Shape = tuple[str | None, ...]
 """The segments of a path, decoded, with None in the place of each name."""
 STREAM_SHAPE: Shape = (None, None)
 LISTING = "streams"
-"""The name below a bucket that is its listing, and so no stream."""
+"""The name below a bucket that lists its streams; no stream can have it."""
 _BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
 _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
@@ -45,7 +45,7 @@ class Address(NamedTuple):
 
 
 def parse(path: bytes, reserved: frozenset[str] = frozenset()) -> Address | Refusal:
-    """The address behind a path; `reserved` are buckets that cannot be.
+    """The address that a path names; `reserved` are names that no bucket can have.
 
     >>> parse(b"/v1/stream/a/b").name, parse(b"/agents/run-1").name
     ('a/b', 'agents/run-1')
@@ -68,7 +68,7 @@ def parse(path: bytes, reserved: frozenset[str] = frozenset()) -> Address | Refu
 
 
 def stream_at(path: bytes) -> str | None:
-    """The stream whose path this is, on any surface; None if it is not one of a stream."""
+    """The stream that a path on any surface names; None if the path does not name a stream."""
     address = parse(path)
     return address.name if isinstance(address, Address) and address.shape == STREAM_SHAPE else None
 

@@ -11,7 +11,7 @@ from headwater.protocol.refusals import Code, Refusal
 
 FOUND_MAX = 4_096
 RESERVED_FOR_LATER = frozenset({"console"})
-"""Buckets that cannot be made, so that endpoints can take their URLs one day."""
+"""Bucket names kept free for endpoints of later versions."""
 
 
 class Found(NamedTuple):

@@ -24,7 +24,7 @@ class Action(Enum):
     """What a client must be allowed to do to use a route."""
 
     NONE = "none"
-    """Nothing: everybody may."""
+    """Nothing: the route is open to everybody."""
     READ = "read"
     APPEND = "append"
     CREATE = "create"

@@ -20,7 +20,7 @@ PATH: dict[str, Use] = {
         {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
         "The name of a consumer of the lake.",
     ),
-    "offset": Use(shapes.OFFSET_OR_START, "An offset that a response gave, at a message boundary."),
+    "offset": Use(shapes.OFFSET_OR_START, "An offset from an earlier response, at a message boundary."),
 }
 
 QUERY: dict[str, Use] = parameters.TABLE
