@@ -10,13 +10,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import uvloop
 
+from headwater import __version__
 from headwater import settings as settings_module
 from headwater.cli import logs
 from headwater.cli.composition import open_node
@@ -167,7 +167,7 @@ def _announce(settings: Settings, url: str, seconds: float) -> None:
         click.echo(READY.format(url=url, where=where), nl=False)
         sys.stdout.flush()
     facts = {
-        "version": version("headwater"),
+        "version": __version__,
         "url": url,
         "data": None if settings.memory else str(settings.data_directory.resolve()),
         "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),

@@ -4,8 +4,8 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 
+from headwater import __version__
 from headwater.http.addresses import Address
 from headwater.http.exchange import Exchange
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
@@ -94,7 +94,7 @@ def _lake(exchange: Exchange) -> Iterator[Metric]:
 
 
 def _process(exchange: Exchange) -> Iterator[Metric]:
-    build = [Sample("", (("version", version("headwater")),), 1)]
+    build = [Sample("", (("version", __version__),), 1)]
     yield Metric("headwater_build_info", "gauge", "Always 1; the label is the version.", build)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "CPU time.", round(usage.ru_utime + usage.ru_stime, 3))

@@ -2,11 +2,11 @@
 
 import os
 import time
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+from headwater import __version__
 from headwater.http.addresses import Address
 from headwater.http.api.metrics import resident_bytes
 from headwater.http.exchange import Exchange
@@ -53,7 +53,7 @@ def _status(exchange: Exchange) -> dict[str, Any]:
             "read_failures": shard.lake.reads.failures,
         }
     return {
-        "version": version("headwater"),
+        "version": __version__,
         "pid": os.getpid(),
         "state": "draining" if context.draining else "ready",
         "uptime_seconds": round(time.monotonic() - context.started_at, 3),

@@ -6,12 +6,13 @@ import html
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.metadata import metadata, version
+from importlib.metadata import metadata
 from importlib.resources import files
 from typing import NamedTuple
 
 import msgspec
 
+from headwater import __version__
 from headwater.http.addresses import Address
 from headwater.http.exchange import Exchange
 from headwater.http.openapi import document
@@ -64,7 +65,7 @@ def page(name: str) -> Page:
 
 def root(request: Request, address: Address, exchange: Exchange) -> None:
     """Introduce the server: to a person in HTML, to a program in JSON."""
-    number = version("headwater")
+    number = __version__
     if prefers_html(request.header(headers.ACCEPT.key) or ""):
         front = page("root")
         facts = {"origin": exchange.origin(), "version": number, "documentation": documentation_url()}

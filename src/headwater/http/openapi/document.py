@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater import __version__
 from headwater.http.addresses import STREAM_SHAPE
 from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
 from headwater.http.openapi.schemas import SCHEMAS
@@ -94,7 +94,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Headwater",
-            "version": version("headwater"),
+            "version": __version__,
             "summary": "Durable streams: append-only timelines addressed by URL.",
             "description": DESCRIPTION,
         },

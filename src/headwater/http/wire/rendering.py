@@ -4,14 +4,14 @@ import time
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from importlib.metadata import version
 
+from headwater import __version__
 from headwater.http.wire import statuses
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol import headers
 from headwater.streams.replies import Page
 
-SERVER = f"headwater/{version('headwater')}"
+SERVER = f"headwater/{__version__}"
 ALLOW_ALL_LINE = f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}*\r\n"
 PREFLIGHT_LINES = (
     f"{headers.ACCESS_CONTROL_ALLOW_METHODS.line}GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
