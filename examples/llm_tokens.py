@@ -79,7 +79,7 @@ async def demo(stream: AsyncStream, pause_seconds: float) -> None:
 async def main(arguments: argparse.Namespace) -> None:
     # A demo gets its own stream each time; an agent and its readers agree on a name.
     name = arguments.stream or ("llm-tokens" if arguments.what != "demo" else f"llm-tokens-{secrets.token_hex(4)}")
-    async with AsyncClient(f"{arguments.url}/v1/stream", retry=RetryPolicy(attempts_max=4)) as client:
+    async with AsyncClient(arguments.url, retry=RetryPolicy(attempts_max=4)) as client:
         stream = client.stream(name)
         match arguments.what:
             case "agent":

@@ -33,7 +33,7 @@ folder = Path(tempfile.mkdtemp(prefix="headwater-notebook-"))
 # Any HTTP client works; this is Headwater's. Each customer is a stream of JSON messages; all are in one bucket.
 
 # %%
-with Client(f"{URL}/v1/stream") as client:
+with Client(URL) as client:
     for customer in range(20):
         stream = client.stream(f"visits-{RUN}/customer-{customer:02}", content_type="application/json")
         stream.create("application/json")
@@ -99,7 +99,7 @@ run_once()
 run_once()
 
 # %%
-with Client(f"{URL}/v1/stream") as client:
+with Client(URL) as client:
     copied = client.stream(f"copies-{RUN}/customer-07").read_json()
 assert copied == [{"visit": number} for number in range(17)]
 print(f"customer-07 was copied once: {len(copied)} messages")

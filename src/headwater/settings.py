@@ -37,6 +37,7 @@ TEST_VARIABLES = frozenset(
         "EXAMPLES",
         "FUZZ_SECONDS",
         "FUZZ_SEED",
+        "HOSTILE_ROUNDS",
         "POWER_SEED",
         "POWER_SEEDS",
         "SCREENSHOTS",
@@ -50,6 +51,8 @@ OTHER_VARIABLES = CLIENT_VARIABLES | TEST_VARIABLES
 _KUBERNETES = re.compile(r"HEADWATER_(.+_)?(SERVICE_(HOST|PORT|PORT_.+)|PORT_[0-9]+_(TCP|UDP|SCTP)(_.+)?)")
 _KUBERNETES_PORT = re.compile(r"HEADWATER_(.+_)?PORT=(tcp|udp|sctp)://.*")
 """Variables that Kubernetes sets in every pod of a namespace with a service named `headwater` or `headwater-...`."""
+
+_MOUNT = re.compile(r"(?!/ds(?:/|$))(?!/__)(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._~-]+)+")
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -94,6 +97,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     cors_expose: Annotated[
         str, about("Comma-separated response headers that pages may read in addition to Headwater's own.")
     ] = ""
+    mount: Annotated[
+        str,
+        Meta(extra={"repeatable": True}),
+        about(
+            "Further path where streams are found as below /v1/stream, such as /api/streams; join several by commas."
+        ),
+    ] = ""
     log_format: Annotated[
         Literal["human", "json"],
         about(
@@ -110,11 +120,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     )
     heartbeat_seconds: Annotated[Seconds, about("How often an idle SSE connection gets a comment.")] = 15.0
     page_bytes: Annotated[
-        Size, about("Maximum size of one catch-up response, which always holds at least one message.")
+        Size, about("Maximum size of one catch-up response; a larger JSON message has a response of its own.")
     ] = MIB
     segment_bytes: Annotated[Bytes, about("Size of a journal file.", ge=64 * KIB)] = 64 * MIB
     image_log_bytes: Annotated[Size, about("How much is written to the journal between two images.")] = 64 * MIB
-    hot_bytes_max: Annotated[Size, about("How much data may be in memory before appends wait for the lake.")] = (
+    hot_bytes_max: Annotated[Size, about("How much memory hot data may take before appends wait for the lake.")] = (
         512 * MIB
     )
     flush_seconds: Annotated[Seconds, about("Age at which data in memory is flushed to the lake.")] = 300.0
@@ -131,12 +141,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     lake_grace_seconds: Annotated[
         Seconds, about("How long a replaced object stays in the lake, for readers that still use it.")
     ] = 900.0
-    connections_max: Annotated[Count, about("Maximum number of open connections.")] = 20_000
+    connections_max: Annotated[
+        Count, about("Maximum number of open connections; beyond it only /healthz, /readyz and /metrics answer.")
+    ] = 20_000
+    receiving_bytes_max: Annotated[
+        Bytes,
+        about("How much memory request bodies may take together; those larger than 64KiB count.", ge=32 * MIB),
+    ] = 256 * MIB
+    sending_bytes_max: Annotated[
+        Size, about("How much memory responses to clients that do not read may take before only short ones are sent.")
+    ] = 256 * MIB
     header_seconds: Annotated[Seconds, about("How long a client may take to send the headers of a request.")] = 10.0
     body_seconds: Annotated[Seconds, about("How long a client may pause within the body of a request.")] = 30.0
     idle_seconds: Annotated[Seconds, about("How long a connection may stay open without a request.")] = 75.0
     slow_reader_seconds: Annotated[
-        Seconds, about("How long a reader may leave a full socket unread before it is disconnected.")
+        Seconds, about("How long a reader may take nothing from a full socket before it is disconnected.")
     ] = 30.0
     drain_seconds: Annotated[Seconds, about("How long running requests may take to finish at shutdown.")] = 10.0
 
@@ -163,6 +182,8 @@ class Setting(NamedTuple):
     limits: dict[str, float]
     default: Any
     annotation: Any
+    repeatable: bool = False
+    """Whether its flag may be repeated; the values are joined by commas, as the other sources write them."""
 
     @property
     def flag(self) -> str:
@@ -221,12 +242,13 @@ def _describe(name: str, annotation: Any, default: Any) -> Setting:
     kind, *metas = get_args(annotation)
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     limits: dict[str, float] = {}
-    help, unit = "", ""
+    help, unit, repeatable = "", "", False
     for meta in metas:
         limits |= {bound: found for bound in ("ge", "gt", "le") if (found := getattr(meta, bound)) is not None}
         help = meta.description or help
         unit = (meta.extra or {}).get("unit", unit)
-    return Setting(name, help, str if choices else kind, unit, choices, limits, default, annotation)
+        repeatable = repeatable or (meta.extra or {}).get("repeatable", False)
+    return Setting(name, help, str if choices else kind, unit, choices, limits, default, annotation, repeatable)
 
 
 SETTINGS: dict[str, Setting] = {
@@ -250,6 +272,11 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
         raise SettingsError("--data and --memory exclude each other; choose one.")
     if values.get("memory") and values.get("lake"):
         raise SettingsError("--lake and --memory exclude each other: a server in memory keeps no history.")
+    for mount in filter(None, values.get("mount", "").split(",")):
+        if _MOUNT.fullmatch(mount) is None:
+            raise SettingsError(
+                f"{mount!r} cannot be mounted; write a path such as /api/streams, but not /ds or /__..."
+            )
     return Settings(**values)
 
 

@@ -10,7 +10,7 @@ from ..http.sockets import Wire
 TEXT = {"Content-Type": "text/plain"}
 JSON = {"Content-Type": "application/json"}
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0"}
-FACTS = ("stream-incarnation", "stream-next-offset", "stream-closed", "stream-snapshot-offset", "stream-ttl", "etag")
+FACTS = ("stream-next-offset", "stream-closed", "stream-snapshot-offset", "stream-ttl")
 PATHS = [f"/{bucket}/{name}" for bucket in ("team", "other") for name in ("text", "json", "trimmed", "fork", "closed")]
 
 

@@ -70,5 +70,11 @@ def test_a_backup_with_fields_of_another_version_is_not_called_damaged(place: Pa
     check_refused(place, tmp_path, "The backup has version 1; this version of Headwater reads version 2")
 
 
+def test_a_manifest_with_bytes_that_are_not_text_is_called_damaged(place: Path, tmp_path: Path) -> None:
+    content = (place / MANIFEST).read_bytes()
+    (place / MANIFEST).write_bytes(content.replace(b'"log_id": "', b'"log_id": "\xff'))
+    check_refused(place, tmp_path, f"{MANIFEST} in .* is damaged")
+
+
 def test_a_place_without_a_manifest_is_not_a_backup(tmp_path: Path) -> None:
     check_refused(tmp_path / "backup", tmp_path, "There is no complete backup in")

@@ -100,6 +100,19 @@ def test_a_producer_writes_each_message_once_however_often_it_is_run(shell: Shel
     assert shell.ok("read", name).out == b"a\nb\nc\n"
 
 
+def test_other_messages_of_a_producer_are_an_error_or_a_note_but_never_lost_silently(shell: Shell, name: str) -> None:
+    shell.ok("create", name, "--type", "text/plain")
+    run = ("append", name, "--lines", "--producer", "import")
+    shell.ok(*run, stdin=b"a\nb\n")
+    assert "higher --epoch" in sentence(shell(*run, stdin=b"x\ny\nz\n"))
+    # The server knows only what it accepted last.
+    done = shell(*run, stdin=b"x\n")
+    assert done.code == 0 and "Nothing was appended" in done.err and "--epoch" in done.err
+    assert shell.ok("read", name).out == b"a\nb\n"
+    shell.ok(*run, "--epoch", "1", stdin=b"x\n")
+    assert shell.ok("read", name).out == b"a\nb\nx\n"
+
+
 def test_the_error_of_an_older_epoch_says_how_to_take_over(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "text/plain")
     shell.ok("append", name, "new", "--producer", "p", "--epoch", "3")
@@ -113,6 +126,16 @@ def test_the_last_message_can_close_the_stream(shell: Shell, name: str) -> None:
         assert json.loads(shell.ok("head", name + suffix, "--json").out)["closed"] is True
         assert shell.ok("read", name + suffix).out == b"x\ny"
         assert "closed" in sentence(shell("append", name + suffix, "z"))
+
+
+@pytest.mark.parametrize("more", [[], ["--close"]])
+def test_a_longer_input_after_the_close_is_refused(shell: Shell, name: str, more: list[str]) -> None:
+    shell.ok("create", name, "--type", "text/plain")
+    run = "append", name, "--lines", "--producer", "p"
+    shell.ok(*run, "--close", stdin=b"a\nb\n")
+    assert shell(*run, "--close", stdin=b"a\nb\n").code == 0
+    assert "something else" in sentence(shell(*run, *more, stdin=b"a\nb\nc\n"))
+    assert shell.ok("read", name).out == b"a\nb\n"
 
 
 def test_an_empty_pipe_appends_nothing(shell: Shell, name: str) -> None:

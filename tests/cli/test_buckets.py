@@ -2,6 +2,8 @@
 
 import json
 
+from headwater.testing import running_server
+
 from .commands import Shell, sentence
 
 
@@ -20,6 +22,35 @@ def test_an_existing_bucket_is_an_error_unless_exist_ok(shell: Shell) -> None:
     shell.ok("bucket", "make", "twice")
     assert "headwater bucket show twice" in sentence(shell("bucket", "make", "twice"))
     assert json.loads(shell.ok("bucket", "make", "twice", "--exist-ok", "--json").out)["new"] is False
+
+
+def test_every_bucket_and_every_stream_can_be_listed() -> None:
+    with running_server() as server:
+        shell = Shell(server.url)
+        names = ["a/1", "ab/1", "ab/2", "demo/x", "notes"]
+        for name in names:
+            shell.ok("create", name, "--type", "text/plain")
+        shell.ok("bucket", "make", "empty")
+        buckets = {"_default": 1, "a": 1, "ab": 2, "demo": 1, "empty": 0}
+        listed = json.loads(shell.ok("bucket", "ls", "--json").out)
+        assert {one["name"]: one["streams"] for one in listed} == buckets
+        assert [line.split() for line in shell.ok("bucket", "ls", "a").text.splitlines()] == [["a", "1"], ["ab", "2"]]
+        assert len(shell.ok("bucket", "ls", "--limit", "2").text.splitlines()) == 2
+
+        def streams(*arguments: str) -> list[str]:
+            return [one["name"] for one in json.loads(shell.ok("ls", *arguments, "--json").out)]
+
+        assert sorted(streams("--all")) == names
+        assert len(names) == json.loads(shell.ok("status", "--json").out)["streams"]
+        assert streams("a") == streams("a/") == ["a/1"]
+        assert streams("ab/2") == streams("ab", "--prefix", "2") == ["ab/2"]
+        assert streams("--all", "--prefix", "a") == ["a/1", "ab/1", "ab/2"]
+        assert streams("--all", "--limit", "2") == ["notes", "a/1"]
+        assert streams("no") == ["notes"]
+        sentence(shell("ls", "demo", "--all"), code=2)
+        assert "not a valid bucket name" in sentence(shell("ls", "x"))
+        shell.ok("rm", "--prefix", "ab/", "--yes", "--json")
+        assert streams("--all") == ["notes", "a/1", "demo/x"]
 
 
 def test_a_missing_bucket_is_a_wrong_name_to_rm(shell: Shell) -> None:

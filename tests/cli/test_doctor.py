@@ -1,6 +1,7 @@
 """`headwater doctor`: a line for each check, and exit code 1 if one of them is a problem."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.cli.doctor import checks
+from headwater.http.context import Context
+from headwater.settings import Settings
 from headwater.testing import running_server
 
 from .commands import Shell, sentence
@@ -109,3 +112,13 @@ def test_a_full_slow_or_volatile_disk_is_reported(monkeypatch: pytest.MonkeyPatc
 def test_a_low_limit_of_open_files_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda which: (64, 64))
     assert checks.open_files().verdict == "warning"
+
+
+def test_the_limit_of_open_files_that_doctor_asks_for_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda which: (64, 64))
+    asked = re.search(r"raise the hard limit to ([\d,]+) ", checks.open_files().fix)
+    assert asked is not None
+    enough = int(asked[1].replace(",", ""))
+    monkeypatch.setattr("resource.getrlimit", lambda which: (enough, enough))
+    assert checks.open_files().verdict == "ok"
+    assert Context(Settings()).connections_max == Settings().connections_max

@@ -34,6 +34,8 @@ def test_status_prints_lines_to_a_person_and_json_to_a_program(shell: Shell) -> 
     assert re.fullmatch(r"url +http://127\.0\.0\.1:\d+", lines[0])
     assert any(re.fullmatch(r"state +ready", line) for line in lines)
     assert any(re.fullmatch(rf"pid +{found['pid']}", line) for line in lines)
+    assert any(re.fullmatch(r"connections +\d+ of [\d,]+", line) for line in lines)
+    assert any(re.fullmatch(r"hot size +[\d.]+ (B|KiB) of 512\.0 MiB", line) for line in lines)
     assert any(re.fullmatch(r"lake url +file:///.*", line) for line in lines)
     names = [line.partition("  ")[0] for line in lines]
     assert len(set(names)) == len(names)

@@ -120,7 +120,8 @@ def test_a_stalled_client_does_not_delay_the_shutdown_for_long() -> None:
 
 
 def test_a_draining_server_refuses_new_connections() -> None:
-    with running_server("--drain-seconds", "60") as server, Wire(server.url, receive_buffer_bytes=4096) as lazy:
+    flags = ("--drain-seconds", "60", "--page-bytes", "8MiB")
+    with running_server(*flags) as server, Wire(server.url, receive_buffer_bytes=4096) as lazy:
         with Wire(server.url) as wire:
             wire.ask("PUT", "/v1/stream/x", {}, bytes(8 * 1024 * 1024))
         lazy.send(request("GET", "/v1/stream/x"))

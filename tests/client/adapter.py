@@ -218,9 +218,8 @@ class Adapter:
     def producer(self, command: Json) -> Any:
         key = (command["path"], command["producerId"], command["epoch"])
         if key not in self.producers:
-            auto_claim = bool(command.get("autoClaim"))
             self.producers[key] = self.stream(command).producer(
-                command["producerId"], epoch=command["epoch"], auto_claim=auto_claim, linger_ms=0
+                command["producerId"], epoch=command["epoch"], linger_ms=0, **duplicates(command)
             )
         return self.producers[key]
 
@@ -239,7 +238,7 @@ class Adapter:
         producer = self.stream(command).producer(
             command["producerId"],
             epoch=command["epoch"],
-            auto_claim=bool(command.get("autoClaim")),
+            **duplicates(command),
             in_flight_max=width,
             linger_ms=0 if width > 1 else 1000,
             batch_bytes_max=1 if width > 1 else 1024 * 1024,
@@ -307,6 +306,11 @@ class Adapter:
             data = json.dumps(chunk.json(), separators=(",", ":"), ensure_ascii=False)
             return {"data": data, "offset": chunk.next_offset}
         return {"data": chunk.data.decode(errors="replace"), "offset": chunk.next_offset}
+
+
+def duplicates(command: Json) -> Json:
+    """How a producer of the suite takes duplicates: its clients accept those that they do not avoid."""
+    return {"auto_claim": True} if command.get("autoClaim") else {"on_duplicate": "accept"}
 
 
 def value_of(kind: str, initial: str | None) -> Callable[[], str]:

@@ -15,10 +15,10 @@ FENCED = Response(403, {"producer-epoch": "5"})
 GAP = Response(409, {"producer-expected-seq": "0"})
 
 
-def producing(policy: RetryPolicy = POLICY, **options: Any) -> Producing[int]:
-    return Producing(
-        URL, "text/plain", ProducerOptions("p", **{"linger_ms": 0.0, "batch_bytes_max": 1, **options}), policy
-    )
+def producing(policy: RetryPolicy = POLICY, *, proven: bool = True, **options: Any) -> Producing[int]:
+    """A producer, which has written before in its epoch unless it is not `proven` or claims one."""
+    given = ProducerOptions("p", **{"linger_ms": 0.0, "batch_bytes_max": 1, **options})
+    return Producing(URL, "text/plain", given, policy, _proven=proven and not given.auto_claim)
 
 
 def accepted(batch: Batch[int]) -> Response:

@@ -4,7 +4,10 @@ import inspect
 from collections.abc import AsyncIterator
 from typing import Any
 
-MAKERS = ("stream", "bucket", "producer", "follow", "chunks", "records", "last_records", "streams", "bootstrap", "scan")
+MAKERS = (
+    *("stream", "bucket", "producer", "follow", "chunks", "records", "last_records", "bootstrap", "scan"),
+    *("streams", "buckets"),
+)
 
 
 class Lifted:

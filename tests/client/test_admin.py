@@ -47,6 +47,29 @@ def admin_of(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     return lambda url: Lifted(Admin(url)) if request.param is Admin else AsyncAdmin(url)
 
 
+def test_buckets_and_streams_are_listed_through_all_pages(
+    server: RunningServer, name: str, admin_of: Callable[[str], Any]
+) -> None:
+    with Client(server.url) as client:
+        client.bucket(f"{name}-0").create()
+        for number in (1, 2, 3):
+            for stream in ("a", "b"):
+                client.stream(f"{name}-{number}/{stream}").create("text/plain", body="abc")
+
+    async def check() -> None:
+        async with admin_of(server.url) as admin:
+            found = [each async for each in admin.buckets(prefix=f"{name}-", page_buckets_max=3)]
+            counts = [(f"{name}-{number}", 2 if number else 0) for number in range(4)]
+            assert [(each.name, each.streams) for each in found] == counts
+            streams = [each async for each in admin.streams(prefix=f"{name}-", page_streams_max=4)]
+            assert [each.name for each in streams] == [
+                f"{name}-{number}/{stream}" for number in (1, 2, 3) for stream in ("a", "b")
+            ]
+            assert {each.tail_offset for each in streams} == {3}
+
+    run(check())
+
+
 def table(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
 
@@ -80,8 +103,29 @@ def test_a_consumer_is_registered_and_forgotten(
             assert found in await admin.consumers()
             assert (found.name, found.positions) == (f"{name}.x", positions)
             assert found.committed_at_ms > 1_700_000_000_000
+            assert (found.lapsed, found.lease) == (False, False)
+            await admin.register_consumer(f"{name}.x", positions, renew=True)
             await admin.forget_consumer(f"{name}.x")
             assert await admin.consumer(f"{name}.x") is None
+            with pytest.raises(RequestRefused) as refused:
+                await admin.register_consumer(f"{name}.x", positions, renew=True)
+            assert refused.value.code == "reader_lapsed"
+
+    run(check())
+
+
+def test_a_lease_is_taken_renewed_and_given_back(
+    lake_server: RunningServer, admin_of: Callable[[str], Any], name: str
+) -> None:
+    async def check() -> None:
+        async with admin_of(lake_server.url) as admin:
+            await admin.lease(name, 60)
+            await admin.lease(name, 60, renew=True)
+            assert (await admin.consumer(name)).lease
+            await admin.forget_consumer(name)
+            with pytest.raises(RequestRefused) as refused:
+                await admin.lease(name, 60, renew=True)
+            assert refused.value.code == "reader_lapsed"
 
     run(check())
 

@@ -145,3 +145,12 @@ def test_an_error_needs_no_body() -> None:
 def test_an_invalid_url_is_reported_at_once() -> None:
     with Client("ftp://127.0.0.1") as client, pytest.raises(ValueError, match="ftp"):
         client.stream("s").read()
+
+
+def test_an_answer_that_nothing_has_changed_without_the_question_is_a_violation() -> None:
+    unasked = b"HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n"
+    with serving(unasked, unasked) as (client, _):
+        with pytest.raises(ProtocolViolation, match="was answered with 304"):
+            client.stream("s").head()
+        with pytest.raises(ProtocolViolation, match="was answered with 304"):
+            client.stream("s").page("-1")

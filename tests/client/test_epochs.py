@@ -1,11 +1,16 @@
 """Epochs: which instance of a producer may write, and how another one takes over."""
 
-from headwater.client.errors import OutcomeUnknown, ProducerFenced
+import pytest
+
+from headwater.client.errors import OutcomeUnknown, ProducerEpochUsed, ProducerFenced, TransportFailed
 from headwater.client.values import Appended
 from headwater.client.wire import Response
 
-from .cores import FENCED, GAP, accepted, given_to, names, producing, taken
+from .cores import FENCED, GAP, URL, accepted, given_to, names, producing, taken
 from .script import LOST, UNREACHABLE
+
+DUPLICATE = Response(204, {"stream-next-offset": "1", "producer-seq": "1"})
+MISMATCH = Response(409, {}, b'{"code":"producer_payload_mismatch","detail":"Other bytes."}')
 
 
 def test_a_fenced_producer_ends() -> None:
@@ -30,12 +35,32 @@ def test_a_fenced_producer_may_take_over_with_the_next_epoch_and_numbers_from_ze
     assert names(taken(core)) == [(6, 1)]
 
 
-def test_until_an_epoch_is_proved_one_request_goes_alone() -> None:
-    core = producing(auto_claim=True)
+@pytest.mark.parametrize("auto_claim", [False, True])
+def test_until_an_epoch_is_proved_one_request_goes_alone(auto_claim: bool) -> None:
+    core = producing(auto_claim=auto_claim, proven=False)
     given_to(core, "a", "b", "c")
     (a,) = taken(core)
     core.settle(a, accepted(a), 0.0)
     assert names(taken(core)) == [(0, 1), (0, 2)]
+
+
+def test_nothing_is_written_after_a_message_that_was_taken_for_a_repetition() -> None:
+    core = producing(proven=False)
+    given_to(core, "a", "b", "c")
+    (a,) = taken(core)
+    settled = core.settle(a, DUPLICATE, 0.0)
+    assert {type(outcome) for _, outcome in settled} == {ProducerEpochUsed} and len(settled) == 3
+    assert core.idle and taken(core) == []
+
+
+def test_a_repeated_run_sends_one_request_at_a_time_until_it_comes_to_a_new_message() -> None:
+    core = producing(on_duplicate="accept", proven=False)
+    given_to(core, "a", "b", "c", "d")
+    (a,) = taken(core)
+    core.settle(a, DUPLICATE, 0.0)
+    (b,) = taken(core)
+    core.settle(b, accepted(b), 0.0)
+    assert names(taken(core)) == [(0, 2), (0, 3)]
 
 
 def test_everything_in_flight_is_settled_before_an_epoch_is_claimed() -> None:
@@ -111,12 +136,97 @@ def test_another_instance_in_our_epoch_is_noticed_at_any_time() -> None:
     assert names(taken(core)) == [(1, 0)]
 
 
-def test_without_claiming_a_duplicate_is_an_answer() -> None:
+def test_a_duplicate_of_a_request_that_was_sent_once_ends_the_producer_and_says_what_to_do() -> None:
+    core = producing(epoch=3)
+    given_to(core, "a", "b")
+    a, b = taken(core)
+    ((waiter, error),) = core.settle(a, DUPLICATE, 0.0)
+    assert waiter == 0 and isinstance(error, ProducerEpochUsed) and core.failure is error
+    for words in ("'p'", "epoch 3", "not written", "higher epoch", "auto_claim=True", URL):
+        assert words in str(error)
+    assert isinstance(dict(core.settle(b, DUPLICATE, 0.0))[1], ProducerEpochUsed)
+    assert core.idle
+
+
+def test_a_duplicate_of_a_lost_request_is_ours() -> None:
     core = producing()
     given_to(core, "a")
     (a,) = taken(core)
-    ((_, settled),) = core.settle(a, Response(204, {"stream-next-offset": "1"}), 0.0)
-    assert settled == Appended("1", duplicate=True)
+    core.settle(a, LOST, 0.0)
+    (a,) = taken(core, 100.0)
+    answer = Response(204, {"stream-next-offset": "1", "producer-seq": "0"})
+    assert core.settle(a, answer, 0.0) == [(0, Appended("1", duplicate=True))]
+
+
+@pytest.mark.parametrize("auto_claim", [False, True])
+def test_a_refused_request_that_a_network_delivers_again_is_ours(auto_claim: bool) -> None:
+    core = producing(auto_claim=auto_claim)
+    given_to(core, "a")
+    (a,) = taken(core)
+    core.settle(a, accepted(a), 0.0)
+    given_to(core, "b", "c")
+    b, c = taken(core)
+    core.settle(c, GAP, 0.0)
+    core.settle(b, accepted(b), 0.0)
+    assert taken(core) == [c]
+    answer = Response(204, {"stream-next-offset": "3", "producer-seq": "2"})
+    assert core.settle(c, answer, 0.0) == [(1, Appended("3", duplicate=True))]
+
+
+def test_a_request_that_never_left_was_not_sent_before() -> None:
+    core = producing()
+    given_to(core, "a")
+    (a,) = taken(core)
+    core.settle(a, UNREACHABLE, 0.0)
+    (a,) = taken(core, 100.0)
+    ((_, error),) = core.settle(a, DUPLICATE, 0.0)
+    assert isinstance(error, ProducerEpochUsed)
+
+
+@pytest.mark.parametrize("auto_claim", [False, True])
+def test_a_duplicate_below_a_number_that_we_never_sent_is_not_surely_ours(auto_claim: bool) -> None:
+    core = producing(auto_claim=auto_claim)
+    given_to(core, "a")
+    (a,) = taken(core)
+    core.settle(a, accepted(a), 0.0)
+    given_to(core, "b")
+    (b,) = taken(core)
+    core.settle(b, LOST, 0.0)
+    (b,) = taken(core, 100.0)
+    ((_, error),) = core.settle(b, Response(204, {"producer-seq": "2"}), 0.0)
+    assert isinstance(error, OutcomeUnknown)
+    assert isinstance(core.failure, OutcomeUnknown if auto_claim else ProducerEpochUsed)
+
+
+def test_a_program_that_repeats_its_messages_may_accept_duplicates() -> None:
+    core = producing(on_duplicate="accept")
+    given_to(core, "a", "b")
+    a, b = taken(core)
+    assert core.settle(a, DUPLICATE, 0.0) == [(0, Appended("1", duplicate=True))]
+    assert core.settle(b, accepted(b), 0.0) == [(1, Appended("1"))]
+    with pytest.raises(ValueError, match="exclude each other"):
+        producing(on_duplicate="accept", auto_claim=True)
+
+
+@pytest.mark.parametrize("on_duplicate", ["raise", "accept"])
+def test_other_bytes_under_a_used_number_end_the_producer(on_duplicate: str) -> None:
+    core = producing(on_duplicate=on_duplicate)
+    given_to(core, "a")
+    (a,) = taken(core)
+    ((_, error),) = core.settle(a, MISMATCH, 0.0)
+    assert isinstance(error, ProducerEpochUsed) and error.code == "producer_payload_mismatch"
+
+
+@pytest.mark.parametrize("outcomes", [[MISMATCH], [LOST, MISMATCH]])
+def test_other_bytes_under_a_used_number_prove_that_ours_may_be_written_in_the_next_epoch(
+    outcomes: list[Response | TransportFailed],
+) -> None:
+    core = producing(auto_claim=True)
+    given_to(core, "a")
+    for outcome in outcomes:
+        (a,) = taken(core, 100.0)
+        assert core.settle(a, outcome, 0.0) == []
+    assert names(taken(core, 100.0)) == [(1, 0)]
 
 
 def test_two_instances_that_claim_from_each_other_stop_at_last() -> None:

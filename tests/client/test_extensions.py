@@ -2,7 +2,16 @@
 
 import pytest
 
-from headwater.client import BadRequest, Conflict, NotFound, OffsetTrimmed, RetryPolicy, TransportFailed, extensions
+from headwater.client import (
+    BadRequest,
+    Conflict,
+    NotFound,
+    OffsetTrimmed,
+    PreconditionFailed,
+    RetryPolicy,
+    TransportFailed,
+    extensions,
+)
 from headwater.client.operations import RequestTarget
 from headwater.client.wire import Response
 from headwater.testing import RunningServer
@@ -158,8 +167,9 @@ def test_a_batch_is_acknowledged_message_by_message(server: RunningServer, name:
             assert good.ok and good.record_start == 0
             assert not bad.ok and bad.code == "invalid_json" and bad.error
             assert last.ok and (last.record_start, last.record_next) == (1, 3)
-            (refused,) = await stream.append_batch([b"4"], record_match=0)
-            assert (refused.status, refused.code) == (412, "record_precondition_failed")
+            with pytest.raises(PreconditionFailed) as caught:
+                await stream.append_batch([b"4"], record_match=0)
+            assert caught.value.code == "record_precondition_failed"
             assert await stream.read_json() == [1, 2, 3]
 
     run(check())

@@ -1,18 +1,20 @@
-"""The small parts: bodies, shared appends, frames, multipart, errors, URLs."""
+"""The small parts: bodies, shared appends, frames, multipart, errors, URLs, secrets."""
 
 import json
+from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headwater.client
-from headwater.client import Deframer, ProtocolViolation, errors, frame
+from headwater.client import Admin, AsyncAdmin, AsyncClient, Client, Deframer, ProtocolViolation, errors, frame
 from headwater.client.bodies import EncodedMessages, encode, encode_raw, encode_values, join, merge
 from headwater.client.gathering import Gathering, Waiting
 from headwater.client.multipart import PartParser
 from headwater.client.operations import Conditions
-from headwater.client.settings import ClientSettings, segment
+from headwater.client.settings import ClientSettings
 from headwater.client.wire import Request, Response
 
 from .test_sse import cut
@@ -184,6 +186,45 @@ def test_the_documented_tree_of_errors_is_complete() -> None:
 
 def test_a_path_is_quoted_and_a_url_is_left_alone() -> None:
     settings = ClientSettings("http://h:1/v1/stream/")
-    assert settings.url_of("/a/b c?d") == "http://h:1/v1/stream/a/b%20c%3Fd"
-    assert settings.url_of("https://other/x%20y") == "https://other/x%20y"
-    assert segment("a/b:c") == "a%2Fb:c"
+    assert settings.stream_url("/a/b c?d") == "http://h:1/v1/stream/a/b%20c%3Fd"
+    assert settings.stream_url("https://other/x%20y") == "https://other/x%20y"
+    assert settings.bucket_url("a/b:c") == "http://h:1/a%2Fb:c"
+
+
+@pytest.mark.parametrize("base", ["http://h:1", "http://h:1/", "http://h:1/v1/stream"])
+def test_the_root_of_a_server_has_streams_and_buckets(base: str) -> None:
+    settings = ClientSettings(base)
+    assert settings.stream_url("team/notes") == "http://h:1/v1/stream/team/notes"
+    assert settings.bucket_url("team") == "http://h:1/team"
+
+
+def test_a_url_with_a_path_is_that_of_the_streams() -> None:
+    settings = ClientSettings("http://h:1/ds")
+    assert settings.stream_url("team/notes") == "http://h:1/ds/team/notes"
+    assert settings.bucket_url("team") == "http://h:1/ds/team"
+
+
+# -- Secrets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient, Admin, AsyncAdmin])
+def test_neither_a_token_nor_a_password_is_shown(kind: Any) -> None:
+    http = httpx2.Client() if kind in (Client, Admin) else httpx2.AsyncClient()
+    one = kind("http://ada:secret@h:1/", headers={"X-Key": "secret"}, http=http)
+    shown = [one, vars(one), vars(one._carrier)]
+    if kind in (Client, AsyncClient):
+        stream = one.stream("notes")
+        shown += [stream, vars(stream), stream.producer("p"), one.bucket("team")]
+    assert "h:1" in repr(one) and "secret" not in repr(shown)
+    assert one._carrier.settings.headers == {"Authorization": "Basic YWRhOnNlY3JldA==", "X-Key": "secret"}
+
+
+def test_a_header_that_was_given_wins_over_the_password_in_a_url() -> None:
+    settings = ClientSettings("http://ada:secret@h:1", {"authorization": "Bearer t"})
+    assert settings.headers == {"authorization": "Bearer t"} and settings.base_url == "http://h:1"
+
+
+def test_a_complete_url_with_a_password_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ValueError, match="cannot contain a password") as caught:
+        ClientSettings("http://h:1").stream_url("http://ada:secret@h:1/x")
+    assert "secret" not in str(caught.value)

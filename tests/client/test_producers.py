@@ -14,6 +14,7 @@ from headwater.client import (
     NotFound,
     OutcomeUnknown,
     ProducerEnded,
+    ProducerEpochUsed,
     ProducerFenced,
     SequenceConflict,
     StreamClosed,
@@ -103,6 +104,92 @@ def test_a_producer_may_claim_the_next_epoch_whenever_it_starts(
                     await producer.flush()
                     assert producer.epoch == run_
             assert await stream.read_json() == [[run_, number] for run_ in range(4) for number in range(3)]
+
+    run(check())
+
+
+def test_a_second_run_in_the_same_epoch_is_told_that_nothing_was_written(
+    server: RunningServer, name: str, client_of: Both
+) -> None:
+    async def check() -> None:
+        async with client_of(flat(server)) as client:
+            stream = client.stream(name)
+            await stream.create(JSON)
+            async with stream.producer("p") as first:
+                await first.append_json(1, 2)
+            second = stream.producer("p")
+            future = await second.append_json(3, 4)
+            with pytest.raises(ProducerEpochUsed, match="higher epoch"):
+                await second.flush()
+            assert isinstance(future.exception(), ProducerEpochUsed)
+            with pytest.raises(ProducerEpochUsed):
+                await second.aclose()
+            assert await stream.read_json() == [1, 2]
+            async with stream.producer("p", epoch=1) as third:
+                await third.append_json(3, 4)
+            assert await stream.read_json() == [1, 2, 3, 4]
+
+    run(check())
+
+
+def test_a_longer_second_run_in_the_same_epoch_writes_nothing_at_all(
+    server: RunningServer, name: str, client_of: Both
+) -> None:
+    async def check() -> None:
+        async with client_of(flat(server)) as client:
+            stream = client.stream(name)
+            await stream.create(JSON)
+            alone = {"batch_bytes_max": 1, "linger_ms": 0}
+            async with stream.producer("p", **alone) as first:
+                for number in range(2):
+                    await first.append_json(number)
+            second = stream.producer("p", in_flight_max=5, **alone)
+            with pytest.raises(ProducerEpochUsed):
+                for number in range(100, 110):
+                    await second.append_json(number)
+                await second.flush()
+            with pytest.raises(ProducerEpochUsed):
+                await second.aclose()
+            assert await stream.read_json() == [0, 1]
+
+    run(check())
+
+
+def test_other_bytes_under_a_used_number_are_refused(server: RunningServer, name: str, client_of: Both) -> None:
+    async def check() -> None:
+        async with client_of(flat(server)) as client:
+            stream = client.stream(name)
+            await stream.create(JSON)
+            await stream.append_once("1", producer_id="p", epoch=0, seq=0)
+            with pytest.raises(ProducerEpochUsed, match="higher epoch") as caught:
+                await stream.append_once("2", producer_id="p", epoch=0, seq=0)
+            assert caught.value.code == "producer_payload_mismatch"
+            accepting = stream.producer("p", on_duplicate="accept")
+            await accepting.append_json(2)
+            with pytest.raises(ProducerEpochUsed):
+                await accepting.aclose()
+            async with stream.producer("p", auto_claim=True) as claiming:
+                await claiming.append_json(2)
+            assert claiming.epoch == 1
+            assert await stream.read_json() == [1, 2]
+
+    run(check())
+
+
+def test_a_program_that_repeats_its_messages_continues_its_epoch(
+    server: RunningServer, name: str, client_of: Both
+) -> None:
+    async def check() -> None:
+        async with client_of(flat(server)) as client:
+            stream = client.stream(name)
+            await stream.create(JSON)
+            for messages in ([1, 2], [1, 2, 3]):
+                once = {"batch_messages_max": 1, "linger_ms": 0}
+                async with stream.producer("p", on_duplicate="accept", **once) as producer:
+                    futures = [await producer.append_json(message) for message in messages]
+                    await producer.flush()
+            assert [future.result().duplicate for future in futures] == [True, True, False]
+            assert await stream.read_json() == [1, 2, 3]
 
     run(check())
 

@@ -7,10 +7,10 @@ from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import (
     BadRequest,
     ClientError,
-    Conflict,
     IncarnationChanged,
     OutcomeUnknown,
     ProducerEnded,
+    ProducerEpochUsed,
     SequenceConflict,
     ServerUnavailable,
     StreamClosed,
@@ -229,7 +229,7 @@ def test_a_close_that_was_taken_for_a_duplicate_is_an_error() -> None:
     core.close_stream(None, 9)
     (last,) = taken(core)
     ((_, settled),) = core.settle(last, Response(204, {"stream-next-offset": "1"}), 0.0)
-    assert isinstance(settled, Conflict) and "higher epoch" in str(settled)
+    assert isinstance(settled, ProducerEpochUsed) and "higher epoch" in str(settled)
 
 
 def test_the_incarnation_of_the_first_answer_is_sent_with_the_rest() -> None:

@@ -16,7 +16,8 @@ NAMES = """
 NOW START Admin Appended AsyncAdmin AsyncBootstrap AsyncBucket AsyncClient AsyncFlow AsyncFollower AsyncProducer
 AsyncRequestValue AsyncStream BadRequest BatchAck Bootstrap Bucket BucketInfo Chunk Client ClientError Conflict
 ConsumerInfo Created Deframer Flow Follower Fork Gone IfExists IncarnationChanged ListedStream Live NotFound
-OffsetTrimmed OnTrimmed OutcomeUnknown PreconditionFailed Producer ProducerEnded ProducerFenced ProtocolViolation
+OffsetTrimmed OnDuplicate OnTrimmed OutcomeUnknown PreconditionFailed Producer ProducerEnded ProducerEpochUsed
+ProducerFenced ProtocolViolation
 Record RequestRefused RequestValue ResponseIncomplete RetryPolicy ScanRange SequenceConflict ServerUnavailable
 Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed frame
 """

@@ -12,6 +12,7 @@ from .script import LOST, UNREACHABLE, Line, Script
 POLICY = RetryPolicy(attempts_max=3, first_delay_seconds=1.0, dice=lambda: 0.0)
 TARGET = RequestTarget("http://h/s", POLICY)
 DONE = Response(204, {"stream-next-offset": "1"})
+FOUND = Response(200, {"stream-next-offset": "0"})
 
 
 def tried(*answers: Line, repeatable: bool) -> Script:
@@ -97,7 +98,7 @@ def test_closing_may_be_done_twice() -> None:
 
 
 def test_a_stream_that_was_made_by_a_lost_attempt_counts_as_new() -> None:
-    lost, found = Script([LOST, Response(200)]), Script([Response(200)])
+    lost, found = Script([LOST, FOUND]), Script([FOUND])
     lost.run(create(TARGET, "text/plain"))
     found.run(create(TARGET, "text/plain"))
     assert lost.result.new and not found.result.new
@@ -105,8 +106,8 @@ def test_a_stream_that_was_made_by_a_lost_attempt_counts_as_new() -> None:
 
 def test_a_stream_that_must_be_new_and_is_not_is_a_conflict() -> None:
     with pytest.raises(Conflict):
-        Script([Response(200)]).run(create(TARGET, "text/plain", if_exists="fail"))
-    script = Script([LOST, Response(200)])
+        Script([FOUND]).run(create(TARGET, "text/plain", if_exists="fail"))
+    script = Script([LOST, FOUND])
     script.run(create(TARGET, "text/plain", if_exists="fail"))
     assert script.result.new
 

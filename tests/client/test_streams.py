@@ -15,6 +15,7 @@ from headwater.client import (
     Fork,
     NotFound,
     PreconditionFailed,
+    ProtocolViolation,
     SequenceConflict,
     StreamClosed,
     frame,
@@ -37,6 +38,7 @@ def test_what_is_appended_is_read(server: RunningServer, name: str, client_of: B
             stream = client.stream(name)
             created = await stream.create(TEXT, body="one ", ttl_seconds=60)
             assert created.new and created.location.endswith(name)
+            assert created.next_offset == (await stream.head()).next_offset
             assert not (await stream.create(TEXT, ttl_seconds=60)).new
             first = await stream.append(b"two ")
             second = await stream.append("thrée")
@@ -50,6 +52,34 @@ def test_what_is_appended_is_read(server: RunningServer, name: str, client_of: B
             with pytest.raises(NotFound) as caught:
                 await stream.read()
             assert caught.value.code == "stream_not_found" and name in str(caught.value)
+
+    run(check())
+
+
+def test_the_url_of_a_server_is_enough_for_streams_and_buckets(
+    server: RunningServer, name: str, client_of: Both
+) -> None:
+    async def check() -> None:
+        async with client_of(server.url) as client:
+            stream = client.stream(name)
+            created = await stream.create(TEXT)
+            assert created.next_offset and created.location == f"{flat(server)}/{name}" == stream.url
+            await stream.append("one")
+            bucketed = client.bucket("_default").stream(name)
+            assert await bucketed.read_text() == "one"
+            assert bucketed.url == f"{server.url}/_default/{name}"
+
+    run(check())
+
+
+def test_an_answer_to_create_that_is_not_about_a_stream_is_refused(
+    server: RunningServer, name: str, client_of: Both
+) -> None:
+    async def check() -> None:
+        async with client_of(server.url) as client:
+            with pytest.raises(ProtocolViolation, match="Stream-Next-Offset"):
+                # That is the URL of a bucket.
+                await client.stream(f"{server.url}/{name}").create(TEXT)
 
     run(check())
 

@@ -67,11 +67,13 @@ class Response(NamedTuple):
 
 
 def parse_offset(text: str) -> int:
-    return int(text.rpartition("_")[2])
+    """An offset in either printed form; the flat one has a spare last digit, the plain one of buckets has none."""
+    _, flat, digits = text.rpartition("_")
+    return int(digits) // 10 if flat else int(digits)
 
 
 def render_offset(offset: int) -> str:
-    return f"{0:016d}_{offset:016d}"
+    return f"{0:016d}_{offset:015d}0"
 
 
 class Client:

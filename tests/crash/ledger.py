@@ -153,27 +153,36 @@ class Ledger:
             assert life.name == name, f"{incarnation} is a life of {life.name}, not of {name}"
             return life
 
-    def see(self, name: str, response: Response) -> Life:
-        """Note the tail and the closure in a response; they bind the server."""
+    def see(self, name: str, response: Response, *, repeated: bool = False) -> Life:
+        """Note the tail and the closure in a response; they bind the server.
+
+        The answer to a repeated request says where that request had ended, and others may have written since.
+        """
         with self._lock:
             life = self.life(name, response.incarnation)
             life.tail = max(life.tail, response.next_offset)
-            if response.closed:
+            if response.closed and repeated:
+                assert life.closed_at is None or life.closed_at >= response.next_offset, f"{name} shrank"
+            elif response.closed:
                 assert life.closed_at in (None, response.next_offset), f"{name} grew after it was closed"
                 life.closed_at = response.next_offset
             return life
 
-    def tell(self, name: str, response: Response, data: bytes, appended: bool = False) -> Life:
+    def tell(
+        self, name: str, response: Response, data: bytes, appended: bool = False, *, repeated: bool = False
+    ) -> Life:
         """Note that a client has seen the bytes that end where the response says."""
         with self._lock:
-            life = self.see(name, response)
+            life = self.see(name, response, repeated=repeated)
             life.seen.append(Bytes(Extent.before(response.next_offset, data), appended))
             return life
 
-    def acknowledge_append(self, name: str, response: Response, data: bytes, sent_at: float) -> None:
+    def acknowledge_append(
+        self, name: str, response: Response, data: bytes, sent_at: float, *, repeated: bool = False
+    ) -> None:
         with self._lock:
             self.appends_acknowledged += 1
-            life = self.tell(name, response, data, appended=True)
+            life = self.tell(name, response, data, appended=True, repeated=repeated)
             life.renewed_at = max(life.renewed_at, sent_at)
 
     def acknowledge_snapshot(self, life: Life, snapshot: Snapshot) -> None:

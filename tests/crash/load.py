@@ -6,8 +6,8 @@ from headwater.log import frames
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.producers import Producer
+from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.commands import (
-    Ancestry,
     Append,
     Command,
     Confirm,
@@ -18,7 +18,6 @@ from headwater.streams.commands import (
     DropBucket,
     Expire,
     OpenBucket,
-    Origin,
     Paid,
     Pin,
     PublishSnapshot,
@@ -70,7 +69,8 @@ class Load:
         if kind < 0.85:
             return Delete(name)
         if kind < 0.90:
-            return self._random.choice((Touch, Expire))(name, stream.incarnation)
+            touch = Touch(name, stream.incarnation, stream.touched_at)
+            return self._random.choice((touch, Expire(name, stream.incarnation)))
         return self._saga(state, stream)
 
     def _lifetime(self) -> Lifetime:

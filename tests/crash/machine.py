@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headwater.log import directory
 from headwater.log.images import ImageFiles, ImageWriter
 from headwater.log.journal.journal import Journal
+from headwater.storage.disk import File
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
 from headwater.streams.images import Walk
@@ -78,12 +79,12 @@ class SteppedJournal(Journal):
         finally:
             self.is_making_spare = False
 
-    def _rotate(self) -> None:
-        if self.is_making_spare and not self._spare_ready.is_set():
+    def _take_spare(self, *, waits: bool) -> File:
+        if self.is_making_spare and self._spare is None:
             raise WouldWait
         if (error := self.make_spare()) is not None:
             raise error
-        super()._rotate()
+        return super()._take_spare(waits=waits)
 
 
 class ImageInTheMaking:

@@ -7,7 +7,7 @@ from functools import partial
 
 from headwater.log import directory
 from headwater.log.journal.journal import Journal
-from headwater.log.seam import Deliver, Ticket
+from headwater.log.seam import Deliver, GiveBack, Ticket
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.intervals import LakeIntervals
@@ -47,12 +47,16 @@ class WatchedJournal(Journal):
 
     history: History
 
-    def start(self, deliver: Deliver) -> None:
+    def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         def delivered(batch: Batch, ticket: Ticket | None) -> None:
             deliver(batch, ticket)
             self.history.acknowledge()
 
-        super().start(delivered)
+        def given_back(ticket: Ticket) -> None:
+            self.history.withdraw()
+            give_back(ticket)
+
+        super().start(delivered, given_back)
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         self.history.send(at, commands)

@@ -2,17 +2,21 @@
 
 import asyncio
 import logging
+import threading
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from headwater.log import directory
 from headwater.log.journal.files import JournalDamaged
+from headwater.log.journal.journal import SPARE
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Append, Create, Delete
 from headwater.streams.images import image_of
-from headwater.streams.replies import Appended, Created, Deleted
+from headwater.streams.replies import Appended, Created, Deleted, Reply
 from headwater.testing import FaultyDisk, Step
 
 from .history import History
@@ -127,6 +131,76 @@ def test_deletes_alone_make_room_on_a_full_disk() -> None:
                 await asyncio.sleep(0.06)
             assert disk.used_bytes <= disk.capacity_bytes
             assert isinstance(await running.ask(Create("orders", "text/plain")), Created)
+
+    disk, history = FaultyDisk(Random(1)), History()
+    asyncio.run(work(disk, history))
+    disk.lose_power()
+    RunningNode(disk, history)
+
+
+def test_one_delete_of_a_large_stream_is_enough_for_a_full_disk_to_recover() -> None:
+    async def work(disk: FaultyDisk, history: History) -> None:
+        async with running_node(disk, history) as running:
+            await fill_up(disk, running)
+            await until(lambda: running.is_at_rest)
+            # A little space for the images.
+            disk.capacity_bytes = disk.used_bytes + JOURNAL_FILE_BYTES - 1
+            assert isinstance(await running.ask(Delete("orders")), Deleted)
+            await until(lambda: running.journal.has_room)
+            assert isinstance(await running.ask(Create("orders", "text/plain")), Created)
+
+    disk, history = FaultyDisk(Random(1)), History()
+    asyncio.run(work(disk, history))
+    disk.lose_power()
+    RunningNode(disk, history)
+
+
+def test_a_full_disk_is_not_worn_by_images_that_free_nothing() -> None:
+    async def work(disk: FaultyDisk, history: History) -> int:
+        async with running_node(disk, history) as running:
+            await fill_up(disk, running)
+            await until(lambda: running.is_at_rest)
+            disk.capacity_bytes = disk.used_bytes + JOURNAL_FILE_BYTES - 1
+            await asyncio.sleep(1)
+            position = running.node.only.state.position
+            await asyncio.sleep(1)
+            assert not running.journal.has_room
+            return running.node.only.state.position - position
+
+    assert asyncio.run(work(FaultyDisk(Random(1)), History())) == 0
+
+
+def test_a_delete_does_not_wait_behind_appends_that_no_longer_fit() -> None:
+    async def work(disk: FaultyDisk, history: History) -> None:
+        async with running_node(disk, history) as running:
+            for name in ("orders", "large"):
+                await running.ask(Create(name, "text/plain"))
+            making = threading.Event()
+
+            def delay(step: Step, path: Path) -> None:
+                if step is Step.LINK and path.name == SPARE:
+                    making.wait(10)
+
+            disk.on_step = delay
+            replies: list[Reply] = []
+            appends = 3 * JOURNAL_FILE_BYTES // 1000
+            # They are queued while there is room: the spare that the second file needs is still being made.
+            for number in range(appends):
+                running.node.submit(append(1000), replies.append)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await until(lambda: len(replies) > number)  # noqa: B023 It is called at once.
+            running.node.submit(Delete("large"), replies.append)
+            assert len(replies) < appends
+            disk.capacity_bytes = disk.used_bytes
+            making.set()
+            await until(lambda: len(replies) == appends + 1)
+            assert isinstance(replies[-1], Deleted)
+            refusals = [reply for reply in replies if isinstance(reply, Refusal)]
+            assert refusals and all(refusal.code is Code.OVERLOADED for refusal in refusals)
+            assert "The disk is full" in refusals[0].detail
+            assert isinstance(await running.ask(Delete("orders")), Deleted)
+            assert not running.failures
 
     disk, history = FaultyDisk(Random(1)), History()
     asyncio.run(work(disk, history))

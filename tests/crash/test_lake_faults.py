@@ -9,8 +9,8 @@ import pytest
 from headwater.node.node import Node
 from headwater.node.reads.queries import Queries
 from headwater.protocol.refusals import Refusal
+from headwater.streams.fetched import Fetched
 from headwater.streams.queries import Read
-from headwater.streams.reading import Fetched
 from headwater.streams.replies import Page
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk
@@ -93,7 +93,7 @@ async def _whole(node: Node, name: str, offset: int) -> bytes:
 
 def _hot(shadow: State, name: str) -> bytes:
     """Everything the shadow has of a stream."""
-    queries = Queries(shadow, lambda: shadow.now, lambda _: None, 1 << 40)
+    queries = Queries(shadow, lambda: shadow.now, lambda _: shadow.now, lambda _: None, 1 << 40)
     page = queries.read(Read(name, shadow.streams[name].start), Fetched())
     assert isinstance(page, Page), page
     return page.body

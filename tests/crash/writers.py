@@ -135,7 +135,8 @@ class IdempotentProducer(Writer):
         if response.status == 200 or (response.status == 204 and again):
             assert attempt.offset in (None, response.next_offset), f"{append.key} got another answer"
             if attempt.offset is None:
-                self.ledger.acknowledge_append(life.name, response, append.stored, sent_at)
+                repeated = response.status == 204
+                self.ledger.acknowledge_append(life.name, response, append.stored, sent_at, repeated=repeated)
             self._next_seq[life.incarnation] = attempt.seq + 1
             self._done = attempt._replace(offset=response.next_offset)
         elif response.status == 409 and response.closed and attempt.offset is None:

@@ -20,6 +20,7 @@ ELSEWHERE = {
     "docs/guides/client.md": "tests/client/test_guide.py",
     "docs/guides/fastapi.md": "tests/guides/test_fastapi.py",
     "docs/guides/typescript.md": "tests/guides/test_typescript.py",
+    "docs/guides/yjs.md": "tests/guides/test_yjs.py",
     **{
         str(page.relative_to(ROOT)): "tests/spark/test_guides.py"
         for page in sorted((DOCS / "guides/spark").glob("*.md"))

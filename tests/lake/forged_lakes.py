@@ -10,7 +10,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.catalog import Contents, ForkRow, TombstoneRow, write_catalog
+from headwater.lake.catalog import (
+    FORKS,
+    TOMBSTONES,
+    Contents,
+    ForkRow,
+    TombstoneRow,
+    fork_columns,
+    tombstone_columns,
+    write_catalog,
+)
+from headwater.lake.catalog import table_of as rows_table
 from headwater.lake.format import (
     GROUPS_KEY,
     SCHEMA,
@@ -98,7 +108,11 @@ def lake_of(
         store.create(segment_key(0, FIRST, LAST, segment.id), data)
         segment = msgspec.structs.replace(segment, **facts)
         listed.append((number, segment, segment.rows if live_rows is None else min(live_rows, segment.rows)))
-    write_catalog(store, Contents(0, "j", LAST, flushed, 0, 2**60, listed, list(tombstones), list(forks)))
+    tables = (
+        rows_table([tombstone_columns(row) for row in tombstones], TOMBSTONES),
+        rows_table([fork_columns(row) for row in forks], FORKS),
+    )
+    write_catalog(store, Contents(0, "j", LAST, 1, flushed, 0, 2**60, listed, *tables))
     return store
 
 

@@ -1,5 +1,6 @@
 """Lives of streams to write, and the rows that they must have, computed one message at a time."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from headwater.lake import format, writer
 from headwater.lake.reader import SERVED, Group, Read, read_footer, read_group
+from headwater.protocol import message_ends
 from headwater.protocol.producers import Producer
-from headwater.streams.reading import Run
+from headwater.streams.fetched import Run
+from headwater.streams.hot import Hot
 from headwater.streams.segments import Extent, Rows, Segment
-from headwater.streams.state import Hot
 
 ID = "19a89f62001k3f9"
 LAST_POSITION = 2**60
@@ -43,9 +45,8 @@ def life(name: str, incarnation: int, planned: Sequence[NewAppend], offset: int 
     appends = []
     for at, (messages, producer) in enumerate(planned):
         payload = b"".join(messages)
-        ends = tuple(sum(map(len, messages[: index + 1])) for index in range(len(messages)))
         position = incarnation + at + 1
-        several = ends if len(ends) > 1 else None
+        several = message_ends.of(messages)
         appends.append(Hot(offset, payload, several, record, position, 1_700_000_000_000_000 + position, producer))
         offset, record = offset + len(payload), record + len(messages)
     return Life(name, incarnation, "application/json" if any(hot.ends for hot in appends) else "text/plain", appends)
@@ -101,7 +102,7 @@ def rows_of(lives: Sequence[Life]) -> list[dict[str, Any]]:
         bucket, stream = name.split("/", 1)
         for hot in appends:
             start = 0
-            for index, end in enumerate(hot.ends or (len(hot.payload),)):
+            for index, end in enumerate(hot.message_ends):
                 rows.append(
                     {
                         "bucket": bucket,
@@ -128,11 +129,11 @@ def run_of(appends: Sequence[Hot]) -> Run:
     """The run that a read of neighbouring appends must return."""
     ends, starts = [], []
     for hot in appends:
-        for end in hot.ends or (len(hot.payload),):
+        for end in hot.message_ends:
             ends.append(hot.offset + end - appends[0].offset)
             starts.append(hot.offset)
     payload = b"".join(hot.payload for hot in appends)
-    return Run(appends[0].offset, payload, tuple(ends), appends[0].record, tuple(starts))
+    return Run(appends[0].offset, payload, message_ends.pack(ends), appends[0].record, array("q", starts).tobytes())
 
 
 def extent_of(rows: Rows) -> Extent:

@@ -51,7 +51,7 @@ def test_keys_sort_by_position() -> None:
     "key",
     [
         "",
-        "catalog/shard=0/00000000000000000007.json",
+        "catalog/shard=0/00000000000000000007-0000000001.json",
         "segments/shard=0/7-8-19a8a1dec01x.parquet",
         "segments/shard=0/00000000000000000007-00000000000000000008-19a8a1dec01.parquet",
         "segments/shard=0/00000000000000000007-00000000000000000008-19a8a1dec01x.parquet.tmp",

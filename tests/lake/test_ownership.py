@@ -45,7 +45,9 @@ def test_a_claim_in_another_json_layout_counts(store: Store) -> None:
         claim(store, "yours")
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2}', b'{"log_id":"mine"}', b"\xff"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"version":2}', b'{"log_id":"mine"}', b"\xff", b'{"version":2,"log_id":"\xff"}']
+)
 def test_an_owner_file_that_cannot_be_decoded_belongs_to_something_else(data: bytes) -> None:
     store = open_store("memory:")
     store.create(OWNER_KEY, data)

@@ -283,7 +283,7 @@ def catalog_of(*segments: tuple[str, str, int, int]) -> Catalog:
         }
         facts = {name: getattr(segment, name) for name in segment.__struct_fields__} | changes
         listed.append(ListedSegment(segment_key(0, first, last, str(number)), number, 1, type(segment)(**facts)))
-    return Catalog(0, "j", 100, 100, 0, 100, listed, "g", 1, "f", 2)
+    return Catalog(0, "j", 100, 1, 100, 0, 100, listed, "g", 1, "f", 2)
 
 
 def numbers(plan: Plan) -> list[int]:
@@ -340,8 +340,8 @@ def test_a_store_without_a_catalog_has_none() -> None:
 )
 def test_a_catalog_that_cannot_be_decoded_is_damage(data: bytes) -> None:
     store = MemoryStore()
-    store.create("catalog/shard=0/00000000000000000007.json", data)
-    with pytest.raises(LakeDamaged, match=r"00007\.json is damaged"):
+    store.create("catalog/shard=0/00000000000000000007-0000000001.json", data)
+    with pytest.raises(LakeDamaged, match=r"00007-0000000001\.json is damaged"):
         read_catalog(store)
 
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, SCHEMA
 from headwater.lake.reader import read_all
 from headwater.lake.writer import SegmentWriter
+from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
+from headwater.streams.hot import Hot
 from headwater.streams.segments import Rows, Segment
-from headwater.streams.state import Hot
 
 from .lives import (
     ID,
@@ -218,7 +219,7 @@ def test_a_small_stream_enlarges_a_group_that_is_not_half_full() -> None:
 FIRST, SECOND = plain("b/1", 1, 5, 6), plain("b/2", 20, 5)
 
 
-def hot(offset: int, payload: bytes, record: int, position: int = 1, ends: tuple[int, ...] | None = None) -> Hot:
+def hot(offset: int, payload: bytes, record: int, position: int = 1, ends: bytes | None = None) -> Hot:
     return Hot(offset, payload, ends, record, position, 0, None)
 
 
@@ -238,7 +239,7 @@ def hot(offset: int, payload: bytes, record: int, position: int = 1, ends: tuple
         ),
         ([Life("b/1", 1, "a", [hot(0, b"ab", 0), hot(2, b"c", 0), hot(3, b"d", 2)])], "a gap in its records"),
         ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0), hot(2, b"", 1)])], "payload does not match"),
-        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, ends=(1, 1, 2))])], "payload does not match"),
+        ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, ends=pack((1, 1, 2)))])], "payload does not match"),
         ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, LAST_POSITION + 1)])], "outside its range"),
         ([Life("b/1", 1, "text/plain", [hot(0, b"ab", 0, -1)])], "outside its range"),
     ],

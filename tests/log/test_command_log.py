@@ -64,6 +64,10 @@ class Deliveries(list[Delivered]):
         return [delivered.ticket for delivered in self]
 
 
+def no_batch_is_given_back(ticket: Ticket) -> None:
+    raise AssertionError(f"batch {ticket} was given back")
+
+
 def appends(count: int, size: int = 10) -> list[Command]:
     return [Append(f"stream-{number}", b"x" * size) for number in range(count)]
 
@@ -79,7 +83,7 @@ def run(log: CommandLog, use: Callable[[CommandLog, Deliveries], Awaitable[None]
     deliveries = Deliveries()
 
     async def main() -> None:
-        log.start(deliveries.receive)
+        log.start(deliveries.receive, no_batch_is_given_back)
         await use(log, deliveries)
         log.close()
         await asyncio.sleep(0)
@@ -134,7 +138,7 @@ def test_a_batch_is_delivered_on_the_loop_and_never_inside_append(home: Home) ->
     threads: list[int] = []
 
     async def main() -> None:
-        log.start(lambda *_: threads.append(threading.get_ident()))
+        log.start(lambda *_: threads.append(threading.get_ident()), no_batch_is_given_back)
         log.append(0, appends(1), 1)
         assert threads == []
         await until(lambda: bool(threads))
@@ -214,8 +218,8 @@ def test_every_proposer_receives_all_batches_in_one_order_and_its_own_with_their
     received, received_by_them = Deliveries(), Deliveries()
 
     async def main() -> None:
-        ours.start(received.receive)
-        theirs.start(received_by_them.receive)
+        ours.start(received.receive, no_batch_is_given_back)
+        theirs.start(received_by_them.receive, no_batch_is_given_back)
         for at in range(30):
             # The same tickets on both sides: a ticket means something to its own proposer only.
             ours.append(at, [Append("ours", b"%d" % at)], at)
@@ -244,14 +248,14 @@ def test_a_proposer_that_starts_late_first_receives_what_was_decided_after_its_r
 
     async def main() -> None:
         assert list(theirs.replay(0)) == []
-        theirs.start(received_by_them.receive)
+        theirs.start(received_by_them.receive, no_batch_is_given_back)
         for at in range(5):
             theirs.append(at, appends(2), at)
         await until(lambda: len(received_by_them) == 5)
         assert list(ours.replay(4)) == received_by_them.batches[2:]
         theirs.append(5, appends(2), 5)
         await until(lambda: len(received_by_them) == 6)
-        ours.start(received.receive)
+        ours.start(received.receive, no_batch_is_given_back)
         ours.append(6, appends(1), 77)
         await until(lambda: len(received) == 2)
         ours.close()
@@ -267,8 +271,8 @@ def test_a_closed_proposer_does_not_keep_the_others_from_theirs(open_proposer: C
     received, received_by_them = Deliveries(), Deliveries()
 
     async def main() -> None:
-        ours.start(received.receive)
-        theirs.start(received_by_them.receive)
+        ours.start(received.receive, no_batch_is_given_back)
+        theirs.start(received_by_them.receive, no_batch_is_given_back)
         theirs.append(0, appends(1), 1)
         theirs.close()
         ours.append(1, appends(1), 1)

@@ -1,8 +1,12 @@
 import errno
 import logging
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.log.directory import DirectoryInUse, lock
@@ -120,6 +124,43 @@ def test_an_image_of_a_later_version_is_skipped(monkeypatch: pytest.MonkeyPatch)
     before = directory.contents
     directory.open()
     assert directory.contents == before
+
+
+@pytest.mark.parametrize("order", ["appends first", "a second header", "no header", "nothing"])
+def test_an_image_whose_pieces_are_out_of_order_is_a_damaged_one(
+    order: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = DataDirectory()
+    directory.age()
+    appends = msgspec.msgpack.encode(stream_images.Appends([]))
+
+    def tamper(walk: stream_images.Walk) -> Iterator[bytes]:
+        header, *others = whole(walk)
+        orders = {"appends first": [header, appends, *others], "a second header": [header, *others, header]}
+        return iter(orders.get(order, others if order == "no header" else []))
+
+    whole = stream_images.Walk.pieces
+    with monkeypatch.context() as damaged:
+        damaged.setattr(stream_images.Walk, "pieces", tamper)
+        directory.append(5)
+        directory.take_image()
+    before = directory.contents
+    with caplog.at_level(logging.ERROR):
+        directory.open()
+    assert directory.contents == before
+    assert "cannot be used, falling back to the one before" in caplog.text
+
+
+def test_an_image_is_judged_without_assertions_too() -> None:
+    program = (
+        "import msgspec\n"
+        "from headwater.streams.images import Appends, image_of, restore\n"
+        "from headwater.streams.state import State\n"
+        "pieces = [*image_of(State('9f2c')), msgspec.msgpack.encode(Appends([]))]\n"
+        "try:\n    restore(pieces)\nexcept ValueError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert "without the stream that they belong to" in done.stdout
 
 
 def test_two_good_images_are_kept_beside_a_damaged_one() -> None:

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from headwater.log import frames
 from headwater.log.images import DAMAGED, ImageDamaged, ImageFiles
 from headwater.testing import FaultyDisk, Step
 
@@ -107,7 +108,7 @@ def test_every_flipped_bit_that_matters_is_found() -> None:
         except ImageDamaged:
             pass
         disk.flip_bit(path, bit)
-    padding = len(disk.read(path)) - 3 * 24 - len(b"header" + b"streams" + b"end")
+    padding = len(disk.read(path)) - 3 * frames.HEADER.size - len(b"header" + b"streams" + b"end")
     assert unnoticed == padding * 8, "only the zeros between pieces may rot"
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from headwater.protocol.names import bucket_of
+from headwater.streams.hot import hot_cost
 from headwater.streams.state import Hold, Stream
 
 from ..streams.shards import Shards
@@ -17,8 +18,11 @@ def check_shards(shards: Shards) -> None:
         state = shard.state
         assert list(state.names.after("", 1_000_000)) == sorted(state.streams)
         assert state.lives == Counter(map(bucket_of, state.streams))
+        assert list(state.bucket_names.after("", 1_000_000)) == sorted({*state.buckets, *state.lives})
         assert state.ghosts == Counter(bucket_of(name) for name, stream in state.streams.items() if stream.deleted)
-        assert state.hot_bytes == sum(len(hot.payload) for stream in state.streams.values() for hot in stream.hot or ())
+        assert state.hot_bytes == sum(
+            hot_cost(len(hot.payload), 1, hot.messages) for stream in state.streams.values() for hot in stream.hot or ()
+        )
         for name, stream in state.streams.items():
             assert stream.name == name
             assert shards.owner(name) is shard

@@ -59,6 +59,11 @@ def _check_live_rows(state: State) -> None:
     assert state.cold.next_number > max(state.cold.segments, default=0)
     ids = {held.segment.id for held in state.cold.segments.values()}
     assert len(ids) == len(state.cold.segments)
+    assert state.cold.ids == ids
+    held = state.cold.segments.values()
+    assert state.cold.rows == sum(one.segment.rows for one in held)
+    assert state.cold.live_rows == sum(one.live_rows for one in held)
+    assert state.cold.bytes == sum(one.segment.size for one in held)
     assert not ids & state.cold.retired.keys(), "an object that is still listed is about to be deleted"
 
 

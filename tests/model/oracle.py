@@ -69,8 +69,13 @@ class LastAccepted:
     seq: int
     offset: int
     records: tuple[int, int]
-    size: int
+    messages: list[bytes]
+    closes: bool
     at: int
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.messages))
 
 
 @dataclass(frozen=True)
@@ -182,7 +187,7 @@ class Oracle:
     def create(
         self, name: str, requested: Settings, messages: list[bytes], founding: Founding, *, now: int, incarnation: int
     ) -> Outcome:
-        existing = self._existing(name, requested, None, founding.incarnation, now) or self._judge_founding(founding)
+        existing = self._existing(name, requested, None, founding, messages, now) or self._judge_founding(founding)
         if existing is not None:
             return existing
         assert requested.content_type is not None
@@ -201,7 +206,7 @@ class Oracle:
         incarnation: int,
     ) -> Outcome:
         """A complete fork; None as messages means a body that is not JSON."""
-        existing = self._existing(name, requested, point, founding.incarnation, now)
+        existing = self._existing(name, requested, point, founding, messages, now)
         if existing is not None:
             return existing
         source = self.find(point.source, now)
@@ -254,22 +259,36 @@ class Oracle:
             life.appends.append(messages)
         life.closed, life.last_seq, life.attrs = life.requested.closed, founding.seq, life.requested.attrs
         word, facts = self._about("created", life)
+        if messages:
+            facts |= self._ordinals(life, len(life.messages) - len(messages), len(life.messages))
         if founding.who is None:
             return word, facts
         who = founding.who
-        records, size = (len(life.messages) - len(messages), len(life.messages)), sum(map(len, messages))
-        life.producers[who.name] = LastAccepted(who.epoch, who.seq, life.tail, records, size, life.used_at)
+        records = len(life.messages) - len(messages), len(life.messages)
+        life.producers[who.name] = LastAccepted(
+            who.epoch, who.seq, life.tail, records, messages, life.closed, life.used_at
+        )
         return outcome(word, **facts, producer_epoch=who.epoch, producer_seq=who.seq)
 
-    def _existing(
-        self, name: str, requested: Settings, point: Point | None, incarnation: int | None, now: int
+    def _existing(  # noqa: PLR0917
+        self,
+        name: str,
+        requested: Settings,
+        point: Point | None,
+        founding: Founding,
+        messages: list[bytes] | None,
+        now: int,
     ) -> Outcome | None:
         found = self.find(name, now)
         if not isinstance(found, Life):
             return outcome("fork_conflict") if found[0] == "stream_gone" else None
-        if incarnation is not None and incarnation != found.incarnation:
+        if founding.incarnation is not None and founding.incarnation != found.incarnation:
             return outcome("incarnation_changed", incarnation=found.incarnation)
         if self._same(found, requested, point):
+            if founding.who is not None and messages is None:
+                return outcome("invalid_json")
+            if founding.who is not None and self._differs(found, founding.who, messages or [], close=requested.closed):
+                return self._mismatch(found)
             return self._about("existed", found)
         return outcome("stream_exists", incarnation=found.incarnation, next_offset=found.tail, closed=found.closed)
 
@@ -285,10 +304,23 @@ class Oracle:
             return False
         if requested.attrs is not None and requested.attrs != (life.attrs or b"{}"):
             return False
-        return (requested.ttl, requested.until, requested.closed) == (
-            life.requested.ttl,
-            life.requested.until,
-            life.closed,
+        inherits = point is not None and not requested.has_lifetime
+        return requested.closed == life.closed and (
+            inherits or (requested.ttl, requested.until) == (life.ttl, life.until)
+        )
+
+    @staticmethod
+    def _differs(life: Life, who: Who, messages: list[bytes], *, close: bool) -> bool:
+        """Whether this is the number of the producer's last request, but not its content."""
+        last = life.producers.get(who.name)
+        if last is None or (who.epoch, who.seq) != (last.epoch, last.seq) or (close and last.closes):
+            return False
+        return messages != last.messages
+
+    @staticmethod
+    def _mismatch(life: Life) -> Outcome:
+        return outcome(
+            "producer_payload_mismatch", incarnation=life.incarnation, next_offset=life.tail, closed=life.closed
         )
 
     def _about(self, word: str, life: Life) -> Outcome:
@@ -351,6 +383,8 @@ class Oracle:
         if messages and kind_of(content_type) != kind_of(life.content_type) and not life.closed:
             return outcome("content_type_mismatch", **here)
         if who and last and again:
+            if self._differs(life, who, messages, close=close):
+                return self._mismatch(life)
             return outcome(
                 "duplicate",
                 incarnation=life.incarnation,
@@ -407,7 +441,7 @@ class Oracle:
             if len(life.producers) >= PRODUCERS_MAX:
                 del life.producers[min(life.producers, key=lambda name: life.producers[name].at)]
             life.producers[who.name] = LastAccepted(
-                who.epoch, who.seq, life.tail, (record, len(life.messages)), sum(map(len, messages)), now
+                who.epoch, who.seq, life.tail, (record, len(life.messages)), messages, close, now
             )
         echo = {"producer_epoch": who.epoch, "producer_seq": who.seq} if who else {}
         if not messages:
@@ -457,6 +491,7 @@ class Oracle:
             snapshot_offset=life.folded.offset,
             next_offset=life.tail,
             closed=life.closed,
+            digest=life.folded.text,
         )
 
     def _trimmed(self, life: Life, earliest: int) -> Outcome:

@@ -1,6 +1,6 @@
 """The core answers every request as the oracle does, and every read returns the oracle's bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from headwater.protocol import json_mode
+from headwater.protocol import message_ends
 from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import PIN_DEADLINE_US
@@ -103,7 +103,7 @@ class Addition:
     close: bool
     seq: str | None
     producer: tuple[str, str] | None
-    """A name, and how this request follows the producer's last one."""
+    """A name, and how this request follows the producer's last one; a retry has the same content."""
     content_type: str | None
     incarnation: str
     seen: str | None = None
@@ -135,7 +135,7 @@ class Description:
 class LifeCommand:
     """A command with no other argument than a life."""
 
-    kind: Callable[[str, int], Delete | Touch | Expire]
+    kind: type[Delete] | type[Touch] | type[Expire]
     name: str
     incarnation: str
 
@@ -159,7 +159,7 @@ LIFETIMES: st.SearchStrategy[tuple[int | None, int | None]] = mostly(
 RARELY = st.sampled_from([False] * 30 + [True])
 INCARNATIONS = mostly(["any", "this"], ["other"])
 ATTRS = [b"{}", b'{"title":"a"}']
-STEPS = mostly(["next", "next", "again"], ["again", "older", "gap", "epoch", "bad epoch", "stale"])
+STEPS = mostly(["next", "next", "retry"], ["retry", "again", "older", "gap", "epoch", "bad epoch", "stale"])
 
 
 def settings(types: st.SearchStrategy[str | None]) -> st.SearchStrategy[Settings]:
@@ -277,7 +277,7 @@ class Streams(Tiers):
                 lifetime_of(intent.requested),
                 intent.requested.closed,
                 b"".join(messages),
-                json_mode.message_ends(messages),
+                message_ends.of(messages),
                 founding.seq,
                 producer_of(founding.who),
                 founding.incarnation,
@@ -298,7 +298,8 @@ class Streams(Tiers):
             return Delete(intent.name, incarnation), self.oracle.delete(intent.name, incarnation, now)
         target = incarnation if incarnation is not None else life.incarnation if life else 1
         act = self.oracle.touch if intent.kind is Touch else self.oracle.expire
-        return intent.kind(intent.name, target), act(intent.name, target, now)
+        command: Command = Touch(intent.name, target, now) if intent.kind is Touch else Expire(intent.name, target)
+        return command, act(intent.name, target, now)
 
     def incarnation_of(self, incarnation: str, life: Life | None) -> int | None:
         return {"any": None, "this": life.incarnation if life else 1, "other": 0}[incarnation]
@@ -312,13 +313,15 @@ class Streams(Tiers):
         content_type = intent.content_type or (life.content_type if life else "text/plain")
         messages = self.messages(intent.sizes, content_type)
         who = self.who(life, *intent.producer) if intent.producer else None
+        if life and intent.producer and intent.producer[1] == "retry" and intent.producer[0] in life.producers:
+            messages = life.producers[intent.producer[0]].messages
         close = intent.close or not messages
         seen = None if intent.seen is None else [self.seen(life, intent.seen), (0, 0, False)]
         record = None if intent.record is None else max(len(life.messages) + intent.record if life else 0, 0)
         append = Append(
             intent.name,
             b"".join(messages),
-            json_mode.message_ends(messages),
+            message_ends.of(messages),
             content_type,
             close,
             intent.seq,
@@ -378,6 +381,7 @@ class Streams(Tiers):
             return Who(name, 1, 1 if step == "gap" else 0)
         epoch, seq = {
             "next": (last.epoch, last.seq + 1),
+            "retry": (last.epoch, last.seq),
             "again": (last.epoch, last.seq),
             "older": (last.epoch, max(last.seq - 1, 0)),
             "gap": (last.epoch, last.seq + 2),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.streams import images
 from headwater.streams.commands import (
@@ -15,6 +16,7 @@ from headwater.streams.commands import (
     Create,
     Delete,
     DropConsumer,
+    FinishProducer,
     ForgetSegments,
     PublishSegment,
     RegisterConsumer,
@@ -31,7 +33,7 @@ ALL_NAMES = ["b/a", "b/b", "b/c", "b/d", "b/e"]
 NAMES = st.sampled_from(ALL_NAMES)
 KINDS = ["append"] * 4 + ["fork"] * 3 + ["publish"] * 2
 KINDS += ["create", "replace", "delete", "touch", "wait", "chore", "attrs", "open", "drop"]
-TIERING = ["flush", "collect", "late", "rewrite", "compact", "retire", "forget", "consumer"]
+TIERING = ["flush", "collect", "late", "rewrite", "compact", "retire", "forget", "consumer", "finish"]
 KINDS += TIERING
 EVENTS = st.tuples(st.sampled_from(KINDS), NAMES, NAMES, st.integers(0, 12))
 
@@ -58,7 +60,7 @@ def perform(shards: Shards, kind: str, name: str, other: str, number: int) -> No
     commands: list[Command] = []
     if kind == "append":
         commands = [
-            Append(name, b"%03d" % seq, (1, 3) if seq % 2 else None, "text/plain", False, None, producer)
+            Append(name, b"%03d" % seq, pack((1, 3)) if seq % 2 else None, "text/plain", False, None, producer)
             for seq in range(number + 1)
             for producer in (None, Producer(other, number % 3, seq))
         ]
@@ -69,7 +71,7 @@ def perform(shards: Shards, kind: str, name: str, other: str, number: int) -> No
     elif kind == "delete":
         commands = [Delete(name)]
     elif kind == "touch" and name in shards.all[0].state.streams:
-        commands = [Touch(name, shards.stream(name).incarnation)]
+        commands = [Touch(name, shards.stream(name).incarnation, shards.now)]
     elif kind == "publish" and name in shards.all[0].state.streams:
         stream = shards.stream(name)
         boundaries = [stream.start, *(hot.end for hot in stream.hot or () if hot.end > stream.start), stream.tail]
@@ -110,6 +112,8 @@ def perform_chore(shards: Shards, kind: str, name: str, number: int, late: list[
         commands = [ForgetSegments(tuple(list(state.cold.retired)[:number]))]
     elif kind == "consumer":
         commands = [DropConsumer(name)] if number == 12 else [RegisterConsumer(name, max(state.position - number, 0))]
+    elif kind == "finish":
+        commands = [FinishProducer(name)] if number > 10 else []
     elif kind == "late":
         commands, late[:] = late[: number + 1], late[number + 1 :]
     if kind in ("collect", "rewrite"):

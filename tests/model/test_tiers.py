@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
+from headwater.protocol import message_ends
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import Append, Create, Delete
 from headwater.streams.images import image_of, restore
@@ -48,8 +49,7 @@ class Lake(Tiers):
         """Create a stream; an existing one is deleted first."""
         reply = self.shards.ask(Delete(name))
         messages = self.messages(sizes)
-        ends = tuple(sum(map(len, messages[: at + 1])) for at in range(len(messages)))
-        created = self.shards.ask(Create(name, JSON, payload=b"".join(messages), ends=ends or None))
+        created = self.shards.ask(Create(name, JSON, payload=b"".join(messages), ends=message_ends.of(messages)))
         if isinstance(created, Created):
             self.contents[name, created.incarnation] = messages
         else:
@@ -61,8 +61,7 @@ class Lake(Tiers):
         for sizes in appends if stream else []:
             assert stream is not None
             messages = self.messages(sizes)
-            ends = tuple(sum(map(len, messages[: at + 1])) for at in range(len(messages)))
-            append = Append(stream.name, b"".join(messages), ends if len(ends) > 1 else None, JSON)
+            append = Append(stream.name, b"".join(messages), message_ends.of(messages), JSON)
             assert isinstance(self.shards.ask(append), Appended)
             self.contents[stream.name, stream.incarnation] += messages
 

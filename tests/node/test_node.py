@@ -17,13 +17,15 @@ from headwater.node.shard import ShardLimits, ShardParts
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
-from headwater.streams.commands import Ancestry, Append, Create, Delete
+from headwater.streams.ancestry import Ancestry
+from headwater.streams.commands import Append, Create, Delete
 from headwater.streams.forking import ForkRequest
 from headwater.streams.images import image_of
-from headwater.streams.queries import Head, Listing, Read
+from headwater.streams.queries import Buckets, Head, Listing, Read
 from headwater.streams.replies import (
     Appended,
     BucketDropped,
+    BucketEntry,
     BucketFacts,
     BucketOpened,
     Created,
@@ -116,16 +118,34 @@ def test_a_listing_merges_the_pages_of_all_shards(limit: int) -> None:
             await create_all(node)
             found: list[str] = []
             while True:
-                listed = node.list_bucket(Listing("agents", "", found[-1] if found else "", limit))
+                listed = node.list_streams(Listing("agents", "", found[-1] if found else "", limit))
                 assert isinstance(listed, Listed)
                 assert len(listed.streams) <= limit
                 found += [entry.stream_id for entry in listed.streams]
                 if not listed.has_more:
                     break
             assert [f"agents/{name}" for name in found] == NAMES
-            missing = node.list_bucket(Listing("nothing", "", "", limit))
+            missing = node.list_streams(Listing("nothing", "", "", limit))
             assert isinstance(missing, Refusal)
             assert missing.code is Code.BUCKET_NOT_FOUND
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_listing_of_buckets_counts_the_streams_of_all_shards(limit: int) -> None:
+    async def main() -> None:
+        async with running(*(MemoryLog(LOG_ID) for _ in range(3))) as node:
+            await create_all(node)
+            assert await reply_of(lambda done: node.open_bucket("zero", done)) == BucketOpened()
+            found: list[BucketEntry] = []
+            while True:
+                page = node.list_buckets(Buckets("", found[-1].bucket_id if found else "", limit))
+                assert len(page.buckets) <= limit
+                found += page.buckets
+                if not page.has_more:
+                    break
+            assert found == [BucketEntry("agents", len(NAMES)), BucketEntry("zero", 0)]
 
     asyncio.run(main())
 

@@ -38,7 +38,8 @@ def test_if_none_match_may_be_a_list_weak_or_a_star(if_none_match: str, matched:
     [
         ('"j-7:0:42"', (Version(7, 42, False),)),
         ('"j-7:9:42:c"', (Version(7, 42, True),)),
-        ('W/"j-7:0:42" , "j-8:0:1"', (Version(7, 42, False), Version(8, 1, False))),
+        ('"j-7:0:42" , "j-8:0:1"', (Version(7, 42, False), Version(8, 1, False))),
+        ('W/"j-7:0:42" , "j-8:0:1"', (Version(8, 1, False),)),
         (" * ", None),
         ('"other"', ()),
         ('"k-7:0:42"', ()),

@@ -1,12 +1,15 @@
 import json
+import re
 from typing import NoReturn
+from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.protocol import json_mode
-from headwater.protocol.limits import COMMAS_PER_APPEND_MAX, MESSAGES_PER_APPEND_MAX
+from headwater.protocol.limits import COMMAS_PER_APPEND_MAX, MESSAGES_PER_APPEND_MAX, MIB
 from headwater.protocol.refusals import Code, Refusal
 
 
@@ -73,6 +76,8 @@ def test_a_lone_surrogate_escape_is_legal_and_kept(message: bytes) -> None:
         b'"\n"',
         rb'"\ud800',
         rb'"\ud80"',
+        rb'"\ud8\\"',
+        rb"\\",
         rb'["\ud800", 01]',
     ],
 )
@@ -161,8 +166,49 @@ def test_it_accepts_what_the_standard_parser_accepts_and_cuts_where_it_cuts(text
     assert all(message == message.strip() and message in text.encode() for message in messages)
 
 
-@pytest.mark.parametrize(
-    ("messages", "ends"), [([], None), ([b"abc"], None), ([b"a", b"bcd"], (1, 4)), ([b"1", b"2", b"3"], (1, 2, 3))]
-)
-def test_only_several_messages_need_their_ends(messages: list[bytes], ends: tuple[int, ...] | None) -> None:
-    assert json_mode.message_ends(messages) == ends
+# -- Surrogates, against a slower splitter ----------------------------------------------------------------------------
+
+ESCAPE = re.compile(rb"\\(?:u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
+
+
+def split_by_escapes(body: bytes) -> list[bytes] | None:
+    """The messages; None if it is not JSON. It replaces one surrogate escape after the other by that of a letter."""
+    copy = ESCAPE.sub(lambda match: match[0] if len(match[0]) == 2 else rb"\u0041", body)
+    is_array = copy.lstrip(json_mode.WHITESPACE)[:1] == b"["
+    try:
+        copy.decode()
+        found = msgspec.json.decode(copy, type=list[msgspec.Raw]) if is_array else [msgspec.Raw(copy.strip())]
+        msgspec.json.decode(copy)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return None
+    messages, at = [], 0
+    for message in map(bytes, found):
+        at = copy.index(message, at)
+        messages.append(body[at : at + len(message)])
+        at += len(message)
+    return messages
+
+
+ESCAPES = st.lists(
+    st.sampled_from(
+        ["\\", r"\\", r"\n", '"', r"\"", "u", "d", "D", "A", "0", "00", "41", "800", r"\u", r"\ud", r"\uD8", r"\uDEAD"]
+    ),
+    max_size=12,
+).map("".join)
+
+
+@settings(deadline=None)
+@given(st.lists(ESCAPES.map(lambda inside: f'"{inside}"') | ESCAPES | VALUES, min_size=1, max_size=4), st.booleans())
+def test_surrogates_are_found_where_a_reader_of_single_escapes_finds_them(parts: list[str], in_an_array: bool) -> None:
+    body = (f"[{', '.join(parts)}]" if in_an_array else parts[0]).encode()
+    expected = split_by_escapes(body)
+    for piece_bytes in (MIB, 6, 7, 8, 9, 10, 11):
+        with patch.object(json_mode, "PIECE_BYTES", piece_bytes):
+            found = json_mode.split(body)
+        assert (None if isinstance(found, Refusal) else found) == expected
+
+
+@pytest.mark.parametrize("escape", [rb"\\", rb"\n", rb"\u0041", rb"\ud83d\ude00", rb"\ud800"])
+def test_a_body_full_of_escapes_is_split_like_any_other(escape: bytes) -> None:
+    text = b'"' + escape * 100_000 + rb'\ud800"'
+    assert json_mode.split(b"[1, %b ,%b]" % (text, text)) == [b"1", text, text]

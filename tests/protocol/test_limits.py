@@ -14,6 +14,7 @@ from headwater.protocol import limits
         ("NAME_BYTES_MAX", 122),
         ("NUMBER_MAX", 9_007_199_254_740_991),
         ("PRODUCERS_PER_STREAM_MAX", 10_000),
+        ("PRODUCERS_FINISHED_MAX", 10_000),
         ("BULK_BYTES_MAX", 33_554_432),
         ("BULK_ROWS_MAX", 100_000),
         ("DESCRIBE_STREAMS_MAX", 100_000),

@@ -7,7 +7,7 @@ from headwater.protocol.refusals import Code, Refusal
 
 
 def last(epoch: int, seq: int) -> LastAccepted:
-    return LastAccepted(epoch, seq, next_offset=0, record=0, record_next=0, at=0)
+    return LastAccepted(epoch, seq, next_offset=0, record=0, record_next=0, at=0, size=0, crc=0, closes=False)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from headwater.http.wire.statuses import REFUSALS
+from headwater.http.wire.codes import REFUSALS
 from headwater.protocol import refusals
 from headwater.protocol.refusals import Code, Refusal
 
@@ -25,3 +25,10 @@ def test_a_refusal_about_a_stream_names_it(refusal: Refusal, code: Code, incarna
     assert refusal.code is code
     assert refusal.incarnation == incarnation
     assert "'b/s'" in refusal.detail
+
+
+def test_a_refusal_about_another_log_names_both() -> None:
+    refusal = refusals.log_changed("ours", "theirs")
+    assert refusal.code is Code.INCARNATION_CHANGED
+    assert "'ours'" in refusal.detail
+    assert "'theirs'" in refusal.detail

@@ -5,6 +5,7 @@ import shutil
 import ssl
 import subprocess
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,12 @@ import pytest
 from headwater.client import Admin, ScanRange
 from headwater.lake.format import SCHEMA
 from headwater.spark import link as module
+from headwater.spark.jobs.load.job import LoadConfig
+from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.replay import ReplayConfig
 from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, ScanBroken
+from headwater.spark.options.link import parse_link
+from headwater.spark.options.source import parse_source
 from headwater.testing import RunningServer
 
 from .cut_proxy import cut_proxy
@@ -159,6 +165,22 @@ def test_tokens_and_headers_are_sent(tmp_path: Path) -> None:
         assert server.requests[0]["x-team"] == "blue"
 
 
+def test_neither_tokens_nor_passwords_are_shown() -> None:
+    given = {"token": "secret", "header.X-Key": "secret"}
+    link = parse_link({"url": "http://ada:secret@127.0.0.1:1", **given, "retries": "0"})
+    assert dict(link.headers) == {"Authorization": "Basic YWRhOnNlY3JldA==", "x-key": "secret"}
+    assert link.client_headers()["Authorization"] == "Bearer secret"
+    origin = Origin("http://h", bucket="b", options=given)
+    replay = ReplayConfig(origin, to="http://h", name="n", checkpoint="/c", options=given)
+    load = LoadConfig("http://h", ["/f"], "json", "n", options=given)
+    shown = [link, origin, replay, load, parse_source({"url": "http://h", "bucket": "b", **given})]
+    assert "secret" not in repr(shown)
+    with Link(link) as opened, pytest.raises(LinkFailed) as caught:
+        opened.status()
+    trace = "".join(traceback.format_exception(caught.value))
+    assert "http://127.0.0.1:1" in trace and "secret" not in trace and "YWRh" not in trace
+
+
 def test_a_token_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     settings = LinkSettings("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
     with Link(settings) as link, pytest.raises(LinkFailed, match="The token cannot be read"):
@@ -206,10 +228,20 @@ def test_a_consumer_is_registered_and_forgotten(link: Link, bucket: str) -> None
     position = link.flush()["0"]
     link.register(bucket, {"0": position})
     assert link.consumers()[bucket] == {"0": position}
-    assert (link.last_report_ms(bucket) or 0) > 1_700_000_000_000
+    assert link.renew(bucket, {"0": position})
     link.forget(bucket)
     assert bucket not in link.consumers()
-    assert link.last_report_ms(bucket) is None
+    assert not link.renew(bucket, {"0": position})
+    assert bucket not in link.consumers()
+
+
+def test_a_lease_is_renewed_until_it_is_forgotten_and_is_no_consumer_of_rows(link: Link, bucket: str) -> None:
+    link.lease(bucket, 60)
+    assert link.renew_lease(bucket, 60)
+    assert bucket not in link.consumers()
+    assert not link.renew(bucket, {"0": 0})
+    link.forget(bucket)
+    assert not link.renew_lease(bucket, 60)
 
 
 def test_streams_are_described_by_name_and_by_prefix(

@@ -96,6 +96,14 @@ def test_the_project_runs_as_its_readme_says_and_resumes_where_it_stopped(tmp_pa
         shell(run, folder)
         assert [(alert["price"], alert["quantity"]) for alert in alerts.read_json()] == [(120, 1), (60, 2)]
         shown = shell(look, folder)
+        # Computed again, the alerts are the first batch of a new query.
+        refresh = run.replace("run ", "run --full-refresh-all ")
+        assert "The producer 'project-alerts' belongs to the query " in shell(refresh, folder, fails=True)
+        assert len(alerts.read_json()) == 2
+        code = folder / "transformations" / "alerts.py"
+        code.write_text(code.read_text().replace('"project-alerts"', '"project-alerts-2"'))
+        shell(refresh, folder)
+        assert [alert["price"] for alert in alerts.read_json()] == [120, 60, 120, 60]
     assert "ada\t4\t265.0" in shown
     tables = folder / "spark-warehouse"
     bronze, silver, items = (
@@ -107,7 +115,7 @@ def test_the_project_runs_as_its_readme_says_and_resumes_where_it_stopped(tmp_pa
     assert {row["item"]: row["sold"] for row in items.to_pylist()} == {"pen": 10, "press": 3, "ink": 1}
 
 
-def shell(text: str, folder: Path) -> str:
+def shell(text: str, folder: Path, *, fails: bool = False) -> str:
     """Run a block as a person would, in the project's folder, with this environment active."""
     done = subprocess.run(
         ["bash", "-ec", text],
@@ -119,5 +127,5 @@ def shell(text: str, folder: Path) -> str:
         timeout=RUN_SECONDS_MAX,
         check=False,
     )
-    assert done.returncode == 0, f"{text}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
-    return done.stdout
+    assert (done.returncode != 0) is fails, f"{text}\n{done.stdout[-5000:]}\n{done.stderr[-5000:]}"
+    return done.stdout + (done.stderr if fails else "")

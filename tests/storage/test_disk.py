@@ -1,9 +1,12 @@
 """The contract of every `Disk`, and the system calls that each makes."""
 
 import errno
+import gc
 import os
+import resource
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +134,7 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[Step] = []
-        for name in ("open", "pwrite", "pwritev", "fsync", "fdatasync"):
+        for name in ("open", "posix_fallocate", "pwrite", "pwritev", "fsync", "fdatasync"):
             monkeypatch.setattr(os, name, self._recording(name, getattr(os, name)))
         for name in ("rename", "unlink", "mkdir"):
             monkeypatch.setattr(Path, name, self._recording(name, getattr(Path, name)))
@@ -146,6 +149,8 @@ class Recorder:
     def _steps_of(self, name: str, arguments: tuple[Any, ...]) -> list[Step]:
         if name == "open":
             return [Step.LINK] if arguments[1] & os.O_CREAT else []
+        if name == "posix_fallocate":
+            return [Step.ALLOCATE]
         if name in ("fsync", "fdatasync"):
             is_directory = stat.S_ISDIR(os.fstat(arguments[0]).st_mode)
             return [Step.SYNC_DIRECTORY if is_directory else Step.SYNC]
@@ -209,3 +214,98 @@ def test_a_read_never_allocates_much_more_than_the_file_holds(tmp_path: Path, mo
     monkeypatch.setattr(os, "pread", pread)
     file.read(0, 1 << 40)
     assert max(sizes) == disk_module.READ_BYTES_MAX
+
+
+# -- Space ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_does_not_fit_is_refused_before_a_byte_is_written(place: Place) -> None:
+    disk, directory = place
+    if isinstance(disk, FaultyDisk):
+        disk.capacity_bytes = 1 << 20
+    size = 1 << 60
+    with pytest.raises(OSError, match="No space left"):
+        disk.create(directory / "file", size)
+    assert disk.names(directory) == []
+
+
+def test_the_space_of_a_file_is_reserved_before_its_zeros_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, start: int, size: int) -> None:
+        assert os.fstat(fd).st_size == 0
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="full"):
+        RealDisk().create(tmp_path / "file", 1 << 20)
+
+
+def test_a_file_system_that_cannot_reserve_space_gets_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(fd: int, start: int, size: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    assert RealDisk().create(tmp_path / "file", 5000).read(0, 9000) == bytes(5000)
+
+
+# -- Descriptors ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Allow this process no more files than it has open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_names_change_durably_without_a_descriptor_left(tmp_path: Path) -> None:
+    disk = RealDisk()
+    disk.names(tmp_path)
+    file = disk.create(tmp_path / "spare", 100)
+    disk.create(tmp_path / "old").close()
+    with no_descriptors():
+        with pytest.raises(OSError, match="Too many open files"):
+            disk.create(tmp_path / "more")
+        disk.rename(tmp_path / "spare", tmp_path / "next")
+        disk.remove(tmp_path / "old")
+        file.write([b"kept"], 0)
+        file.sync()
+    assert disk.names(tmp_path) == ["next"]
+
+
+def test_a_directory_that_was_replaced_is_synced_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, directory = RealDisk(), tmp_path / "place"
+    disk.names(directory)
+    directory.rename(tmp_path / "elsewhere")
+    directory.mkdir()
+    synced: list[int] = []
+    real_fsync = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        real_fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    disk.create(directory / "file")
+    assert directory.stat().st_ino in synced
+
+
+def test_directories_are_closed_with_their_disk(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        RealDisk().names(tmp_path / str(number))
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_only_so_many_directories_stay_open_and_all_are_synced(tmp_path: Path) -> None:
+    disk = RealDisk()
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(disk_module.DIRECTORIES_MAX + 20):
+        assert disk.names(tmp_path / str(number)) == []
+    assert len(os.listdir("/proc/self/fd")) <= before + disk_module.DIRECTORIES_MAX

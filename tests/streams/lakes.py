@@ -1,14 +1,17 @@
 """A lake in memory for tests: rows in lists, one for each segment that was ever made, published or not."""
 
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
+from headwater.protocol import message_ends
 from headwater.streams.commands import Publication, SwapSegments
-from headwater.streams.reading import NotFetched, Run
+from headwater.streams.fetched import NotFetched, Run
+from headwater.streams.hot import Hot
 from headwater.streams.segments import Extent, Rows, Segment
-from headwater.streams.state import Hot, State, Stream
+from headwater.streams.state import State, Stream
 
 LATE = 2**62
 """A deadline that no test reaches."""
@@ -75,15 +78,15 @@ def run_of(rows: Sequence[Row]) -> Run:
     return Run(
         start,
         b"".join(row.payload for row in rows),
-        tuple(row.end - start for row in rows),
+        message_ends.pack(row.end - start for row in rows),
         rows[0].record,
-        tuple(row.append for row in rows),
+        array("q", [row.append for row in rows]).tobytes(),
     )
 
 
 def _is_needed(run: Run, need: NotFetched) -> bool:
     if need.record is not None:
-        return run.record <= need.record < run.record + len(run.ends)
+        return run.record <= need.record < run.record + run.messages
     return run.end > need.start and run.offset < need.end
 
 
@@ -102,8 +105,7 @@ def _rows_of(ordered: Sequence[Row]) -> Iterator[Rows]:
 def rows_of(stream: Stream, appends: Iterable[Hot]) -> Iterator[Row]:
     """A row for each message of hot appends."""
     for hot in appends:
-        ends = hot.ends or (len(hot.payload),)
-        for index, (start, end) in enumerate(pairwise((0, *ends))):
+        for index, (start, end) in enumerate(pairwise((0, *hot.message_ends))):
             yield Row(
                 stream.name,
                 stream.incarnation,

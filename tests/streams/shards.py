@@ -7,20 +7,19 @@ from zlib import crc32
 
 from headwater.protocol.content_types import is_json
 from headwater.protocol.lifetimes import Lifetime
-from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_US
+from headwater.protocol.limits import PAGE_MESSAGES_MAX, PIN_DEADLINE_US, SEAL_DEADLINE_US, SECOND_US
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal, incarnation_changed
 from headwater.streams import buckets, forking, reading
+from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.apply import apply
 from headwater.streams.batches import decode, encode
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.commands import (
-    Ancestry,
     Command,
     Confirm,
     Discarded,
     Expire,
-    Origin,
     Paid,
     Publication,
     PublishSegment,
@@ -29,9 +28,10 @@ from headwater.streams.commands import (
     Snapshot,
     Unpin,
 )
+from headwater.streams.fetched import Fetched, NotFetched, Piece
 from headwater.streams.forking import ForkRequest, Saga
 from headwater.streams.queries import Anchor, Bucket, ForkTarget, Head, Query, Read
-from headwater.streams.reading import Fetched, NotFetched, Piece, Plan, Slice
+from headwater.streams.reading import Plan, Slice
 from headwater.streams.replies import Described, Page, Placed, Reply, Settled
 from headwater.streams.state import State, Stream
 
@@ -196,8 +196,10 @@ class Shards:
     def offset_of(self, stream: Stream, record: int) -> int:
         return self.fetching(lambda fetched: reading.offset_of(stream, record, self.source_of, fetched))
 
-    def plan(self, stream: Stream, offset: int, bytes_max: int) -> Plan:
-        return self.fetching(lambda fetched: reading.plan(stream, offset, bytes_max, self.source_of, fetched))
+    def plan(self, stream: Stream, offset: int, bytes_max: int, messages_max: int = PAGE_MESSAGES_MAX) -> Plan:
+        return self.fetching(
+            lambda fetched: reading.plan(stream, offset, bytes_max, self.source_of, fetched, messages_max=messages_max)
+        )
 
     def _page(self, stream: Stream, query: Read, bytes_max: int) -> Reply:
         if query.incarnation is not None and query.incarnation != stream.incarnation:
@@ -290,11 +292,12 @@ class Shards:
         incarnation: int | None = None,
         attrs: bytes | None = None,
         needs_bucket: bool = False,
+        absent: bool = False,
     ) -> Task:
         """A fork saga before its first step."""
         self._pins += 1
         ancestry = Ancestry(source, offset, sub_offset, content_type, lifetime)
-        request = ForkRequest(name, ancestry, closed, body, seq, producer, incarnation, attrs, needs_bucket)
+        request = ForkRequest(name, ancestry, closed, body, seq, producer, incarnation, attrs, needs_bucket, absent)
         return Task(forking.fork(request, f"pin-{self._pins}", self.now + PIN_DEADLINE_US))
 
     def finish(self, task: Task) -> Reply:
@@ -364,5 +367,5 @@ def messages_of(piece: Slice) -> list[bytes]:
 
 
 def _messages(hot: Piece, lo: int, hi: int) -> list[bytes]:
-    boundaries = [lo, *(end for end in hot.ends or () if lo < end < hi), hi]
+    boundaries = [lo, *(end for end in hot.message_ends if lo < end < hi), hi]
     return [hot.payload[start:end] for start, end in pairwise(boundaries)]

@@ -6,6 +6,7 @@ import pytest
 from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import PRODUCER_IDLE_US, SECOND_US
+from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import appending
@@ -53,7 +54,7 @@ def test_an_append_goes_to_the_end(shards: Shards) -> None:
 
 def test_an_append_of_several_messages_counts_each(shards: Shards) -> None:
     shards.ask(Create("b/json", "application/json"))
-    several = Append("b/json", b"123", (1, 2, 3), "application/json")
+    several = Append("b/json", b"123", pack((1, 2, 3)), "application/json")
     assert shards.ask(several) == Appended(2, 3, False, record=0, record_next=3)
     assert shards.ask(several) == Appended(2, 6, False, record=3, record_next=6)
 
@@ -233,6 +234,41 @@ def test_a_retry_of_an_older_append_returns_the_tail_and_the_highest_sequence(sh
     assert shards.ask(append(b"abc", producer=Producer("p", 0, 1))) == Duplicate(1, 27, False, 0, 2)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        Append("b/json", b"123", pack((2, 3)), "application/json"),
+        Append("b/json", b"123", None, "application/json"),
+        Append("b/json", b"124", pack((1, 3)), "application/json"),
+        Append("b/json", b"1234", pack((1, 4)), "application/json"),
+        Append("b/json", b"", None, "", True),
+    ],
+    ids=["other boundaries", "one message", "other bytes", "more bytes", "a close"],
+)
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_repeated_number_with_other_content_is_refused_and_changes_nothing(
+    other: Append, closed: bool, shards: Shards
+) -> None:
+    shards.ask(Create("b/json", "application/json"))
+    producer = Producer("p", 0, 0)
+    accepted = Append("b/json", b"123", pack((1, 3)), "application/json", producer=producer)
+    shards.ask(accepted)
+    if closed:
+        shards.ask(Append("b/json", b"", close=True))
+    refusal = shards.ask(msgspec.structs.replace(other, producer=producer))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.PRODUCER_PAYLOAD_MISMATCH
+    assert (refusal.incarnation, refusal.next_offset, refusal.closed) == (2, 3, closed)
+    assert shards.ask(accepted) == Duplicate(2, 3, closed, 0, 0, 0, 2, 3)
+    assert shards.body("b/json") == b"123"
+
+
+def test_an_older_number_is_a_duplicate_whatever_its_content(shards: Shards) -> None:
+    for seq in range(2):
+        shards.ask(append(b"abc", producer=Producer("p", 0, seq)))
+    assert isinstance(shards.ask(append(b"xyz", producer=Producer("p", 0, 0))), Duplicate)
+
+
 def test_a_retry_wins_over_a_stream_seq_conflict(shards: Shards) -> None:
     command = append(b"abc", seq="a", producer=FIRST)
     shards.ask(command)
@@ -246,6 +282,15 @@ def test_a_retry_after_the_close_succeeds(seq: int, size: int | None, shards: Sh
     again = shards.ask(append(b"other", close=True, producer=Producer("p", 0, seq)))
     assert again == Duplicate(1, 5, True, 0, 1, size=size)
     assert shards.body(NAME) == b"abcde"
+
+
+def test_a_message_under_the_number_of_the_close_is_no_retry_of_it(shards: Shards) -> None:
+    close = append(b"", close=True, producer=Producer("p", 0, 0))
+    shards.ask(close)
+    refusal = shards.ask(append(b"abc", producer=Producer("p", 0, 0)))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.closed) == (Code.PRODUCER_PAYLOAD_MISMATCH, True)
+    assert isinstance(shards.ask(close), Duplicate)
 
 
 @pytest.mark.parametrize("producer", [Producer("p", 0, 1), Producer("p", 1, 0), Producer("q", 0, 0)])
@@ -396,7 +441,7 @@ def test_conditions_are_judged_before_the_stream_sequence(shards: Shards) -> Non
 
 
 def test_a_record_must_be_the_next_one_if_it_is_named(shards: Shards) -> None:
-    shards.ask(Create("b/json", "application/json", payload=b"12", ends=(1, 2)))
+    shards.ask(Create("b/json", "application/json", payload=b"12", ends=pack((1, 2))))
     one = msgspec.structs.replace(conditional(record=1, content_type="application/json"), name="b/json")
     for record in (1, 3):
         reply = shards.ask(msgspec.structs.replace(one, record_match=record))

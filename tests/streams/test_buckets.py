@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import buckets, queries
 from headwater.streams.commands import (
@@ -18,10 +19,12 @@ from headwater.streams.commands import (
 from headwater.streams.queries import Listing
 from headwater.streams.replies import (
     BucketDropped,
+    BucketEntry,
     BucketExisted,
     BucketFacts,
     BucketOpened,
     BucketSealed,
+    BucketsListed,
     Created,
     Done,
     Entry,
@@ -226,7 +229,7 @@ def listed(shards: Shards, prefix: str = "", after: str = "", limit: int = 1000)
 def test_a_listing_tells_of_every_stream(opened: Shards) -> None:
     create(opened, "a")
     opened.wait(1.5)
-    do(opened, Create(f"{BUCKET}/b", "application/json", closed=True, payload=b"12", ends=(1, 2)))
+    do(opened, Create(f"{BUCKET}/b", "application/json", closed=True, payload=b"12", ends=pack((1, 2))))
     page = buckets.listing(state_of(opened), Listing(BUCKET, "", "", 10), opened.now)
     first, second = START_US // 1000, START_US // 1000 + 1500
     assert page == Listed(
@@ -303,3 +306,79 @@ def test_a_listing_passes_over_what_has_expired_and_what_only_forks_keep(opened:
     assert listed(opened, limit=1, after="4") == (["7"], False)
     assert listed(opened, limit=2) == (["3", "4"], True)
     assert listed(opened, prefix="0") == ([], False)
+
+
+def test_without_a_bucket_a_listing_holds_whole_names(opened: Shards) -> None:
+    for name in ("a/1", "a/2", "ab/1", "b/x/y"):
+        do(opened, Create(name, "text/plain"))
+    create(opened, "z")
+
+    def whole(prefix: str = "", after: str = "") -> list[str]:
+        page = buckets.listing(state_of(opened), Listing(None, prefix, after, 1000), opened.now)
+        return [entry.stream_id for entry in page.streams]
+
+    assert whole() == ["a/1", "a/2", "ab/1", f"{BUCKET}/z", "b/x/y"]
+    assert whole("a/") == ["a/1", "a/2"]
+    assert whole("a/2") == ["a/2"]
+    assert whole("a", "a/2") == ["ab/1", f"{BUCKET}/z"]
+
+
+def listed_buckets(shards: Shards, prefix: str = "", after: str = "", limit: int = 1000) -> BucketsListed:
+    return buckets.bucket_listing(state_of(shards), queries.Buckets(prefix, after, limit))
+
+
+def test_buckets_are_listed_while_they_are_open_or_hold_a_stream(opened: Shards) -> None:
+    do(opened, OpenBucket("empty"))
+    for name in ("a/1", "a/2", "ab/1"):
+        do(opened, Create(name, "text/plain"))
+    create(opened, "x")
+    everything = [BucketEntry("a", 2), BucketEntry("ab", 1), BucketEntry(BUCKET, 1), BucketEntry("empty", 0)]
+    assert listed_buckets(opened) == BucketsListed(everything, False)
+    for name in ("a/1", "a/2", f"{BUCKET}/x"):
+        do(opened, Delete(name))
+    assert listed_buckets(opened).buckets == [BucketEntry("ab", 1), BucketEntry(BUCKET, 0), BucketEntry("empty", 0)]
+    do(opened, seal())
+    do(opened, DropBucket(BUCKET, SEAL))
+    do(opened, OpenBucket("ab"))
+    do(opened, Delete("ab/1"))
+    assert listed_buckets(opened).buckets == [BucketEntry("ab", 0), BucketEntry("empty", 0)]
+
+
+def test_a_dropped_bucket_that_holds_a_stream_again_is_listed(opened: Shards) -> None:
+    do(opened, seal())
+    create(opened, "late", needs_bucket=False)
+    do(opened, UnsealBucket(BUCKET, SEAL))
+    create(opened, "late", needs_bucket=False)
+    do(opened, seal("other"))
+    do(opened, DropBucket(BUCKET, "other"))
+    assert listed_buckets(opened).buckets == [BucketEntry(BUCKET, 1)]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "after", "limit", "found", "more"),
+    [
+        ("", "", 2, ["a", "a1"], True),
+        ("", "a1", 2, ["a2", "b"], False),
+        ("a", "", 3, ["a", "a1", "a2"], False),
+        ("a", "", 2, ["a", "a1"], True),
+        ("a", "a", 2, ["a1", "a2"], False),
+        ("a1", "a", 9, ["a1"], False),
+        ("a", "b", 9, [], False),
+        ("c", "", 9, [], False),
+    ],
+)
+def test_a_prefix_a_cursor_and_a_limit_narrow_a_listing_of_buckets(
+    prefix: str, after: str, limit: int, *, found: list[str], more: bool, shards: Shards
+) -> None:
+    for name in ("a/x", "a1/x", "a2/x"):
+        do(shards, Create(name, "text/plain"))
+    do(shards, OpenBucket("b"))
+    page = listed_buckets(shards, prefix, after, limit)
+    assert ([entry.bucket_id for entry in page.buckets], page.has_more) == (found, more)
+
+
+def test_a_listing_of_buckets_adds_up_the_shards() -> None:
+    one = BucketsListed([BucketEntry("a", 1), BucketEntry("c", 1)], True)
+    other = BucketsListed([BucketEntry("a", 2), BucketEntry("b", 0)], False)
+    assert buckets.merge_listings([one, other], 2) == BucketsListed([BucketEntry("a", 3), BucketEntry("b", 0)], True)
+    assert buckets.merge_listings([other], 2) == other

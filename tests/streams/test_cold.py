@@ -82,6 +82,44 @@ def test_a_segment_without_dead_rows_is_taken_out_too(cold: Cold) -> None:
     assert cold.tombstones == {7: Tombstone("b/s", 20, (1,))}
 
 
+def test_a_mark_in_a_segment_that_has_it_already_costs_no_walk_over_the_others(cold: Cold) -> None:
+    cold.hide("b/s", 7, 10, [1, 2, 3])
+    before = cold.tombstones[7].segments
+    cold.hide("b/s", 7, 20, [2])
+    assert cold.tombstones == {7: Tombstone("b/s", 20, before)}
+
+
+def test_sums_and_ids_follow_every_change(cold: Cold) -> None:
+    assert (cold.rows, cold.live_rows, cold.bytes, cold.ids) == (30, 30, 300, {"one", "two", "three"})
+    cold.release([Extent(1, 0, 3, 0, 30, 0)])
+    cold.take_out(2, 9)
+    assert (cold.rows, cold.live_rows, cold.bytes, cold.ids) == (20, 17, 200, {"one", "three"})
+    cold.keep(3, Held(TWO, 4))
+    assert (cold.rows, cold.live_rows, cold.bytes, cold.ids) == (20, 11, 200, {"one", "two"})
+
+
+def test_a_segment_is_known_by_its_id_until_it_is_forgotten(cold: Cold) -> None:
+    cold.take_out(2, 9)
+    assert [cold.names(name) for name in ("one", "two", "four")] == [True, True, False]
+    del cold.retired["two"]
+    assert not cold.names("two")
+
+
+def test_what_changed_is_recorded_once_somebody_asks_for_it(cold: Cold) -> None:
+    cold.hide("b/s", 7, 10, [1])
+    unlisted = cold.record_unlisted({5: "b/fork"})
+    assert (list(unlisted.segments), list(unlisted.tombstones), unlisted.forks) == ([1, 2, 3], [7], {5: "b/fork"})
+    for recorded in (unlisted.segments, unlisted.tombstones, unlisted.forks):
+        recorded.clear()
+    cold.release([Extent(1, 0, 3, 0, 30, 0)])
+    cold.hide("b/t", 8, ALL, [2])
+    cold.take_out(1, 9)
+    assert cold.hold(ONE, 1) == 4
+    assert list(unlisted.segments) == [1, 4]
+    assert list(unlisted.tombstones) == [8, 7]
+    assert len(unlisted) == 4
+
+
 def test_the_lowest_consumer_is_the_one_that_is_furthest_behind() -> None:
     cold = Cold()
     assert cold.lowest_consumer(0) == ALL

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.protocol.message_ends import pack
 from headwater.streams import images
 from headwater.streams.apply import apply
 from headwater.streams.batches import decode
@@ -108,7 +110,7 @@ def test_segments_and_tombstones_come_in_as_many_pieces_as_it_takes(
 def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
     """An image whose form must change gets a new version; images with the old one still exist."""
     shards, at = Shards(), START_US
-    shards.ask(Create("b/a", TEXT, payload=b"12", ends=(1, 2)))
+    shards.ask(Create("b/a", TEXT, payload=b"12", ends=pack((1, 2))))
     shards.ask(Create("b/b", TEXT, payload=b"3"))
     shards.flush()
     shards.ask(Delete("b/b"))
@@ -120,7 +122,7 @@ def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
         for number, name, rows in ((1, "b/b", 3), (2, "b/a", 2))
     )
     header, segments, streams = (msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state))
-    assert header[9:] == [2, 2, 5, 3, {"r": [5, at]}, {"segment-1": [first, at]}]
+    assert header[10:] == [2, 2, 5, 3, {"r": [5, at, CONSUMER_IDLE_US, False]}, {"segment-1": [first, 5]}]
     assert segments == ["segments", [[2, [second, 2]]]]
     assert streams[1][0][18:] == [[[2, b"4", None, 2, 6, at, None]], None, None, [[2, 0, 2, 0, 2, 0]]]
     shards.ask(Delete("b/a"))

@@ -3,11 +3,12 @@ import pytest
 
 from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.message_ends import of, pack
 from headwater.protocol.producers import Producer
 from headwater.streams import batches
+from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.batches import Batch
 from headwater.streams.commands import (
-    Ancestry,
     Append,
     Command,
     Confirm,
@@ -18,9 +19,10 @@ from headwater.streams.commands import (
     DropBucket,
     DropConsumer,
     Expire,
+    FinishProducer,
     ForgetSegments,
+    LeaseLake,
     OpenBucket,
-    Origin,
     Paid,
     Pin,
     Publication,
@@ -51,7 +53,7 @@ ONE_OF_EACH: list[Command] = [
         Lifetime(ttl_seconds=60),
         True,
         b"12",
-        (1, 2),
+        pack((1, 2)),
         "1",
         Producer("p", 1, 0),
         7,
@@ -61,7 +63,7 @@ ONE_OF_EACH: list[Command] = [
     Append(
         "b/s",
         b"\x00\xff",
-        (1, 2),
+        pack((1, 2)),
         "text/plain",
         True,
         "\u00e9",
@@ -70,12 +72,13 @@ ONE_OF_EACH: list[Command] = [
         (Version(7, 42, False), Version(7, 43, True)),
         3,
     ),
+    FinishProducer("p"),
     SetAttrs("b/s", b"{}", 7),
     PublishSnapshot("b/s", 7, Snapshot(5, 2, "blob", "text/html", 9, "digest"), True),
     Retain("b/s", 7, 5, 2),
     Discarded("blob"),
     Delete("b/s", 7),
-    Touch("b/s", 7),
+    Touch("b/s", 7, 99),
     Expire("b/s", 7),
     Pin("b/s", "pin", "b/fork", 99, 7, 5, 2),
     Confirm("b/s", 7, "pin"),
@@ -107,6 +110,8 @@ ONE_OF_EACH: list[Command] = [
     SwapSegments((1, 2), (PUBLICATION,), 99, 4),
     ForgetSegments(("id",)),
     RegisterConsumer("spark", 5),
+    RegisterConsumer("spark", 5, renews=True),
+    LeaseLake("spark", 600_000_000, renews=True),
     DropConsumer("spark"),
 ]
 
@@ -134,18 +139,19 @@ def test_the_form_of_the_log_never_changes() -> None:
                 [60, None, None],
                 True,
                 b"12",
-                [1, 2],
+                pack((1, 2)),
                 "1",
                 ["p", 1, 0],
                 7,
                 b'{"title":"t"}',
                 True,
+                False,
             ],
             [
                 "append.1",
                 "b/s",
                 b"\x00\xff",
-                [1, 2],
+                pack((1, 2)),
                 "text/plain",
                 True,
                 "\u00e9",
@@ -153,13 +159,15 @@ def test_the_form_of_the_log_never_changes() -> None:
                 7,
                 [[7, 42, False], [7, 43, True]],
                 3,
+                None,
             ],
-            ["set-attrs.1", "b/s", b"{}", 7],
-            ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True],
-            ["retain.1", "b/s", 7, 5, 2],
+            ["finish-producer.1", "p"],
+            ["set-attrs.1", "b/s", b"{}", 7, None],
+            ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, None, None, None],
+            ["retain.1", "b/s", 7, 5, 2, None],
             ["discarded.1", "blob"],
-            ["delete.1", "b/s", 7],
-            ["touch.1", "b/s", 7],
+            ["delete.1", "b/s", 7, None],
+            ["touch.1", "b/s", 7, 99],
             ["expire.1", "b/s", 7],
             ["pin.1", "b/s", "pin", "b/fork", 99, 7, 5, 2],
             ["confirm.1", "b/s", 7, "pin"],
@@ -180,6 +188,7 @@ def test_the_form_of_the_log_never_changes() -> None:
                 [5, 2, "blob", "text/html", 9, "digest"],
                 b"{}",
                 True,
+                False,
             ],
             ["settle.1", "b/fork", "pin", 99],
             ["paid.1", "pin"],
@@ -191,7 +200,9 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["publish-segment.1", publication, 99, 5],
             ["swap-segments.1", [1, 2], [publication], 99, 4],
             ["forget-segments.1", ["id"]],
-            ["register-reader.1", "spark", 5],
+            ["register-reader.1", "spark", 5, False],
+            ["register-reader.1", "spark", 5, True],
+            ["lease.1", "spark", 600_000_000, True],
             ["drop-reader.1", "spark"],
         ],
     ]
@@ -219,12 +230,32 @@ def test_what_a_command_does_not_say_has_a_meaning() -> None:
     ]
 
 
+def test_the_cost_of_many_small_messages_is_what_they_take_in_the_log() -> None:
+    messages = [b"1"] * 10_000
+    command = Append("b/s", b"".join(messages), of(messages), "application/json")
+    taken = len(batches.encode(0, [command]))
+    assert taken <= batches.cost_bytes(command) <= taken + batches.COMMAND_BYTES
+
+
 def test_a_batch_counts_its_positions_by_commands() -> None:
     assert Batch(5, 0, [Paid("a"), Paid("b"), Paid("c")]).last_position == 7
 
 
 @pytest.mark.parametrize("command", ONE_OF_EACH, ids=lambda command: type(command).__name__)
 def test_the_cost_of_a_command_is_that_of_its_payload_and_a_little(command: Command) -> None:
-    payload = getattr(command, "payload", b"")
+    payload = getattr(command, "payload", b"") + (getattr(command, "ends", None) or b"")
     named = 128 if isinstance(command, PublishSegment | SwapSegments) else 0
     assert batches.cost_bytes(command) == 128 + len(payload) + named
+
+
+@pytest.mark.parametrize(
+    ("command", "frees"),
+    [
+        (Delete("b/s"), True),
+        (ForgetSegments(()), True),
+        (Append("b/s", b""), False),
+        (Create("b/s", "text/plain"), False),
+    ],
+)
+def test_commands_that_free_space_are_told_from_those_that_need_it(command: Command, frees: bool) -> None:
+    assert batches.frees_space(command) is frees

@@ -1,10 +1,10 @@
 import pytest
 
-from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX
+from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX, LEASES_MAX, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams import tiering
-from headwater.streams.cold import Consumer
-from headwater.streams.commands import Create, DropConsumer, RegisterConsumer
+from headwater.streams import consumers
+from headwater.streams.cold import ALL, Consumer
+from headwater.streams.commands import Create, DropConsumer, LeaseLake, RegisterConsumer
 from headwater.streams.replies import Done, Reply
 
 from .shards import START_US, Shards
@@ -16,7 +16,8 @@ def register(shards: Shards, reader: str, position: int = 0) -> Reply:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiering, "CONSUMERS_MAX", 2)
+    monkeypatch.setattr(consumers, "CONSUMERS_MAX", 2)
+    monkeypatch.setattr(consumers, "LEASES_MAX", 2)
 
 
 def test_a_reader_is_remembered_with_its_position_and_the_time(shards: Shards) -> None:
@@ -67,7 +68,7 @@ def test_one_more_reader_than_there_may_be_is_refused(shards: Shards) -> None:
     register(shards, "r")
     refusal = register(shards, "s")
     assert isinstance(refusal, Refusal)
-    assert refusal.code is Code.OVERLOADED
+    assert refusal.code is Code.READERS_TOO_MANY
     assert refusal.detail == "2 consumers are registered, the maximum; remove one that is no longer used."
     assert list(shards.all[0].state.cold.consumers) == ["q", "r"]
     assert register(shards, "q") == Done()
@@ -88,3 +89,96 @@ def test_the_reader_that_was_silent_for_longest_makes_room_after_a_week(shards: 
     shards.now += 2 * CONSUMER_IDLE_US
     assert register(shards, "t") == Done()
     assert list(shards.all[0].state.cold.consumers) == ["s", "t"]
+
+
+# -- Renewals ---------------------------------------------------------------------------------------------------------
+
+
+def renew(shards: Shards, reader: str, position: int = 0) -> Reply:
+    return shards.all[0].submit([RegisterConsumer(reader, position, renews=True)], shards.now)[0]
+
+
+def lapsed(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code is Code.READER_LAPSED
+
+
+def test_a_reader_renews_its_registration_until_it_has_been_silent_for_a_week(shards: Shards) -> None:
+    known = shards.all[0].state.cold.consumers
+    register(shards, "r")
+    shards.now += CONSUMER_IDLE_US - 1
+    assert renew(shards, "r", 1) == Done()
+    assert known == {"r": Consumer(1, shards.now)}
+    shards.now += CONSUMER_IDLE_US
+    assert lapsed(renew(shards, "r", 2))
+    assert known["r"].position == 1
+    assert register(shards, "r", 2) == Done()
+    assert renew(shards, "r", 3) == Done()
+
+
+def test_a_reader_that_is_not_registered_has_nothing_to_renew(shards: Shards) -> None:
+    assert lapsed(renew(shards, "r"))
+    assert lapsed(lease(shards, "l", renews=True))
+    lease(shards, "l")
+    assert lapsed(renew(shards, "l"))
+    assert list(shards.all[0].state.cold.consumers) == ["l"]
+
+
+# -- Leases -----------------------------------------------------------------------------------------------------------
+
+
+def lease(shards: Shards, name: str, *, seconds: int = 10, renews: bool = False) -> Reply:
+    return shards.all[0].submit([LeaseLake(name, seconds * SECOND_US, renews)], shards.now)[0]
+
+
+def test_a_lease_begins_at_the_present_and_keeps_its_beginning(shards: Shards) -> None:
+    cold = shards.all[0].state.cold
+    shards.ask(Create("b/s", "text/plain"))
+    assert lease(shards, "l") == Done()
+    shards.wait(9)
+    assert lease(shards, "l", seconds=20, renews=True) == Done()
+    assert cold.consumers == {"l": Consumer(2, START_US + 9 * SECOND_US, 20 * SECOND_US, True)}
+    assert lease(shards, "l") == Done()
+    assert cold.consumers["l"].position == 4
+
+
+def test_a_lease_lapses_by_the_time_of_the_shard(shards: Shards) -> None:
+    cold = shards.all[0].state.cold
+    lease(shards, "l")
+    lease(shards, "m", seconds=20)
+    assert cold.leased(START_US + 10 * SECOND_US - 1) == {1, 2}
+    assert cold.leased(START_US + 10 * SECOND_US) == {2}
+    assert cold.leased(START_US + 20 * SECOND_US) == set()
+    shards.wait(10)
+    assert lapsed(lease(shards, "l", renews=True))
+    assert lease(shards, "m", renews=True) == Done()
+
+
+def test_leases_and_consumers_do_not_hold_back_what_the_others_need(shards: Shards) -> None:
+    cold = shards.all[0].state.cold
+    lease(shards, "l")
+    assert (cold.lowest_consumer(START_US), cold.leased(START_US)) == (ALL, {1})
+    shards.all[0].submit([DropConsumer("l")], shards.now)
+    register(shards, "r", 1)
+    assert (cold.lowest_consumer(START_US), cold.leased(START_US)) == (1, set())
+
+
+def test_there_are_many_leases_but_not_any_number() -> None:
+    assert LEASES_MAX == 1000
+
+
+@pytest.mark.usefixtures("few")
+def test_lapsed_leases_make_room_and_no_consumer_does(shards: Shards) -> None:
+    known = shards.all[0].state.cold.consumers
+    register(shards, "q")
+    register(shards, "r")
+    lease(shards, "l")
+    lease(shards, "m")
+    refusal = lease(shards, "n")
+    assert isinstance(refusal, Refusal)
+    assert refusal.detail == "2 leases are in force, the maximum; remove one that is no longer used."
+    assert lease(shards, "m") == Done()
+    shards.wait(10)
+    assert lease(shards, "n") == Done()
+    assert list(known) == ["q", "r", "n"]
+    assert isinstance(register(shards, "n"), Refusal)
+    assert list(known) == ["q", "r", "n"]

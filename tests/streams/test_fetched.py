@@ -1,12 +1,15 @@
 """What a query needs from the lake, and what it does with the runs that it gets."""
 
+from array import array
+
 import pytest
 
 from headwater.protocol.lifetimes import FOREVER
+from headwater.protocol.message_ends import pack
 from headwater.streams import reading
 from headwater.streams.commands import Append, Create
+from headwater.streams.fetched import NOTHING_FETCHED, Fetched, NotFetched, Run
 from headwater.streams.queries import Anchor, Read
-from headwater.streams.reading import NOTHING_FETCHED, Fetched, NotFetched, Run
 from headwater.streams.replies import Anchored, Page
 from headwater.streams.state import Stream
 
@@ -18,8 +21,8 @@ STREAM = Stream("b/s", 7, "text/plain", FOREVER, 0, 0, 0, tail=40)
 
 def run(offset: int, end: int) -> Run:
     """A run of one message for each byte, every two of them an append."""
-    ends = tuple(range(1, end - offset + 1))
-    appends = tuple(at - (at - offset) % 2 for at in range(offset, end))
+    ends = pack(range(1, end - offset + 1))
+    appends = array("q", [at - (at - offset) % 2 for at in range(offset, end)]).tobytes()
     return Run(offset, b"0123456789abcdefghijklmnopqrstuvwxyzABCD"[offset:end], ends, offset + 100, appends)
 
 
@@ -164,9 +167,9 @@ def test_several_runs_take_the_place_of_all_that_lie_across_any_of_them() -> Non
 @pytest.mark.parametrize("appends_per_run", [1, 2, 3, 10])
 def test_a_page_is_whole_though_segments_are_rewritten_while_it_waits(offset: int, appends_per_run: int) -> None:
     shards = Shards()
-    shards.ask(Create("b/s", JSON, payload=b"00", ends=(1, 2)))
+    shards.ask(Create("b/s", JSON, payload=b"00", ends=pack((1, 2))))
     for number in range(1, 6):
-        shards.ask(Append("b/s", b"%d%d" % (number, number), (1, 2), JSON))
+        shards.ask(Append("b/s", b"%d%d" % (number, number), pack((1, 2)), JSON))
         if number % 2:
             shards.flush()
     lake = shards.all[0].lake
@@ -222,7 +225,7 @@ def test_a_message_that_is_in_no_run_is_needed(record: int) -> None:
 def shards() -> Shards:
     """b/json: 10, "b", 300 in one append and 4000 in the lake, 5 in memory; b/text: abcd and efg in the lake, h not."""
     shards = Shards()
-    shards.ask(Create("b/json", JSON, payload=b'10"b"300', ends=(2, 5, 8)))
+    shards.ask(Create("b/json", JSON, payload=b'10"b"300', ends=pack((2, 5, 8))))
     shards.ask(Append("b/json", b"4000", content_type=JSON))
     shards.ask(Create("b/text", "text/plain", payload=b"abcd"))
     shards.ask(Append("b/text", b"efg", content_type="text/plain"))
@@ -288,7 +291,7 @@ def test_the_boundary_at_a_fork_point_is_known_without_the_lake(shards: Shards) 
 
 
 def test_messages_of_any_size_have_their_boundaries(shards: Shards) -> None:
-    shards.ask(Create("b/large", JSON, payload=b"1" * 1500, ends=(500, 1000, 1500)))
+    shards.ask(Create("b/large", JSON, payload=b"1" * 1500, ends=pack((500, 1000, 1500))))
     for _ in range(2):
         stream = shards.stream("b/large")
         assert [shards.record_at(stream, offset) for offset in (0, 499, 500, 1000, 1500)] == [0, None, 1, 2, 3]

@@ -2,10 +2,12 @@ import pytest
 
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
+from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import forking
-from headwater.streams.commands import Ancestry, Append, Confirm, Create, CreateFork, Delete, Unpin
+from headwater.streams.ancestry import Ancestry
+from headwater.streams.commands import Append, Confirm, Create, CreateFork, Delete, Unpin
 from headwater.streams.queries import Anchor
 from headwater.streams.replies import Appended, Created, Duplicate, Existed, Reply
 from headwater.streams.state import Hold
@@ -106,7 +108,7 @@ def test_a_fork_may_write_its_content_type_in_its_own_way(shards: Shards) -> Non
 
 
 def test_the_body_of_a_fork_of_json_is_cut_into_messages(shards: Shards) -> None:
-    shards.ask(Create("b/json", "application/json", payload=b"12", ends=(1, 2)))
+    shards.ask(Create("b/json", "application/json", payload=b"12", ends=pack((1, 2))))
     shards.finish(shards.fork(FORK, "b/json", 0, sub_offset=1, body=b' [3, "x"] '))
     assert [*shards.messages(FORK)] == [[b"1", b"3", b'"x"']]
     assert shards.stream(FORK).record_next == 3
@@ -191,6 +193,36 @@ def test_a_fork_may_be_the_first_request_of_a_producer(shards: Shards) -> None:
     assert code_of(shards.ask(Append(FORK, b"G", content_type="text/plain", seq="a"))) is Code.STREAM_SEQ_CONFLICT
 
 
+def test_a_producer_that_repeats_its_fork_with_other_content_is_refused(shards: Shards) -> None:
+    first = Producer("p", 3, 0)
+    shards.finish(shards.fork(FORK, SOURCE, body=b"F", producer=first))
+    assert isinstance(shards.finish(shards.fork(FORK, SOURCE, body=b"F", producer=first)), Existed)
+    assert isinstance(shards.finish(shards.fork(FORK, SOURCE, body=b"G")), Existed)
+    assert isinstance(shards.finish(shards.fork(FORK, SOURCE, body=b"G", producer=Producer("q", 3, 0))), Existed)
+    refused = shards.finish(shards.fork(FORK, SOURCE, body=b"G", producer=first))
+    assert code_of(refused) is Code.PRODUCER_PAYLOAD_MISMATCH
+    assert shards.body(FORK) == b"abcF"
+
+
+def test_a_repeated_fork_of_json_is_compared_by_its_messages(shards: Shards) -> None:
+    shards.ask(Create("b/json", "application/json"))
+    first = Producer("p", 0, 0)
+    shards.finish(shards.fork(FORK, "b/json", body=b"[1, 23]", producer=first))
+    assert isinstance(shards.finish(shards.fork(FORK, "b/json", body=b"[1,23]", producer=first)), Existed)
+    for body, code in ((b"[12, 3]", Code.PRODUCER_PAYLOAD_MISMATCH), (b"[1,", Code.INVALID_JSON)):
+        assert code_of(shards.finish(shards.fork(FORK, "b/json", body=body, producer=first))) is code
+
+
+@pytest.mark.parametrize("first", [TTL, None])
+@pytest.mark.parametrize("second", [TTL, None])
+def test_an_inherited_lifetime_and_the_same_one_spelled_out_are_the_same(
+    first: Lifetime | None, second: Lifetime | None, shards: Shards
+) -> None:
+    shards.ask(Create("b/brief", "text/plain", TTL))
+    shards.finish(shards.fork(FORK, "b/brief", lifetime=first))
+    assert isinstance(shards.finish(shards.fork(FORK, "b/brief", lifetime=second)), Existed)
+
+
 def test_a_fork_by_a_producer_that_does_not_begin_with_zero_is_refused(shards: Shards) -> None:
     assert code_of(shards.finish(shards.fork(FORK, SOURCE, producer=Producer("p", 3, 1)))) is Code.PRODUCER_SEQ_CONFLICT
     assert not pins_of(shards, SOURCE)
@@ -268,7 +300,6 @@ def test_the_same_fork_again_exists_already_whatever_became_of_its_source(
         Ancestry(SOURCE, 1, 1, "text/html", TTL),
         Ancestry(SOURCE, 1, 1, "text/plain", Lifetime(ttl_seconds=11)),
         Ancestry(SOURCE, 1, 1, "text/plain", FOREVER),
-        Ancestry(SOURCE, 1, 1, "text/plain", None),
     ],
 )
 def test_another_fork_under_the_same_name_is_refused(second: Ancestry, shards: Shards) -> None:
@@ -376,3 +407,41 @@ def test_a_second_put_of_a_fork_must_name_the_same_point_and_lifetime(
     assert isinstance(shards.finish(shards.fork("b/twice", "b/source", 3, sub_offset=1)), Existed)
     again = shards.fork("b/twice", "b/source", offset, sub_offset=sub_offset, lifetime=lifetime)
     assert code_of(shards.finish(again)) is Code.STREAM_EXISTS
+
+
+# -- For catalogs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_catalog_is_told_of_every_fork_that_changes() -> None:
+    shards = Shards()
+    state = shards.all[0].state
+    shards.ask(Create(SOURCE, "text/plain", payload=b"abc"))
+    shards.finish(shards.fork(FORK, SOURCE))
+    fork = shards.stream(FORK).incarnation
+    unlisted = state.cold.record_unlisted({})
+    shards.ask(Append(FORK, b"d", content_type="text/plain"))
+    assert not unlisted.forks
+    shards.finish(shards.fork("b/second", FORK))
+    second = shards.stream("b/second").incarnation
+    assert unlisted.forks == {second: "b/second"}
+    unlisted.forks.clear()
+    shards.ask(Delete(FORK))
+    assert unlisted.forks == {fork: FORK}
+    unlisted.forks.clear()
+    shards.ask(Delete("b/second"))
+    shards.tidy()
+    assert unlisted.forks == {second: "b/second", fork: FORK}
+
+
+def test_a_body_that_was_split_beforehand_is_taken_as_it_is_if_the_source_is_json() -> None:
+    for kind, stored in (("application/json", b"012"), ("text/plain", b"0[1,2]")):
+        shards = Shards(1)
+        shards.ask(Create(SOURCE, kind, payload=b"0"))
+        ancestry = Ancestry(SOURCE, None, 0, None, None)
+        request = forking.split_body(forking.ForkRequest(FORK, ancestry, False, b"[1,2]"))
+        assert request.split == (b"12", pack([1, 2]))
+        created = shards.finish(Task(forking.fork(request, "pin", shards.now + SECOND_US)))
+        assert isinstance(created, Created)
+        assert shards.body(FORK) == stored
+    bad = forking.split_body(forking.ForkRequest(FORK, ancestry, False, b"[1,"))
+    assert code_of(bad.split if isinstance(bad.split, Refusal) else None) is Code.INVALID_JSON

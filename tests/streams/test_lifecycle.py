@@ -2,9 +2,11 @@ import pytest
 
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
+from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Append, Create, Delete, Expire, Pin, Touch, Unpin
+from headwater.streams.hot import hot_cost
 from headwater.streams.replies import Appended, Created, Deleted, Done, Duplicate, Existed, Reply
 from headwater.streams.state import Stream
 
@@ -28,8 +30,8 @@ def test_a_new_stream_is_empty_and_open(shards: Shards) -> None:
 
 
 def test_a_new_stream_may_have_first_bytes_and_be_closed(shards: Shards) -> None:
-    command = Create(NAME, "application/json", payload=b"12", ends=(1, 2), closed=True)
-    assert shards.ask(command) == Created(1, "application/json", 2, True)
+    command = Create(NAME, "application/json", payload=b"12", ends=pack((1, 2)), closed=True)
+    assert shards.ask(command) == Created(1, "application/json", 2, True, None, None, 0, 2)
     assert (shards.body(NAME), shards.stream(NAME).record_next) == (b"12", 2)
 
 
@@ -150,8 +152,28 @@ def test_a_create_may_be_the_first_request_of_a_producer(shards: Shards) -> None
 
 def test_also_an_empty_create_is_the_first_request_of_a_producer(shards: Shards) -> None:
     shards.ask(Create(NAME, "text/plain", producer=FIRST))
-    again = Append(NAME, b"abc", content_type="text/plain", producer=FIRST)
-    assert shards.ask(again) == Duplicate(1, 0, False, 3, 0, size=0)
+    refusal = shards.ask(Append(NAME, b"abc", content_type="text/plain", producer=FIRST))
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.PRODUCER_PAYLOAD_MISMATCH
+    second = Append(NAME, b"abc", content_type="text/plain", producer=Producer("p", 3, 1))
+    assert shards.ask(second) == Appended(1, 3, False, None, None, 3, 1)
+
+
+def test_a_create_that_repeats_a_producers_last_number_has_its_content(shards: Shards) -> None:
+    first = Create(NAME, "text/plain", payload=b"abc", producer=FIRST)
+    shards.ask(first)
+    assert isinstance(shards.ask(first), Existed)
+    other = Create(NAME, "text/plain", payload=b"xyz", producer=FIRST)
+    refusal = shards.ask(other)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.next_offset) == (Code.PRODUCER_PAYLOAD_MISMATCH, 3)
+    shards.ask(Append(NAME, b"de", content_type="text/plain", producer=Producer("p", 3, 1)))
+    assert isinstance(shards.ask(other), Existed)
+
+
+def test_a_create_that_closed_the_stream_may_be_repeated_with_any_content(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain", closed=True, payload=b"abc", producer=FIRST))
+    assert isinstance(shards.ask(Create(NAME, "text/plain", closed=True, payload=b"x", producer=FIRST)), Existed)
 
 
 def test_a_producer_does_not_begin_with_another_sequence_than_zero(shards: Shards) -> None:
@@ -210,7 +232,7 @@ def test_a_stream_that_forks_hold_is_deleted_but_kept(shards: Shards) -> None:
     shards.ask(Pin(NAME, "pin", "b/f", START_US))
     assert shards.ask(Delete(NAME)) == Deleted(1)
     assert code_of(shards.ask(Delete(NAME))) is Code.STREAM_GONE
-    assert (shards.stream(NAME).tail, shards.all[0].state.hot_bytes) == (3, 3)
+    assert (shards.stream(NAME).tail, shards.all[0].state.hot_bytes) == (3, hot_cost(3, 1, 1))
     shards.ask(Unpin(NAME, 1, "pin"))
     assert (shards.streams, shards.all[0].state.hot_bytes) == ([], 0)
 
@@ -231,7 +253,7 @@ def test_the_end_of_a_fork_is_owed_to_its_source(shards: Shards) -> None:
 def test_a_touch_renews_a_sliding_lifetime(shards: Shards) -> None:
     shards.ask(Create(NAME, "text/plain", TTL))
     shards.wait(10)
-    assert shards.ask(Touch(NAME, 1)) == Done()
+    assert shards.ask(Touch(NAME, 1, shards.now)) == Done()
     shards.wait(10)
     assert isinstance(shards.all[0].state.present(NAME, shards.now), Stream)
     assert shards.stream(NAME).written_at == START_US
@@ -240,7 +262,7 @@ def test_a_touch_renews_a_sliding_lifetime(shards: Shards) -> None:
 def test_a_touch_never_moves_a_fixed_instant(shards: Shards) -> None:
     shards.ask(Create(NAME, "text/plain", Lifetime(expires_at=START_US + 5 * SECOND_US)))
     shards.wait(4)
-    shards.ask(Touch(NAME, 1))
+    shards.ask(Touch(NAME, 1, shards.now))
     shards.wait(1)
     assert code_of(shards.all[0].state.present(NAME, shards.now)) is Code.STREAM_NOT_FOUND
 
@@ -249,12 +271,12 @@ def test_a_touch_never_moves_a_fixed_instant(shards: Shards) -> None:
 def test_a_touch_for_another_life_or_too_late_does_nothing(incarnation: int, wait: int, shards: Shards) -> None:
     shards.ask(Create(NAME, "text/plain", TTL))
     shards.wait(wait)
-    assert shards.ask(Touch(NAME, incarnation)) == Done()
+    assert shards.ask(Touch(NAME, incarnation, shards.now)) == Done()
     assert shards.stream(NAME).touched_at == START_US
 
 
 def test_a_touch_of_nothing_does_nothing(shards: Shards) -> None:
-    assert shards.ask(Touch(NAME, 1)) == Done()
+    assert shards.ask(Touch(NAME, 1, shards.now)) == Done()
 
 
 def test_expiry_becomes_permanent(shards: Shards) -> None:

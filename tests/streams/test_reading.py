@@ -1,15 +1,17 @@
 import pytest
 
 from headwater.protocol.lifetimes import FOREVER
+from headwater.protocol.message_ends import pack
 from headwater.protocol.offsets import NOW, parse
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import reading
 from headwater.streams.commands import Append, Create
+from headwater.streams.hot import Hot
 from headwater.streams.queries import Anchor, Read
 from headwater.streams.replies import Anchored, Page
-from headwater.streams.state import Hot, Stream
+from headwater.streams.state import Stream
 
-from .shards import Shards
+from .shards import Shards, messages_of
 
 JSON = "application/json"
 
@@ -31,7 +33,7 @@ def shards(tier: str) -> Shards:
     shards = Shards()
     shards.ask(Create("b/text", "text/plain", payload=b"abcd"))
     shards.ask(Append("b/text", b"efg", content_type="text/plain"))
-    shards.ask(Create("b/json", JSON, payload=b'10"b"300', ends=(2, 5, 8)))
+    shards.ask(Create("b/json", JSON, payload=b'10"b"300', ends=pack((2, 5, 8))))
     shards.ask(Append("b/json", b"4000", content_type=JSON))
     shards.ask(Create("b/empty", "text/plain"))
     shards.ask(Create("b/empty-json", JSON))
@@ -103,13 +105,14 @@ def test_the_inside_of_a_json_message_is_not_an_offset(offset: int, shards: Shar
         ("b/text", 0, 7, b"abcdefg"),
         ("b/text", 0, 6, b"abcd"),
         ("b/text", 0, 4, b"abcd"),
-        ("b/text", 0, 1, b"abcd"),
-        ("b/text", 0, 0, b"abcd"),
+        ("b/text", 0, 3, b"abc"),
+        ("b/text", 0, 1, b"a"),
+        ("b/text", 0, 0, b"a"),
         ("b/text", 2, 5, b"cdefg"),
         ("b/text", 2, 4, b"cd"),
-        ("b/text", 2, 1, b"cd"),
-        ("b/text", 5, 1, b"fg"),
-        ("b/text", 4, 1, b"efg"),
+        ("b/text", 2, 1, b"c"),
+        ("b/text", 5, 1, b"f"),
+        ("b/text", 4, 2, b"ef"),
         ("b/json", 0, 100, b'10"b"3004000'),
         ("b/json", 0, 11, b'10"b"300'),
         ("b/json", 0, 7, b'10"b"'),
@@ -122,7 +125,7 @@ def test_the_inside_of_a_json_message_is_not_an_offset(offset: int, shards: Shar
         ("b/json", 8, 1, b"4000"),
     ],
 )
-def test_a_page_holds_whole_messages_and_at_least_one(
+def test_a_page_holds_whole_messages_or_a_part_of_one_where_every_byte_is_an_offset(
     name: str, offset: int, bytes_max: int, body: bytes, shards: Shards
 ) -> None:
     end = offset + len(body)
@@ -132,11 +135,34 @@ def test_a_page_holds_whole_messages_and_at_least_one(
 @pytest.mark.parametrize("bytes_max", [1, 4, 5])
 def test_a_page_that_its_first_message_fills_holds_no_other(bytes_max: int, tier: str) -> None:
     shards = Shards()
-    shards.ask(Create("b/s", "text/plain", payload=b"large"))
-    for payload in (b"x", b"y", b"z"):
-        shards.ask(Append("b/s", payload, content_type="text/plain"))
+    shards.ask(Create("b/s", JSON, payload=b"10000", ends=pack((5,))))
+    for payload in (b"1", b"2", b"3"):
+        shards.ask(Append("b/s", payload, content_type=JSON))
     sink(shards, tier)
-    assert page(shards, "b/s", 0, bytes_max) == (b"large", 5, False)
+    assert page(shards, "b/s", 0, bytes_max) == (b"10000", 5, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_max", "parts"),
+    [
+        ("größe", 3, [b"gr", "ö".encode(), "ß".encode() + b"e"]),
+        ("größe", 4, ["grö".encode(), "ße".encode()]),
+        ("a\r\n\r\nb", 2, [b"a", b"\r\n", b"\r\n", b"b"]),
+        ("🌊🌊", 7, ["🌊".encode(), "🌊".encode()]),
+        ("🌊", 3, ["🌊".encode()[:3], "🌊".encode()[3:]]),
+    ],
+)
+def test_text_is_cut_between_characters_and_not_within_a_line_end(
+    text: str, bytes_max: int, parts: list[bytes], tier: str
+) -> None:
+    shards = Shards()
+    shards.ask(Create("b/s", "text/plain", payload=text.encode()))
+    sink(shards, tier)
+    found, offset = list[bytes](), 0
+    while not found or offset < shards.stream("b/s").tail:
+        body, offset, _ = page(shards, "b/s", offset, bytes_max)
+        found.append(body)
+    assert found == parts
 
 
 def test_no_slice_of_a_page_is_empty(shards: Shards) -> None:
@@ -196,6 +222,28 @@ def family(shards: Shards, tier: str) -> Shards:
 
 
 CONTENTS = {"b/child": b"abcdeXYZ", "b/grandchild": b"abcdeX!!", "b/sibling": b"abc???", "b/cousin": b"abcdefgNM"}
+
+
+@pytest.mark.parametrize("messages_max", [1, 2, 3, 4, 99])
+@pytest.mark.parametrize("name", ["b/text", "b/json", *CONTENTS])
+def test_a_page_has_whole_messages_up_to_the_number_it_may_have(name: str, messages_max: int, family: Shards) -> None:
+    stream = family.stream(name)
+    offset, sizes = stream.start, []
+    while offset < stream.tail:
+        found = family.plan(stream, offset, 1 << 20, messages_max)
+        sizes.append(sum(len(messages_of(slice_)) for slice_ in found.slices))
+        assert found.next_offset > offset
+        assert family.record_at(stream, found.next_offset) is not None, "it ends at a message boundary"
+        offset = found.next_offset
+    assert sizes[:-1] == [messages_max] * (len(sizes) - 1)
+    assert sum(sizes) == stream.record_next
+    assert sizes[-1] <= messages_max
+
+
+def test_a_page_from_within_a_message_counts_its_rest_as_one(family: Shards) -> None:
+    found = family.plan(family.stream("b/child"), 2, 1 << 20, 2)
+    messages = [message for slice_ in found.slices for message in messages_of(slice_)]
+    assert (messages, found.next_offset) == ([b"cd", b"e"], 5)
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -350,8 +398,8 @@ def test_a_fork_point_in_a_fork_is_bounded_by_what_the_fork_has(
 def test_a_fork_point_in_a_fork_of_json_is_bounded_by_what_the_fork_has(
     offset: int, steps: int, shards: Shards, tier: str
 ) -> None:
-    shards.ask(Create("b/other", JSON, payload=b'10"b"300', ends=(2, 5, 8)))
-    shards.ask(Append("b/other", b"1234", (1, 2, 4), JSON))
+    shards.ask(Create("b/other", JSON, payload=b'10"b"300', ends=pack((2, 5, 8))))
+    shards.ask(Append("b/other", b"1234", pack((1, 2, 4)), JSON))
     sink(shards, tier)
     shards.finish(shards.fork("b/fork", "b/other", offset, sub_offset=steps))
     fork = shards.stream("b/fork")

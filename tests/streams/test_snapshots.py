@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import reading
 from headwater.streams.commands import (
@@ -17,6 +18,7 @@ from headwater.streams.commands import (
     Snapshot,
     Unpin,
 )
+from headwater.streams.hot import hot_cost
 from headwater.streams.queries import Read
 from headwater.streams.replies import Acknowledged, Created, Done, Page, Pinned, Published, Reply
 
@@ -30,9 +32,9 @@ JSON = "application/json"
 def shards() -> Shards:
     """A stream of JSON with six messages of a byte each, in three appends; its life is 1."""
     shards = Shards()
-    shards.ask(Create(NAME, JSON, payload=b"123", ends=(1, 2, 3)))
+    shards.ask(Create(NAME, JSON, payload=b"123", ends=pack((1, 2, 3))))
     shards.ask(Append(NAME, b"4", content_type=JSON))
-    shards.ask(Append(NAME, b"56", (1, 2), content_type=JSON))
+    shards.ask(Append(NAME, b"56", pack((1, 2)), content_type=JSON))
     return shards
 
 
@@ -59,30 +61,30 @@ def discarded(shards: Shards) -> list[str]:
 
 
 def test_a_snapshot_is_visible_and_trims_what_is_before_it(shards: Shards) -> None:
-    assert shards.publish(NAME, 4) == Published(1, 4, 6, False)
+    assert shards.publish(NAME, 4) == Published(1, 4, 6, False, "folded")
     stream = shards.stream(NAME)
     assert stream.snapshot == Snapshot(4, 4, "blob-1", "text/plain", 6, "folded")
     assert (stream.start, stream.record_start, stream.tail, stream.record_next) == (4, 4, 6, 6)
     assert (kept(shards), body(shards, 4)) == (b"56", b"56")
-    assert shards.all[0].state.hot_bytes == 2
+    assert shards.all[0].state.hot_bytes == hot_cost(2, 1, 2)
 
 
 def test_where_history_is_kept_a_snapshot_trims_nothing(shards: Shards) -> None:
-    assert shards.publish(NAME, 4, trims=False) == Published(1, 4, 6, False)
+    assert shards.publish(NAME, 4, trims=False) == Published(1, 4, 6, False, "folded")
     stream = shards.stream(NAME)
     assert (stream.start, stream.record_start, kept(shards)) == (0, 0, b"123456")
 
 
 def test_a_snapshot_that_is_published_again_trims_if_that_is_the_rule_by_then(shards: Shards) -> None:
     shards.publish(NAME, 4, trims=False)
-    assert shards.publish(NAME, 4) == Published(1, 4, 6, False)
+    assert shards.publish(NAME, 4) == Published(1, 4, 6, False, "folded")
     stream = shards.stream(NAME)
     assert (stream.start, stream.record_start, kept(shards)) == (4, 4, b"56")
 
 
 def test_a_snapshot_that_is_published_again_trims_nothing_where_history_is_kept(shards: Shards) -> None:
     for _ in range(2):
-        assert shards.publish(NAME, 4, trims=False) == Published(1, 4, 6, False)
+        assert shards.publish(NAME, 4, trims=False) == Published(1, 4, 6, False, "folded")
         assert (shards.stream(NAME).start, kept(shards)) == (0, b"123456")
 
 
@@ -93,11 +95,11 @@ def test_an_append_that_a_snapshot_cuts_stays_whole_in_memory_and_is_read_from_t
 
 
 def test_a_snapshot_at_the_tail_leaves_nothing_and_the_stream_continues(shards: Shards) -> None:
-    assert shards.publish(NAME, 6) == Published(1, 6, 6, False)
+    assert shards.publish(NAME, 6) == Published(1, 6, 6, False, "folded")
     assert (shards.stream(NAME).hot, shards.all[0].state.hot_bytes) == (None, 0)
     shards.ask(Append(NAME, b"7", content_type=JSON, close=True))
-    assert (body(shards, 6), shards.stream(NAME).hot_bytes) == (b"7", 1)
-    assert shards.publish(NAME, 7) == Published(1, 7, 7, True)
+    assert (body(shards, 6), shards.stream(NAME).hot_bytes) == (b"7", hot_cost(1, 1, 1))
+    assert shards.publish(NAME, 7) == Published(1, 7, 7, True, "folded")
 
 
 @pytest.mark.parametrize("offset", [0, 3])
@@ -122,7 +124,7 @@ def test_a_newer_snapshot_replaces_the_older_one_whose_blob_is_released(shards: 
 def test_the_same_snapshot_again_is_acknowledged_and_the_second_blob_is_released(shards: Shards) -> None:
     shards.publish(NAME, 4)
     shards.ask(Append(NAME, b"7", content_type=JSON))
-    assert shards.publish(NAME, 4) == Published(1, 4, 7, False)
+    assert shards.publish(NAME, 4) == Published(1, 4, 7, False, "folded")
     stream = shards.stream(NAME)
     assert stream.snapshot is not None
     assert (stream.snapshot.blob, discarded(shards)) == ("blob-1", ["blob-2"])
@@ -294,7 +296,7 @@ def test_what_a_fork_needs_stays_when_its_source_is_deleted(shards: Shards) -> N
 def test_a_fork_that_publishes_leaves_the_snapshot_of_its_source_alone(shards: Shards) -> None:
     shards.publish(NAME, 1)
     shards.finish(shards.fork(FORK, NAME))
-    assert shards.publish(FORK, 4) == Published(shards.stream(FORK).incarnation, 4, 6, False)
+    assert shards.publish(FORK, 4) == Published(shards.stream(FORK).incarnation, 4, 6, False, "folded")
     shards.tidy()
     assert shards.blobs == {"blob-1", "blob-2"}
     assert (body(shards, 1), body(shards, 4, FORK)) == (b"23456", b"56")
@@ -350,7 +352,7 @@ def test_a_released_pin_releases_its_superseded_snapshot_unless_another_needs_it
 
 def test_records_and_offsets_name_the_same_boundaries_also_through_forks(shards: Shards) -> None:
     shards.finish(shards.fork(FORK, NAME, 4))
-    shards.ask(Append(FORK, b"78", (1, 2), content_type=JSON))
+    shards.ask(Append(FORK, b"78", pack((1, 2)), content_type=JSON))
     for name, last in ((NAME, 6), (FORK, 6)):
         stream = shards.stream(name)
         for number in range(last + 1):
@@ -360,7 +362,7 @@ def test_records_and_offsets_name_the_same_boundaries_also_through_forks(shards:
 
 def test_within_a_message_there_is_no_record() -> None:
     shards = Shards()
-    shards.ask(Create(NAME, JSON, payload=b"10200", ends=(2, 5)))
+    shards.ask(Create(NAME, JSON, payload=b"10200", ends=pack((2, 5))))
     stream = shards.stream(NAME)
     found = [reading.record_at(stream, offset, shards.source_of) for offset in range(6)]
     assert found == [0, None, 1, None, None, 2]

@@ -72,7 +72,8 @@ def test_a_command_of_our_own_for_another_life_does_nothing(
 ) -> None:
     shards.now += 5_000_000 if kind is Touch else 60_000_000
     before = streams_of(shards)
-    assert shards.all[0].submit([kind(NAME, life)], shards.now) == [Done()]
+    command = Touch(NAME, life, shards.now) if kind is Touch else Expire(NAME, life)
+    assert shards.all[0].submit([command], shards.now) == [Done()]
     assert streams_of(shards) == before
 
 

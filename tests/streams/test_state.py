@@ -2,9 +2,11 @@ import pytest
 
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import SECOND_US
+from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import Append, Create, Delete, Pin, Touch
-from headwater.streams.state import Hot, State, Stream
+from headwater.streams.hot import Hot, hot_cost
+from headwater.streams.state import State, Stream
 
 from .shards import START_US, Shards
 
@@ -67,23 +69,26 @@ def test_hot_bytes_are_those_of_the_streams_that_are_there(shards: Shards) -> No
     shards.ask(Create("b/s", "text/plain", payload=b"123"))
     shards.ask(Append("b/s", b"45", content_type="text/plain"))
     shards.ask(Create("b/t", "text/plain", payload=b"6"))
-    assert (shards.stream("b/s").hot_bytes, state.hot_bytes) == (5, 6)
+    assert (shards.stream("b/s").hot_bytes, state.hot_bytes) == (hot_cost(5, 2, 2), hot_cost(6, 3, 3))
     shards.ask(Delete("b/s"))
-    assert state.hot_bytes == 1
+    assert state.hot_bytes == hot_cost(1, 1, 1)
 
 
 def test_a_fork_counts_only_its_own_bytes_as_hot(shards: Shards) -> None:
     shards.ask(Create("b/s", "text/plain", payload=b"123"))
     shards.finish(shards.fork("b/f", "b/s", body=b"45"))
     assert shards.stream("b/f").tail == 5
-    assert (shards.stream("b/f").hot_bytes, shards.all[0].state.hot_bytes) == (2, 5)
+    assert (shards.stream("b/f").hot_bytes, shards.all[0].state.hot_bytes) == (
+        hot_cost(2, 1, 1),
+        hot_cost(5, 2, 2),
+    )
 
 
 def test_an_append_knows_where_it_ends_and_how_many_messages_it_holds() -> None:
     one = Hot(10, b"abc", None, 0, 1, 0, None)
-    two = Hot(10, b"abc", (1, 3), 0, 1, 0, None)
-    assert (one.end, one.messages) == (13, 1)
-    assert (two.end, two.messages) == (13, 2)
+    two = Hot(10, b"abc", pack((1, 3)), 0, 1, 0, None)
+    assert (one.end, one.messages, list(one.message_ends)) == (13, 1, [3])
+    assert (two.end, two.messages, list(two.message_ends)) == (13, 2, [1, 3])
 
 
 class Witness:
@@ -101,7 +106,8 @@ def test_an_observer_sees_a_stream_before_it_changes(shards: Shards) -> None:
     witness = Witness()
     shards.all[0].state.observers.append(witness)
     shards.ask(Append("b/s", b"45", content_type="text/plain"))
-    shards.ask(Touch("b/s", 1))
+    shards.now += 1
+    shards.ask(Touch("b/s", 1, shards.now))
     shards.ask(Pin("b/s", "pin", "b/f", START_US))
     shards.ask(Delete("b/s"))
     assert witness.seen == [("b/s", 3, False), ("b/s", 5, False), ("b/s", 5, False), ("b/s", 5, False)]

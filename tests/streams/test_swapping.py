@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.protocol.message_ends import pack
 from headwater.streams.cold import ALL, Held, Retired, Tombstone
 from headwater.streams.commands import (
     Append,
@@ -32,7 +33,7 @@ def shards() -> Shards:
     """Three segments: of b/s abc, def and ghi; of b/t 123 and 45 in the first two; b/u only in the third; xy is hot."""
     shards = Shards()
     shards.ask(Create("b/s", TEXT, payload=b"abc"))
-    shards.ask(Create("b/t", TEXT, payload=b"123", ends=(1, 3)))
+    shards.ask(Create("b/t", TEXT, payload=b"123", ends=pack((1, 3))))
     shards.flush()
     shards.ask(Append("b/s", b"def", content_type=TEXT))
     shards.ask(Append("b/t", b"45", content_type=TEXT))
@@ -80,7 +81,7 @@ def test_segments_become_one(shards: Shards) -> None:
     shards.wait(5)
     assert submit(shards, swap) == Placed()
     assert cold.segments == {4: Held(swap.publications[0].segment, 7)}
-    assert cold.retired == {segment.id: Retired(segment, START_US + 5_000_000) for segment in old}
+    assert cold.retired == {segment.id: Retired(segment, shards.all[0].state.position) for segment in old}
     assert shards.stream("b/s").extents == (Extent(4, 0, 3, 0, 9, 0),)
     assert shards.stream("b/t").extents == (Extent(4, 3, 3, 0, 5, 0),)
     assert [hot.payload for hot in shards.stream("b/s").hot or ()] == [b"xy"]

@@ -2,8 +2,10 @@
 
 import pytest
 
+from headwater.protocol.message_ends import pack
 from headwater.streams.cold import ALL, Tombstone
 from headwater.streams.commands import Append, Command, Create, Delete, Pin, Retain, Unpin
+from headwater.streams.hot import hot_cost
 from headwater.streams.replies import Acknowledged, Reply
 from headwater.streams.segments import Extent
 
@@ -18,7 +20,7 @@ def shards() -> Shards:
     shards = Shards()
     shards.ask(Create("b/s", TEXT, payload=b"abc"))
     shards.ask(Append("b/s", b"def", content_type=TEXT))
-    shards.ask(Create("b/t", TEXT, payload=b"123", ends=(1, 3)))
+    shards.ask(Create("b/t", TEXT, payload=b"123", ends=pack((1, 3))))
     shards.ask(Append("b/s", b"ghi", content_type=TEXT))
     return shards
 
@@ -54,11 +56,11 @@ def test_a_trim_lets_extents_go_and_the_beginning_of_one(
     offset: int, extents: int, live_rows: list[int], tombstone: Tombstone
 ) -> None:
     shards = Shards()
-    shards.ask(Create("b/j", "application/json", payload=b"12", ends=(1, 2)))
+    shards.ask(Create("b/j", "application/json", payload=b"12", ends=pack((1, 2))))
     shards.flush()
     shards.ask(Append("b/j", b"34", content_type="application/json"))
     shards.flush()
-    shards.ask(Append("b/j", b"567", (1, 2, 3), "application/json"))
+    shards.ask(Append("b/j", b"567", pack((1, 2, 3)), "application/json"))
     shards.flush()
     state = shards.all[0].state
     shards.publish("b/j", offset)
@@ -70,7 +72,7 @@ def test_a_trim_lets_extents_go_and_the_beginning_of_one(
 
 def test_a_trim_of_a_stream_with_forks_leaves_the_first_extent_whole_until_they_are_gone() -> None:
     shards = Shards()
-    shards.ask(Create("b/j", "application/json", payload=b"1234", ends=(1, 2, 3, 4)))
+    shards.ask(Create("b/j", "application/json", payload=b"1234", ends=pack((1, 2, 3, 4))))
     shards.finish(shards.fork("b/f", "b/j", 4))
     shards.flush()
     shards.publish("b/j", 2)
@@ -97,7 +99,7 @@ def test_a_stream_trimmed_into_its_hot_bytes_has_nothing_in_the_lake_any_more(sh
     state = shards.all[0].state
     assert shards.stream("b/s").extents == ()
     assert [hot.offset for hot in shards.stream("b/s").hot or ()] == [6]
-    assert state.hot_bytes == 6
+    assert state.hot_bytes == hot_cost(6, 2, 3)
     assert state.cold.tombstones == {1: Tombstone("b/s", 6, (1,))}
     shards.flush("b/s")
     assert shards.stream("b/s").extents == (Extent(2, 0, 1, 6, 9, 2),)

@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.message_ends import pack
 from headwater.streams.cold import ALL, Held, Tombstone
 from headwater.streams.commands import Append, Command, Create, Delete, Expire, Publication, PublishSegment
+from headwater.streams.hot import hot_cost
 from headwater.streams.images import image_of
 from headwater.streams.replies import Misplaced, Placed, Reply
 from headwater.streams.segments import Extent
@@ -22,7 +24,7 @@ def shards() -> Shards:
     shards = Shards()
     shards.ask(Create("b/s", TEXT, payload=b"abc"))
     shards.ask(Append("b/s", b"def", content_type=TEXT))
-    shards.ask(Create("b/t", TEXT, payload=b"123", ends=(1, 3)))
+    shards.ask(Create("b/t", TEXT, payload=b"123", ends=pack((1, 3))))
     shards.ask(Append("b/s", b"ghi", content_type=TEXT))
     return shards
 
@@ -68,8 +70,8 @@ def test_what_was_not_collected_stays_hot(shards: Shards) -> None:
     shards.flush("b/s", appends_max=2)
     assert shards.stream("b/s").extents == (Extent(1, 0, 2, 0, 6, 0),)
     assert [hot.payload for hot in shards.stream("b/s").hot or ()] == [b"ghi"]
-    assert (shards.stream("b/s").hot_start, shards.stream("b/s").hot_bytes) == (6, 3)
-    assert (state.hot_bytes, state.warm) == (6, {"b/s": None, "b/t": None})
+    assert (shards.stream("b/s").hot_start, shards.stream("b/s").hot_bytes) == (6, hot_cost(3, 1, 1))
+    assert (state.hot_bytes, state.warm) == (hot_cost(6, 2, 3), {"b/s": None, "b/t": None})
     assert state.cold.flushed == 0
     assert shards.body("b/s") == b"abcdefghi"
 
@@ -189,7 +191,7 @@ def test_rows_of_a_life_that_is_gone_are_dead(shards: Shards) -> None:
     shards.ask(Create("b/s", TEXT, payload=b"new"))
     assert publish(shards, publication) == Placed()
     assert (shards.stream("b/s").extents, shards.body("b/s")) == ((), b"new")
-    assert shards.all[0].state.hot_bytes == 3
+    assert shards.all[0].state.hot_bytes == hot_cost(3, 1, 1)
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 2)}
     assert shards.all[0].state.cold.tombstones == {incarnation: Tombstone("b/s", ALL, (1,))}
 
@@ -251,7 +253,7 @@ def test_a_ghost_moves_to_the_lake_for_its_forks_and_is_dead_to_all_others(shard
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 3)}
     assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
     assert shards.body("b/f") == b"abcdefghi"
-    assert shards.all[0].state.hot_bytes == 3
+    assert shards.all[0].state.hot_bytes == hot_cost(3, 1, 2)
 
 
 def test_rows_of_a_ghost_that_no_fork_needs_are_dead(shards: Shards) -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from headwater import streams
 from headwater.protocol.lifetimes import FOREVER
+from headwater.streams.ancestry import Ancestry
 from headwater.streams.cold import Consumer, Held, Retired, Tombstone
-from headwater.streams.commands import Ancestry
 from headwater.streams.forking import ForkRequest
-from headwater.streams.state import Bucket, Debt, Hold, Hot, OpenPin, Stream
+from headwater.streams.hot import Hot
+from headwater.streams.state import Bucket, Debt, Hold, OpenPin, Stream
 
 
 def values() -> Iterator[type[msgspec.Struct]]:

@@ -58,7 +58,7 @@ def test_a_power_loss_inside_a_rename_leaves_one_of_both_names() -> None:
 
 def test_a_power_loss_inside_a_create_leaves_a_part_of_the_file_or_none() -> None:
     def prepare(disk: FaultyDisk) -> None:
-        disk.halt_in(3)
+        disk.halt_in(4)
         with pytest.raises(OSError, match="halts at a sync"):
             disk.create(Path("/d/f"), 512)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from crc32c import crc32c
 
 from headwater.backup.manifest import BackupFailed
 from headwater.lake.writer import SegmentWriter
@@ -32,7 +33,9 @@ def only_bucket(state: State, bucket: str) -> State:
         for extent in stream.extents:
             held = kept.cold.segments.get(extent.segment)
             live_rows = extent.rows + (held.live_rows if held else 0)
-            kept.cold.segments[extent.segment] = Held(state.cold.segments[extent.segment].segment, live_rows)
+            kept.cold.keep(extent.segment, Held(state.cold.segments[extent.segment].segment, live_rows))
+    known = {producer for stream in kept.streams.values() for producer in stream.producers or ()}
+    kept.finished = {producer: None for producer in state.finished if producer in known}
     for incarnation in {stream.incarnation for stream in kept.streams.values()} & set(state.cold.tombstones):
         tombstone = state.cold.tombstones[incarnation]
         numbers = [number for number in tombstone.segments if number in kept.cold.segments]
@@ -64,7 +67,9 @@ def only_rows_of(state: State, number: int, segment: Segment, tables: Iterable[p
         for stream in state.streams.values()
         if any(extent.segment == number for extent in stream.extents)
     }
-    writer = SegmentWriter(f"{segment.id}0", segment.first_position, segment.last_position)
+    # Another bucket's rows of this segment, or this bucket's rows later on, are another object.
+    rest = crc32c(f"{state.log_id}/{state.position}/{sorted(holders)}".encode())
+    writer = SegmentWriter(f"{segment.id}{rest:08x}", segment.first_position, segment.last_position)
     incarnations = pa.array(list(holders), pa.int64())
     for table in tables:
         writer.add_table(table.filter(pc.is_in(table["incarnation"], value_set=incarnations)))
@@ -74,5 +79,5 @@ def only_rows_of(state: State, number: int, segment: Segment, tables: Iterable[p
         extent = Extent(number, rows.row, rows.rows, rows.start, rows.end, rows.record)
         stream.extents = tuple(extent if old.segment == number else old for old in stream.extents)
     live_rows = sum(rows.rows for rows in written.rows)
-    state.cold.segments[number] = Held(written.segment, live_rows)
+    state.cold.keep(number, Held(written.segment, live_rows))
     return written.segment, written.data

@@ -75,7 +75,7 @@ def read_manifest(source: Store) -> Manifest:
         return msgspec.json.decode(content, type=Manifest)
     except KeyMissing as error:
         raise BackupFailed(f"There is no complete backup in {source.url}.") from error
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise BackupFailed(f"{MANIFEST} in {source.url} is damaged: {error}.") from error
 
 

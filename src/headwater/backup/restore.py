@@ -1,7 +1,12 @@
-"""Restore a backup into a new data directory and a new lake."""
+"""Restore a backup into a new data directory and a new lake.
+
+The journal's identity is written last: no server starts on a directory whose restore was interrupted.
+"""
 
 from pathlib import Path
+from typing import NamedTuple
 
+from headwater.backup.generation import begin_generation
 from headwater.backup.manifest import LAKE, SNAPSHOTS, BackupFailed, Manifest, Progress, read_object
 from headwater.backup.verify import verify_backup
 from headwater.lake.ownership import claim
@@ -14,15 +19,23 @@ from headwater.streams.images import image_of
 from headwater.streams.state import State
 
 
-def restore_backup(source: Store, data: Path, lake: Store, progress: Progress) -> Manifest:
+class Restored(NamedTuple):
+    """A backup, and the id of the log that continues it."""
+
+    manifest: Manifest
+    log_id: str
+
+
+def restore_backup(source: Store, data: Path, lake: Store, progress: Progress) -> Restored:
     """Restore a data directory and a lake from a backup; both must be empty or missing."""
     if data.exists() and any(data.iterdir()):
         raise BackupFailed(f"The directory {data} is not empty; choose a new one.")
     if next(iter(lake.items("")), None) is not None:
         raise BackupFailed(f"The lake at {lake.url} is not empty; choose a new one.")
     manifest, state = verify_backup(source, progress)
+    begin_generation(state)
     disk, total = RealDisk(), len(manifest.objects)
-    claim(lake, manifest.log_id)
+    claim(lake, state.log_id)
     for folder in ("journal", "images", "snapshots"):
         make_directory(data / folder)
     for done, copied in enumerate(manifest.objects):
@@ -33,7 +46,7 @@ def restore_backup(source: Store, data: Path, lake: Store, progress: Progress) -
             _write_file(disk, data / copied.key, read_object(source, copied))
     _write_state(disk, data, state)
     progress("restored", total, total)
-    return manifest
+    return Restored(manifest, state.log_id)
 
 
 def _write_file(disk: Disk, path: Path, content: bytes) -> None:
@@ -45,7 +58,7 @@ def _write_file(disk: Disk, path: Path, content: bytes) -> None:
 
 def _write_state(disk: Disk, data: Path, state: State) -> None:
     """An image of the state, and an empty journal file that begins above it: new positions continue from there."""
-    ours = identity.make(data / "journal", disk, state.log_id)
+    ours = identity.new(state.log_id)
     image = ImageFiles(data / "images", disk, state.log_id).begin(state.position)
     for piece in image_of(state):
         image.write([piece])
@@ -54,3 +67,4 @@ def _write_state(disk: Disk, data: Path, state: State) -> None:
     file = disk.create(data / "journal" / journal_files.name_of(first), journal_files.FIRST_FRAME)
     journal_files.write_header(file, state.log_id, ours.seed, first)
     file.close()
+    identity.save(ours, data / "journal", disk)

@@ -23,13 +23,13 @@ from headwater.client import (
     TransportFailed,
 )
 from headwater.client.errors import refusal
+from headwater.client.settings import ClientSettings, move_credentials
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
 from headwater.protocol.names import DEFAULT_BUCKET
 from headwater.units import render_duration
 
 DEFAULT_URL = "http://127.0.0.1:4437"
-FLAT = "/v1/stream"
 RETRY_SECONDS = 1.0
 """Long enough for a server that is starting, short enough for a person who mistyped a URL."""
 
@@ -38,15 +38,12 @@ class Server:
     """A server by its URL. A URL with a path is that of the streams, on any server of the protocol."""
 
     def __init__(self, url: str, headers: dict[str, str], retry_seconds: float = RETRY_SECONDS) -> None:
-        self.url = url.rstrip("/")
-        self.headers = headers
-        self.has_path = urlsplit(self.url).path != ""
-        self.streams_url = self.url if self.has_path else self.url + FLAT
-        self.root_url = self.streams_url.removesuffix(FLAT)
+        self.url, self.headers = move_credentials(url.rstrip("/"), headers)
+        settings = ClientSettings(self.url)
+        self.streams_url, self.root_url = settings.streams_url, settings.root_url
         self._retry = retry_policy(retry_seconds)
         # A reader that fails for longer is resumed by `tail`, which says so.
-        self.client = Client(self.streams_url, headers=headers, retry=self._retry, follow_retry=retry_policy(1.0))
-        self._root: Client | None = None
+        self.client = Client(self.url, headers=self.headers, retry=self._retry, follow_retry=retry_policy(1.0))
 
     def stream(self, name: str, incarnation: str | None = None) -> Stream:
         """The stream `bucket/stream`, or `stream` of the default bucket."""
@@ -63,8 +60,7 @@ class Server:
 
     def bucket(self, name: str) -> Bucket:
         _check_name(name)
-        self._root = self._root or Client(self.root_url, headers=self.headers, retry=self._retry)
-        return self._root.bucket(name)
+        return self.client.bucket(name)
 
     def send(
         self, method: str, url: str, params: dict[str, str] | None = None, timeout_seconds: float = 60.0
@@ -95,8 +91,6 @@ class Server:
 
     def close(self) -> None:
         self.client.close()
-        if self._root is not None:
-            self._root.close()
 
 
 def retry_policy(seconds: float) -> RetryPolicy:

@@ -11,6 +11,7 @@ from headwater.client import (
     ClientError,
     OffsetTrimmed,
     OutcomeUnknown,
+    ProducerEpochUsed,
     ProducerFenced,
     ProtocolViolation,
     RequestRefused,
@@ -123,6 +124,11 @@ def _refused(error: RequestRefused, url: str, name: str) -> str:
         case ProducerFenced():
             following = "a higher one" if error.current_epoch is None else f"--epoch {error.current_epoch + 1}"
             return f"Another run has taken over this producer of {name}; stop it, then take over with {following}."
+        case ProducerEpochUsed():
+            return (
+                f"This producer has written something else to {name} in this epoch; repeat the input of that run, or "
+                "begin another one with a higher --epoch."
+            )
         case ServerUnavailable():
             return f"The server at {url} cannot do this now, try again later: {detail}."
         case RequestRefused(status=401 | 403):

@@ -8,6 +8,8 @@ from itertools import islice
 
 import click
 
+from headwater.protocol.limits import LISTING_MAX
+
 BLOCK_ROWS = 1_000
 """How many rows are aligned with each other; all of them may not fit into memory."""
 GAP = "  "
@@ -75,6 +77,16 @@ def json_list(values: Iterable[object]) -> None:
             opening = ""
         before = json.dumps(value, ensure_ascii=False)
     click.echo(f"{opening}{before or ''}]")
+
+
+def page_of(limit: int | None) -> int | None:
+    """How many entries of a listing to ask for at once: no more than are wanted, nor than a page has."""
+    return None if limit is None else min(limit, LISTING_MAX)
+
+
+def printable(name: str) -> str:
+    """A name as one line, without control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def counted(number: int, noun: str) -> str:

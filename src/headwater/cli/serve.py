@@ -67,7 +67,13 @@ def _flag(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]
         default=None,
         metavar=metavar or {int: "INTEGER", str: "TEXT"}[setting.kind],
         help=setting.help + default,
+        multiple=setting.repeatable,
+        callback=_joined if setting.repeatable else None,
     )
+
+
+def _joined(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str | None:
+    return ",".join(given) or None
 
 
 @click.command(
@@ -137,6 +143,7 @@ async def run(settings: Settings) -> None:
     node.start()
     server.serve(node)
     _announce(settings, url, time.monotonic() - began)
+    server.report_limits()
     why = await stopping
     log.info("draining", extra={"signal": why.name, "connections": len(server.connections)})
     draining_since = time.monotonic()

@@ -38,6 +38,10 @@ class ConsumerInfo:
     name: str
     positions: Mapping[str, int]
     committed_at_ms: int
+    lapsed: bool
+    """Whether it was silent for so long that the lake keeps nothing for it any more."""
+    lease: bool
+    """Whether it keeps the objects that the lake had at its positions, not the rows above them."""
 
 
 # -- The server and its lake -------------------------------------------------------------------------------------------
@@ -69,8 +73,13 @@ def swap(
 # -- Consumers of the lake ---------------------------------------------------------------------------------------------
 
 
-def register_consumer(target: RequestTarget, name: str, positions: Mapping[str, int]) -> Program[None]:
-    body = _json({"positions": dict(positions)})
+def register_consumer(target: RequestTarget, name: str, positions: Mapping[str, int], renew: bool) -> Program[None]:
+    body = _json({"positions": dict(positions), "renew": renew})
+    yield from ask(target.request("PUT", _consumer(name), JSON_FIELDS, body=body), target.policy)
+
+
+def lease(target: RequestTarget, name: str, seconds: int, renew: bool) -> Program[None]:
+    body = _json({"lease_seconds": seconds, "renew": renew})
     yield from ask(target.request("PUT", _consumer(name), JSON_FIELDS, body=body), target.policy)
 
 
@@ -98,7 +107,9 @@ def _consumer(name: str) -> str:
 
 
 def _consumer_info(answer: Mapping[str, Any]) -> ConsumerInfo:
-    return ConsumerInfo(answer["reader"], answer["positions"], answer["committed_at_ms"])
+    return ConsumerInfo(
+        answer["reader"], answer["positions"], answer["committed_at_ms"], answer["lapsed"], answer["lease"]
+    )
 
 
 # -- Many streams at once ----------------------------------------------------------------------------------------------
@@ -145,6 +156,10 @@ def append(target: RequestTarget, rows: bytes) -> Program[bytes]:
     request = target.request("POST", "/append", with_values({headers.CONTENT_TYPE: ARROW}), body=rows)
     answer = yield from ask(request, target.policy)
     return answer.response.body
+
+
+def finish_producer(target: RequestTarget, producer: str) -> Program[None]:
+    yield from ask(target.request("DELETE", f"/producers/{quote(producer, safe='')}"), target.policy)
 
 
 # -- Requests and answers ----------------------------------------------------------------------------------------------

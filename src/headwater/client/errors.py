@@ -12,7 +12,8 @@
         ├── NotFound             404
         ├── Conflict             409
         │   ├── StreamClosed     the stream is closed and takes no more data; `next_offset`
-        │   └── SequenceConflict the sequence number is not the next one; `expected_seq`
+        │   ├── SequenceConflict the sequence number is not the next one; `expected_seq`
+        │   └── ProducerEpochUsed  another writer has used the producer's id, epoch and number; nothing was written
         ├── Gone                 410: the stream was deleted, or the requested part of it no longer exists
         │   ├── OffsetTrimmed    data before `earliest_offset` was trimmed
         │   └── IncarnationChanged  the stream was deleted and created again
@@ -20,8 +21,8 @@
         ├── TooLarge             413
         └── ServerUnavailable    408, 429 and 5xx, after the last attempt that the policy allows; `retry_after_seconds`
 
-Expected outcomes (a duplicate, an unchanged page, a stream that exists already) are values, not errors. All errors can
-be pickled.
+Expected outcomes (an attempt that succeeded before, an unchanged page, a stream that exists already) are values, not
+errors. All errors can be pickled.
 """
 
 import json
@@ -125,6 +126,10 @@ class SequenceConflict(Conflict):
         return self._response.number(headers.PRODUCER_EXPECTED_SEQ)
 
 
+class ProducerEpochUsed(Conflict):
+    """409: another writer has used the producer's id, epoch and number, so nothing was written."""
+
+
 class Gone(RequestRefused):
     """410."""
 
@@ -172,6 +177,7 @@ _BY_CODE: dict[str, type[RequestRefused]] = {
     "stream_closed": StreamClosed,
     "stream_seq_conflict": SequenceConflict,
     "producer_seq_conflict": SequenceConflict,
+    "producer_payload_mismatch": ProducerEpochUsed,
     "offset_trimmed": OffsetTrimmed,
     "incarnation_changed": IncarnationChanged,
     "producer_epoch_stale": ProducerFenced,

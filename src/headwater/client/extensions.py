@@ -183,14 +183,10 @@ def describe_bucket(target: RequestTarget) -> Program[BucketInfo]:
 
 
 def list_streams(target: RequestTarget, prefix: str | None, page_streams_max: int | None) -> Program[None]:
-    """Emit each stream of a bucket, page after page, sorted by name."""
-    after: str | None = None
-    while True:
-        params = with_parameters(prefix=prefix, after=after, limit=page_streams_max)
-        request = target.request("GET", "/streams", params=params)
-        answer = yield from ask(request, target.policy)
-        found = members(request, answer.response)
-        for line in found["streams"]:
+    """Emit each stream of a bucket, or of a server, sorted by name."""
+    page = yield from _page(target, "/streams", prefix, None, page_streams_max)
+    while page is not None:
+        for line in page["streams"]:
             yield Emit(
                 ListedStream(
                     name=line["stream_id"],
@@ -201,6 +197,31 @@ def list_streams(target: RequestTarget, prefix: str | None, page_streams_max: in
                     last_write_at_ms=line["last_write_at_ms"],
                 )
             )
-        after = found.get("next_cursor")
-        if not found.get("has_more") or after is None:
-            return
+        page = yield from _page(target, "/streams", prefix, page, page_streams_max)
+
+
+def list_buckets(target: RequestTarget, prefix: str | None, page_buckets_max: int | None) -> Program[None]:
+    """Emit each bucket of a server, sorted by name."""
+    page = yield from _page(target, "/buckets", prefix, None, page_buckets_max)
+    while page is not None:
+        for line in page["buckets"]:
+            yield Emit(BucketInfo(line["bucket_id"], line["streams"]))
+        page = yield from _page(target, "/buckets", prefix, page, page_buckets_max)
+
+
+def _page(
+    target: RequestTarget, sub: str, prefix: str | None, last: Mapping[str, Any] | None, entries_max: int | None
+) -> Program[Mapping[str, Any] | None]:
+    """The page of a listing after the last one, or the first; None after the end."""
+    after = None
+    if last is not None:
+        after = last.get("next_cursor")
+        if not last.get("has_more") or after is None:
+            return None
+    params = with_parameters(prefix=prefix, after=after, limit=entries_max)
+    request = target.request("GET", sub, params=params)
+    answer = yield from ask(request, target.policy)
+    found = members(request, answer.response)
+    if not isinstance(found, dict):
+        raise ProtocolViolation(f"{request.url} did not answer with a listing.")
+    return found

@@ -113,7 +113,7 @@ def create(
         raise Conflict(request, response.restated(409, "The stream exists."))
     return Created(
         new,
-        response.header(headers.STREAM_NEXT_OFFSET),
+        _next_offset(request, response),
         response.header(headers.LOCATION),
         response.header(headers.STREAM_INCARNATION),
     )
@@ -234,6 +234,8 @@ def read_page(
 def _unless_unchanged(request: Request, policy: RetryPolicy) -> Program[Response | None]:
     answer = yield from attempt(request, policy, repeatable=True)
     if answer.response.status == 304:
+        if headers.IF_NONE_MATCH.name not in request.headers:
+            raise ProtocolViolation(f"{request.url} was answered with 304, although nothing was said to be known.")
         return None
     if not answer.response.ok:
         raise refusal(request, answer.response)

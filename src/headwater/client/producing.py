@@ -12,11 +12,18 @@ rules of this module:
     flight, and only if each of its unsettled requests is known not to have happened: a request that may have happened
     in the old epoch would happen again in the new one. If the outcome of one is unknown, the producer ends with that
     error.
-4.  With `auto_claim` one request is sent alone until one was accepted as new: only then is the epoch known to be ours.
-    If a request that was sent only once is answered as a duplicate, another instance uses this epoch, and the producer
-    claims the next one. If the first request had to be repeated, such an answer may be about our own attempt or about
-    another instance, and the producer ends with that error. So two instances never both write in one epoch.
-5.  Any other refusal ends the producer: messages after a refused one must not be written without it.
+4.  One request is sent alone until one was accepted as new: only then is the epoch known to be ours. Otherwise a later
+    request could be accepted although earlier ones were taken for repetitions. With `auto_claim`, if a request that was
+    sent only once is answered as a duplicate, another instance uses this epoch, and the producer claims the next one.
+    If the first request had to be repeated, such an answer may be about our own attempt or about another instance, and
+    the producer ends with that error. So two instances never both write in one epoch.
+5.  Without `auto_claim` an answer that says "duplicate" about a request that was sent only once, or that names a higher
+    number than any of ours, ends the producer: another instance, or an earlier run, has used this epoch, and the
+    messages would be lost without a word. `on_duplicate="accept"` is for programs that repeat the same messages in the
+    same requests.
+6.  A stream that still knows what it accepted last refuses other bytes under that number (409): whatever became of
+    earlier attempts, ours was never accepted. With `auto_claim` the producer claims the next epoch, else it ends.
+7.  Any other refusal ends the producer: messages after a refused one must not be written without it.
 
 The caller passes the time, in seconds since an arbitrary moment.
 """
@@ -31,9 +38,9 @@ from headwater.client.batches import Batch, BatchState, ProducerOptions
 from headwater.client.bodies import EncodedMessages
 from headwater.client.errors import (
     ClientError,
-    Conflict,
     OutcomeUnknown,
     ProducerEnded,
+    ProducerEpochUsed,
     ProducerFenced,
     SequenceConflict,
     TransportFailed,
@@ -49,7 +56,10 @@ from headwater.protocol import headers
 from headwater.protocol.producers import Producer
 
 W = TypeVar("W")
-NOT_CLOSED = "The stream was not closed: this number of this epoch was used before; write with a higher epoch."
+EPOCH_USED = (
+    "Request {seq} of producer {id!r} in epoch {epoch} was taken for a repetition and not written: another process, or "
+    "an earlier run of this one, has used the epoch. Pass a higher epoch, or auto_claim=True to take the next one."
+)
 Resolved = list[tuple[W, Appended | ClientError]]
 """Waiters and their outcomes."""
 
@@ -179,7 +189,7 @@ class Producing(Generic[W]):
         return Request("POST", self.url, with_values(fields), body=body)
 
     def _width(self) -> int:
-        return self.options.in_flight_max if self._proven or not self.options.auto_claim else 1
+        return self.options.in_flight_max if self._proven else 1
 
     def _due(self, now: float) -> bool:
         if not self._pending:
@@ -225,6 +235,7 @@ class Producing(Generic[W]):
         """Record the outcome of a batch that was sent, and return the waiters that now have an outcome."""
         batch.state = BatchState.READY
         resolved = self._judge(batch, outcome, now)
+        batch.sent_before = batch.sent_before or isinstance(outcome, Response) or outcome.sent
         in_flight = any(other.state is BatchState.IN_FLIGHT for other in self._window)
         if self.failure is not None:
             resolved += self._drop()
@@ -245,9 +256,11 @@ class Producing(Generic[W]):
             untouched = outcome.status == 429 or (outcome.status == 503 and error.code is not None)
             batch.in_doubt = batch.in_doubt or not untouched
             return self._retry(batch, error, retry_after_seconds(outcome), now)
-        if isinstance(error, ProducerFenced) and self.options.auto_claim and self._claims < self.policy.attempts_max:
-            known = self.epoch if error.current_epoch is None else error.current_epoch
-            self._claim = max(self._claim or 0, known + 1)
+        if isinstance(error, ProducerEpochUsed):
+            batch.in_doubt = False
+        if isinstance(error, ProducerFenced | ProducerEpochUsed) and self._may_claim():
+            known = error.current_epoch if isinstance(error, ProducerFenced) else None
+            self._claim = max(self._claim or 0, (self.epoch if known is None else known) + 1)
             return []
         if isinstance(error, SequenceConflict) and error.expected_seq is not None and not batch.sent_as_first:
             batch.state = BatchState.BEHIND
@@ -258,17 +271,29 @@ class Producing(Generic[W]):
         # The answer to a close says that the stream is closed; otherwise it was treated as a duplicate.
         ignored = batch.closing and not response.flag(headers.STREAM_CLOSED)
         duplicate = ignored or (response.status == 204 and bool(batch.pieces))
-        if ignored and not self.options.auto_claim:
-            return self._fail(Conflict(self.request(batch), response.restated(409, NOT_CLOSED)))
-        if duplicate and self.options.auto_claim and not (batch.in_doubt and self._proven):
-            self._claim = max(self._claim or 0, self.epoch + 1)
-            return []
+        if ignored or (duplicate and self._used_by_another(batch, response)):
+            if self.options.auto_claim:
+                self._claim = max(self._claim or 0, self.epoch + 1)
+                return []
+            used = EPOCH_USED.format(seq=batch.seq, id=self.options.id, epoch=batch.epoch)
+            return self._fail(ProducerEpochUsed(self.request(batch), response.restated(409, used)))
         self._window.remove(batch)
-        self._proven, self._claims = True, 0
+        self._proven, self._claims = self._proven or not duplicate, 0
         self.incarnation = self.incarnation or response.header(headers.STREAM_INCARNATION)
         whole = appended(response, duplicate=duplicate)
         results = shares(batch.pieces, whole) if batch.pieces else [whole]
         return list(zip(batch.waiters, results, strict=True))
+
+    def _used_by_another(self, batch: Batch[W], response: Response) -> bool:
+        """Whether a duplicate repeats what another writer sent; with `auto_claim`, whether that is possible."""
+        if self.options.on_duplicate == "accept":
+            return False
+        trusted = self._proven or not self.options.auto_claim
+        highest = response.number(headers.PRODUCER_SEQ) or 0
+        return not (batch.sent_before and trusted) or highest >= self.next_seq
+
+    def _may_claim(self) -> bool:
+        return self.options.auto_claim and self._claims < self.policy.attempts_max
 
     def _retry(self, batch: Batch[W], error: ClientError, retry_after: float | None, now: float) -> Resolved[W]:
         delay = batch.failures.next_delay(retry_after)
@@ -285,6 +310,7 @@ class Producing(Generic[W]):
         self.epoch, self.next_seq = epoch, len(self._window)
         for seq, batch in enumerate(self._window):
             batch.epoch, batch.seq, batch.state, batch.not_before = epoch, seq, BatchState.READY, 0.0
+            batch.sent_before = False
         return []
 
     def _fail(self, error: ClientError) -> Resolved[W]:

@@ -1,11 +1,15 @@
 """The settings of a client."""
 
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote
+from typing import TypeVar
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from headwater.client.retrying import RetryPolicy
+from headwater.protocol.headers import AUTHORIZATION
 
+V = TypeVar("V")
 Text = Callable[[], str]
 AsyncText = Callable[[], Awaitable[str]]
 RequestValue = str | Text
@@ -19,9 +23,17 @@ FOLLOW_RETRY = RetryPolicy(attempts_max=30, connect_attempts_max=30)
 """Followers and producers outlast a restart of the server: about four minutes."""
 
 
+FLAT = "/v1/stream"
+"""The path of all streams on a server of the protocol."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How a client behaves; `wait_timeout_seconds` is for responses that a server delays on purpose."""
+    """How a client behaves; `wait_timeout_seconds` is for responses that a server delays on purpose.
+
+    A base URL without a path is the root of a server: its streams are below `/v1/stream`, its buckets below the root. A
+    name and password in it become a header, so that no URL that is logged or part of an error contains them.
+    """
 
     base_url: str
     headers: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
@@ -31,15 +43,62 @@ class ClientSettings:
     timeout_seconds: float = 30.0
     wait_timeout_seconds: float = 75.0
 
-    def url_of(self, path: str) -> str:
-        """The URL of a path below the base URL; a complete URL is left unchanged.
+    def __post_init__(self) -> None:
+        url, headers = move_credentials(self.base_url, self.headers)
+        object.__setattr__(self, "base_url", url)
+        object.__setattr__(self, "headers", headers)
 
-        >>> ClientSettings("http://h/v1/stream/").url_of("a b/ü")
+    @property
+    def streams_url(self) -> str:
+        """The URL below which the streams are.
+
+        >>> [ClientSettings(url).streams_url for url in ("http://h/", "http://h/v1/stream/", "http://h/ds")]
+        ['http://h/v1/stream', 'http://h/v1/stream', 'http://h/ds']
+        """
+        url = self.base_url.rstrip("/")
+        return url if urlsplit(url).path else url + FLAT
+
+    @property
+    def root_url(self) -> str:
+        """The URL below which the buckets are.
+
+        >>> [ClientSettings(url).root_url for url in ("http://h/", "http://h/v1/stream/", "http://h/ds")]
+        ['http://h', 'http://h', 'http://h/ds']
+        """
+        return self.streams_url.removesuffix(FLAT)
+
+    def stream_url(self, path: str) -> str:
+        """The URL of the stream at a path; a complete URL is left unchanged.
+
+        >>> ClientSettings("http://h").stream_url("a b/ü")
         'http://h/v1/stream/a%20b/%C3%BC'
         """
         if path.startswith(("http://", "https://")):
+            if "@" in urlsplit(path).netloc:
+                raise ValueError(
+                    "A stream's URL cannot contain a password; pass it to the client, in its URL or headers."
+                )
             return path
-        return f"{self.base_url.rstrip('/')}/{quote(_checked(path).lstrip('/'), safe=SAFE)}"
+        return f"{self.streams_url}/{quote(_checked(path).lstrip('/'), safe=SAFE)}"
+
+    def bucket_url(self, name: str) -> str:
+        return f"{self.root_url}/{segment(name)}"
+
+
+def move_credentials(url: str, headers: Mapping[str, V]) -> tuple[str, dict[str, V | str]]:
+    """The URL without the name and password in it, and the headers with them, unless they have others.
+
+    >>> move_credentials("http://ada:p%40ss@h:1/x", {})
+    ('http://h:1/x', {'Authorization': 'Basic YWRhOnBAc3M='})
+    """
+    parts = urlsplit(url)
+    userinfo, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, dict(headers)
+    name, _, password = userinfo.partition(":")
+    encoded = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    moved = {AUTHORIZATION.name: f"Basic {encoded}"} if AUTHORIZATION.lower not in map(str.lower, headers) else {}
+    return urlunsplit(parts._replace(netloc=host)), {**moved, **headers}
 
 
 SAFE = "/!$&'()*+,;=:@~"

@@ -15,6 +15,7 @@ NOW = "now"
 
 Live = Literal["auto", "sse", "long-poll"]
 OnTrimmed = Literal["raise", "earliest", "bootstrap"]
+OnDuplicate = Literal["raise", "accept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Created:
     """A stream exists; `new` if this request created it."""
 
     new: bool
-    next_offset: str | None
+    next_offset: str
     location: str | None
     incarnation: str | None
 

@@ -3,6 +3,7 @@
 /{bucket}/{stream}        the canonical surface; a stream's id is one segment
 /ds/{bucket}/{stream}     the same, as the extensions draft writes it
 /v1/stream/{path}         the flat surface: the first `/` ends the bucket, none means `_default`; no sub-resources
+/v1/streams/{path}        the same, as the official proxy writes it; a server may have further such prefixes
 /__headwater/...          the server itself
 
 An address says what a path looks like and which stream or bucket it names. Whether there is such an endpoint is for
@@ -17,7 +18,8 @@ from headwater.protocol import names
 from headwater.protocol.limits import NAME_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 
-FLAT_PREFIX = b"/v1/stream/"
+FLAT_PREFIXES = (b"/v1/stream/", b"/v1/streams/")
+"""Where every server has the flat surface."""
 ALIAS = b"ds"
 OWN = "__headwater"
 """The first segment of what is about the server itself."""
@@ -44,7 +46,19 @@ class Address(NamedTuple):
     """Whether it was written on the flat surface, which prints offsets in another form."""
 
 
-def parse(path: bytes, reserved: frozenset[str] = frozenset()) -> Address | Refusal:
+def flat_prefixes(mounts: str) -> tuple[bytes, ...]:
+    """Where a server has the flat surface, with the mounts of its settings; the longest come first.
+
+    >>> flat_prefixes("/api,/api/streams")
+    (b'/api/streams/', b'/v1/streams/', b'/v1/stream/', b'/api/')
+    """
+    mounted = (f"{mount.strip()}/".encode() for mount in mounts.split(",") if mount.strip())
+    return tuple(sorted({*FLAT_PREFIXES, *mounted}, key=len, reverse=True))
+
+
+def parse(
+    path: bytes, reserved: frozenset[str] = frozenset(), flat: tuple[bytes, ...] = FLAT_PREFIXES
+) -> Address | Refusal:
     """The address that a path names; `reserved` are names that no bucket can have.
 
     >>> parse(b"/v1/stream/a/b").name, parse(b"/agents/run-1").name
@@ -52,10 +66,14 @@ def parse(path: bytes, reserved: frozenset[str] = frozenset()) -> Address | Refu
     >>> parse(b"/ds/agents/run-1/snapshot/42")
     Address(shape=(None, None, 'snapshot', None), name='agents/run-1', argument='42', flat=False)
     """
-    if path.startswith(FLAT_PREFIX):
-        return _parse_flat(path[len(FLAT_PREFIX) :])
+    for prefix in flat:
+        if path.startswith(prefix):
+            return _parse_flat(path[len(prefix) :])
     segments = path.split(b"/")[1:]
     own = segments[:1] == [OWN.encode()]
+    if own and b"%" in b"".join(segments[1:2]):
+        # A proxy that has a rule for an endpoint must recognise it.
+        return Refusal(Code.INVALID_NAME, f"Write the name of an endpoint below /{OWN} without percent-encoding.")
     if segments[:1] == [ALIAS]:
         segments = segments[1:]
     if segments in ([], [b""]):
@@ -67,9 +85,9 @@ def parse(path: bytes, reserved: frozenset[str] = frozenset()) -> Address | Refu
     return _parse_own(*decoded[1:]) if own else _parse_bucketed(reserved, *decoded)
 
 
-def stream_at(path: bytes) -> str | None:
+def stream_at(path: bytes, flat: tuple[bytes, ...] = FLAT_PREFIXES) -> str | None:
     """The stream that a path on any surface names; None if the path does not name a stream."""
-    address = parse(path)
+    address = parse(path, flat=flat)
     return address.name if isinstance(address, Address) and address.shape == STREAM_SHAPE else None
 
 

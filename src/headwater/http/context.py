@@ -1,11 +1,23 @@
 """What all connections of one server share."""
 
+import resource
+import sys
 import time
 from typing import Protocol
 
+from headwater.http.addresses import flat_prefixes
+from headwater.http.wire.budgets import Budget, Line
 from headwater.http.wire.heads import KnownHeads
+from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
 from headwater.node.node import Node
+from headwater.protocol.limits import (
+    BULK_APPENDS_MAX,
+    BULK_WAIT_SECONDS_MAX,
+    BULK_WAITING_MAX,
+    DESCRIPTORS_RESERVE,
+    RESERVED_CONNECTIONS,
+)
 from headwater.protocol.offsets import Form
 from headwater.settings import Settings
 
@@ -28,6 +40,12 @@ class Peer(Protocol):
         """Close at once."""
 
 
+def _descriptors() -> int:
+    """How many files and sockets this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
 class Context:
     """The settings, the node, who is connected, and what the front counts."""
 
@@ -46,11 +64,27 @@ class Context:
         self.heads = KnownHeads()
         self.origins = None if settings.cors_origins == "*" else frozenset(settings.cors_origins.split(","))
         """Origins whose pages may read responses; None for all."""
+        self.flat_prefixes = flat_prefixes(settings.mount)
+        """Where the flat surface is."""
+        self.renderer = Renderer(to_all=self.origins is None, exposed_more=settings.cors_expose)
+        descriptors = _descriptors()
+        self.reserved_max = min(RESERVED_CONNECTIONS, descriptors // 8)
+        left = descriptors - DESCRIPTORS_RESERVE - self.reserved_max
+        self.connections_max = min(settings.connections_max, max(1, left // 2))
+        """The setting, unless the process may not open as many files: two for each connection."""
         self.connections: set[Peer] = set()
+        self._reserved: dict[Peer, None] = {}
         self.live: set[Peer] = set()
         """Connections with live responses."""
-        self.bulk_appends = 0
-        """How many are in progress."""
+        self.receiving = Budget(settings.receiving_bytes_max)
+        """Memory for request bodies."""
+        self.sending = Budget(settings.sending_bytes_max)
+        """Memory for responses that their clients do not read."""
+        self.blobs = Budget(self.connections_max)
+        """Files of snapshots that are being sent or received."""
+        self.bulk_appends = Line(
+            "bulk appends", BULK_APPENDS_MAX, BULK_WAITING_MAX, BULK_WAIT_SECONDS_MAX, self.receiving
+        )
         self.received_bytes = 0
         self.sent_bytes = 0
 
@@ -61,10 +95,18 @@ class Context:
         self.plain_voice = self.voice._replace(form=Form.PLAIN)
 
     def admit(self, connection: Peer) -> bool:
-        """Count a new connection; returns whether there is room for it."""
+        """Count a new connection; returns whether there is room for it, and it is not on the reserve."""
+        has_room = len(self.connections) - len(self._reserved) < self.connections_max
+        if not has_room:
+            if len(self._reserved) >= self.reserved_max:
+                oldest = next(iter(self._reserved))
+                self.forget(oldest)
+                oldest.abort()
+            self._reserved[connection] = None
         self.connections.add(connection)
-        return len(self.connections) <= self.settings.connections_max
+        return has_room
 
     def forget(self, connection: Peer) -> None:
         self.connections.discard(connection)
+        self._reserved.pop(connection, None)
         self.live.discard(connection)

@@ -1,14 +1,19 @@
 """Exchanges: one request and its response, on a connection that may carry several at once.
 
 Responses leave in the order of the requests. Consecutive writes are queued as they arrive; a read waits until every
-write before it has been applied, a write until every read before it has its answer, and everything waits for a fork,
-whose saga takes more than one commit. So a pipeline behaves as if its requests had come one by one.
+write before it has been applied, a write until every read before it has its answer. Everything waits for a fork and
+for a snapshot, which take more than one step and wait for writes like reads. A write whose body is examined in a thread
+is not queued yet, so later writes wait for that. So a pipeline behaves as if its requests had come one by one.
+
+With one exception: a write does not wait for a live read, which may be waiting for just that write. Other reads do, so
+a connection never has more than one live read, and holds no pages that cannot be sent yet.
 """
 
 import logging
 import re
 import secrets
-from asyncio import Task, get_running_loop
+import sys
+from asyncio import Future, Task, get_running_loop
 from collections.abc import Callable, Coroutine
 from enum import Enum
 from functools import partial
@@ -16,13 +21,13 @@ from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from headwater.http.context import Context
-from headwater.http.wire import rendering, statuses
+from headwater.http.wire import statuses
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
-from headwater.http.wire.uploads import Upload
 from headwater.node.node import Node
 from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
+from headwater.storage.disk import NO_DESCRIPTORS, shortage_of
 from headwater.streams.queries import Query
 from headwater.streams.replies import Created, Page, Reply
 
@@ -34,18 +39,21 @@ access = logging.getLogger("headwater.access")
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _REQUEST_ID = headers.X_REQUEST_ID.key
 _ORIGIN = headers.ORIGIN.key
+_VARY = f"\r\n{headers.VARY.line}"
 
 
 class Kind(Enum):
     """Decides what an exchange waits for, and what waits for it."""
 
     READ = "read"
+    LIVE = "live"
+    """A read that may have to wait for something to read."""
     WRITE = "write"
     FORK = "fork"
 
 
 # Looking up an enum's member costs a function call each time; these names cost none.
-READ, WRITE, FORK = Kind
+READ, LIVE, WRITE, FORK = Kind
 
 
 class LiveResponse(Protocol):
@@ -113,6 +121,7 @@ class Exchange:
         "context",
         "fetching",
         "kind",
+        "name",
         "node",
         "request",
         "response",
@@ -130,9 +139,11 @@ class Exchange:
         self.voice: Voice = context.voice
         self.kind = READ
         self.fetching = False
-        """Whether its query waits for bytes from the lake."""
+        """Whether it waits for bytes from the lake, or for a thread."""
         self.start: Callable[[], None] | None = None
         self.response: list[bytes] | None = None
+        self.name = ""
+        """The stream that it is about, if any."""
         self.route = "none"
         """The method and the endpoint, for the metrics."""
         self.began_at_seconds = monotonic()
@@ -147,6 +158,15 @@ class Exchange:
         else:
             self.start = partial(work, *arguments)
 
+    def begin(self) -> None:
+        """Do the work that had to wait."""
+        start, self.start = self.start, None
+        assert start is not None, "only an exchange that waits can begin"
+        try:
+            start()
+        except Exception:
+            self.fail()
+
     def query(self, query: Query, then: Callable[[Reply], None]) -> None:
         """Continue with the answer to a query: at once, or when its bytes have arrived from the lake."""
         reply = self.node.read(query)
@@ -160,15 +180,26 @@ class Exchange:
         self.fetching = True
         reply.add_done_callback(partial(self._fetched, then))
 
-    def _fetched(self, then: Callable[[Reply], None], task: "Task[Reply]") -> None:
+    def _fetched(self, then: Callable[[T], None], done: "Future[T]") -> None:
         self.fetching = False
-        if task.cancelled() or self.connection.lost:
+        if done.cancelled() or self.connection.lost:
             self.give_up()
             return
         try:
-            then(task.result())
+            then(done.result())
         except Exception:
             self.fail()
+
+    def work_beside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Work in a thread, and continue with the outcome; later writes on this connection wait until then."""
+        self.fetching = True
+        done = get_running_loop().run_in_executor(self.node.threads, work)
+        done.add_done_callback(partial(self._worked_beside, then))
+
+    def _worked_beside(self, then: Callable[[T], None], done: "Future[T]") -> None:
+        self._fetched(then, done)
+        # Writes that waited can be submitted now, before this one has its answer.
+        self.connection.finished()
 
     def await_task(self, work: Coroutine[Any, Any, T | Refusal], then: Callable[[T], None]) -> None:
         """Work in a task, and continue with its outcome unless that is a refusal or the client is gone."""
@@ -188,25 +219,42 @@ class Exchange:
         except Exception:
             self.fail()
 
+    def drop(self) -> None:
+        """It is not answered any more: do not begin its work if that still waits, and release its body."""
+        if self.start is not None:
+            self.start = None
+            self.give_up()
+        elif self.request.intake is not None:
+            self.request.intake.release()
+
     def give_up(self) -> None:
         """The client is gone: release what came with the request."""
-        if isinstance(self.request.upload, Upload):
-            self.request.upload.abandon()
+        if self.request.intake is not None:
+            self.request.intake.abandon()
 
     # -- Answering ------------------------------------------------------------------------------------------------
 
     def reply(self, reply: Reply) -> None:
         """Answer with the outcome of a command or a query."""
         answer = statuses.answer(reply, self.voice)
-        if type(reply) is Created:
+        kind = type(reply)
+        if kind is Created:
             answer = Answer(answer.status, f"{answer.headers}{headers.LOCATION.line}{self.url()}\r\n")
+        elif kind not in statuses.SAYS_EXTENSIONS and self.node.is_json(self.name):
+            answer = Answer(answer.status, answer.headers + statuses.JSON_EXTENSIONS_LINE, answer.body)
         self.answer(answer)
 
     def refuse(self, code: Code, detail: str) -> None:
         self.reply(Refusal(code, detail))
 
     def fail(self) -> None:
-        """Answer 500 after an exception, which goes to the log under the request's id."""
+        """Answer 500 after an exception, which goes to the log under the request's id; 503 if files ran out."""
+        error = sys.exception()
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:
+            log.error("request failed: %s", error)
+            if self.response is None:
+                self.refuse(Code.OVERLOADED, shortage_of(error))
+            return
         request_id = self.request_id()
         log.exception("request failed", extra={"request_id": request_id})
         if self.response is None:
@@ -217,7 +265,7 @@ class Exchange:
         if self.context.origins is not None or _REQUEST_ID in self.request.headers:
             self.answer(statuses.answer(page, self.voice))
             return
-        self.response = rendering.page(page, self.voice, close=self.close)
+        self.response = self.context.renderer.page(page, self.voice, close=self.close)
         self._count(200)
         self.connection.finished()
 
@@ -225,20 +273,23 @@ class Exchange:
         """Finish; the response leaves when every response before it has."""
         request = self.request
         if self.context.origins is not None or _REQUEST_ID in request.headers:
-            answer = Answer(answer.status, answer.headers + self.own_lines(), answer.body)
-        self.response = rendering.response(answer, close=self.close, head_only=request.method == b"HEAD")
+            answer = Answer(answer.status, self.with_own_lines(answer.headers), answer.body)
+        head_only = request.method == b"HEAD"
+        self.response = self.context.renderer.response(answer, close=self.close, head_only=head_only)
         self._count(answer.status)
         self.connection.finished()
 
-    def own_lines(self) -> str:
-        """Header lines that depend on the client: whether its origin may read, and its name for the request."""
-        lines = ""
+    def with_own_lines(self, lines: str) -> str:
+        """Add what depends on the client to header lines: whether its origin may read, and its name for the request."""
         allowed = self.context.origins
         if allowed is not None:
+            if _VARY in lines:
+                lines = lines.replace(_VARY, f"{_VARY}Origin, ", 1)
+            else:
+                lines += f"{headers.VARY.line}Origin\r\n"
             origin = self.request.header(_ORIGIN)
-            lines = f"{headers.VARY.line}Origin\r\n"
             if origin in allowed:
-                lines = f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}{origin}\r\n{lines}"
+                lines += f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}{origin}\r\n"
         request_id = self._given_request_id()
         return lines if request_id is None else f"{lines}{headers.X_REQUEST_ID.line}{request_id}\r\n"
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from headwater.http import addresses
 from headwater.http.addresses import LISTING, OWN, Address
 from headwater.http.routes import Endpoint, Handler, Route
+from headwater.http.wire.requests import CACHED_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 
 FOUND_MAX = 4_096
@@ -27,20 +28,25 @@ class Found(NamedTuple):
 class Router:
     """Derived from the endpoint table once; what it has found is cached."""
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], flat: tuple[bytes, ...] = addresses.FLAT_PREFIXES) -> None:
         self.endpoints = tuple(endpoints)
+        self._flat = flat
         self._fixed = {one.path.encode(): one for one in endpoints if not one.parameters}
         self._by_shape = {one.shape: one for one in endpoints if one.parameters}
         fixed = {one.path[1:] for one in endpoints if not one.parameters}
         self.reserved_buckets = RESERVED_FOR_LATER | {name for name in fixed if addresses.is_bucket(name)}
-        self.find: Callable[[bytes, bytes], Found | Refusal] = lru_cache(maxsize=FOUND_MAX)(self._find)
+        self._find_cached: Callable[[bytes, bytes], Found | Refusal] = lru_cache(maxsize=FOUND_MAX)(self._find)
+
+    def find(self, method: bytes, path: bytes) -> Found | Refusal:
+        """The route for a method and a path, or why there is none."""
+        return self._find_cached(method, path) if len(path) <= CACHED_BYTES_MAX else self._find(method, path)
 
     def _find(self, method: bytes, path: bytes) -> Found | Refusal:
         endpoint: Endpoint | None
         if (endpoint := self._fixed.get(path)) is not None:
             address = Address(endpoint.shape, OWN)
         else:
-            parsed = addresses.parse(path, self.reserved_buckets)
+            parsed = addresses.parse(path, self.reserved_buckets, self._flat)
             if isinstance(parsed, Refusal):
                 return parsed
             address, endpoint = parsed, self._by_shape.get(parsed.shape)

@@ -7,11 +7,13 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from headwater.http.addresses import Address, Shape
+from headwater.http.context import Context
 from headwater.http.exchange import Exchange
+from headwater.http.wire.intakes import Intake
 from headwater.http.wire.requests import Request
 from headwater.protocol.headers import Header
 from headwater.protocol.limits import APPEND_BYTES_MAX
-from headwater.protocol.refusals import Code
+from headwater.protocol.refusals import Code, Refusal
 
 Handler = Callable[[Request, Address, Exchange], None]
 
@@ -71,8 +73,13 @@ class Route:
     headers: tuple[Header, ...] = ()
     takes: Takes | None = None
     body_bytes_max: int = APPEND_BYTES_MAX
-    uploads: bool = False
-    """Whether the body goes to a blob as it arrives, and is never whole in memory."""
+    on_reserve: bool = False
+    """Whether it is answered even when all connections are taken."""
+    intake: Callable[[Context, Callable[[], None]], Intake] | None = None
+    """How bodies are received that do not simply go to memory; the function tells the connection that it may read on.
+    A large one waits until every earlier request on its connection has been answered."""
+    judge: Callable[[Request, Address, Context], Refusal | None] | None = None
+    """Why a request with a large body is refused whatever the body is, judged by its head before the body is read."""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,23 @@
 """The server: listens, expires slow connections, and drains at shutdown."""
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import Collection
 
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
-from headwater.http.endpoints import ROUTER
+from headwater.http.endpoints import ENDPOINTS
+from headwater.http.router import Router
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
-from headwater.http.wire import rendering
 from headwater.node.node import Node
 from headwater.settings import Settings
 
 BACKLOG = 4096
 TICK_SECONDS = 0.5
+
+log = logging.getLogger(__name__)
 
 
 class Server:
@@ -24,7 +27,7 @@ class Server:
         self.settings = settings
         self.context = Context(settings)
         self.ready = False
-        rendering.set_browser_lines(to_all=self.context.origins is None, exposed_more=settings.cors_expose)
+        self._router = Router(ENDPOINTS, self.context.flat_prefixes)
         self._listener: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -45,10 +48,22 @@ class Server:
         host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
         return f"http://{host}:{listening.getsockname()[1]}"
 
+    def report_limits(self) -> None:
+        """Log a limit that the system has lowered."""
+        allowed = self.context.connections_max
+        if allowed < self.settings.connections_max:
+            log.warning(
+                "only %d connections instead of %d, because of the limit on open files; see `headwater doctor`",
+                allowed,
+                self.settings.connections_max,
+            )
+
     def _connect(self) -> asyncio.Protocol:
         if self.context.draining:
-            return UnreadyConnection(ENDING)
-        return Connection(self.context, ROUTER) if self.ready else UnreadyConnection(STARTING)
+            return UnreadyConnection(ENDING, self.context.renderer)
+        if not self.ready:
+            return UnreadyConnection(STARTING, self.context.renderer)
+        return Connection(self.context, self._router)
 
     def serve(self, node: Node) -> None:
         """Become ready: answer requests with this node."""

@@ -3,8 +3,8 @@
 import asyncio
 from typing import cast
 
-from headwater.http.wire import rendering, statuses
-from headwater.http.wire.rendering import TEXT_LINES
+from headwater.http.wire import statuses
+from headwater.http.wire.rendering import TEXT_LINES, Renderer
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
@@ -18,7 +18,8 @@ _ALIVE = Answer(200, TEXT_LINES, b"ok\n")
 class UnreadyConnection(asyncio.Protocol):
     """Answers one request by its first line, and closes."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, renderer: Renderer) -> None:
+        self._renderer = renderer
         self._refusal = Refusal(Code.DRAINING, reason)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -27,5 +28,5 @@ class UnreadyConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         alive = data.split(b" ", 2)[1:2] == [b"/healthz"]
         answer = _ALIVE if alive else statuses.answer(self._refusal, Voice(Form.FLAT, ""))
-        self._transport.writelines(rendering.response(answer, close=True, head_only=data.startswith(b"HEAD ")))
+        self._transport.writelines(self._renderer.response(answer, close=True, head_only=data.startswith(b"HEAD ")))
         self._transport.close()

@@ -1,15 +1,17 @@
 """The catalog: the contents of a lake, for engines that read it without a server. Public, versioned, never overwritten.
 
-    catalog/shard=0/<position>.json                 live segments, and the position up to which they are complete
-    catalog/shard=0/<position>.tombstones.parquet   lives, or the beginnings of lives, whose rows are dead
-    catalog/shard=0/<position>.forks.parquet        forks, and the streams that hold their inherited rows
+    <position>-<generation>.json                 live segments, and the position up to which they are complete
+    <position>-<generation>.tombstones.parquet   lives, or the beginnings of lives, whose rows are dead
+    <position>-<generation>.forks.parquet        forks, and the streams that hold their inherited rows
 
-The newest catalog is in force. Its two tables are written before it.
+All of them are below `catalog/shard=0/`. The newest catalog is in force: the last one in the order of keys. Every
+attempt to write one has a generation of its own, because two catalogs of one position may differ: the later one may
+know that more rows have been flushed. The two tables are written before the catalog.
 """
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,10 +20,10 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 
 from headwater.lake.format import segment_key, split_name
-from headwater.storage.store import KeyExists, Store
+from headwater.storage.store import Store
 from headwater.streams.segments import Segment
 
-VERSION = 2
+VERSION = 3
 
 TOMBSTONES = pa.schema(
     [
@@ -49,7 +51,17 @@ FORKS = pa.schema(
 """The fork inherits its bytes from `from` up to `to` from one life of its source, which may be a fork itself. A deleted
 fork is no longer a stream; it is listed for its own forks."""
 
-_KEY = re.compile(r"catalog/shard=(\d+)/(\d{20})\.(json|tombstones\.parquet|forks\.parquet)")
+KINDS = ("json", "tombstones.parquet", "forks.parquet")
+"""The objects of a catalog."""
+
+_KEY = re.compile(r"catalog/shard=(\d+)/(\d{20})-(\d{10})\.(json|tombstones\.parquet|forks\.parquet)")
+
+
+class Edition(NamedTuple):
+    """Which catalog of a shard: a greater one is newer."""
+
+    position: int
+    generation: int
 
 
 class TombstoneRow(NamedTuple):
@@ -88,6 +100,8 @@ class Catalog(msgspec.Struct, frozen=True):
     log_id: str
     position: int
     """The position of the state that it describes."""
+    generation: int
+    """Greater than that of every catalog before it."""
     flushed: int
     """Every live row up to this position is in one of the segments."""
     dropped: int
@@ -100,6 +114,10 @@ class Catalog(msgspec.Struct, frozen=True):
     forks_crc: int
     """The CRC-32C of each of the two tables."""
 
+    @property
+    def edition(self) -> Edition:
+        return Edition(self.position, self.generation)
+
 
 class Contents(NamedTuple):
     """The contents of a new catalog, as of one position."""
@@ -107,35 +125,37 @@ class Contents(NamedTuple):
     shard: int
     log_id: str
     position: int
+    generation: int
     flushed: int
     dropped: int
     at: int
     segments: list[tuple[int, Segment, int]]
-    tombstones: list[TombstoneRow]
-    forks: list[ForkRow]
+    tombstones: pa.Table
+    forks: pa.Table
 
 
-def catalog_key(shard: int, position: int, kind: str = "json") -> str:
+def catalog_key(shard: int, edition: Edition, kind: str = "json") -> str:
     """The key of a catalog, or of one of its tables.
 
-    >>> catalog_key(0, 42)
-    'catalog/shard=0/00000000000000000042.json'
+    >>> catalog_key(0, Edition(42, 7))
+    'catalog/shard=0/00000000000000000042-0000000007.json'
     """
-    return f"catalog/shard={shard}/{position:020}.{kind}"
+    return f"catalog/shard={shard}/{edition.position:020}-{edition.generation:010}.{kind}"
 
 
-def parse_catalog_key(key: str) -> tuple[int, int] | None:
-    """The shard and the position in the key of a catalog or of one of its tables."""
+def parse_catalog_key(key: str) -> tuple[int, Edition] | None:
+    """The shard and the edition in the key of a catalog or of one of its tables."""
     match = _KEY.fullmatch(key)
-    return (int(match[1]), int(match[2])) if match else None
+    return (int(match[1]), Edition(int(match[2]), int(match[3]))) if match else None
 
 
 def write_catalog(store: Store, contents: Contents) -> Catalog:
-    """Store a catalog, its tables first."""
-    shard, position = contents.shard, contents.position
-    tombstones_key, forks_key = (catalog_key(shard, position, f"{kind}.parquet") for kind in ("tombstones", "forks"))
-    tombstones_crc = crc32c(_create(store, tombstones_key, _parquet(_tombstones(contents.tombstones))))
-    forks_crc = crc32c(_create(store, forks_key, _parquet(_forks(contents.forks))))
+    """Store a catalog, its tables first. KeyExists if another one has its edition; then this one is not stored."""
+    shard, edition = contents.shard, Edition(contents.position, contents.generation)
+    tombstones_key, forks_key = (catalog_key(shard, edition, f"{kind}.parquet") for kind in ("tombstones", "forks"))
+    tombstones, forks = _parquet(contents.tombstones), _parquet(contents.forks)
+    store.create(tombstones_key, tombstones)
+    store.create(forks_key, forks)
     listed = [
         ListedSegment(
             segment_key(shard, segment.first_position, segment.last_position, segment.id), number, live_rows, segment
@@ -145,30 +165,18 @@ def write_catalog(store: Store, contents: Contents) -> Catalog:
     catalog = Catalog(
         shard,
         contents.log_id,
-        position,
+        *edition,
         contents.flushed,
         contents.dropped,
         contents.at,
         listed,
         tombstones_key,
-        tombstones_crc,
+        crc32c(tombstones),
         forks_key,
-        forks_crc,
+        crc32c(forks),
     )
-    _create(store, catalog_key(shard, position), encode(catalog))
+    store.create(catalog_key(shard, edition), encode(catalog))
     return catalog
-
-
-def _create(store: Store, key: str, data: bytes) -> bytes:
-    """Create an object and return what is stored under its key.
-
-    An existing object of the same position describes the same state, even if another version wrote it.
-    """
-    try:
-        store.create(key, data)
-    except KeyExists:
-        return store.read(key)
-    return data
 
 
 def encode(catalog: Catalog) -> bytes:
@@ -222,27 +230,18 @@ def _parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _tombstones(tombstones: Iterable[TombstoneRow]) -> pa.Table:
-    rows = [(*split_name(tombstone.name), tombstone.incarnation, tombstone.below) for tombstone in tombstones]
-    return _table(rows, TOMBSTONES)
+def tombstone_columns(row: TombstoneRow) -> tuple[str | int, ...]:
+    """A tombstone as a row of its table."""
+    return *split_name(row.name), row.incarnation, row.below
 
 
-def _forks(forks: Iterable[ForkRow]) -> pa.Table:
-    rows = [
-        (
-            *split_name(fork.name),
-            fork.incarnation,
-            fork.deleted,
-            *split_name(fork.source),
-            fork.source_incarnation,
-            fork.start,
-            fork.to,
-        )
-        for fork in forks
-    ]
-    return _table(rows, FORKS)
+def fork_columns(row: ForkRow) -> tuple[str | int, ...]:
+    """A fork as a row of its table."""
+    source = *split_name(row.source), row.source_incarnation
+    return *split_name(row.name), row.incarnation, row.deleted, *source, row.start, row.to
 
 
-def _table(rows: Sequence[tuple[str | int, ...]], schema: pa.Schema) -> pa.Table:
+def table_of(rows: Sequence[tuple[str | int, ...]], schema: pa.Schema) -> pa.Table:
+    """The table of these rows."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)

@@ -5,7 +5,7 @@ Attributes are fetched with `map` and `attrgetter`; Arrow repeats the values of 
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.format import SCHEMA, WORDS
-from headwater.streams.state import Hot
+from headwater.protocol import message_ends
+from headwater.streams.hot import Hot
 
 _OFFSET = attrgetter("offset")
 _PAYLOAD = attrgetter("payload")
@@ -78,10 +79,13 @@ class Lives:
         lengths = integers(map(len, payloads))
         at = integers(accumulate(map(len, payloads), initial=0))
         if any(several):
-            rows_each = integers([len(ends) if ends else 1 for ends in several])
+            rows_each = integers(map(message_ends.count, several))
             row_ends = pc.cumulative_sum(rows_each)
-            within = integers(
-                chain.from_iterable([ends or (len(payload),) for ends, payload in zip(several, payloads, strict=True)])
+            packed = b"".join(
+                [ends or message_ends.pack((len(payload),)) for ends, payload in zip(several, payloads, strict=True)]
+            )
+            within = pa.Array.from_buffers(pa.uint32(), message_ends.count(packed), [None, pa.py_buffer(packed)]).cast(
+                pa.int64()
             )
             first_rows = pc.subtract(row_ends, rows_each)
         else:
@@ -91,8 +95,8 @@ class Lives:
             raise ValueError(f"The appends hold {rows} messages, but {self.rows} by their records.")
         append = spread(integers(map(_OFFSET, appends)), row_ends)
         next_offset = pc.add(append, within)
-        message_ends = pc.add(spread(at.slice(0, len(appends)), row_ends), within)
-        boundaries = pa.concat_arrays([at.slice(0, 1), message_ends])
+        payload_ends = pc.add(spread(at.slice(0, len(appends)), row_ends), within)
+        boundaries = pa.concat_arrays([at.slice(0, 1), payload_ends])
         life_ends = integers(self.row_ends)
         buckets, streams, incarnations, content_types = zip(*self.lives, strict=True)
         made = self._producers(row_ends, rows) if any(name in _PRODUCER_COLUMNS for name in names) else {}
@@ -100,7 +104,7 @@ class Lives:
             "bucket": lambda: word(buckets, life_ends),
             "stream": lambda: word(streams, life_ends),
             "incarnation": lambda: spread(integers(incarnations), life_ends),
-            "offset": lambda: pc.subtract(next_offset, pc.subtract(message_ends, boundaries.slice(0, rows))),
+            "offset": lambda: pc.subtract(next_offset, pc.subtract(payload_ends, boundaries.slice(0, rows))),
             "next_offset": lambda: next_offset,
             "record": lambda: pc.add(
                 spread(pc.subtract(integers(map(_RECORD, appends)), first_rows), row_ends), pa.arange(0, rows)

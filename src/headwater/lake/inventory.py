@@ -152,7 +152,7 @@ def _older(store: Store, newest: Catalog) -> set[str]:
     ids: set[str] = set()
     for item in store.items(f"catalog/shard={newest.shard}/"):
         parsed = parse_catalog_key(item.key)
-        if item.key.endswith(".json") and parsed is not None and parsed[1] < newest.position:
+        if item.key.endswith(".json") and parsed is not None and parsed[1] < newest.edition:
             # It may have been deleted meanwhile. A damaged one is ignored: `verify` checks the newest.
             try:
                 ids.update(listed.segment.id for listed in decode(store.read(item.key)).segments)

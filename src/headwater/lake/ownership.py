@@ -42,7 +42,7 @@ def _read(data: bytes) -> Owner | int | None:
     try:
         version = msgspec.json.decode(data, type=_Versioned).version
         return msgspec.json.decode(data, type=Owner) if version == OWNER_VERSION else version
-    except msgspec.DecodeError:
+    except ValueError:
         return None
 
 

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from headwater.lake.columns import view
 from headwater.lake.format import GROUPS_KEY, SCHEMA, VERSION, VERSION_KEY
-from headwater.streams.reading import Run
+from headwater.streams.fetched import Run
 from headwater.streams.segments import Extent, Segment
 
 Read = Callable[[int, int], bytes]
@@ -205,9 +205,9 @@ class Group:
         return Run(
             offset=offset,
             payload=self._payload[start:end].to_pybytes(),
-            ends=tuple(view(ends, "i").tolist()),
+            ends=view(ends, "i").tobytes(),
             record=record,
-            appends=tuple(self._append[row : row + rows].tolist()),
+            appends=self._append[row : row + rows].tobytes(),
         )
 
 

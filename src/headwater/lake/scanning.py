@@ -86,7 +86,7 @@ def read_catalog(store: Store, shard: int = 0) -> Catalog | None:
             check_key(named)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise LakeDamaged(key, f"it cannot be decoded ({type(problem).__name__}: {problem})") from problem
-    if catalog_key(catalog.shard, catalog.position) != key:
+    if catalog_key(catalog.shard, catalog.edition) != key:
         raise LakeDamaged(key, f"it describes shard {catalog.shard} at position {catalog.position}")
     return catalog
 

@@ -40,8 +40,8 @@ from headwater.lake.format import (
     split_name,
 )
 from headwater.lake.sealing import UNSEALED, seal
+from headwater.streams.hot import Hot
 from headwater.streams.segments import Rows, Segment
-from headwater.streams.state import Hot
 
 A = TypeVar("A")
 
@@ -110,7 +110,7 @@ class SegmentWriter:
     def add(self, name: str, incarnation: int, content_type: str, appends: Sequence[Hot]) -> None:
         """Add appends of one life, in order and without a gap."""
         first, last = appends[0], appends[-1]
-        end, record_end = last.offset + len(last.payload), last.record + (len(last.ends) if last.ends else 1)
+        end, record_end = last.offset + len(last.payload), last.record + last.messages
         self._enter(Rows(name, incarnation, self._next_row, record_end - first.record, first.offset, end, first.record))
         life = Life(*split_name(name), incarnation, content_type)
 

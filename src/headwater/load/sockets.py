@@ -1,6 +1,5 @@
 """Requests over non-blocking sockets: each process has many connections under one epoll and nothing above it."""
 
-import contextlib
 import math
 import select
 import ssl
@@ -222,11 +221,10 @@ class Worker:
         """Replace an idle connection that the server has closed, as it may."""
         for connection in self.idle:
             if connection.socket.fileno() == fd:
-                with contextlib.suppress(BlockingIOError):
-                    if not targets.receive(connection.socket, RECEIVE_BYTES_MIN):
-                        self.idle.remove(connection)
-                        connection.close()
-                        self._reopen(connection)
+                if _has_ended(connection):
+                    self.idle.remove(connection)
+                    connection.close()
+                    self._reopen(connection)
                 return
 
     def _lose(self, connection: Connection, reason: str) -> None:
@@ -297,3 +295,13 @@ def share(count: int, parts: int) -> list[int]:
     ([3, 2], [1])
     """
     return [count // parts + (index < count % parts) for index in range(min(count, parts))]
+
+
+def _has_ended(connection: Connection) -> bool:
+    """Whether the server has closed an idle connection; a server that was killed resets it."""
+    try:
+        return not targets.receive(connection.socket, RECEIVE_BYTES_MIN)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

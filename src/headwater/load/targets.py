@@ -3,7 +3,7 @@
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ class Target:
     host: str
     port: int
     prefix: str = ""
-    lines: str = messages.LOCALHOST
+    lines: str = field(default=messages.LOCALHOST, repr=False)
     is_tls: bool = False
 
     @classmethod

@@ -1,10 +1,11 @@
 """Frames: checked, aligned records, of which journal files and images are made.
 
-    magic 4 | crc 4 | length 4 | entries 4 | number 8 | payload | zeros up to a multiple of 64
+    magic 4 | head crc 4 | crc 4 | length 4 | entries 4 | number 8 | payload | zeros up to a multiple of 64
 
 `number` says where the frame belongs: the position of a batch's first command, or the ordinal of an image's piece. The
-CRC-32C covers everything after itself and starts from the file's own seed, so no payload and no other file can forge a
-frame.
+first CRC-32C covers length, entries and number; the second one continues it over the payload. They start from the
+file's own seed, so no payload and no other file can forge a frame, nor a head: bytes that only look like a head are
+recognised without reading the payload that they announce.
 """
 
 import struct
@@ -12,10 +13,11 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-MAGIC = b"HWf1"
+MAGIC = b"HWf2"
 ALIGNMENT = 64
-HEADER = struct.Struct("<4sIIIQ")
+HEADER = struct.Struct("<4sIIIIQ")
 _CHECKED = struct.Struct("<IIQ")
+_CHECKED_AT = HEADER.size - _CHECKED.size
 
 
 class Frame(NamedTuple):
@@ -35,9 +37,10 @@ def seed(*parts: str | int) -> int:
 def encode(payload: bytes, number: int, entries: int, seed: int) -> list[bytes]:
     """The parts of a frame, to be written in this order."""
     checked = _CHECKED.pack(len(payload), entries, number)
-    crc = crc32c(payload, crc32c(checked, seed))
+    head_crc = crc32c(checked, seed)
+    crc = crc32c(payload, head_crc)
     padding = -(HEADER.size + len(payload)) % ALIGNMENT
-    return [b"%b%b%b" % (MAGIC, crc.to_bytes(4, "little"), checked), payload, bytes(padding)]
+    return [HEADER.pack(MAGIC, head_crc, crc, len(payload), entries, number), payload, bytes(padding)]
 
 
 def size(payload_bytes: int) -> int:
@@ -45,24 +48,38 @@ def size(payload_bytes: int) -> int:
     return -(-(HEADER.size + payload_bytes) // ALIGNMENT) * ALIGNMENT
 
 
-def decode(data: bytes | memoryview, at: int, seed: int) -> Frame | None:
-    """The frame at `at`, or None if there is no whole one."""
+def payload_bytes(data: bytes | memoryview, at: int, seed: int) -> int | None:
+    """How long the payload is whose frame has its head at `at`; None if there is no head."""
     if len(data) - at < HEADER.size:
         return None
-    magic, crc, length, entries, number = HEADER.unpack_from(data, at)
+    magic, head_crc, _, length, _, _ = HEADER.unpack_from(data, at)
+    if magic != MAGIC or crc32c(memoryview(data)[at + _CHECKED_AT : at + HEADER.size], seed) != head_crc:
+        return None
+    assert isinstance(length, int)
+    return length
+
+
+def decode(data: bytes | memoryview, at: int, seed: int) -> Frame | None:
+    """The frame at `at`, or None if there is no whole one."""
+    length = payload_bytes(data, at, seed)
     start = at + HEADER.size
-    if magic != MAGIC or len(data) - start < length:
+    if length is None or len(data) - start < length:
         return None
-    view = memoryview(data)
-    if crc32c(view[start : start + length], crc32c(view[at + 8 : start], seed)) != crc:
-        return None
-    return Frame(number, entries, bytes(view[start : start + length]), at + size(length))
+    _, head_crc, crc, _, entries, number = HEADER.unpack_from(data, at)
+    payload = memoryview(data)[start : start + length]
+    return Frame(number, entries, bytes(payload), at + size(length)) if crc32c(payload, head_crc) == crc else None
 
 
 def find(data: bytes, at: int, seed: int) -> Frame | None:
-    """The first whole frame at an aligned place at or after `at`."""
+    """The first whole frame at an aligned place at or after `at`, in time that grows with the size of the data.
+
+    Whole heads do not overlap with the payloads of others, so every byte is part of at most one payload that is read.
+    """
     while (at := data.find(MAGIC, at)) >= 0:
-        if at % ALIGNMENT == 0 and (frame := decode(data, at, seed)) is not None:
+        if at % ALIGNMENT:
+            at += -at % ALIGNMENT
+            continue
+        if (frame := decode(data, at, seed)) is not None:
             return frame
-        at += 1
+        at += ALIGNMENT
     return None

@@ -119,8 +119,8 @@ class ImageFiles:
 
 def _read_frame(file: File, at: int, seed: int) -> frames.Frame | None:
     header = file.read(at, frames.HEADER.size)
-    if len(header) < frames.HEADER.size:
+    length = frames.payload_bytes(header, 0, seed)
+    if length is None:
         return None
-    length = frames.HEADER.unpack(header)[2]
     frame = frames.decode(header + file.read(at + len(header), length), 0, seed)
     return None if frame is None else frame._replace(end=at + frame.end)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from headwater.log.seam import Deliver, Ticket
+from headwater.log.seam import Deliver, GiveBack, Ticket
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 
@@ -12,6 +12,7 @@ class MemoryLog:
     """Delivers on the next turn of the loop; everything it held ends with the process."""
 
     has_room = True
+    shortage = ""
     size_bytes = 0
     batches_in_flight_max = 1
 
@@ -22,7 +23,7 @@ class MemoryLog:
     def replay(self, after: int) -> Iterator[Batch]:
         return iter(())
 
-    def start(self, deliver: Deliver) -> None:
+    def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         self._loop, self._deliver = asyncio.get_running_loop(), deliver
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:

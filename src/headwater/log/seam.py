@@ -13,6 +13,10 @@ Deliver = Callable[[Batch, Ticket | None], None]
 """Receives a decided batch, and its ticket if this proposer appended it; None if another one did."""
 
 
+GiveBack = Callable[[Ticket], None]
+"""Receives the ticket of a batch for which there is no room: nothing of it was decided, nor ever will be."""
+
+
 class CommandLog(Protocol):
     """An ordered, durable log of commands, as one of its proposers sees it; positions count commands and never restart.
 
@@ -26,6 +30,10 @@ class CommandLog(Protocol):
     @property
     def has_room(self) -> bool:
         """Whether commands that need space may be appended; those that free space always may."""
+
+    @property
+    def shortage(self) -> str:
+        """What was missing when there last was no room, and what to do, as one sentence for a client."""
 
     @property
     def size_bytes(self) -> int:
@@ -42,10 +50,11 @@ class CommandLog(Protocol):
     def replay(self, after: int) -> Iterator[Batch]:
         """Every batch above a position, in order; once, before `start`."""
 
-    def start(self, deliver: Deliver) -> None:
+    def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         """From now on call `deliver` on the running event loop with every decided batch, in order.
 
-        The first one follows the last that was replayed. Batches of one proposer keep the order of its appends.
+        The first one follows the last that was replayed. Batches of one proposer keep the order of its appends. A batch
+        that needs space is given back where there is none, so that those behind it that free some do not wait for it.
         """
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
+from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.apply import apply
-from headwater.streams.batches import Batch, cost_bytes
+from headwater.streams.batches import FREEING_BYTES_MAX, NEEDS_ROOM, Batch, cost_bytes, frees_space
 from headwater.streams.commands import Command
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
@@ -40,9 +41,10 @@ log = logging.getLogger(__name__)
 
 
 class _Sent(NamedTuple):
-    """A batch in flight: when it was sent, and who waits for each of its commands."""
+    """A batch in flight: when it was sent, its commands, and who waits for each of them."""
 
     at_seconds: float
+    commands: list[Command]
     waiters: list[Done]
 
 
@@ -87,7 +89,7 @@ class Committer:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._log.start(self.deliver)
+        self._log.start(self.deliver, self.take_back)
 
     def submit(self, command: Command, done: Done) -> None:
         """Queue a command; `done` is called when it has been decided and applied."""
@@ -105,7 +107,11 @@ class Committer:
             self._send()
 
     def _send(self) -> None:
-        queue, room = self._queue, BATCH_BYTES_MAX
+        most = BATCH_BYTES_MAX
+        if not self._log.has_room:
+            most = FREEING_BYTES_MAX
+            self._refuse_what_needs_room()
+        queue, room = self._queue, most
         commands: list[Command] = []
         waiters: list[Done] = []
         while queue:
@@ -117,11 +123,44 @@ class Committer:
             waiters.append(done)
             room -= cost
         if commands:
-            self.queued_bytes -= BATCH_BYTES_MAX - room
+            self.queued_bytes -= most - room
             ticket = next(self._tickets)
-            self._in_flight[ticket] = _Sent(monotonic(), waiters)
+            self._in_flight[ticket] = _Sent(monotonic(), commands, waiters)
             self._may_send = len(self._in_flight) < self._in_flight_max
             self._log.append(self._now(), commands, ticket)
+
+    def _refuse_what_needs_room(self) -> None:
+        """Commands that free space must not wait behind those that need it."""
+        refused = [done for command, done, _ in self._queue if type(command) in NEEDS_ROOM]
+        if refused:
+            self._queue = deque(one for one in self._queue if type(one[0]) not in NEEDS_ROOM)
+            self.queued_bytes = sum(cost for _, _, cost in self._queue)
+            self._refuse(refused)
+
+    def take_back(self, ticket: Ticket) -> None:
+        """The log has no room for a batch: refuse what takes space, and send again what frees some."""
+        sent = self._in_flight.pop(ticket)
+        self._may_send = True
+        again, refused = [], []
+        for command, done in zip(sent.commands, sent.waiters, strict=True):
+            if frees_space(command):
+                again.append((command, done, cost_bytes(command)))
+            else:
+                refused.append(done)
+        self._queue.extendleft(reversed(again))
+        self.queued_bytes += sum(cost for _, _, cost in again)
+        self._refuse(refused)
+        if self._may_send:
+            self._send()
+
+    def _refuse(self, waiters: list[Done]) -> None:
+        refusal = Refusal(Code.OVERLOADED, self._log.shortage)
+        self._metrics.refused_writes += len(waiters)
+        for done in waiters:
+            try:
+                done(refusal)
+            except Exception:
+                log.exception("a refusal could not be delivered")
 
     def deliver(self, batch: Batch, ticket: Ticket | None) -> None:
         """Apply a decided batch, answer it if it is ours, send the next one, and wake live tails."""

@@ -20,6 +20,7 @@ from headwater.node.placement import place
 from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.tails import Tails, Waiter
 from headwater.node.shard import Shard, ShardLimits, ShardParts
+from headwater.protocol.content_types import is_json
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.refusals import Refusal
 from headwater.storage.store import Store
@@ -27,8 +28,8 @@ from headwater.streams import buckets, forking
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.commands import Append, Command
 from headwater.streams.forking import ForkRequest, Saga
-from headwater.streams.queries import Head, Listing, Query
-from headwater.streams.replies import Described, Listed, Reply
+from headwater.streams.queries import Boundary, Buckets, Head, Listing, Query
+from headwater.streams.replies import BucketsListed, Described, Listed, Reply
 from headwater.streams.state import Stream
 
 BLOB_THREADS = 2
@@ -119,9 +120,26 @@ class Node:
 
     # -- One stream -----------------------------------------------------------------------------------------------
 
-    def judge_standing(self, command: Append) -> Reply | None:
-        """The answer to an append with a bad body that takes precedence: missing, gone, closed or of another type."""
-        return self.shard_of(command.name).judge_standing(command)
+    def judge_append(self, command: Append) -> Reply | None:
+        """The answer to an append with a bad body that takes precedence over what is wrong with the body."""
+        return self.shard_of(command.name).judge_append(command)
+
+    def judge_snapshot(self, boundary: Boundary, *, trims: bool) -> Refusal | None:
+        """Why a snapshot would be refused, as far as that is known without its bytes and without the lake's."""
+        return self.shard_of(boundary.name).judge_snapshot(boundary, trims=trims)
+
+    def judge_target(self, name: str) -> Refusal | None:
+        """Why an append would be refused whatever it is: there is no such stream, or no room."""
+        return self.shard_of(name).judge_target(name)
+
+    def early(self, command: Append) -> Reply | None:
+        """An answer to an append that nothing in flight can change."""
+        return self.shard_of(command.name).early(command)
+
+    def is_json(self, name: str) -> bool:
+        """Whether a stream of that name is there and holds JSON."""
+        stream = self.shard_of(name).state.streams.get(name)
+        return stream is not None and not stream.deleted and is_json(stream.content_type)
 
     def present(self, name: str) -> Stream | Refusal:
         """The living stream of that name, or why there is none."""
@@ -141,9 +159,14 @@ class Node:
 
     # -- Several streams or shards --------------------------------------------------------------------------------
 
-    def list_bucket(self, query: Listing) -> Listed | Refusal:
-        """A page of a bucket's streams: the pages of all shards, merged."""
-        pages = [shard.list_bucket(query) for shard in self.shards]
+    def list_buckets(self, query: Buckets) -> BucketsListed:
+        """A page of all buckets."""
+        pages = [buckets.bucket_listing(shard.state, query) for shard in self.shards]
+        return buckets.merge_listings(pages, query.limit)
+
+    def list_streams(self, query: Listing) -> Listed | Refusal:
+        """A page of streams: the pages of all shards, merged."""
+        pages = [shard.list_streams(query) for shard in self.shards]
         found = [page for page in pages if isinstance(page, Listed)]
         if len(found) == 1 or not found:
             return (found or pages)[0]

@@ -19,26 +19,35 @@ from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.cold import ColdReads, Stretch
 from headwater.node.reads.queries import Queries
 from headwater.node.reads.tails import Tails, Waiter
+from headwater.node.renewals import Renewals
 from headwater.node.scans.scans import Scans
-from headwater.protocol.content_types import is_json
-from headwater.protocol.lifetimes import FOREVER, touch_interval_us
+from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobStore
 from headwater.storage.store import Store
-from headwater.streams import appending, lifecycle, reading
+from headwater.streams import appending, reading, snapshots
+from headwater.streams.batches import NEEDS_ROOM
 from headwater.streams.cold import ALL
-from headwater.streams.commands import Append, Command, Create, CreateFork, Delete, PublishSnapshot, SetAttrs, Touch
-from headwater.streams.queries import Head, Listing, Query
-from headwater.streams.reading import NotFetched, Slice
-from headwater.streams.replies import Created, Described, Listed, Reply
+from headwater.streams.commands import (
+    Append,
+    Command,
+    Create,
+    CreateFork,
+    Delete,
+    ForgetSegments,
+    PublishSnapshot,
+    SetAttrs,
+)
+from headwater.streams.fetched import NotFetched
+from headwater.streams.queries import Boundary, Head, Listing, Query
+from headwater.streams.reading import Slice
+from headwater.streams.replies import Anchored, Created, Described, Listed, Reply
 from headwater.streams.state import State, Stream
 
 PAGE_BYTES = 1024 * 1024
 STOP_SECONDS = 10.0
 """How long the last commands may take to become durable; on a full disk they may never."""
 
-NEEDS_ROOM = frozenset({Append, Create, CreateFork, PublishSnapshot, SetAttrs})
-"""Commands that take space; all others free some, or take next to none."""
 SETTLES = frozenset({Create, CreateFork, Delete})
 """Commands that begin or end a life: while one is in flight, no answer about its name is final."""
 
@@ -78,14 +87,15 @@ class Shard:
         state, command_log, images, blobs = parts
         self.number, self.state, self.blobs = number, state, blobs
         self._log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
-        self.queries = Queries(state, self.now, self.touch, limits.page_bytes)
+        self.renewals = Renewals(self.now, self.submit)
+        """Streams whose sliding lifetime is being renewed: how often, and when that was first asked for."""
+        self.queries = Queries(state, self.now, self.renewals.time_for, self.renewals.touch, limits.page_bytes)
         self.committer = Committer(state, command_log, tails, metrics, now=clock, on_failure=_end_process)
         self._unsettled: dict[str, int] = {}
-        self._touching: set[str] = set()
-        self._reaper = Reaper(state, self.now, self.submit, self.touch, tails)
+        self._reaper = Reaper(state, self.now, self.submit, self.renewals.touch, tails)
         self._debts = Debts(state, self.now, self.submit)
         self._sweeper = BlobSweeper(state, blobs, self.submit, threads)
-        self.imager = None if images is None else Imager(state, command_log, images, limits.image)
+        self.imager = None if images is None else Imager(state, command_log, images, limits.image, self._move_on)
         self.lake: Lake | None = None
         if store is not None:
             self.lake = Lake(
@@ -98,7 +108,7 @@ class Shard:
                 command_log=command_log,
                 limits=limits.lake,
             )
-        self.scans = Scans(state, self.now, self.touch, None if self.lake is None else self.lake.reads)
+        self.scans = Scans(state, self.now, self.renewals.touch, None if self.lake is None else self.lake.reads)
         self._hot_bytes_max = limits.lake.hot_bytes_max if self.lake is not None else ALL
         self.committer.after_batch = self._after_batch
         self.committer.on_foreign = self._watch_foreign
@@ -114,6 +124,8 @@ class Shard:
         self._reaper.start()
         self._debts.start(route, settle_bucket)
         self._sweeper.start()
+        if self.imager is not None:
+            self.imager.start()
         if self.lake is not None:
             self.lake.start()
 
@@ -145,6 +157,10 @@ class Shard:
         if self.lake is not None:
             self.lake.after_batch()
 
+    def _move_on(self) -> None:
+        """Have a command without effect decided, so that the next image has another position."""
+        self.submit(ForgetSegments(()), lambda _: None)
+
     def _watch_foreign(self, commands: list[Command], replies: list[Reply]) -> None:
         """Watch the lives that another proposer began; those of our own clients are watched when they are answered."""
         for command, reply in zip(commands, replies, strict=True):
@@ -155,6 +171,11 @@ class Shard:
         stream = self.state.streams.get(name)
         if stream is not None:  # A delete in the same batch may have ended it.
             self._reaper.watch(stream)
+
+    @property
+    def shortage(self) -> str | None:
+        """What the log lacks to take commands that need space, as one sentence; None if there is room."""
+        return None if self._log.has_room else self._log.shortage
 
     @property
     def queued_bytes(self) -> int:
@@ -176,50 +197,74 @@ class Shard:
         """Have a command decided; where the applied state already gives a final answer, answer at once."""
         kind = type(command)
         if kind is Append or kind is Delete:
-            early = self._early(command)  # type: ignore[arg-type]
-            if early is not None:
-                done(early)
-                return
-        if kind in NEEDS_ROOM and (
-            self.committer.full or not self._log.has_room or self.state.hot_bytes >= self._hot_bytes_max
-        ):
-            done(self._no_room())
+            stream = self.state.streams.get(command.name)  # type: ignore[union-attr]
+            open_for_good = stream is not None and stream.lifetime is FOREVER and not (stream.closed or stream.deleted)
+            if not open_for_good or command.incarnation is not None:  # type: ignore[union-attr]
+                early = self.early(command)  # type: ignore[arg-type]
+                if early is not None:
+                    done(early)
+                    return
+                if kind is Append and stream is not None and stream.lifetime.ttl_seconds is not None:
+                    command, done = self.renewals.ask(command, done)  # type: ignore[type-var]
+        elif isinstance(command, SetAttrs):
+            stream = self.state.streams.get(command.name)
+            if stream is not None and stream.lifetime.ttl_seconds is not None:
+                command, done = self.renewals.ask(command, done)
+        elif isinstance(command, PublishSnapshot):
+            done = self._sweeper.watch(command.snapshot.blob, done)
+        if kind in NEEDS_ROOM and (no_room := self._no_room()) is not None:
+            self._metrics.refused_writes += 1
+            done(no_room)
             return
         if kind in SETTLES:
             done = self.settling(command.name, done)  # type: ignore[union-attr]
         self.committer.submit(command, done)
 
-    def _no_room(self) -> Refusal:
-        self._metrics.refused_writes += 1
+    def _no_room(self) -> Refusal | None:
         if self.committer.full:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
         if not self._log.has_room:
-            return Refusal(Code.OVERLOADED, "The disk is full; free space or delete streams, then try again.")
-        return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
+            return Refusal(Code.OVERLOADED, self._log.shortage)
+        if self.state.hot_bytes >= self._hot_bytes_max:
+            return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
+        return None
 
-    def judge_standing(self, command: Append) -> Reply | None:
-        """The answer to an append with a bad body that takes precedence: missing, gone, closed or of another type."""
-        standing = appending.judge_standing(self.state, command, self.now())
-        if not isinstance(standing, Stream):
-            return standing
-        mismatch = is_json(command.content_type) and not is_json(standing.content_type)
-        return appending.content_type_mismatch(standing, command.content_type) if mismatch else None
+    def judge_target(self, name: str) -> Refusal | None:
+        """Why an append would be refused whatever it is: there is no such stream, or no room."""
+        if name not in self.state.streams and name not in self._unsettled:
+            missing = self.present(name)
+            return missing if isinstance(missing, Refusal) else None
+        return self._no_room()
 
-    def _early(self, command: Append | Delete) -> Reply | None:
+    def judge_snapshot(self, boundary: Boundary, *, trims: bool) -> Refusal | None:
+        """Why a snapshot would be refused, as far as that is known without its bytes and without the lake's."""
+        try:
+            found = self.queries.read(boundary)
+        except NotFetched:
+            return self._no_room()
+        if isinstance(found, Refusal):
+            return found
+        assert isinstance(found, Anchored)
+        refusal = snapshots.judge_publish(self.state.streams[boundary.name], found.to, trims=trims)
+        return refusal or self._no_room()
+
+    def judge_append(self, command: Append) -> Reply | None:
+        """The answer to an append with a bad body that takes precedence over what is wrong with the body."""
+        outcome = appending.judge(self.state, command, self.renewals.time_for(command.name))
+        return None if isinstance(outcome, Stream) else outcome
+
+    def early(self, command: Append | Delete) -> Reply | None:
         """An answer that nothing in flight can change: missing, gone or closed."""
         stream = self.state.streams.get(command.name)
-        open_for_good = stream is not None and stream.lifetime is FOREVER and not (stream.closed or stream.deleted)
-        if open_for_good and command.incarnation is None:
-            return None  # The usual case, decided without reading the clock.
         outcome: Stream | Reply
         if isinstance(command, Append):
-            outcome = appending.judge_standing(self.state, command, self.now())
+            outcome = appending.judge_standing(self.state, command, self.renewals.time_for(command.name))
         else:
-            outcome = lifecycle.judge_delete(self.state, command, self.now())
+            outcome = self.state.find(command.name, command.incarnation, self.renewals.time_for(command.name))
         if isinstance(outcome, Stream) or command.name in self._unsettled:
             return None
         if stream is not None and stream.closed and not stream.deleted:
-            self.touch(stream)  # A write that changes nothing still counts as use.
+            self.renewals.touch(stream)  # A write that changes nothing still counts as use.
         return outcome
 
     def settling(self, name: str, done: Done) -> Done:
@@ -235,14 +280,6 @@ class Shard:
             done(reply)
 
         return settled
-
-    def touch(self, stream: Stream) -> None:
-        """Renew a sliding lifetime when its last renewal in the log is old enough; no client waits for it."""
-        ttl = stream.lifetime.ttl_seconds
-        if ttl is None or stream.name in self._touching or self.now() - stream.touched_at < touch_interval_us(ttl):
-            return
-        self._touching.add(stream.name)
-        self.submit(Touch(stream.name, stream.incarnation), lambda _: self._touching.discard(stream.name))
 
     # -- Questions ------------------------------------------------------------------------------------------------
 
@@ -260,7 +297,7 @@ class Shard:
 
     def present(self, name: str) -> Stream | Refusal:
         """The living stream of that name, or why there is none."""
-        return self.state.present(name, self.now())
+        return self.state.present(name, self.renewals.time_for(name))
 
     def describe(self, query: Head) -> Described | Refusal:
         """What a stream is; always answered from memory."""
@@ -268,8 +305,8 @@ class Shard:
         assert isinstance(described, Described | Refusal)
         return described
 
-    def list_bucket(self, query: Listing) -> Listed | Refusal:
-        """A page of this shard's streams in a bucket."""
+    def list_streams(self, query: Listing) -> Listed | Refusal:
+        """A page of this shard's streams."""
         listed = self.queries.read(query)
         assert isinstance(listed, Listed | Refusal)
         return listed
@@ -280,7 +317,7 @@ class Shard:
         if isinstance(described, Refusal):
             return described
         stream = self.state.streams[name]
-        self.touch(stream)
+        self.renewals.touch(stream)
         start = stream.start if stream.snapshot is None else stream.snapshot.offset
         stretches: list[Slice | Stretch] = []
         for owner, limit in reading.owners(stream, start, self.queries.source_of):

@@ -1,9 +1,9 @@
 """Content types: stored exactly as sent, compared by media type without regard to case."""
 
 import re
-from functools import lru_cache
 
 from headwater.protocol.limits import CONTENT_TYPE_BYTES_MAX
+from headwater.protocol.remembering import remembered
 
 DEFAULT = "application/octet-stream"
 JSON = "application/json"
@@ -14,14 +14,12 @@ _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _VALID = re.compile(rf"{_TOKEN}/{_TOKEN}[ \t]*(;[\x20-\x7e\t]*)?")
 
 
-@lru_cache(maxsize=1024)
-def is_valid(content_type: str) -> bool:
+def _is_valid(content_type: str) -> bool:
     """Whether it has the form `type/subtype`, optionally with parameters."""
     return len(content_type) <= CONTENT_TYPE_BYTES_MAX and _VALID.fullmatch(content_type) is not None
 
 
-@lru_cache(maxsize=1024)
-def media_type(content_type: str) -> str:
+def _media_type(content_type: str) -> str:
     """The part that is compared.
 
     >>> media_type("Application/JSON; charset=utf-8")
@@ -30,13 +28,17 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-@lru_cache(maxsize=1024)
-def is_json(content_type: str) -> bool:
+def _is_json(content_type: str) -> bool:
     return media_type(content_type) == JSON
 
 
-@lru_cache(maxsize=1024)
-def is_text(content_type: str) -> bool:
+def _is_text(content_type: str) -> bool:
     """Whether SSE events carry it verbatim; everything else is sent as base64."""
     media = media_type(content_type)
     return media == JSON or media.startswith("text/")
+
+
+_remembered = remembered(entries_max=1024, length_max=CONTENT_TYPE_BYTES_MAX)
+
+is_valid, media_type = _remembered(_is_valid), _remembered(_media_type)
+is_json, is_text = _remembered(_is_json), _remembered(_is_text)

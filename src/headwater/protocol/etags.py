@@ -8,6 +8,7 @@ from headwater.protocol import incarnations
 
 _OURS = re.compile(r"([^:]+):[0-9]{1,19}:([0-9]{1,19})(:c)?")
 _ETAG = re.compile(r'(?:W/)?"([^"]*)"')
+_STRONG = re.compile(r'(W/)?"([^"]*)"')
 
 
 class Version(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -28,16 +29,16 @@ def render(log_id: str, incarnation: int, start: int, end: int, closed: bool) ->
 
 
 def parse(log_id: str, if_match: str) -> tuple[Version, ...] | None:
-    """The versions that `If-Match` accepts: None for any; tags that this server did not issue are left out.
+    """The versions that `If-Match` accepts: None for any; weak tags and those of other servers match nothing.
 
-    >>> parse("j", '"j-7:0:42:c", "other"')
+    >>> parse("j", '"j-7:0:42:c", "other", W/"j-7:0:43"')
     (Version(incarnation=7, tail=42, closed=True),)
     """
     if if_match.strip() == "*":
         return None
     versions = []
-    for tag in _ETAG.findall(if_match):
-        match = _OURS.fullmatch(tag)
+    for weak, tag in _STRONG.findall(if_match):
+        match = None if weak else _OURS.fullmatch(tag)
         if match is not None and (incarnation := incarnations.parse(log_id, match[1])) != incarnations.FOREIGN:
             versions.append(Version(incarnation, int(match[2]), match[3] is not None))
     return tuple(versions)

@@ -85,9 +85,12 @@ CONTENT_TYPE = _row("Content-Type", singular=True, allowed=True)
 ETAG = _row("ETag", response=Use(shapes.ETAG, "Names the stream's incarnation, the range read, and whether it ended."))
 HOST = _row("Host", singular=True)
 IF_MATCH = _row(
-    "If-Match", request=Use(shapes.TEXT, "Append only while the stream is unchanged since it returned this `ETag`.")
+    "If-Match", request=Use(shapes.TEXT, "Change the stream only while it is as it was when it returned this `ETag`.")
 )
-IF_NONE_MATCH = _row("If-None-Match", request=Use(shapes.TEXT, "Answer 304 if the `ETag` is still this one."))
+IF_NONE_MATCH = _row(
+    "If-None-Match",
+    request=Use(shapes.TEXT, "Answer 304 if the `ETag` is still this one; `*` on a create: 412 if the stream exists."),
+)
 LAST_EVENT_ID = _row(
     "Last-Event-ID",
     request=Use(shapes.TEXT, "The id of the last SSE event received; overrides `offset`."),
@@ -205,6 +208,15 @@ STREAM_INCARNATION = _row(
     response=Use(shapes.text(255), "The stream's incarnation; a stream deleted and created again has another one."),
     singular=True,
 )
+STREAM_LOG_ID = _row(
+    "Stream-Log-Id",
+    request=Use(
+        shapes.text(255),
+        "The `log_id` of the server that numbers in the request came from; 410 if this server has another log, as "
+        "after a restore.",
+    ),
+    singular=True,
+)
 STREAM_NEXT_OFFSET = _row("Stream-Next-Offset", response=Use(shapes.OFFSET, "The offset to read from next."))
 STREAM_RECORD_FIRST = _row(
     "Stream-Record-First", response=Use(shapes.COUNT, "The record number of the oldest retained message.")
@@ -223,6 +235,17 @@ STREAM_RECORD_START = _row(
 STREAM_SEQ = _row(
     "Stream-Seq",
     request=Use(shapes.text(STREAM_SEQ_BYTES_MAX), "Must sort after the previous one; for writers that take turns."),
+    singular=True,
+)
+STREAM_SNAPSHOT_DIGEST = _row(
+    "Stream-Snapshot-Digest", response=Use(shapes.text(255), "Names the contents of the latest snapshot; opaque.")
+)
+STREAM_SNAPSHOT_MATCH = _row(
+    "Stream-Snapshot-Match",
+    request=Use(
+        shapes.text(255),
+        "Publish only if the latest snapshot has this `Stream-Snapshot-Digest`; `none`: only if there is none.",
+    ),
     singular=True,
 )
 STREAM_SNAPSHOT_OFFSET = _row(

@@ -22,7 +22,7 @@ SNAPSHOT_BYTES_MAX = 128 * MIB
 ATTRS_BYTES_MAX = 16 * KIB
 """A stream's attributes as JSON; they are kept in memory."""
 LISTING_MAX = 1_000
-"""Streams on one page of a bucket listing."""
+"""Streams, or buckets, on one page of a listing."""
 BULK_BYTES_MAX = 32 * MIB
 BULK_ROWS_MAX = 100_000
 """Appends to many streams in one request: its body, and its number of rows; all of them are held in memory."""
@@ -57,12 +57,26 @@ SCANS_MAX = 64
 client reads."""
 BULK_APPENDS_MAX = 16
 """Bulk appends in progress; each holds its body in memory, and the rows decoded from it."""
+BULK_WAITING_MAX = 256
+BULK_WAIT_SECONDS_MAX = 30.0
+"""Bulk appends that wait for one of these to end, before their bodies are read, and for how long; each costs what has
+arrived of its body with its head."""
+DESCRIPTORS_RESERVE = 128
+"""File descriptors for the journal, images and the lake. The others are for connections, and for the snapshots that
+they transfer, one each."""
+RESERVED_CONNECTIONS = 256
+"""Connections beyond the maximum that may ask how the server is; a new one takes the place of the oldest."""
+
+PAGE_MESSAGES_MAX = 16_384
+"""Messages in one page or SSE event, however small they are: making it takes the event loop a few milliseconds."""
 
 # -- What a stream may hold -------------------------------------------------------------------------------------
 
 PRODUCERS_PER_STREAM_MAX = 10_000
 PRODUCER_IDLE_US = 7 * DAY_US
 """When a stream has the most producers it may have, one that was idle for longer is evicted for a new one."""
+PRODUCERS_FINISHED_MAX = 10_000
+"""Finished producers that a server knows, so that streams forget them at their next new producer."""
 FORK_DEPTH_MAX = 1_000
 """Forks of forks: a read walks up the chain, so its length is bounded."""
 
@@ -73,6 +87,10 @@ STREAMS_PER_SEGMENT_MAX = 10_000
 CONSUMERS_MAX = 1_000
 CONSUMER_IDLE_US = 7 * DAY_US
 """A consumer of the lake that was silent for longer no longer holds anything back."""
+LEASES_MAX = 1_000
+LEASE_SECONDS_MAX = 3_600
+"""How long a lease on the lake's objects may last without a renewal: a reader that was killed delays their deletion for
+no longer."""
 
 # -- Time -------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,10 @@
 """Stream names: `bucket/stream` in one string, sorted by code point (the same order as by UTF-8 bytes)."""
 
-from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from headwater.protocol.limits import NAME_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.remembering import remembered
 
 DEFAULT_BUCKET = "_default"
 RESERVED_SEGMENT = "__ds"
@@ -34,21 +34,25 @@ def parse_flat(raw_path: bytes) -> str | Refusal:
     return Refusal(Code.INVALID_NAME, problem) if problem else name
 
 
-@lru_cache(maxsize=16_384)
-def parse_whole(name: str) -> str | Refusal:
+def _parse_whole(name: str) -> str | Refusal:
     """A name given with its bucket outside of a URL, if it is one that the flat surface accepts.
 
     >>> parse_whole("team/notes/1"), parse_whole("notes").detail
     ('team/notes/1', "'notes' has no bucket; a whole name is bucket/stream, with the bucket _default if there is none.")
     """
+    if len(name) > NAME_BYTES_MAX:
+        return Refusal(Code.INVALID_NAME, _too_long(len(name)))
     bucket, slash, stream = name.partition("/")
     if not slash:
         rule = f"a whole name is bucket/stream, with the bucket {DEFAULT_BUCKET} if there is none"
-        return Refusal(Code.INVALID_NAME, f"{name[:NAME_BYTES_MAX]!r} has no bucket; {rule}.")
+        return Refusal(Code.INVALID_NAME, f"{name!r} has no bucket; {rule}.")
     if bucket == RESERVED_SEGMENT:
         return Refusal(Code.INVALID_NAME, f"The bucket name {bucket!r} is reserved.")
     problem = _problem(bucket, stream, name)
     return Refusal(Code.INVALID_NAME, problem) if problem else name
+
+
+parse_whole = remembered(entries_max=16_384, length_max=NAME_BYTES_MAX)(_parse_whole)
 
 
 def _problem(bucket: str, stream: str, name: str) -> str | None:
@@ -59,8 +63,12 @@ def _problem(bucket: str, stream: str, name: str) -> str | None:
     if ".." in name and ".." in name.split("/"):
         return "A stream's name may not contain a '..' segment."
     if len(name) * 4 > NAME_BYTES_MAX and len(name.encode()) > NAME_BYTES_MAX:
-        return f"The name is {len(name.encode())} bytes long with its bucket; at most {NAME_BYTES_MAX} are allowed."
+        return _too_long(len(name.encode()))
     return None
+
+
+def _too_long(size: int) -> str:
+    return f"The name is {size} bytes long with its bucket; at most {NAME_BYTES_MAX} are allowed."
 
 
 def is_reserved(raw_path: bytes) -> bool:

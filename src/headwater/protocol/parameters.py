@@ -16,9 +16,7 @@ TABLE: dict[str, Use] = {
     "timeout_ms": Use(
         shapes.whole(1, LONG_POLL_MS_MAX), "How long a long-poll waits, instead of the server's own setting."
     ),
-    "max_bytes": Use(
-        shapes.POSITIVE, "The maximum number of bytes in one response; at least one message is always returned."
-    ),
+    "max_bytes": Use(shapes.POSITIVE, "The maximum number of bytes in one response; a JSON message is never cut."),
     "incarnation": Use(shapes.TEXT, "Same as the header `Stream-Incarnation`, for clients that cannot set headers."),
     "record": Use(shapes.RECORD, "The record number of the first message, or `now`; JSON streams only."),
     "tail_records": Use(shapes.whole(0, 10**19 - 1), "Begin this many messages before the tail; JSON streams only."),
@@ -27,7 +25,7 @@ TABLE: dict[str, Use] = {
         "The maximum number of messages in one response; only together with `record` or `tail_records`.",
     ),
     "record_view": Use(shapes.one_of("envelope"), "Return each message in an envelope with its record number."),
-    "prefix": Use(shapes.TEXT, "List only streams whose id begins with this."),
-    "after": Use(shapes.TEXT, "List only streams whose id sorts after this: the `next_cursor` of the previous page."),
-    "limit": Use(shapes.whole(1, LISTING_MAX), "The maximum number of streams on one page."),
+    "prefix": Use(shapes.TEXT, "List only ids that begin with this."),
+    "after": Use(shapes.TEXT, "List only ids that sort after this: the `next_cursor` of the previous page."),
+    "limit": Use(shapes.whole(1, LISTING_MAX), "The maximum number of ids on one page."),
 }

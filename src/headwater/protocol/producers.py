@@ -6,6 +6,9 @@ The rules, for a producer's (epoch, seq) against the last one accepted on the st
     lower epoch            stale: a newer instance of the producer has taken over
     higher epoch           seq 0 is accepted, anything else is invalid
     same epoch             seq <= last: duplicate; seq == last + 1: accepted; above: a gap
+
+A duplicate of the last request has the same content, or it is not a retry but another writer under the same id. Only
+the request that closed the stream may be repeated with any content, by one that closes it too.
 """
 
 from enum import Enum
@@ -33,7 +36,12 @@ class LastAccepted(msgspec.Struct, frozen=True, gc=False, array_like=True):
     record: int
     record_next: int
     at: int
-    size: int = 0  # How many bytes it appended; 0 in images of older versions.
+    size: int
+    """How many bytes it appended."""
+    crc: int
+    """The CRC-32C of its messages and of where they end."""
+    closes: bool
+    """Whether it closed the stream."""
 
 
 class Standing(Enum):

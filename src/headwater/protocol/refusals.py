@@ -6,7 +6,7 @@ import msgspec
 
 
 class Code(StrEnum):
-    """The stable `code` of an error body; `statuses.REFUSALS` gives each its HTTP status and title."""
+    """The stable `code` of an error body; `codes.REFUSALS` gives each its HTTP status and title."""
 
     BAD_REQUEST = "bad_request"
     INVALID_OFFSET = "invalid_offset"
@@ -28,6 +28,7 @@ class Code(StrEnum):
     OFFSET_UNALIGNED = "offset_unaligned"
     INCARNATION_CHANGED = "incarnation_changed"
     PRODUCER_INCOMPLETE = "producer_incomplete"
+    PRODUCER_PAYLOAD_MISMATCH = "producer_payload_mismatch"
     PRODUCER_EPOCH_STALE = "producer_epoch_stale"
     PRODUCER_EPOCH_INVALID = "producer_epoch_invalid"
     PRODUCER_SEQ_CONFLICT = "producer_seq_conflict"
@@ -39,6 +40,8 @@ class Code(StrEnum):
     SNAPSHOT_CONFLICT = "snapshot_conflict"
     FORK_CONFLICT = "fork_conflict"
     READER_NOT_FOUND = "reader_not_found"
+    READER_LAPSED = "reader_lapsed"
+    READERS_TOO_MANY = "readers_too_many"
     RANGES_UNAVAILABLE = "ranges_unavailable"
     SWAP_REFUSED = "swap_refused"
     TOO_LARGE = "too_large"
@@ -94,6 +97,14 @@ def stream_gone(name: str) -> Refusal:
 def incarnation_changed(name: str, incarnation: int) -> Refusal:
     return Refusal(
         Code.INCARNATION_CHANGED,
-        f"Stream {name!r} was deleted and created again; read it again from the beginning.",
+        f"Stream {name!r} was deleted and created again, or the server was restored; read it from the beginning.",
         incarnation=incarnation,
+    )
+
+
+def log_changed(ours: str, theirs: str) -> Refusal:
+    return Refusal(
+        Code.INCARNATION_CHANGED,
+        f"The request is about log {theirs!r}, but this server has log {ours!r}: it was restored from a backup, or "
+        "replaced; start over.",
     )

@@ -7,6 +7,7 @@ from headwater.protocol.limits import NUMBER_MAX
 Shape = dict[str, Any]
 
 _POSITION = "[0-9]{16}_[0-9]{16}|[0-9]{20}"
+_PLACE = "[0-9]{16}_[0-9]{16}|[0-9]{1,20}"
 
 TEXT: Shape = {"type": "string"}
 COUNT: Shape = {"type": "integer", "minimum": 0}
@@ -17,6 +18,8 @@ TRUE: Shape = {"type": "string", "enum": ["true"]}
 FLAG: Shape = {"type": "string", "enum": ["true", "false"]}
 OFFSET: Shape = {"type": "string", "pattern": f"^({_POSITION})$"}
 OFFSET_OR_START: Shape = {"type": "string", "pattern": f"^(-1|{_POSITION})$"}
+PLACE: Shape = {"type": "string", "pattern": f"^({_PLACE})$"}
+"""An offset below a bucket, where any decimal is one."""
 ANY_OFFSET: Shape = {"type": "string", "pattern": f"^(-1|now|{_POSITION})$"}
 RECORD: Shape = {"type": "string", "pattern": "^(now|0|[1-9][0-9]{0,18})$"}
 DIGITS: Shape = {"type": "string", "pattern": "^[0-9]+$"}

@@ -24,6 +24,9 @@ from headwater.client import (
     Stream,
 )
 from headwater.protocol import headers, offsets
+from headwater.protocol.refusals import Code
+from headwater.spark.certificates import tls_context
+from headwater.spark.incoming import Incoming
 
 PAUSE_SECONDS_MAX = 10.0
 """The longest pause, however long a server asks for: the settings limit the number of tries."""
@@ -106,6 +109,10 @@ def _refused(message: str, status: int, problem: dict[str, Any], next_offset: in
     return error
 
 
+class LogChanged(LinkFailed):
+    """The server has another log than the one that a checkpoint names: it was restored from a backup, or replaced."""
+
+
 class ScanBroken(LinkFailed):
     """A response ended before it was complete; what had arrived of it is valid."""
 
@@ -123,11 +130,20 @@ class Link:
 
     def __init__(self, settings: LinkSettings) -> None:
         self.settings = settings
-        self._http = httpx2.Client(timeout=settings.timeout_seconds, verify=tls_context(settings))
+        self._http = httpx2.Client(timeout=settings.timeout_seconds, verify=verification(settings))
         url, retry, sent = settings.url.rstrip("/"), settings.retry, settings.client_headers()
         seconds = settings.timeout_seconds
-        self._admin = Admin(url, headers=sent, retry=retry, timeout_seconds=seconds, http=self._http)
+        self._expected: str | None = None
+        self._admin = self._new_admin({})
         self._client = Client(f"{url}/ds", headers=sent, retry=retry, timeout_seconds=seconds, http=self._http)
+
+    def _new_admin(self, more: Mapping[str, str]) -> Admin:
+        settings = self.settings
+        sent = {**settings.client_headers(), **more}
+        seconds = settings.timeout_seconds
+        return Admin(
+            settings.url.rstrip("/"), headers=sent, retry=settings.retry, timeout_seconds=seconds, http=self._http
+        )
 
     def close(self) -> None:
         self._http.close()
@@ -145,6 +161,16 @@ class Link:
         with _translated():
             return self._admin.status()
 
+    def log_id(self) -> str:
+        """The id of the server's log, which positions and incarnations belong to."""
+        found: str = self.status()["log_id"]
+        return found
+
+    def expect_log(self, log_id: str) -> None:
+        """From now on, have requests about the lake and about many streams refused by a server with another log."""
+        if log_id != self._expected:
+            self._expected, self._admin = log_id, self._new_admin({headers.STREAM_LOG_ID.name: log_id})
+
     def flush(self) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""
         with _translated():
@@ -155,16 +181,24 @@ class Link:
         with _translated():
             self._admin.register_consumer(consumer, positions)
 
-    def consumers(self) -> dict[str, dict[str, int]]:
-        """How far each registered consumer has read."""
-        with _translated():
-            return {consumer.name: dict(consumer.positions) for consumer in self._admin.consumers()}
+    def renew(self, consumer: str, positions: Mapping[str, int]) -> bool:
+        """Record how far a consumer has read, unless the server says that it has lapsed; whether it has not."""
+        return _unless_lapsed(lambda: self._admin.register_consumer(consumer, positions, renew=True))
 
-    def last_report_ms(self, consumer: str) -> int | None:
-        """When a consumer last recorded its positions, in milliseconds since 1970; None if it is not registered."""
+    def lease(self, lease: str, seconds: int) -> None:
+        """Have the server keep the objects that the lake has now."""
         with _translated():
-            found = self._admin.consumer(consumer)
-        return None if found is None else found.committed_at_ms
+            self._admin.lease(lease, seconds)
+
+    def renew_lease(self, lease: str, seconds: int) -> bool:
+        """Keep the objects of a lease for longer, unless the server says that it has lapsed; whether it has not."""
+        return _unless_lapsed(lambda: self._admin.lease(lease, seconds, renew=True))
+
+    def consumers(self) -> dict[str, dict[str, int]]:
+        """How far each registered consumer has read whose rows the lake keeps."""
+        with _translated():
+            known = self._admin.consumers()
+        return {one.name: dict(one.positions) for one in known if not one.lapsed and not one.lease}
 
     def forget(self, consumer: str) -> None:
         """Remove a consumer; the lake no longer keeps anything for it."""
@@ -214,7 +248,7 @@ class Link:
             # Refusals are raised here, before any row is asked for.
             with _translated():
                 first = next(pieces, b"")
-            yield _batches(_Incoming(first, pieces))
+            yield _batches(Incoming(first, pieces))
 
     def append(self, rows: pa.Table) -> pa.Table:
         """Append to many streams, and return the outcome of each row; every row needs a producer."""
@@ -223,6 +257,11 @@ class Link:
             writer.write_table(rows)
         with _translated():
             return _table(self._admin.append(sink.getvalue().to_pybytes()))
+
+    def finish(self, producer: str) -> None:
+        """Fence a producer off from all streams, which then need not remember it."""
+        with _translated():
+            self._admin.finish_producer(producer)
 
     # -- Snapshots -----------------------------------------------------------------------------------------------------
 
@@ -250,12 +289,25 @@ class Link:
         return self._client.bucket(bucket).stream(name)
 
 
+def _unless_lapsed(renew: Callable[[], None]) -> bool:
+    try:
+        with _translated():
+            renew()
+    except LinkRefused as refused:
+        if refused.code != Code.READER_LAPSED:
+            raise
+        return False
+    return True
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     """Raise the client's errors as the link's."""
     try:
         yield
     except RequestRefused as error:
+        if error.code == Code.INCARNATION_CHANGED:
+            raise other_log() from error
         next_offset = offsets.parse(error.next_offset or "")
         raise _refused(str(error), error.status, dict(error.problem), next_offset) from error
     except ResponseIncomplete as error:
@@ -264,37 +316,15 @@ def _translated() -> Iterator[None]:
         raise LinkFailed(str(error)) from error
 
 
-class _Incoming:
-    """A response as a file that Arrow reads from."""
-
-    closed = False
-
-    def __init__(self, first: bytes, pieces: Iterator[bytes]) -> None:
-        self._rest = memoryview(first)
-        self._pieces = pieces
-
-    def read(self, size: int = -1) -> bytes:
-        found: list[memoryview] = []
-        while size:
-            if not self._rest:
-                piece = next(self._pieces, None)
-                if piece is None:
-                    break
-                self._rest = memoryview(piece)
-            part = self._rest if size < 0 else self._rest[:size]
-            self._rest = self._rest[len(part) :]
-            found.append(part)
-            size -= len(part) if size > 0 else 0
-        return b"".join(found)
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True
+def other_log() -> LogChanged:
+    """The error for numbers that came from another log."""
+    return LogChanged(
+        "The server was restored from a backup, or replaced, since this query last read from it, so the checkpoint's "
+        "offsets mean nothing there; start a new query with a new checkpoint."
+    )
 
 
-def _batches(incoming: _Incoming) -> Iterator[pa.RecordBatch]:
+def _batches(incoming: Incoming) -> Iterator[pa.RecordBatch]:
     try:
         with _translated():
             yield from pa.ipc.open_stream(pa.PythonFile(incoming, mode="r"))
@@ -308,18 +338,11 @@ def _table(answer: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.BufferReader(answer)).read_all()
 
 
-def tls_context(settings: LinkSettings) -> ssl.SSLContext | bool:
+def verification(settings: LinkSettings) -> ssl.SSLContext | bool:
     """The certificates to trust and to present on a connection with TLS."""
-    if settings.url.startswith("http://"):
-        # Reading the certificates of this machine takes a tenth of a second, and every task makes a link.
-        return False
-    if settings.tls_ca is None and settings.tls_cert is None:
-        return True
+    files = settings.tls_ca, settings.tls_cert, settings.tls_key
     try:
-        context = ssl.create_default_context(cafile=settings.tls_ca)
-        if settings.tls_cert is not None:
-            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+        return tls_context(settings.url, *files)
     except OSError as error:
-        files = ", ".join(filter(None, (settings.tls_ca, settings.tls_cert, settings.tls_key)))
-        raise LinkFailed(f"The certificates ({files}) cannot be read: {error}.") from error
-    return context
+        named = ", ".join(filter(None, files))
+        raise LinkFailed(f"The certificates ({named}) cannot be read: {error}.") from error

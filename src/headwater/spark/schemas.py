@@ -38,6 +38,11 @@ _TYPES: dict[pa.DataType, DataType] = {
 }
 
 
+def lake_columns(names: Sequence[str]) -> list[StructField]:
+    """Columns of the lake, for Spark."""
+    return [StructField(name, _TYPES[SCHEMA.field(name).type]) for name in names]
+
+
 class SourceSchema:
     """The columns that a read returns, and how they are made from those of the lake."""
 

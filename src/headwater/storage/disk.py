@@ -1,14 +1,30 @@
-"""The disk under the journal and the images: a seam small enough that tests can replace it with a faulty disk."""
+"""The disk under the journal and the images: a seam small enough that tests can replace it with a faulty disk.
 
+A server that has used up its file descriptors cannot open files, but must be able to rename, remove and sync those that
+it has: directories stay open for that.
+"""
+
+import errno
 import os
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 ZEROS = bytes(1 << 20)
 READ_BYTES_MAX = 16 * 1024 * 1024
 """The most that one system call reads: Python allocates a buffer of the requested size before it reads a byte."""
+
+
+DIRECTORIES_MAX = 64
+"""How many directories one user of a disk keeps open; more than a server has, fewer than a table has partitions."""
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors that mean that the process, or the machine, has too many files open; space is not the problem."""
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""Errors of a file system that cannot reserve space before it is written."""
 
 
 class File(Protocol):
@@ -69,18 +85,65 @@ class RealFile:
             os.close(fd)
 
 
+class Directories:
+    """Directories that stay open, so that syncing their names needs no new descriptor."""
+
+    def __init__(self) -> None:
+        self._fds: dict[Path, int] = {}
+        self._lock = Lock()
+        weakref.finalize(self, _close_all, self._fds)
+
+    def sync(self, directory: Path) -> None:
+        """Make the names in a directory durable."""
+        fd = self._fd(directory)
+        if fd is None:
+            sync_directory(directory)
+        else:
+            os.fsync(fd)
+
+    def make(self, directory: Path) -> None:
+        """Create a directory and its missing parents. All are durable on return, those that already existed too."""
+        if not directory.is_dir():
+            self.make(directory.parent)
+            directory.mkdir(exist_ok=True)
+        # We did not create anything inside a directory that we may not open.
+        with suppress(PermissionError):
+            self.sync(directory.parent)
+
+    def _fd(self, directory: Path) -> int | None:
+        with self._lock:
+            fd = self._fds.get(directory)
+            # Somebody may have replaced the directory by another of that name.
+            if fd is not None and not os.path.samestat(os.fstat(fd), os.stat(directory)):
+                os.close(self._fds.pop(directory))
+                fd = None
+            if fd is None and len(self._fds) < DIRECTORIES_MAX:
+                fd = self._fds[directory] = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            return fd
+
+
+def _close_all(fds: dict[Path, int]) -> None:
+    for fd in fds.values():
+        os.close(fd)
+
+
 class RealDisk:
     """The operating system's file system. Directories are synced whenever their names change."""
+
+    def __init__(self) -> None:
+        self._directories = Directories()
 
     def create(self, path: Path, size: int = 0) -> File:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         file = RealFile(fd)
         try:
+            if size:
+                allocate(fd, size)
             # Zeros, not holes: syncing blocks that exist changes no metadata, which makes it several times faster.
             for at in range(0, size, len(ZEROS)):
                 file.write([ZEROS[: size - at]], at)
             os.fsync(fd)
-            sync_directory(path.parent)
+            self._directories.sync(path.parent)
         except OSError:
             file.close()
             path.unlink(missing_ok=True)
@@ -92,27 +155,43 @@ class RealDisk:
 
     def rename(self, old: Path, new: Path) -> None:
         old.rename(new)
-        sync_directory(new.parent)
+        self._directories.sync(new.parent)
 
     def remove(self, path: Path) -> None:
         path.unlink()
-        sync_directory(path.parent)
+        self._directories.sync(path.parent)
 
     def names(self, directory: Path) -> list[str]:
-        make_directory(directory)
+        self._directories.make(directory)
         # A process that was killed may have changed names without syncing them.
-        sync_directory(directory)
+        self._directories.sync(directory)
         return sorted(os.listdir(directory))
 
 
+def shortage_of(error: OSError) -> str:
+    """Why a file could not be made or written, and what to do, as one sentence for a client."""
+    if error.errno in NO_DESCRIPTORS:
+        return "The server has too many files and connections open; close some or raise its limit, then try again."
+    if error.errno in NO_SPACE:
+        return "The disk is full; free space or delete streams, then try again."
+    return f"The disk cannot be written ({error.strerror or error}); check it, then try again."
+
+
+def allocate(fd: int, size: int) -> None:
+    """Reserve space for a file. If there is not enough, fail at once: filling the disk first would harm others."""
+    disk = os.fstatvfs(fd)
+    if disk.f_blocks and disk.f_bavail * disk.f_frsize < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno not in NO_ALLOCATION:
+            raise
+
+
 def make_directory(directory: Path) -> None:
-    """Create a directory and its missing parents. All are durable on return, including those that already existed."""
-    if not directory.is_dir():
-        make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
-    # We did not create anything inside a directory that we may not open.
-    with suppress(PermissionError):
-        sync_directory(directory.parent)
+    """Create a directory and its missing parents. All are durable on return, those that already existed too."""
+    Directories().make(directory)
 
 
 def sync_directory(directory: Path) -> None:

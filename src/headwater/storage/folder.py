@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headwater.storage.disk import make_directory, read_at, sync_directory
+from headwater.storage.disk import Directories, read_at
 from headwater.storage.store import Item, KeyMissing, KeyRule, StoreFailed, check_key, check_same, walk, whole
 
 UPLOADS = ".uploads"
@@ -24,6 +24,7 @@ class FolderStore:
         self.folder = folder.absolute()
         self._check = check
         self._uploads = self.folder / UPLOADS
+        self._directories = Directories()
         self._remove_leftovers()
 
     @property
@@ -37,10 +38,10 @@ class FolderStore:
     def create(self, key: str, data: bytes) -> None:
         path = self._path(key)
         with self._failing("create", key), self._upload(data) as upload:
-            make_directory(path.parent)
+            self._directories.make(path.parent)
             created = _link(upload, path)
             # Even if it existed: the process that created it may have died before this sync.
-            sync_directory(path.parent)
+            self._directories.sync(path.parent)
         if not created:
             check_same(self, key, data)
 
@@ -61,18 +62,18 @@ class FolderStore:
         path = self._path(key)
         with self._failing("delete", key), suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
-            sync_directory(path.parent)
+            self._directories.sync(path.parent)
 
     def move(self, key: str, to: str) -> None:
         source, target = self._path(key), self._path(to)
         with self._failing("move", key):
-            make_directory(target.parent)
+            self._directories.make(target.parent)
             try:
                 source.rename(target)
             except FileNotFoundError:
                 if not target.exists():
                     raise KeyMissing(f"Neither {key} nor {to} exists in {self.url}.") from None
-            sync_directory(target.parent)
+            self._directories.sync(target.parent)
 
     def items(self, prefix: str) -> Iterator[Item]:
         return walk(self._list, prefix)
@@ -107,7 +108,7 @@ class FolderStore:
     def _upload(self, data: bytes) -> Iterator[Path]:
         """A durable file with these bytes and a temporary name."""
         if not self._uploads.is_dir():
-            make_directory(self._uploads)
+            self._directories.make(self._uploads)
         path, fd = self._locked_file()
         try:
             rest = memoryview(data)

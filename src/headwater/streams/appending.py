@@ -1,20 +1,23 @@
 """Appends and closes. The protocol defines the order of the checks, and one function implements it.
 
 presence (404, 410)  ->  incarnation (410)  ->  closed (duplicate 204, close-only 204, 409)
-->  content type (409)  ->  producer (403, 400, 409, 429, duplicate 204)
+->  content type (409)  ->  producer (403, 400, 409, 429, duplicate 204, or 409 if its content differs)
 ->  If-Match, Stream-Record-Match (412)  ->  Stream-Seq (409)  ->  accepted
 """
 
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from headwater.protocol.content_types import is_json, media_type
-from headwater.protocol.etags import Version
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
 from headwater.protocol.producers import LastAccepted, Producer, Standing, compare
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Append
+from headwater.streams import finishing
+from headwater.streams.commands import Append, Create, CreateFork
+from headwater.streams.hot import Hot, hot_cost
 from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
-from headwater.streams.state import Hot, State, Stream
+from headwater.streams.state import State, Stream
 
 
 class BadBody(NamedTuple):
@@ -38,9 +41,9 @@ def judge(state: State, command: Append, now: int) -> Stream | Reply:
     if not isinstance(stream, Stream):
         return stream
     if command.payload and media_type(command.content_type) != media_type(stream.content_type):
-        return content_type_mismatch(stream, command.content_type)
+        return _content_type_mismatch(stream, command.content_type)
     if command.producer is not None:
-        outcome = _judge_producer(stream, command.producer, now)
+        outcome = _judge_producer(state, stream, command, command.producer, now)
         if outcome is not None:
             return outcome
     if command.if_match is not None or command.record_match is not None:
@@ -58,16 +61,9 @@ def judge(state: State, command: Append, now: int) -> Stream | Reply:
 
 
 def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
-    current = Version(stream.incarnation, stream.tail, stream.closed)
-    if command.if_match is not None and current not in command.if_match:
-        return Refusal(
-            Code.PRECONDITION_FAILED,
-            f"Stream {stream.name!r} has changed since the ETag in If-Match.",
-            incarnation=stream.incarnation,
-            next_offset=stream.tail,
-        )
-    if command.record_match is None:
-        return None
+    refusal = stream.judge_version(command.if_match)
+    if refusal is not None or command.record_match is None:
+        return refusal
     if not is_json(stream.content_type):
         detail = f"Stream {stream.name!r} has no record numbers, because it is not a JSON stream."
         return Refusal(Code.BAD_REQUEST, detail, incarnation=stream.incarnation)
@@ -84,9 +80,10 @@ def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
 
 def apply(state: State, command: Append) -> Reply:
     """Judge, then append the messages, close the stream, and remember the producer."""
-    stream = judge(state, command, state.now)
+    now = state.now if command.asked_at is None else min(command.asked_at, state.now)
+    stream = judge(state, command, now)
     if not isinstance(stream, Stream):
-        _renew(state, command)
+        _renew(state, command, now)
         return stream
     state.before_change(stream)
     record = stream.record_next
@@ -99,7 +96,10 @@ def apply(state: State, command: Append) -> Reply:
     producer, epoch, seq = command.producer, None, None
     if producer is not None:
         epoch, seq = producer.epoch, producer.seq
-        remember(stream, producer, record, len(command.payload), state.now)
+        if state.finished and stream.producers and producer.id not in stream.producers:
+            full = len(stream.producers) >= PRODUCERS_PER_STREAM_MAX
+            finishing.forget(stream.producers, state.finished, full=full)
+        remember(stream, command, record, state.now, closes=command.close)
     if not command.payload:
         return ClosedOnly(stream.incarnation, stream.tail, epoch, seq)
     if not is_json(stream.content_type):
@@ -107,18 +107,16 @@ def apply(state: State, command: Append) -> Reply:
     return Appended(stream.incarnation, stream.tail, stream.closed, record, stream.record_next, epoch, seq)
 
 
-def _renew(state: State, command: Append) -> None:
+def _renew(state: State, command: Append, now: int) -> None:
     """A write that changes nothing still counts as a use of the stream."""
-    stream = state.present(command.name, state.now)
+    stream = state.present(command.name, now)
     slides = isinstance(stream, Stream) and stream.lifetime.ttl_seconds is not None
     if isinstance(stream, Stream) and slides and command.incarnation in (None, stream.incarnation):
         state.before_change(stream)
         stream.touched_at = state.now
 
 
-def extend(
-    state: State, stream: Stream, payload: bytes, ends: tuple[int, ...] | None, producer: Producer | None
-) -> None:
+def extend(state: State, stream: Stream, payload: bytes, ends: bytes | None, producer: Producer | None) -> None:
     """Add one append's messages to the end of a stream."""
     hot = Hot(stream.tail, payload, ends, stream.record_next, state.position, state.now, producer)
     if stream.hot is None:
@@ -127,11 +125,12 @@ def extend(
     else:
         stream.hot.append(hot)
     stream.tail += len(payload)
-    stream.record_next += hot.messages
-    state.hot_bytes += len(payload)
+    messages = hot.messages
+    stream.record_next += messages
+    state.hot_bytes += hot_cost(len(payload), 1, messages)
 
 
-def content_type_mismatch(stream: Stream, content_type: str) -> Refusal:
+def _content_type_mismatch(stream: Stream, content_type: str) -> Refusal:
     return Refusal(
         Code.CONTENT_TYPE_MISMATCH,
         f"Stream {stream.name!r} has content type {stream.content_type}, not {content_type or 'none'}.",
@@ -145,7 +144,7 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
     if producer is not None and known is not None:
         last = known.get(producer.id)
         if last is not None and compare(last, producer) is Standing.DUPLICATE:
-            return _duplicate(stream, last, producer)
+            return _judge_duplicate(stream, last, producer, command)
     if command.close and not command.payload:
         return ClosedOnly(stream.incarnation, stream.tail)
     return Refusal(
@@ -157,12 +156,14 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
     )
 
 
-def _judge_producer(stream: Stream, producer: Producer, now: int) -> Reply | None:
+def _judge_producer(state: State, stream: Stream, command: Append, producer: Producer, now: int) -> Reply | None:
     known = stream.producers
     last = known.get(producer.id) if known is not None else None
     standing = compare(last, producer)
     if standing is Standing.NEW:
-        return _judge_room(stream, now) if last is None else None
+        if producer.id in state.finished:
+            return finishing.refusal(producer, stream.incarnation)
+        return _judge_room(state, stream, now) if last is None else None
     if last is None or standing is Standing.GAP:
         expected = 0 if last is None else last.seq + 1
         return Refusal(
@@ -173,7 +174,7 @@ def _judge_producer(stream: Stream, producer: Producer, now: int) -> Reply | Non
             received_seq=producer.seq,
         )
     if standing is Standing.DUPLICATE:
-        return _duplicate(stream, last, producer)
+        return _judge_duplicate(stream, last, producer, command)
     if standing is Standing.STALE:
         return Refusal(
             Code.PRODUCER_EPOCH_STALE,
@@ -189,9 +190,11 @@ def _judge_producer(stream: Stream, producer: Producer, now: int) -> Reply | Non
     )
 
 
-def _judge_room(stream: Stream, now: int) -> Refusal | None:
+def _judge_room(state: State, stream: Stream, now: int) -> Refusal | None:
     known = stream.producers
     if known is None or len(known) < PRODUCERS_PER_STREAM_MAX or _longest_idle(known).at <= now - PRODUCER_IDLE_US:
+        return None
+    if not known.keys().isdisjoint(state.finished):
         return None
     return Refusal(
         Code.PRODUCERS_TOO_MANY,
@@ -205,17 +208,55 @@ def _longest_idle(known: dict[str, LastAccepted]) -> LastAccepted:
     return known[next(iter(known))]
 
 
-def remember(stream: Stream, producer: Producer, record: int, size: int, now: int) -> None:
+def judge_repeat(
+    stream: Stream, last: LastAccepted, producer: Producer, payload: bytes, ends: bytes | None, *, closes: bool
+) -> Refusal | None:
+    """Why a request with the number of the producer's last one is not a retry of it: its content differs."""
+    if producer.seq != last.seq or (closes and last.closes):
+        return None
+    if (len(payload), _checksum(payload, ends)) == (last.size, last.crc):
+        return None
+    return Refusal(
+        Code.PRODUCER_PAYLOAD_MISMATCH,
+        f"Producer {producer.id!r} already wrote other content as sequence number {producer.seq} of epoch "
+        f"{producer.epoch}; begin a higher epoch, or use another producer id.",
+        incarnation=stream.incarnation,
+        next_offset=stream.tail,
+        closed=stream.closed,
+    )
+
+
+def _checksum(payload: bytes, ends: bytes | None) -> int:
+    crc = crc32c(payload)
+    return crc if ends is None else crc32c(ends, crc)
+
+
+def remember(stream: Stream, command: Append | Create | CreateFork, record: int, now: int, *, closes: bool) -> None:
     """Keep a producer's last accepted request and the response to it."""
+    producer = command.producer
+    assert producer is not None
     if stream.producers is None:
         stream.producers = {}
     known = stream.producers
     if known.pop(producer.id, None) is None and len(known) >= PRODUCERS_PER_STREAM_MAX:
         del known[next(iter(known))]
-    known[producer.id] = LastAccepted(producer.epoch, producer.seq, stream.tail, record, stream.record_next, now, size)
+    known[producer.id] = LastAccepted(
+        producer.epoch,
+        producer.seq,
+        stream.tail,
+        record,
+        stream.record_next,
+        now,
+        len(command.payload),
+        _checksum(command.payload, command.ends),
+        closes,
+    )
 
 
-def _duplicate(stream: Stream, last: LastAccepted, producer: Producer) -> Duplicate:
+def _judge_duplicate(stream: Stream, last: LastAccepted, producer: Producer, command: Append) -> Duplicate | Refusal:
+    refusal = judge_repeat(stream, last, producer, command.payload, command.ends, closes=command.close)
+    if refusal is not None:
+        return refusal
     # The response to the last request is remembered; for an older one the tail is the best answer.
     if producer.seq != last.seq:
         return Duplicate(stream.incarnation, stream.tail, stream.closed, last.epoch, last.seq)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from headwater.streams import appending, buckets, forking, lifecycle, snapshots, tiering
+from headwater.streams import appending, buckets, consumers, finishing, forking, lifecycle, snapshots, tiering
 from headwater.streams.batches import Batch
 from headwater.streams.commands import (
     Append,
@@ -15,7 +15,9 @@ from headwater.streams.commands import (
     DropBucket,
     DropConsumer,
     Expire,
+    FinishProducer,
     ForgetSegments,
+    LeaseLake,
     OpenBucket,
     Paid,
     Pin,
@@ -37,6 +39,7 @@ from headwater.streams.state import State
 
 HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     Append: appending.apply,
+    FinishProducer: finishing.finish,
     Create: lifecycle.create,
     Delete: lifecycle.delete,
     Touch: lifecycle.touch,
@@ -59,8 +62,9 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     PublishSegment: tiering.publish,
     SwapSegments: tiering.swap,
     ForgetSegments: tiering.forget,
-    RegisterConsumer: tiering.register_consumer,
-    DropConsumer: tiering.drop_consumer,
+    RegisterConsumer: consumers.register,
+    LeaseLake: consumers.lease,
+    DropConsumer: consumers.drop,
 }
 
 

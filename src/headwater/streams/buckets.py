@@ -12,7 +12,8 @@ A process that dies in between leaves seals behind. After the deadline, `SettleB
 still has the bucket; from then on that seal cannot drop it, and the other shards are rolled forward or back.
 """
 
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from headwater.protocol.names import bucket_of
@@ -21,10 +22,12 @@ from headwater.streams import queries
 from headwater.streams.commands import Command, DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
 from headwater.streams.replies import (
     BucketDropped,
+    BucketEntry,
     BucketExisted,
     BucketFacts,
     BucketOpened,
     BucketSealed,
+    BucketsListed,
     Done,
     Entry,
     Listed,
@@ -50,7 +53,7 @@ def open_bucket(state: State, command: OpenBucket) -> Reply:
     """Create the bucket."""
     entry = state.buckets.get(command.bucket)
     if entry is None:
-        state.buckets[command.bucket] = Bucket(state.now)
+        _enter(state, command.bucket, Bucket(state.now))
         return BucketOpened()
     return BucketExisted() if entry.seal is None else _being_dropped(command.bucket)
 
@@ -64,7 +67,7 @@ def seal_bucket(state: State, command: SealBucket) -> Reply:
         entry = Bucket(state.now)  # The first shard has it; its opening has not arrived here yet.
     if entry.seal not in (None, command.seal):
         return _being_dropped(command.bucket)
-    state.buckets[command.bucket] = Bucket(entry.created_at, command.seal, command.deadline)
+    _enter(state, command.bucket, Bucket(entry.created_at, command.seal, command.deadline))
     first = f"{command.bucket}/"
     for name in list(state.names.after(first, EXPIRED_PER_SEAL_MAX)):
         if not name.startswith(first):
@@ -79,7 +82,7 @@ def unseal_bucket(state: State, command: UnsealBucket) -> Reply:
     """Remove the seal, if it is this one."""
     entry = state.buckets.get(command.bucket)
     if entry is not None and entry.seal == command.seal:
-        state.buckets[command.bucket] = Bucket(entry.created_at)
+        _enter(state, command.bucket, Bucket(entry.created_at))
     return Done()
 
 
@@ -90,7 +93,7 @@ def drop_bucket(state: State, command: DropBucket) -> Reply:
         return BucketDropped() if command.decided else bucket_not_found(command.bucket)
     if not command.decided and state.now > entry.seal_deadline:
         return Refusal(Code.OVERLOADED, f"Bucket {command.bucket!r} took too long to drop; try again.")
-    del state.buckets[command.bucket]
+    _enter(state, command.bucket, None)
     return BucketDropped()
 
 
@@ -99,6 +102,19 @@ def settle_bucket(state: State, command: SettleBucket) -> Reply:
     if state.now <= command.deadline:
         return Refusal(Code.OVERLOADED, "The seal's deadline has not passed yet.")
     return Settled(held=command.bucket in state.buckets)
+
+
+def _enter(state: State, bucket: str, entry: Bucket | None) -> None:
+    """Enter a bucket that was created explicitly, or remove its entry."""
+    known = bucket in state.lives or bucket in state.buckets
+    if entry is not None:
+        state.buckets[bucket] = entry
+        if not known:
+            state.bucket_names.add(bucket)
+    else:
+        del state.buckets[bucket]
+        if bucket not in state.lives:
+            state.bucket_names.remove(bucket)
 
 
 def _being_dropped(bucket: str) -> Refusal:
@@ -114,9 +130,29 @@ def facts(state: State, query: queries.Bucket) -> BucketFacts:
     return BucketFacts(query.bucket in state.buckets, lives - state.ghosts[query.bucket], lives)
 
 
+def bucket_listing(state: State, query: queries.Buckets) -> BucketsListed:
+    """A page of the buckets that this shard knows; the cost grows with the page."""
+    names = list(state.bucket_names.after(max(query.after, query.prefix), query.limit + 1))
+    if query.prefix > query.after and (query.prefix in state.buckets or query.prefix in state.lives):
+        names.insert(0, query.prefix)
+    names = [name for name in names if name.startswith(query.prefix)]
+    found = [BucketEntry(name, state.lives[name] - state.ghosts[name]) for name in names[: query.limit]]
+    return BucketsListed(found, len(names) > query.limit)
+
+
+def merge_listings(pages: Sequence[BucketsListed], limit: int) -> BucketsListed:
+    """The page of all shards: a bucket may have streams on several."""
+    streams: Counter[str] = Counter()
+    for page in pages:
+        streams.update({entry.bucket_id: entry.streams for entry in page.buckets})
+    names = sorted(streams)
+    has_more = len(names) > limit or any(page.has_more for page in pages)
+    return BucketsListed([BucketEntry(name, streams[name]) for name in names[:limit]], has_more)
+
+
 def listing(state: State, query: queries.Listing, now: int) -> Listed:
-    """A page of this shard's streams in a bucket; the cost grows with the page and the dead streams skipped."""
-    lead = f"{query.bucket}/"
+    """A page of this shard's streams; the cost grows with the page and the dead streams skipped."""
+    lead = "" if query.bucket is None else f"{query.bucket}/"
     wanted, cursor = lead + query.prefix, lead + max(query.after, query.prefix)
     inclusive = query.prefix > query.after
     found: list[Entry] = []

@@ -32,32 +32,59 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Retired(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A segment that was replaced; its object is deleted once no reader can need it."""
+    """A segment that was replaced at a position; its object is deleted once no reader can need it."""
 
     segment: Segment
-    at: int
+    position: int
 
 
 class Consumer(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How far a consumer has read the lake, and when it last reported."""
+    """How far a consumer has read the lake, when it last reported, and how long it may be silent."""
 
     position: int
     at: int
+    life_us: int = CONSUMER_IDLE_US
+    is_lease: bool = False
+    """Whether it keeps the objects that the lake had at its position, not the rows above it."""
+
+    def has_lapsed(self, now: int) -> bool:
+        return now - self.at >= self.life_us
+
+
+class Unlisted:
+    """What has changed since it was last taken from here: what the next catalog has to list anew, or no longer."""
+
+    __slots__ = ("forks", "segments", "tombstones")
+
+    def __init__(self) -> None:
+        self.segments: dict[int, None] = {}
+        self.tombstones: dict[int, None] = {}
+        """Incarnations."""
+        self.forks: dict[int, str] = {}
+        """Names by incarnation."""
+
+    def __len__(self) -> int:
+        return len(self.segments) + len(self.tombstones) + len(self.forks)
 
 
 class Cold:
     """The part of a shard's state that concerns the lake."""
 
     __slots__ = (
+        "bytes",
         "changed_at",
         "consumers",
         "dead_in",
         "dropped",
         "flushed",
+        "ids",
+        "live_rows",
         "next_number",
         "retired",
+        "rows",
         "segments",
         "tombstones",
+        "unlisted",
     )
 
     def __init__(self) -> None:
@@ -69,47 +96,113 @@ class Cold:
         """The position of the last command that changed what a catalog says."""
         self.next_number = 1
         self.segments: dict[int, Held] = {}
+        """Changed by `keep`, `release` and `take_out` only."""
         self.tombstones: dict[int, Tombstone] = {}
         self.retired: dict[str, Retired] = {}
         self.consumers: dict[str, Consumer] = {}
         self.dead_in: dict[int, set[int]] = {}
         """The incarnations with a tombstone in each segment; derived from the tombstones."""
+        self.ids: set[str] = set()
+        """The ids of the segments; derived from them, like the three sums."""
+        self.rows = self.live_rows = self.bytes = 0
+        self.unlisted: Unlisted | None = None
+        """None unless catalogs are written: only then are changes recorded."""
+
+    def record_unlisted(self, forks: dict[int, str]) -> Unlisted:
+        """Record from now on what a catalog has to list; to begin with, everything."""
+        self.unlisted = Unlisted()
+        self.unlisted.segments = dict.fromkeys(self.segments)
+        self.unlisted.tombstones = dict.fromkeys(self.tombstones)
+        self.unlisted.forks = forks
+        return self.unlisted
 
     def hold(self, segment: Segment, live_rows: int) -> int:
         """Add a segment under a new number."""
         number = self.next_number
         self.next_number += 1
-        self.segments[number] = Held(segment, live_rows)
+        self.keep(number, Held(segment, live_rows))
         return number
+
+    def keep(self, number: int, held: Held) -> None:
+        """Record a segment under its number, be it new or changed."""
+        self._discount(number)
+        self.segments[number] = held
+        self.ids.add(held.segment.id)
+        self._count(held, 1)
+        if self.unlisted is not None:
+            self.unlisted.segments[number] = None
+
+    def _discount(self, number: int) -> None:
+        before = self.segments.get(number)
+        if before is not None:
+            self.ids.discard(before.segment.id)
+            self._count(before, -1)
+
+    def _count(self, held: Held, sign: int) -> None:
+        self.rows += sign * held.segment.rows
+        self.live_rows += sign * held.live_rows
+        self.bytes += sign * held.segment.size
+
+    def names(self, segment_id: str) -> bool:
+        """Whether a segment of this id is live or retired."""
+        return segment_id in self.ids or segment_id in self.retired
 
     def release(self, extents: Iterable[Extent]) -> None:
         """Count these rows as no longer live."""
         for extent in extents:
             held = self.segments[extent.segment]
             self.segments[extent.segment] = Held(held.segment, held.live_rows - extent.rows)
+            self.live_rows -= extent.rows
+            if self.unlisted is not None:
+                self.unlisted.segments[extent.segment] = None
 
     def hide(self, name: str, incarnation: int, below: int, segments: Iterable[int]) -> None:
         """Mark the rows of a life below an offset as dead, in these segments and those marked before."""
         tombstone = self.tombstones.get(incarnation)
-        numbers = dict.fromkeys((*(() if tombstone is None else tombstone.segments), *segments))
-        if numbers:
-            self.tombstones[incarnation] = Tombstone(name, below, tuple(numbers))
-            for number in numbers:
-                self.dead_in.setdefault(number, set()).add(incarnation)
+        marked = () if tombstone is None else tombstone.segments
+        added = []
+        for number in segments:
+            dead = self.dead_in.setdefault(number, set())
+            if incarnation not in dead:
+                dead.add(incarnation)
+                added.append(number)
+        if marked or added:
+            self._mark(incarnation, Tombstone(name, below, (*marked, *added)))
 
-    def take_out(self, number: int, now: int) -> None:
-        """Retire a segment, and drop every tombstone that only it needed."""
+    def _mark(self, incarnation: int, tombstone: Tombstone | None) -> None:
+        if tombstone is None:
+            del self.tombstones[incarnation]
+        else:
+            self.tombstones[incarnation] = tombstone
+        if self.unlisted is not None:
+            self.unlisted.tombstones[incarnation] = None
+
+    def list_fork(self, incarnation: int, name: str, position: int) -> None:
+        """Have the next catalog list a fork as it is after the command at this position."""
+        self.changed_at = position
+        if self.unlisted is not None:
+            self.unlisted.forks[incarnation] = name
+
+    def take_out(self, number: int, position: int) -> None:
+        """Retire a segment at a position, and drop every tombstone that only it needed."""
+        self._discount(number)
         held = self.segments.pop(number)
-        self.retired[held.segment.id] = Retired(held.segment, now)
+        if self.unlisted is not None:
+            self.unlisted.segments[number] = None
+        self.retired[held.segment.id] = Retired(held.segment, position)
         for incarnation in sorted(self.dead_in.pop(number, ())):
             tombstone = self.tombstones[incarnation]
             left = tuple(other for other in tombstone.segments if other != number)
-            if left:
-                self.tombstones[incarnation] = Tombstone(tombstone.name, tombstone.below, left)
-            else:
-                del self.tombstones[incarnation]
+            self._mark(incarnation, Tombstone(tombstone.name, tombstone.below, left) if left else None)
 
     def lowest_consumer(self, now: int) -> int:
         """The position that every active consumer has reached."""
-        positions = (consumer.position for consumer in self.consumers.values() if now - consumer.at < CONSUMER_IDLE_US)
-        return min(positions, default=ALL)
+        return min(self._positions(now, is_lease=False), default=ALL)
+
+    def leased(self, now: int) -> set[int]:
+        """The positions at which the leases in force began."""
+        return self._positions(now, is_lease=True)
+
+    def _positions(self, now: int, *, is_lease: bool) -> set[int]:
+        alike = (one for one in self.consumers.values() if one.is_lease == is_lease and not one.has_lapsed(now))
+        return {one.position for one in alike}

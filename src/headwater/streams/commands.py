@@ -10,6 +10,7 @@ import msgspec
 from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
+from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.segments import Rows, Segment
 
 
@@ -28,6 +29,10 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     digest: str
 
 
+NO_SNAPSHOT = "none"
+"""What a publication replaces if the stream has no snapshot yet; no digest is this."""
+
+
 class Create(_Logged, frozen=True, tag="create.1"):
     """Create a stream, optionally with its first bytes, optionally closed."""
 
@@ -36,21 +41,23 @@ class Create(_Logged, frozen=True, tag="create.1"):
     lifetime: Lifetime = FOREVER
     closed: bool = False
     payload: bytes = b""
-    ends: tuple[int, ...] | None = None
+    ends: bytes | None = None
     seq: str | None = None
     producer: Producer | None = None
     incarnation: int | None = None
     attrs: bytes | None = None
     needs_bucket: bool = False
     """Whether the bucket must exist already; on the flat surface buckets come into being with their first stream."""
+    absent: bool = False
+    """Whether a stream that exists is a failed condition, whatever its configuration."""
 
 
 class Append(_Logged, frozen=True, tag="append.1"):
-    """Append messages, close the stream, or both; `ends` says where each of several messages ends in the payload."""
+    """Append messages, close the stream, or both; `ends` are the packed ends of several messages in the payload."""
 
     name: str
     payload: bytes
-    ends: tuple[int, ...] | None = None
+    ends: bytes | None = None
     content_type: str = ""
     close: bool = False
     seq: str | None = None
@@ -58,6 +65,14 @@ class Append(_Logged, frozen=True, tag="append.1"):
     incarnation: int | None = None
     if_match: tuple[Version, ...] | None = None
     record_match: int | None = None
+    asked_at: int | None = None
+    """When a stream with a sliding lifetime was written to: it is alive if it was then, however long the log took."""
+
+
+class FinishProducer(_Logged, frozen=True, tag="finish-producer.1"):
+    """A producer writes nothing more, to any stream: fence it off, and let streams forget it. Idempotent."""
+
+    producer: str
 
 
 class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
@@ -66,6 +81,8 @@ class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
     name: str
     attrs: bytes
     incarnation: int | None = None
+    asked_at: int | None = None
+    """As in `Append`."""
 
 
 class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
@@ -75,6 +92,11 @@ class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
     incarnation: int
     snapshot: Snapshot
     trims: bool
+    tail: int | None = None
+    """Where the stream ended when the offset was found to be a boundary; nothing is known of offsets beyond it."""
+    if_match: tuple[Version, ...] | None = None
+    replaces: str | None = None
+    """The digest that the present snapshot must have; `NO_SNAPSHOT` if there must be none."""
 
 
 class Retain(_Logged, frozen=True, tag="retain.1"):
@@ -84,6 +106,8 @@ class Retain(_Logged, frozen=True, tag="retain.1"):
     incarnation: int
     offset: int
     record: int
+    tail: int | None = None
+    """As in `PublishSnapshot`."""
 
 
 class Discarded(_Logged, frozen=True, tag="discarded.1"):
@@ -97,13 +121,15 @@ class Delete(_Logged, frozen=True, tag="delete.1"):
 
     name: str
     incarnation: int | None = None
+    if_match: tuple[Version, ...] | None = None
 
 
 class Touch(_Logged, frozen=True, tag="touch.1"):
-    """Renew a sliding lifetime because the stream is being read."""
+    """Renew a sliding lifetime because the stream was read at that time."""
 
     name: str
     incarnation: int
+    asked_at: int
 
 
 class Expire(_Logged, frozen=True, tag="expire.1"):
@@ -145,31 +171,6 @@ class Unpin(_Logged, frozen=True, tag="unpin.1"):
     pin: str
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where a fork's inherited bytes are: a range of one incarnation of its source, held by a pin."""
-
-    name: str
-    incarnation: int
-    start: int
-    to: int
-    record_start: int
-    record_to: int
-    pin: str
-    depth: int
-    blob: str | None = None
-    """The source's snapshot when it was pinned; the fork begins with it."""
-
-
-class Ancestry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The fork as the client requested it, kept to compare a second PUT with; None means inherited."""
-
-    source: str
-    offset: int | None
-    sub_offset: int
-    content_type: str | None
-    lifetime: Lifetime | None
-
-
 class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
     """Create a stream that begins with the bytes of another; refused after the deadline of its pin."""
 
@@ -178,7 +179,7 @@ class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
     lifetime: Lifetime
     closed: bool
     payload: bytes
-    ends: tuple[int, ...] | None
+    ends: bytes | None
     origin: Origin
     ancestry: Ancestry
     deadline: int
@@ -187,6 +188,7 @@ class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
     snapshot: Snapshot | None = None
     attrs: bytes | None = None
     needs_bucket: bool = False
+    absent: bool = False
 
 
 class Settle(_Logged, frozen=True, tag="settle.1"):
@@ -284,6 +286,16 @@ class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
 
     consumer: str
     position: int
+    renews: bool = False
+    """Whether this is refused unless the consumer has been registered without a break."""
+
+
+class LeaseLake(_Logged, frozen=True, tag="lease.1"):
+    """Keep every object that the lake has now for this long; a renewal keeps those of the beginning for longer."""
+
+    consumer: str
+    life_us: int
+    renews: bool = False
 
 
 class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
@@ -295,6 +307,7 @@ class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
 Command = (
     Create
     | Append
+    | FinishProducer
     | SetAttrs
     | PublishSnapshot
     | Retain
@@ -317,5 +330,6 @@ Command = (
     | SwapSegments
     | ForgetSegments
     | RegisterConsumer
+    | LeaseLake
     | DropConsumer
 )

@@ -18,28 +18,41 @@ from collections.abc import Generator
 
 import msgspec
 
-from headwater.protocol import json_mode
+from headwater.protocol import json_mode, message_ends
 from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.limits import FORK_DEPTH_MAX
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
-from headwater.streams.commands import Ancestry, Command, Confirm, CreateFork, Origin, Paid, Pin, Settle, Unpin
-from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name, new_life
-from headwater.streams.queries import Anchor, ForkTarget, Query
-from headwater.streams.replies import Absent, Anchored, Created, Done, Pinned, Reply, Settled
+from headwater.streams.ancestry import Ancestry, Origin
+from headwater.streams.commands import Command, Confirm, CreateFork, Paid, Pin, Settle, Unpin
+from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name, judge_retry, new_life
+from headwater.streams.queries import Anchor, ForkTarget, Query, SplitBody
+from headwater.streams.replies import Absent, Anchored, Created, Done, Existed, Pinned, Reply, Settled
 from headwater.streams.state import Hold, OpenPin, State, Stream
 
 
 def query_target(state: State, query: ForkTarget, now: int) -> Reply:
     """What exists under the name of a fork that is about to be created."""
     outcome = judge_name(
-        state, query.name, _configuration(query.ancestry, query.closed, query.attrs, query.incarnation), now
+        state,
+        query.name,
+        _configuration(query.ancestry, query.closed, query.attrs, query.incarnation, absent=query.absent),
+        now,
     )
-    return Absent() if outcome is None else outcome
+    if outcome is None:
+        return Absent()
+    if query.producer is None or not isinstance(outcome, Existed):
+        return outcome
+    messages = _messages(query.body, query.split, outcome.content_type)
+    if isinstance(messages, Refusal):
+        return messages
+    return judge_retry(state, outcome, query.name, query.producer, *messages)
 
 
-def _configuration(ancestry: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None) -> Configuration:
-    return Configuration(ancestry.content_type, ancestry.lifetime, closed, attrs, ancestry, incarnation)
+def _configuration(
+    ancestry: Ancestry, closed: bool, attrs: bytes | None, incarnation: int | None, *, absent: bool
+) -> Configuration:
+    return Configuration(ancestry.content_type, ancestry.lifetime, closed, attrs, ancestry, incarnation, absent)
 
 
 def source_of_fork(state: State, name: str, now: int) -> Stream | Refusal:
@@ -120,10 +133,10 @@ def unpin(state: State, command: Unpin) -> Reply:
 
 def create_fork(state: State, command: CreateFork) -> Reply:
     """Create the fork, or report what exists in its place; its pin is valid only until the deadline."""
-    wanted = _configuration(command.ancestry, command.closed, command.attrs, None)
+    wanted = _configuration(command.ancestry, command.closed, command.attrs, None, absent=command.absent)
     outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
     if outcome is not None:
-        return outcome
+        return judge_retry(state, outcome, command.name, command.producer, command.payload, command.ends)
     if state.now > command.deadline:
         return Refusal(Code.OVERLOADED, "The fork took too long to create; try again.")
     origin = command.origin
@@ -164,6 +177,9 @@ class ForkRequest(msgspec.Struct, frozen=True, gc=False):
     incarnation: int | None = None
     attrs: bytes | None = None
     needs_bucket: bool = False
+    absent: bool = False
+    split: SplitBody | None = None
+    """The body as JSON, if it was split beforehand."""
 
 
 Saga = Generator[Command | Query | Reply, Reply | None, None]
@@ -174,7 +190,17 @@ is the client's answer; the client does not wait for what follows."""
 def fork(request: ForkRequest, pin_id: str, deadline: int) -> Saga:
     """Create a fork; `pin_id` is unique to this attempt."""
     ancestry = request.ancestry
-    target = yield ForkTarget(request.name, request.closed, ancestry, request.incarnation, request.attrs)
+    target = yield ForkTarget(
+        request.name,
+        request.closed,
+        ancestry,
+        request.incarnation,
+        request.attrs,
+        request.producer,
+        request.body,
+        request.absent,
+        request.split,
+    )
     if not isinstance(target, Absent):
         yield _reply(target)
         return
@@ -204,6 +230,23 @@ def _reply(sent: Reply | None) -> Reply:
     return sent
 
 
+def split_body(request: ForkRequest) -> ForkRequest:
+    """The request with its body split as JSON, which takes long if it is large; its source may be of another type."""
+    return msgspec.structs.replace(request, split=_split(request.body))
+
+
+def _split(body: bytes) -> SplitBody:
+    messages = json_mode.split(body)
+    return messages if isinstance(messages, Refusal) else (b"".join(messages), message_ends.of(messages))
+
+
+def _messages(body: bytes, split: SplitBody | None, content_type: str) -> SplitBody:
+    """The messages of a body, and where they end."""
+    if not body or not is_json(content_type):
+        return body, None
+    return _split(body) if split is None else split
+
+
 def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) -> CreateFork | Refusal:
     ancestry = request.ancestry
     if ancestry.content_type is not None and media_type(ancestry.content_type) != media_type(pinned.content_type):
@@ -212,12 +255,9 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
             f"Source {ancestry.source!r} has content type {pinned.content_type}; a fork cannot have "
             f"{ancestry.content_type}.",
         )
-    payload, ends = request.body, None
-    if payload and is_json(pinned.content_type):
-        messages = json_mode.split(payload)
-        if isinstance(messages, Refusal):
-            return messages
-        payload, ends = b"".join(messages), json_mode.message_ends(messages)
+    messages = _messages(request.body, request.split, pinned.content_type)
+    if isinstance(messages, Refusal):
+        return messages
     origin = Origin(
         ancestry.source,
         pinned.incarnation,
@@ -234,8 +274,7 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
         pinned.content_type if ancestry.content_type is None else ancestry.content_type,
         pinned.lifetime if ancestry.lifetime is None else ancestry.lifetime,
         request.closed,
-        payload,
-        ends,
+        *messages,
         origin,
         ancestry,
         deadline,
@@ -244,4 +283,5 @@ def _creation(request: ForkRequest, pinned: Pinned, pin_id: str, deadline: int) 
         pinned.snapshot,
         request.attrs,
         request.needs_bucket,
+        request.absent,
     )

@@ -11,17 +11,19 @@ that began after the walk is not part of the image.
 
 import heapq
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from headwater.streams.cold import Consumer, Held, Retired, Tombstone
+from headwater.streams.hot import Hot
 from headwater.streams.sorted_names import SortedNames
-from headwater.streams.state import Bucket, Debt, Hot, OpenPin, State, Stream
+from headwater.streams.state import Bucket, Debt, OpenPin, State, Stream
 
 T = TypeVar("T")
 
-VERSION = 3
+VERSION = 5
 PIECE_BYTES = 256 * 1024
 PIECE_ROWS = 2_000
 """What one piece may contain, so that encoding it never blocks the event loop for long."""
@@ -39,6 +41,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     owed: dict[str, Debt]
     unconfirmed: dict[str, OpenPin]
     discarded: dict[str, None]
+    finished: dict[str, None]
     flushed: int
     dropped: int
     changed_at: int
@@ -48,13 +51,13 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
 
 
 class Segments(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="segments"):
-    """The next segments by number."""
+    """The next segments, with their numbers."""
 
     segments: list[tuple[int, Held]]
 
 
 class Tombstones(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="tombstones"):
-    """The next tombstones by incarnation."""
+    """The next tombstones, with their incarnations."""
 
     tombstones: list[tuple[int, Tombstone]]
 
@@ -103,6 +106,7 @@ class Walk:
             dict(state.owed),
             dict(state.unconfirmed),
             dict(state.discarded),
+            dict(state.finished),
             cold.flushed,
             cold.dropped,
             cold.changed_at,
@@ -181,10 +185,13 @@ class Walk:
 
 
 def _cut(entries: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
-    """The entries in order, as many at a time as one piece may hold."""
-    numbers = sorted(entries)
-    for at in range(0, len(numbers), PIECE_ROWS):
-        yield [(number, entries[number]) for number in numbers[at : at + PIECE_ROWS]]
+    """The entries, as many at a time as one piece may hold, in the order in which they were added.
+
+    That order is part of the state: the log decides it, and `restore` keeps it. Sorting them all would take too long.
+    """
+    left = iter(entries.items())
+    while piece := list(islice(left, PIECE_ROWS)):
+        yield piece
 
 
 def _encode_streams(group: list[msgspec.Raw]) -> bytes:
@@ -196,7 +203,7 @@ def _part(appends: list[Hot] | None, start: int, count: int) -> tuple[list[Hot],
     stop, size = start, 0
     while stop < count and stop - start < PIECE_ROWS and size < PIECE_BYTES:
         assert appends is not None
-        size += len(appends[stop].payload)
+        size += len(appends[stop].payload) + len(appends[stop].ends or b"")
         stop += 1
     return (appends[start:stop] if appends else []), stop
 
@@ -213,6 +220,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
     state.position, state.now = header.position, header.now
     state.buckets, state.discarded = header.buckets, header.discarded
     state.owed, state.unconfirmed = header.owed, header.unconfirmed
+    state.finished = header.finished
     last: Stream | None = None
     for piece in decoded:
         if isinstance(piece, Appends):
@@ -220,7 +228,8 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
                 raise ValueError("the image has appends without the stream that they belong to")
             last.hot.extend(piece.appends)
         elif isinstance(piece, Segments):
-            state.cold.segments.update(piece.segments)
+            for number, held in piece.segments:
+                state.cold.keep(number, held)
         elif isinstance(piece, Tombstones):
             for incarnation, tombstone in piece.tombstones:
                 state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.segments)
@@ -233,6 +242,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
     cold.flushed, cold.dropped, cold.changed_at = header.flushed, header.dropped, header.changed_at
     cold.next_number, cold.consumers, cold.retired = header.next_number, header.consumers, header.retired
     state.names = SortedNames(state.streams)
+    state.bucket_names = SortedNames({*state.buckets, *state.lives})
     state.hot_bytes = sum(stream.hot_bytes for stream in state.streams.values())
     return state
 

@@ -6,12 +6,15 @@ removed: it becomes a ghost, and is removed with the last pin.
 
 import msgspec
 
-from headwater.protocol.content_types import media_type
+from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.lifetimes import Lifetime
+from headwater.protocol.producers import Producer, Standing, compare
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed
-from headwater.streams.appending import extend, remember
+from headwater.streams import finishing
+from headwater.streams.ancestry import Ancestry
+from headwater.streams.appending import extend, judge_repeat, remember
 from headwater.streams.buckets import judge_bucket
-from headwater.streams.commands import Ancestry, Create, CreateFork, Delete, Expire, Touch
+from headwater.streams.commands import Create, CreateFork, Delete, Expire, Touch
 from headwater.streams.replies import Created, Deleted, Done, Existed, Reply
 from headwater.streams.state import State, Stream
 
@@ -25,6 +28,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
     attrs: bytes | None
     ancestry: Ancestry | None = None
     incarnation: int | None = None
+    absent: bool = False
 
 
 def judge_name(state: State, name: str, wanted: Configuration, now: int) -> Reply | None:
@@ -40,6 +44,14 @@ def judge_name(state: State, name: str, wanted: Configuration, now: int) -> Repl
         return None
     if wanted.incarnation is not None and wanted.incarnation != stream.incarnation:
         return incarnation_changed(name, stream.incarnation)
+    if wanted.absent:
+        return Refusal(
+            Code.PRECONDITION_FAILED,
+            f"Stream {name!r} exists already, and If-None-Match asks that it does not.",
+            incarnation=stream.incarnation,
+            next_offset=stream.tail,
+            closed=stream.closed,
+        )
     difference = _difference(stream, wanted)
     if difference is None:
         return Existed(stream.incarnation, stream.content_type, stream.tail, stream.closed)
@@ -57,8 +69,7 @@ def _difference(stream: Stream, wanted: Configuration) -> str | None:
         return "exists with another origin"
     if wanted.content_type is not None and media_type(wanted.content_type) != media_type(stream.content_type):
         return "exists with another content type"
-    first, lifetime = stream.ancestry.lifetime if stream.ancestry else stream.lifetime, wanted.lifetime
-    if (lifetime is None) != (first is None) or (lifetime and first and not lifetime.same_as(first)):
+    if wanted.lifetime is not None and not wanted.lifetime.same_as(stream.lifetime):
         return "exists with another lifetime"
     if wanted.attrs is not None and wanted.attrs != (stream.attrs or b"{}"):
         return "exists with other attributes"
@@ -77,12 +88,31 @@ def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
 def create(state: State, command: Create) -> Reply:
     """Create a stream, or report what exists in its place."""
     wanted = Configuration(
-        command.content_type, command.lifetime, command.closed, command.attrs, incarnation=command.incarnation
+        command.content_type,
+        command.lifetime,
+        command.closed,
+        command.attrs,
+        incarnation=command.incarnation,
+        absent=command.absent,
     )
     outcome = judge_name(state, command.name, wanted, state.now) or judge_founding(state, command)
     if outcome is not None:
-        return outcome
+        return judge_retry(state, outcome, command.name, command.producer, command.payload, command.ends)
     return enter(state, new_life(state, command), command)
+
+
+def judge_retry(  # noqa: PLR0917
+    state: State, outcome: Reply, name: str, producer: Producer | None, payload: bytes, ends: bytes | None
+) -> Reply:
+    """The outcome of a PUT of a stream that exists, unless its producer wrote other content under the same number."""
+    if producer is None or not isinstance(outcome, Existed):
+        return outcome
+    stream = state.streams[name]
+    last = (stream.producers or {}).get(producer.id)
+    if last is None or compare(last, producer) is not Standing.DUPLICATE:
+        return outcome
+    # A PUT that finds its stream asks for a closed one if and only if it is closed.
+    return judge_repeat(stream, last, producer, payload, ends, closes=stream.closed) or outcome
 
 
 def new_life(state: State, command: Create | CreateFork) -> Stream:
@@ -99,11 +129,13 @@ def new_life(state: State, command: Create | CreateFork) -> Stream:
 
 
 def judge_founding(state: State, command: Create | CreateFork) -> Refusal | None:
-    """Why a free name may not be taken: its bucket, or a producer whose sequence does not begin with this request."""
+    """Why a free name may not be taken: its bucket, or a producer that has finished or does not begin with this."""
     refusal = judge_bucket(state, command.name, needed=command.needs_bucket)
     producer = command.producer
-    if refusal is not None or producer is None or producer.seq == 0:
+    if refusal is not None or producer is None:
         return refusal
+    if producer.seq == 0:
+        return finishing.refusal(producer) if producer.id in state.finished else None
     return Refusal(
         Code.PRODUCER_SEQ_CONFLICT,
         f"Producer {producer.id!r} creates {command.name!r} with sequence number {producer.seq} instead of 0.",
@@ -122,32 +154,32 @@ def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created
     if command.payload:
         extend(state, stream, command.payload, command.ends, producer)
     stream.closed, stream.seq, stream.attrs = command.closed, command.seq, command.attrs
-    if producer is None:
-        return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed)
-    remember(stream, producer, record, len(command.payload), state.now)
-    return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed, producer.epoch, producer.seq)
-
-
-def judge_delete(state: State, command: Delete, now: int) -> Stream | Refusal:
-    """The stream to delete, or why there is none."""
-    return state.find(command.name, command.incarnation, now)
+    epoch, seq = (None, None) if producer is None else (producer.epoch, producer.seq)
+    records = (record, stream.record_next) if command.payload and is_json(stream.content_type) else (None, None)
+    if producer is not None:
+        remember(stream, command, record, state.now, closes=command.closed)
+    return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed, epoch, seq, *records)
 
 
 def delete(state: State, command: Delete) -> Reply:
     """Delete a stream."""
-    stream = judge_delete(state, command, state.now)
+    stream = state.find(command.name, command.incarnation, state.now)
     if isinstance(stream, Refusal):
         return stream
+    refusal = stream.judge_version(command.if_match)
+    if refusal is not None:
+        return refusal
     state.end(stream)
     return Deleted(stream.incarnation)
 
 
 def touch(state: State, command: Touch) -> Reply:
-    """Renew a sliding lifetime, if that life is still alive."""
-    stream = state.present(command.name, state.now)
-    if isinstance(stream, Stream) and stream.incarnation == command.incarnation:
+    """Renew a sliding lifetime, if that life was alive when it was read."""
+    at = min(command.asked_at, state.now)
+    stream = state.present(command.name, at)
+    if isinstance(stream, Stream) and stream.incarnation == command.incarnation and at > stream.touched_at:
         state.before_change(stream)
-        stream.touched_at = state.now
+        stream.touched_at = at
     return Done()
 
 

@@ -5,7 +5,9 @@ from typing import Annotated
 import msgspec
 
 from headwater.protocol.offsets import NOW
-from headwater.streams.commands import Ancestry
+from headwater.protocol.producers import Producer
+from headwater.protocol.refusals import Refusal
+from headwater.streams.ancestry import Ancestry
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -35,6 +37,8 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     bytes_max: int | None = None
     """The client's own limit; the server's limit applies too."""
     records: Records | None = None
+    bytes_limit: int | None = None
+    """A page that cannot be as short as this, because of its first message, is refused: there is no memory for it."""
 
     @property
     def from_now(self) -> bool:
@@ -49,6 +53,10 @@ class Read(msgspec.Struct, frozen=True, gc=False):
         return Read(self.name, next_offset, incarnation, self.bytes_max, records)
 
 
+SplitBody = tuple[bytes, bytes | None] | Refusal
+"""The messages of a JSON body and where they end, or what is wrong with it."""
+
+
 class ForkTarget(msgspec.Struct, frozen=True, gc=False):
     """Whether a fork may be created under this name, or what exists there already."""
 
@@ -57,6 +65,10 @@ class ForkTarget(msgspec.Struct, frozen=True, gc=False):
     ancestry: Ancestry
     incarnation: int | None = None
     attrs: bytes | None = None
+    producer: Producer | None = None
+    body: bytes = b""
+    absent: bool = False
+    split: SplitBody | None = None
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):
@@ -83,9 +95,17 @@ class Bucket(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listing(msgspec.Struct, frozen=True, gc=False):
-    """A page of a bucket's streams, by name."""
+    """A page of a bucket's streams, by name; without a bucket of all streams, by whole name."""
 
-    bucket: str
+    bucket: str | None
+    prefix: str
+    after: str
+    limit: int
+
+
+class Buckets(msgspec.Struct, frozen=True, gc=False):
+    """A page of all buckets, by name."""
+
     prefix: str
     after: str
     limit: int

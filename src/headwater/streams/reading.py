@@ -16,94 +16,21 @@ from operator import attrgetter
 import msgspec
 
 from headwater.protocol.content_types import is_json
+from headwater.protocol.limits import PAGE_MESSAGES_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Origin
+from headwater.streams.ancestry import Origin
+from headwater.streams.cuts import cut
+from headwater.streams.fetched import NOTHING_FETCHED, Fetched, Piece
+from headwater.streams.hot import Hot
 from headwater.streams.queries import Anchor
 from headwater.streams.replies import Anchored
-from headwater.streams.state import Hot, Stream
+from headwater.streams.state import Stream
 
 SourceOf = Callable[[Origin], Stream]
 
 _OFFSET = attrgetter("offset")
 _RECORD = attrgetter("record")
 _END = attrgetter("end")
-
-
-class Run(msgspec.Struct, frozen=True, gc=False):
-    """Consecutive messages of one stream, fetched from the lake; whole appends only."""
-
-    offset: int
-    payload: bytes
-    ends: tuple[int, ...]
-    record: int
-    appends: tuple[int, ...]
-    """For each message, the offset at which its append began."""
-
-    @property
-    def end(self) -> int:
-        return self.offset + len(self.payload)
-
-
-Piece = Hot | Run
-
-
-class NotFetched(Exception):
-    """A query needs bytes of a life that are in the lake: a range, or the message with a record number."""
-
-    def __init__(self, stream: Stream, start: int, end: int, record: int | None = None) -> None:
-        super().__init__(stream.name, start, end, record)
-        self.stream, self.start, self.end, self.record = stream, start, end, record
-
-
-class Fetched:
-    """The runs fetched for one query, by life."""
-
-    def __init__(self) -> None:
-        # A fork and its source may be in two shards, and each shard has its own incarnation numbers.
-        self._runs: dict[tuple[str, int], list[Run]] = {}
-
-    def _known(self, stream: Stream) -> list[Run]:
-        return self._runs.get((stream.name, stream.incarnation), [])
-
-    def add(self, stream: Stream, runs: Sequence[Run]) -> None:
-        """Add consecutive runs; known runs that overlap them came from an older segment and are dropped."""
-        if runs:
-            start, end = runs[0].offset, runs[-1].end
-            known = self._known(stream)
-            before = [run for run in known if run.end <= start]
-            after = [run for run in known if run.offset >= end]
-            self._runs[stream.name, stream.incarnation] = [*before, *runs, *after]
-
-    def covering(self, stream: Stream, start: int, end: int) -> list[Run]:
-        """Consecutive runs that cover a whole range."""
-        known = self._known(stream)
-        first = stop = max(bisect_right(known, start, key=_OFFSET) - 1, 0)
-        reached = start
-        while stop < len(known) and known[stop].offset <= reached < end:
-            reached = known[stop].end
-            stop += 1
-        if reached < end:
-            raise NotFetched(stream, max(reached, start), end)
-        return known[first:stop]
-
-    def around(self, stream: Stream, offset: int) -> Run:
-        """A run that contains the byte at an offset, or ends there."""
-        known = self._known(stream)
-        at = bisect_left(known, offset, key=_END)
-        if at == len(known) or known[at].offset > offset:
-            raise NotFetched(stream, offset, offset + 1)
-        return known[at]
-
-    def with_record(self, stream: Stream, record: int) -> Run:
-        """The run that contains the message with this record number."""
-        known = self._known(stream)
-        at = bisect_right(known, record, key=_RECORD) - 1
-        if at < 0 or record >= known[at].record + len(known[at].ends):
-            raise NotFetched(stream, 0, 0, record)
-        return known[at]
-
-
-NOTHING_FETCHED = Fetched()
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -154,20 +81,35 @@ def judge(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = N
     )
 
 
-def plan(stream: Stream, offset: int, bytes_max: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> Plan:
-    """A page from `offset`, which has been judged: whole messages up to `bytes_max`, and at least one.
+def plan(
+    stream: Stream,
+    offset: int,
+    bytes_max: int,
+    source_of: SourceOf,
+    fetched: Fetched = NOTHING_FETCHED,
+    *,
+    messages_max: int = PAGE_MESSAGES_MAX,
+) -> Plan:
+    """A page from `offset`, which has been judged: whole messages up to both limits, or a longer one, whole if JSON.
 
     Costs a binary search or two in the list of appends, however many of them the page spans.
     """
     slices: list[Slice] = []
-    position, until = offset, offset + bytes_max
+    position, until, record_until = offset, offset + bytes_max, 0
+    # A message has at least a byte, so a short range does not have too many.
+    may_be_many = min(bytes_max, stream.tail - offset) > messages_max
     for pieces_of, limit in _stretches(stream, offset, source_of, fetched):
         if position < limit:
             pieces = pieces_of(position, max(min(until, limit), position + 1))
             first = bisect_right(pieces, position, key=_OFFSET) - 1
+            if may_be_many:
+                record_until = record_until or _record_from(pieces[first], position) + messages_max
+                until = min(until, _offset_from(pieces, record_until, until))
             end = limit if until >= limit else _boundary_before(pieces, until)
             if end <= position and not slices:
-                end = min(_boundary_after(pieces[first], position), limit)
+                piece, json = pieces[first], is_json(stream.content_type)
+                end = _boundary_after(piece, position) if json else cut(piece.payload, piece.offset, position, until)
+                end = min(end, limit)
             if end > position:
                 slices.append(Slice(pieces, first, bisect_left(pieces, end, key=_OFFSET), position, end))
                 position = end
@@ -214,14 +156,28 @@ def owners(stream: Stream, offset: int, source_of: SourceOf) -> list[tuple[Strea
 def _boundary_before(pieces: Sequence[Piece], position: int) -> int:
     """The last message boundary at or before a position."""
     piece = pieces[bisect_right(pieces, position, key=_OFFSET) - 1]
-    ends = piece.ends or (len(piece.payload),)
+    ends = piece.message_ends
     index = bisect_right(ends, position - piece.offset)
     return piece.offset + (ends[index - 1] if index else 0)
 
 
+def _record_from(piece: Piece, position: int) -> int:
+    """The number of the message at a position in a piece."""
+    return piece.record + bisect_right(piece.message_ends, position - piece.offset)
+
+
+def _offset_from(pieces: Sequence[Piece], record: int, otherwise: int) -> int:
+    """Where the message with this number begins, if it is among the pieces."""
+    piece = pieces[bisect_right(pieces, record, key=_RECORD) - 1]
+    index = record - piece.record
+    if index >= piece.messages:
+        return otherwise
+    return piece.offset + (piece.message_ends[index - 1] if index else 0)
+
+
 def _boundary_after(piece: Piece, position: int) -> int:
     """The next message boundary after a position in a piece."""
-    ends = piece.ends or (len(piece.payload),)
+    ends = piece.message_ends
     return piece.offset + ends[bisect_right(ends, position - piece.offset)]
 
 
@@ -240,7 +196,7 @@ def record_at(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched
         piece: Piece = hot[bisect_right(hot, offset, key=_OFFSET) - 1]
     else:
         piece = fetched.around(stream, offset)
-    ends = piece.ends or (len(piece.payload),)
+    ends = piece.message_ends
     within = offset - piece.offset
     index = bisect_right(ends, within)
     return piece.record + index if within == 0 or (index and ends[index - 1] == within) else None
@@ -258,7 +214,7 @@ def offset_of(stream: Stream, record: int, source_of: SourceOf, fetched: Fetched
     else:
         piece = fetched.with_record(stream, record)
     index = record - piece.record
-    return piece.offset + ((piece.ends or ())[index - 1] if index else 0)
+    return piece.offset + (piece.message_ends[index - 1] if index else 0)
 
 
 def anchor(
@@ -277,7 +233,7 @@ def anchor(
         piece: Piece = hot[bisect_right(hot, offset, key=_OFFSET) - 1]
     else:
         piece = fetched.covering(owner, offset, offset + 1)[0]
-    ends, within = piece.ends or (len(piece.payload),), offset - piece.offset
+    ends, within = piece.message_ends, offset - piece.offset
     message = bisect_right(ends, within)
     limit = min(_append_end(piece, ends, message), limit)
     if is_json(stream.content_type):
@@ -292,11 +248,12 @@ def anchor(
     return Anchored(stream.incarnation, to, piece.record + message + (1 if to > begins else 0))
 
 
-def _append_end(piece: Piece, ends: tuple[int, ...], message: int) -> int:
+def _append_end(piece: Piece, ends: Sequence[int], message: int) -> int:
     """Where the append ends that contains this message of a piece."""
     if isinstance(piece, Hot):
         return piece.end
-    return piece.offset + ends[bisect_right(piece.appends, piece.appends[message]) - 1]
+    appends = memoryview(piece.appends).cast("q")
+    return piece.offset + ends[bisect_right(appends, appends[message]) - 1]
 
 
 def _overshoot(stream: Stream, steps: int) -> Refusal:

@@ -31,6 +31,9 @@ class Created(_Reply, frozen=True):
     closed: bool
     producer_epoch: int | None = None
     producer_seq: int | None = None
+    record: int | None = None
+    record_next: int | None = None
+    """The record numbers of its first messages; JSON streams only."""
 
 
 class Existed(_Reply, frozen=True):
@@ -100,6 +103,7 @@ class Published(_Reply, frozen=True):
     snapshot_offset: int
     next_offset: int
     closed: bool
+    digest: str
 
 
 class BucketOpened(_Reply, frozen=True):
@@ -129,9 +133,23 @@ class BucketFacts(_Reply, frozen=True):
 
 
 class Listed(_Reply, frozen=True):
-    """A page of a bucket's streams, and whether more follow."""
+    """A page of streams, and whether more follow."""
 
     streams: list[Entry]
+    has_more: bool
+
+
+class BucketEntry(_Reply, frozen=True):
+    """A bucket in a listing, and the number of its streams."""
+
+    bucket_id: str
+    streams: int
+
+
+class BucketsListed(_Reply, frozen=True):
+    """A page of buckets, and whether more follow."""
+
+    buckets: list[BucketEntry]
     has_more: bool
 
 
@@ -159,6 +177,8 @@ class Anchored(_Reply, frozen=True):
     incarnation: int
     to: int
     record_to: int
+    tail: int | None = None
+    """Where the stream ended then, if this is the boundary of a snapshot or a retention."""
 
 
 class Settled(_Reply, frozen=True):

@@ -5,16 +5,35 @@ that names it. When history is trimmed, the snapshot's offset becomes the earlie
 """
 
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Discarded, PublishSnapshot, Retain, SetAttrs
+from headwater.streams.commands import NO_SNAPSHOT, Discarded, PublishSnapshot, Retain, SetAttrs
 from headwater.streams.replies import Acknowledged, Done, Published, Reply
 from headwater.streams.state import State, Stream
 
 
+def beyond_tail(stream: Stream) -> Refusal:
+    """The answer for an offset that the stream has not reached: no one knows whether a message will end there."""
+    return _conflict(stream, f"The offset is beyond the tail of {stream.name!r}.")
+
+
+def _judge_publish(stream: Stream, command: PublishSnapshot) -> Refusal | None:
+    """Why a snapshot may not be published, apart from reasons that depend on its bytes."""
+    refusal = stream.judge_version(command.if_match)
+    if refusal is not None:
+        return refusal
+    visible, offset = stream.snapshot, command.snapshot.offset
+    present = NO_SNAPSHOT if visible is None else visible.digest
+    if command.replaces is not None and command.replaces != present:
+        return _conflict(stream, f"The latest snapshot of {stream.name!r} is not the one in Stream-Snapshot-Match.")
+    if command.tail is not None and offset > command.tail:
+        return beyond_tail(stream)
+    return judge_publish(stream, offset, trims=command.trims)
+
+
 def judge_publish(stream: Stream, offset: int, *, trims: bool) -> Refusal | None:
-    """Why a snapshot may not be published at an offset, apart from reasons that depend on its bytes."""
-    if offset > stream.tail:
-        return _conflict(stream, f"The snapshot's offset is beyond the tail of {stream.name!r}.")
+    """Why a snapshot may not be published at this offset, whatever it contains and whatever the client expects."""
     visible = stream.snapshot
+    if offset > stream.tail:
+        return beyond_tail(stream)
     if offset < stream.start or (trims and visible is not None and offset < visible.offset):
         return _trimmed(stream)
     if visible is not None and offset < visible.offset:
@@ -28,7 +47,7 @@ def publish(state: State, command: PublishSnapshot) -> Reply:
     if isinstance(stream, Refusal):
         state.discarded[snapshot.blob] = None
         return stream
-    refusal = judge_publish(stream, snapshot.offset, trims=command.trims)
+    refusal = _judge_publish(stream, command)
     if refusal is not None:
         state.discarded[snapshot.blob] = None
         return refusal
@@ -59,6 +78,8 @@ def retain(state: State, command: Retain) -> Reply:
         return _conflict(
             stream, f"No snapshot of {stream.name!r} covers the data that would be dropped; publish one first."
         )
+    if command.tail is not None and command.offset > command.tail:
+        return beyond_tail(stream)
     if command.offset < stream.start:
         return _trimmed(stream)
     state.before_change(stream)
@@ -68,7 +89,8 @@ def retain(state: State, command: Retain) -> Reply:
 
 def set_attrs(state: State, command: SetAttrs) -> Reply:
     """Replace the attributes, even of a closed stream."""
-    stream = state.find(command.name, command.incarnation, state.now)
+    now = state.now if command.asked_at is None else min(command.asked_at, state.now)
+    stream = state.find(command.name, command.incarnation, now)
     if isinstance(stream, Refusal):
         return stream
     state.before_change(stream)
@@ -90,7 +112,8 @@ def _retain_from(state: State, stream: Stream, offset: int, record: int) -> None
 
 def _published(stream: Stream) -> Published:
     assert stream.snapshot is not None
-    return Published(stream.incarnation, stream.snapshot.offset, stream.tail, stream.closed)
+    visible = stream.snapshot
+    return Published(stream.incarnation, visible.offset, stream.tail, stream.closed, visible.digest)
 
 
 def _conflict(stream: Stream, detail: str) -> Refusal:

@@ -6,10 +6,12 @@ deleted, but kept because forks hold pins on it.
 
 - `owed`: pins on other streams that forks removed here still have to release.
 - `unconfirmed`: pins on streams here whose forks have not been confirmed yet.
+- `finished`: the latest producers that write nothing more, the latest last.
 - `discarded`: snapshot blobs that are no longer used and may still be on disk.
 - `cold`: what the shard knows about the lake.
-- `lives` and `ghosts` count lives per bucket, `warm` names the streams with hot appends, `forks` those that are forks.
-  These are derived from the streams and not part of an image.
+- `hot_bytes`: the memory that the hot appends of all streams are charged.
+- `lives` and `ghosts` count lives per bucket, `bucket_names` are the buckets that exist, in order, `warm` names the
+  streams with hot appends, `forks` those that are forks. They are derived and not part of an image.
 """
 
 from bisect import bisect_right
@@ -20,34 +22,17 @@ from typing import Protocol
 
 import msgspec
 
+from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import FOREVER, Lifetime, deadline
 from headwater.protocol.names import bucket_of
-from headwater.protocol.producers import LastAccepted, Producer
-from headwater.protocol.refusals import Refusal, incarnation_changed, stream_gone, stream_not_found
+from headwater.protocol.producers import LastAccepted
+from headwater.protocol.refusals import Code, Refusal, incarnation_changed, stream_gone, stream_not_found
+from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.cold import ALL, Cold
-from headwater.streams.commands import Ancestry, Origin, Snapshot
+from headwater.streams.commands import Snapshot
+from headwater.streams.hot import Hot, hot_cost
 from headwater.streams.segments import Extent
 from headwater.streams.sorted_names import SortedNames
-
-
-class Hot(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One append in memory; `ends` says where each of several messages ends in the payload."""
-
-    offset: int
-    payload: bytes
-    ends: tuple[int, ...] | None
-    record: int
-    position: int
-    at: int
-    producer: Producer | None
-
-    @property
-    def end(self) -> int:
-        return self.offset + len(self.payload)
-
-    @property
-    def messages(self) -> int:
-        return 1 if self.ends is None else len(self.ends)
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -94,7 +79,9 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
 
     @property
     def hot_bytes(self) -> int:
-        return self.tail - self.hot_start
+        """The memory that its hot appends are charged."""
+        hot = self.hot
+        return hot_cost(self.tail - hot[0].offset, len(hot), self.record_next - hot[0].record) if hot else 0
 
     @property
     def floor(self) -> int:
@@ -102,6 +89,18 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
         if not self.pins:
             return self.start
         return min(self.start, *(hold.start for hold in self.pins.values()))
+
+    def judge_version(self, if_match: tuple[Version, ...] | None) -> Refusal | None:
+        """Why a change that is meant for certain versions of the stream does not apply to the present one."""
+        if if_match is None or Version(self.incarnation, self.tail, self.closed) in if_match:
+            return None
+        return Refusal(
+            Code.PRECONDITION_FAILED,
+            f"Stream {self.name!r} has changed since the ETag in If-Match.",
+            incarnation=self.incarnation,
+            next_offset=self.tail,
+            closed=self.closed,
+        )
 
     def expired(self, now: int) -> bool:
         """Whether its deadline has passed."""
@@ -145,9 +144,11 @@ class State:
     """A shard at one log position."""
 
     __slots__ = (
+        "bucket_names",
         "buckets",
         "cold",
         "discarded",
+        "finished",
         "forks",
         "ghosts",
         "hot_bytes",
@@ -170,9 +171,11 @@ class State:
         self.streams: dict[str, Stream] = {}
         self.names = SortedNames()
         self.buckets: dict[str, Bucket] = {}
+        self.bucket_names = SortedNames()
         self.owed: dict[str, Debt] = {}
         self.unconfirmed: dict[str, OpenPin] = {}
         self.discarded: dict[str, None] = {}
+        self.finished: dict[str, None] = {}
         self.cold = Cold()
         self.hot_bytes = 0
         self.warm: dict[str, None] = {}
@@ -201,6 +204,9 @@ class State:
         """Add a new life under its name."""
         self.restore(stream)
         self.names.add(stream.name)
+        bucket = bucket_of(stream.name)
+        if self.lives[bucket] == 1 and bucket not in self.buckets:
+            self.bucket_names.add(bucket)
 
     def restore(self, stream: Stream) -> None:
         """Add a life, but not to the sorted names; values that many streams share are interned."""
@@ -215,7 +221,7 @@ class State:
             self.warm[stream.name] = None
         if stream.origin is not None:
             self.forks[stream.name] = None
-            self.cold.changed_at = self.position
+            self.cold.list_fork(stream.incarnation, stream.name, self.position)
 
     def end(self, stream: Stream) -> None:
         """End a life: it is removed at once, or becomes a ghost until the last fork has released it."""
@@ -227,7 +233,7 @@ class State:
         self.ghosts[bucket_of(stream.name)] += 1
         self._hide(stream, ALL)
         if stream.origin is not None:
-            self.cold.changed_at = self.position  # A catalog lists it among the forks, as deleted.
+            self.cold.list_fork(stream.incarnation, stream.name, self.position)  # As deleted.
 
     def remove(self, stream: Stream) -> None:
         """Remove a life and its bytes; if it was a fork, a debt to its source remains."""
@@ -236,6 +242,8 @@ class State:
         del self.streams[stream.name]
         self.names.remove(stream.name)
         _count_down(self.lives, bucket)
+        if bucket not in self.lives and bucket not in self.buckets:
+            self.bucket_names.remove(bucket)
         if stream.deleted:
             _count_down(self.ghosts, bucket)
         self.hot_bytes -= stream.hot_bytes
@@ -247,7 +255,7 @@ class State:
         if stream.origin is not None:
             self.owed[stream.origin.pin] = Debt(stream.origin.name, stream.origin.incarnation)
             del self.forks[stream.name]
-            self.cold.changed_at = self.position
+            self.cold.list_fork(stream.incarnation, stream.name, self.position)
 
     def discard(self, stream: Stream, blob: str) -> None:
         """Release a snapshot's blob, unless a fork still needs it or it belongs to the source of this fork."""
@@ -260,7 +268,7 @@ class State:
         """Drop what neither the retained range nor a fork needs; lists are replaced, never shortened in place."""
         floor = stream.floor
         if stream.origin is not None:
-            self.cold.changed_at = self.position  # A catalog says where the fork's inherited bytes begin.
+            self.cold.list_fork(stream.incarnation, stream.name, self.position)  # Its inherited bytes begin later.
         if stream.extents:
             if not stream.deleted:
                 self._hide(stream, stream.start)

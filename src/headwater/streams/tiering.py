@@ -1,4 +1,4 @@
-"""Tiering: how publishing a segment, swapping segments and registering a consumer change the state.
+"""Tiering: how publishing a segment and swapping segments change the state.
 
 A publication names lives, each with its rows. Rows of a life that has ended are dead. All other rows must be the next
 whole appends after what the lake has of that life, or the publication has no effect at all. A swap replaces segments:
@@ -10,20 +10,17 @@ from operator import attrgetter
 
 import msgspec
 
-from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX
-from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.cold import ALL, Consumer
+from headwater.streams.cold import ALL
 from headwater.streams.commands import (
-    DropConsumer,
     ForgetSegments,
     Publication,
     PublishSegment,
-    RegisterConsumer,
     SwapSegments,
 )
+from headwater.streams.hot import Hot
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
 from headwater.streams.segments import Extent, Rows
-from headwater.streams.state import Hot, State, Stream
+from headwater.streams.state import State, Stream
 
 _END = attrgetter("end")
 
@@ -144,7 +141,7 @@ def swap(state: State, command: SwapSegments) -> Reply:
     for publication, moves in placed:
         _place(state, publication, moves)
     for number in command.replaced:
-        state.cold.take_out(number, state.now)
+        state.cold.take_out(number, state.position)
     state.cold.dropped = max(state.cold.dropped, command.dropped)
     state.cold.changed_at = state.position
     return Placed()
@@ -183,32 +180,4 @@ def forget(state: State, command: ForgetSegments) -> Reply:
     """The objects were deleted from the store."""
     for segment_id in command.ids:
         state.cold.retired.pop(segment_id, None)
-    return Done()
-
-
-# -- Consumers --------------------------------------------------------------------------------------------------------
-
-
-def register_consumer(state: State, command: RegisterConsumer) -> Reply:
-    """Record how far a consumer has read; one that has been silent for long is evicted for a new one."""
-    consumers = state.cold.consumers
-    if command.position > state.position:
-        return Refusal(Code.BAD_REQUEST, f"Position {command.position} is beyond the end of the log, {state.position}.")
-    known = consumers.pop(command.consumer, None)
-    if known is None and len(consumers) >= CONSUMERS_MAX:
-        # They are in the order of their last reports.
-        idle = next(iter(consumers))
-        if state.now - consumers[idle].at < CONSUMER_IDLE_US:
-            return Refusal(
-                Code.OVERLOADED,
-                f"{CONSUMERS_MAX} consumers are registered, the maximum; remove one that is no longer used.",
-            )
-        del consumers[idle]
-    consumers[command.consumer] = Consumer(command.position, state.now)
-    return Done()
-
-
-def drop_consumer(state: State, command: DropConsumer) -> Reply:
-    """Keep nothing for this consumer any more."""
-    state.cold.consumers.pop(command.consumer, None)
     return Done()

@@ -32,6 +32,7 @@ class Step(Enum):
     """One step of a disk, at which it can fail or halt."""
 
     LINK = "link"
+    ALLOCATE = "allocate"
     RENAME = "rename"
     UNLINK = "unlink"
     MAKE_DIRECTORY = "make directory"
@@ -118,6 +119,8 @@ class FaultyDisk:
         self.step(Step.LINK, path, lambda: self._link(path, content))
         file = FaultyFile(self, path, content)
         try:
+            if size:
+                self.step(Step.ALLOCATE, path, lambda: self._allocate(path, size))
             for at in range(0, size, len(ZEROS)):
                 file.write([ZEROS[: size - at]], at)
             file.sync()
@@ -151,6 +154,10 @@ class FaultyDisk:
         if self.capacity_bytes is not None and self.used_bytes >= self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         self._names.link(path, content)
+
+    def _allocate(self, path: Path, size: int) -> None:
+        if self.capacity_bytes is not None and self.capacity_bytes - self.used_bytes < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def _unlink(self, path: Path) -> None:
         self.step(Step.UNLINK, path, lambda: self._names.unlink(path))

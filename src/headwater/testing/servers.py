@@ -51,11 +51,16 @@ class RunningServer:
 
 @contextmanager
 def running_server(
-    *flags: str, data: Path | None = None, env: Mapping[str, str] | None = None
+    *flags: str, data: Path | None = None, env: Mapping[str, str] | None = None, files_max: int | None = None
 ) -> Iterator[RunningServer]:
-    """Run `headwater serve` on a free port for the duration of the block; in memory unless `data` names a directory."""
+    """Run `headwater serve` on a free port for the duration of the block; in memory unless `data` names a directory.
+
+    With `files_max` the process may open no more files and sockets than that.
+    """
     storage = ["--memory"] if data is None else ["--data", str(data)]
     command = [sys.executable, "-m", "headwater", "serve", "--port", "0", *storage, *flags]
+    if files_max is not None:
+        command = ["sh", "-c", f'ulimit -n {files_max} && exec "$@"', "sh", *command]
     with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
         # A file, because a pipe that is not read fills up and stops the server.
         output_path = Path(folder, "output.txt")

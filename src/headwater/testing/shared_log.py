@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headwater.log.seam import Deliver, Ticket
+from headwater.log.seam import Deliver, GiveBack, Ticket
 from headwater.streams import batches
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
@@ -93,6 +93,7 @@ class Proposer:
     """One node's end of a shared log: a `CommandLog`."""
 
     has_room = True
+    shortage = ""
 
     def __init__(self, shared: SharedLog) -> None:
         self._shared = shared
@@ -116,7 +117,7 @@ class Proposer:
             self._replayed = batch.last_position
             yield batch
 
-    def start(self, deliver: Deliver) -> None:
+    def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         self._loop, self._deliver = asyncio.get_running_loop(), deliver
         for batch in self._shared.decided(self._replayed):
             self.deliver_soon(batch, None)

@@ -134,7 +134,7 @@ def test_stat_counts_what_the_newest_catalog_does_not_need(copied: Path) -> None
     newest = max(copied.glob("catalog/*/*.json"))
     facts = json.loads(newest.read_bytes())
     retired = facts["segments"].pop()
-    newer = newest.with_name(f"{facts['position'] + 1:020}.json")
+    newer = newest.with_name(f"{facts['position'] + 1:020}-{facts['generation']:010}.json")
     newer.write_bytes(seal(facts | {"position": facts["position"] + 1}))
     objects = parsed("stat", str(copied))["objects"]
     assert objects["orphans"] == {"objects": 1, "bytes": 6}

@@ -1,53 +1,29 @@
 """Limits on scans and bulk appends in progress, which each of them releases however it ends."""
 
-import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import socket
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from threading import Event
 
 import pytest
 
-from headwater.http.api import bulk as bulk_routes
 from headwater.http.server import Server
 from headwater.node.scans import scans
-from headwater.settings import Settings
 from headwater.testing.faulty_store import Fault
 
-from ...node.lake.lakes import Bench, bench
+from ...node.lake.lakes import Bench
 from ..processes import eventually
 from ..sockets import Ended, Response, Wire, refused, request
-from .bulk.requests import ARROW, PATH, PATIENCE_SECONDS, decode, encode, row, statuses, table_of
+from .bulk.requests import ARROW, PATH, decode, encode, row, statuses, table_of
+from .inside import against, wire_to
 from .scans.requests import Range, ask, whole
 
 JSON = {"Content-Type": "application/json"}
-
-
-def against(work: Callable[[str, Bench, Server], None]) -> None:
-    """Run a client against a server in this process; nothing may be in progress afterwards."""
-
-    async def run() -> None:
-        async with bench() as node:
-            server = Server(Settings(port=0))
-            url = await server.listen()
-            server.serve(node.node)
-            in_thread = asyncio.get_running_loop().run_in_executor
-            try:
-                await in_thread(None, work, url, node, server)
-                assert await in_thread(None, eventually, lambda: not node.node.only.scans.in_progress)
-                assert await in_thread(None, eventually, lambda: not server.context.bulk_appends)
-                assert not +node.lake.reads.in_use
-                assert not node.state.observers
-            finally:
-                await server.drain()
-
-    asyncio.run(run())
-
-
-@contextmanager
-def wire_to(url: str, receive_buffer_bytes: int = 0) -> Iterator[Wire]:
-    with Wire(url, timeout_seconds=PATIENCE_SECONDS, receive_buffer_bytes=receive_buffer_bytes) as wire:
-        yield wire
+EXPECT = {"Expect": "100-continue"}
+LARGE_BYTES = 256 * 1024
 
 
 def overloaded(response: Response) -> None:
@@ -163,39 +139,130 @@ def body(stream: str) -> bytes:
     return request("POST", PATH, ARROW, encode(table_of([row(stream, b"a", create=True)])))
 
 
-def test_a_bulk_append_beyond_the_most_is_asked_to_come_again_and_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bulk_routes, "BULK_APPENDS_MAX", 2)
-
+def test_bulk_appends_beyond_the_most_wait_and_beyond_that_are_asked_to_come_again_and_change_nothing() -> None:
     def work(url: str, node: Bench, server: Server) -> None:
-        with wire_to(url) as first, wire_to(url) as second, wire_to(url) as third:
+        line = server.context.bulk_appends
+        line.inside_max, line.waiting_max = 2, 1
+        with ExitStack() as wires:
+            first, second, third, fourth = (wires.enter_context(wire_to(url)) for _ in range(4))
             with held_up(node):
                 first.send(body("bulk/first"))
                 second.send(body("bulk/second"))
-                assert eventually(lambda: server.context.bulk_appends == 2)
-                overloaded(third.ask_raw(body("bulk/third")))
-            for wire in (first, second):
+                assert eventually(lambda: line.inside == 2)
+                third.send(body("bulk/third"))
+                assert eventually(lambda: line.waiting == 1)
+                overloaded(fourth.ask_raw(body("bulk/fourth")))
+            for wire in (first, second, third):
                 assert statuses(decode(wire.receive().body)) == [200]
-            assert third.ask("HEAD", "/v1/stream/bulk/third").status == 404
-            assert statuses(decode(third.ask_raw(body("bulk/third")).body)) == [200]
+            assert fourth.ask("HEAD", "/v1/stream/bulk/fourth").status == 404
+            assert statuses(decode(fourth.ask_raw(body("bulk/fourth")).body)) == [200]
 
     against(work)
 
 
-def test_a_bulk_append_gives_its_place_back_when_its_client_is_gone_or_it_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bulk_routes, "BULK_APPENDS_MAX", 1)
+def large(stream: str, number: int = 0) -> bytes:
+    return encode(table_of([row(stream, bytes([number]) * LARGE_BYTES, create=True)]))
 
+
+def test_a_large_bulk_append_is_only_read_when_its_turn_comes() -> None:
     def work(url: str, node: Bench, server: Server) -> None:
+        line = server.context.bulk_appends
+        line.inside_max = 1
+        with wire_to(url) as first, wire_to(url) as second, wire_to(url) as third:
+            with held_up(node):
+                first.send(body("bulk/first"))
+                assert eventually(lambda: line.inside == 1)
+                data = large("bulk/second")
+                second.send(request("POST", PATH, ARROW | {"Content-Length": str(len(data)), **EXPECT}))
+                third.send(request("POST", PATH, ARROW | {"Content-Length": str(len(data)), **EXPECT}))
+                assert eventually(lambda: line.waiting == 2)
+                assert second.silent_for(0.2)
+            assert second.receive().status == 100
+            second.send(data)
+            assert statuses(decode(second.receive().body)) == [200]
+            assert third.receive().status == 100
+            third.send(data)
+            assert statuses(decode(third.receive().body)) == [200]
+
+    against(work)
+
+
+def test_a_large_bulk_append_that_finds_the_line_full_is_refused_before_its_body() -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        line = server.context.bulk_appends
+        line.inside_max, line.waiting_max = 1, 0
+        line.inside = 1
+        with wire_to(url) as wire:
+            data = large("bulk/never")
+            overloaded(wire.ask_raw(request("POST", PATH, ARROW | {"Content-Length": str(len(data))})))
+            assert wire.ended()
+        line.inside = 0
+
+    against(work)
+
+
+def test_a_bulk_append_that_waits_too_long_is_refused_and_leaves_the_line() -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        line = server.context.bulk_appends
+        line.inside_max, line.wait_seconds = 0, 0.1
+        with wire_to(url) as small, wire_to(url) as wire:
+            overloaded(small.ask_raw(body("bulk/small")))
+            assert small.ask("GET", "/healthz").status == 200
+            data = large("bulk/large")
+            overloaded(wire.ask_raw(request("POST", PATH, ARROW | {"Content-Length": str(len(data))})))
+            assert wire.ended()
+
+    against(work)
+
+
+def test_a_bulk_append_leaves_the_line_when_its_client_is_gone() -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        line = server.context.bulk_appends
+        line.inside_max = 0
+        with wire_to(url) as small, wire_to(url) as wire:
+            small.send(body("bulk/small"))
+            small.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wire.send(request("POST", PATH, ARROW | {"Content-Length": str(LARGE_BYTES)}))
+            assert eventually(lambda: line.waiting == 2)
+        assert eventually(lambda: line.waiting == 1)
+        # A client that is not being read is found to be gone when its turn comes.
+        line.inside_max = 1
+        with wire_to(url) as next_one:
+            assert statuses(decode(next_one.ask_raw(body("bulk/next")).body)) == [200]
+
+    against(work)
+
+
+def test_a_bulk_append_gives_its_place_back_when_its_client_is_gone_or_it_is_refused() -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        line = server.context.bulk_appends
+        line.inside_max = 1
         with wire_to(url) as wire:
             with held_up(node), wire_to(url) as gone:
                 gone.send(body("bulk/gone"))
-                assert eventually(lambda: server.context.bulk_appends == 1)
-            assert eventually(lambda: not server.context.bulk_appends)
+                assert eventually(lambda: line.inside == 1)
+            assert eventually(lambda: not line.inside)
+            with wire_to(url) as unfinished:
+                unfinished.send(request("POST", PATH, ARROW | {"Content-Length": str(LARGE_BYTES)}))
+                assert eventually(lambda: line.inside == 1)
+                assert server.context.receiving.used == LARGE_BYTES
+            assert eventually(lambda: not line.inside)
             for _ in range(2):
                 refused(wire.ask("POST", PATH, ARROW, b"nonsense"), 400, "bad_request")
             assert statuses(decode(wire.ask_raw(body("bulk/kept")).body)) == [200]
+
+    against(work)
+
+
+def test_two_hundred_writers_of_large_bulk_appends_all_get_through() -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        def write(number: int) -> list[int]:
+            with wire_to(url) as wire:
+                response = wire.ask("POST", PATH, ARROW, large(f"bulk/{number}", number))
+                assert response.status == 200, response.body
+                return statuses(decode(response.body))
+
+        with ThreadPoolExecutor(200) as writers:
+            assert list(writers.map(write, range(200))) == [[200]] * 200
 
     against(work)

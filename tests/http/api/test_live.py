@@ -137,9 +137,9 @@ def test_a_long_poll_never_takes_a_new_life_for_the_old_one(wire: Wire, other: W
     assert response.status in (404, 410), response.body
 
 
-def test_one_append_answers_every_long_poll_on_a_connection_in_order(wire: Wire, other: Wire, text: str) -> None:
+def test_long_polls_on_one_connection_wait_one_after_the_other(wire: Wire, other: Wire, text: str) -> None:
     wire.ask("PUT", f"{text}-b", TEXT)
-    other.send(poll(text) + poll(f"{text}-b") + poll(text))
+    other.send(poll(text, "-1") + poll(f"{text}-b", "-1") + poll(text, "-1"))
     assert other.silent_for(0.1)
     wire.ask("POST", f"{text}-b", TEXT, b"b")
     assert other.silent_for(0.1)
@@ -344,7 +344,7 @@ def test_catch_up_comes_page_by_page_each_with_its_control_event(brief: RunningS
         for number in range(7):
             data, control = events.events(2)
             assert data.data == str(number) * 600
-            offset = f"0000000000000000_{(number + 1) * 600:016}"
+            offset = f"0000000000000000_{(number + 1) * 600:015}0"
             assert control_bytes(offset, life, up_to_date=number == 6).fullmatch(control.raw)
 
 
@@ -488,14 +488,14 @@ def test_a_last_event_id_that_is_none_of_ours_is_ignored(wire: Wire, text: str, 
 def test_last_event_id_means_nothing_to_other_reads(wire: Wire, text: str) -> None:
     wire.ask("POST", text, TEXT, b"abc")
     life = wire.ask("HEAD", text).headers["stream-incarnation"]
-    headers = {"Last-Event-ID": f"0000000000000000_0000000000000003/{life}"}
+    headers = {"Last-Event-ID": f"0000000000000000_0000000000000030/{life}"}
     assert wire.ask("GET", f"{text}?offset=-1", headers).body == b"abc"
 
 
 def test_last_event_id_replaces_a_missing_offset(wire: Wire, text: str) -> None:
     wire.ask("POST", text, TEXT, b"abcdef")
     life = wire.ask("HEAD", text).headers["stream-incarnation"]
-    headers = {"Last-Event-ID": f"0000000000000000_0000000000000003/{life}"}
+    headers = {"Last-Event-ID": f"0000000000000000_0000000000000030/{life}"}
     assert wire.open_sse(f"{text}?live=sse", headers).event().data == "def"
 
 
@@ -564,3 +564,22 @@ def test_a_live_read_costs_a_stream_nothing_when_it_ends(server: RunningServer, 
         wire.ask("POST", text, {"Stream-Closed": "true"})
         seen = "".join(event.data for event in events.rest() if event.kind == "data")
         assert seen == "".join(f"{number};" for number in range(50))
+
+
+@pytest.mark.parametrize("limits", [("", "&max_bytes=1"), ("&max_bytes=1", "")])
+def test_readers_at_one_offset_get_events_of_the_size_that_each_asked_for(
+    server: RunningServer, wire: Wire, documents: str, limits: tuple[str, str]
+) -> None:
+    expected = {"": ["[1,2,3,4]"], "&max_bytes=1": ["[1]", "[2]", "[3]", "[4]"]}
+    with Wire(server.url) as first, Wire(server.url) as second:
+        readers = [
+            one.open_sse(f"{documents}?offset=-1&live=sse{limit}")
+            for one, limit in zip((first, second), limits, strict=True)
+        ]
+        for reader in readers:
+            assert reader.event().kind == "control"
+        for _ in range(2):
+            assert wire.ask("POST", documents, JSON, b"[1,2,3,4]").status == 204
+            for reader, limit in zip(readers, limits, strict=True):
+                events = reader.events(2 * len(expected[limit]))
+                assert [event.data.replace("\n", "") for event in events if event.kind == "data"] == expected[limit]

@@ -106,7 +106,7 @@ def test_a_fork_that_is_deleted_right_behind_its_creation_answers_both(wire: Wir
 
 
 def test_a_fork_at_an_offset_that_the_append_before_it_makes_is_made(wire: Wire, text: str) -> None:
-    point = {"Stream-Forked-From": text, "Stream-Fork-Offset": "0000000000000000_0000000000000003"}
+    point = {"Stream-Forked-From": text, "Stream-Fork-Offset": "0000000000000000_0000000000000030"}
     wire.send(post(text, b"abc") + request("PUT", f"{text}-fork", point, b"def") + request("GET", f"{text}-fork"))
     assert [wire.receive().status, wire.receive().status] == [204, 201]
     assert wire.receive().body == b"abcdef"
@@ -630,10 +630,22 @@ def test_a_body_over_16_mib_is_refused_and_the_answer_can_be_read(
             assert wire.ask("GET", text).status == 200
 
 
-def test_a_body_of_16_mib_is_taken(wire: Wire, path: str) -> None:
+def test_a_body_of_16_mib_is_taken_and_read_in_pages_of_one(wire: Wire, path: str) -> None:
     body = bytes(range(256)) * (16 * MIB // 256)
     assert wire.ask("PUT", path, {}, body).status == 201
-    assert wire.ask("GET", path).body == body
+    offset = "-1"
+    for at in range(0, 16 * MIB, MIB):
+        page = wire.ask("GET", f"{path}?offset={offset}")
+        assert page.body == body[at : at + MIB]
+        offset = page.next_offset
+    assert page.headers["stream-up-to-date"] == "true"
+    assert wire.ask("DELETE", path).status == 204
+
+
+def test_a_message_of_16_mib_is_never_cut(wire: Wire, path: str) -> None:
+    body = b'"%b"' % (b"x" * (16 * MIB - 2))
+    assert wire.ask("PUT", path, JSON, body).status == 201
+    assert wire.ask("GET", path).body == b"[%b]" % body
     assert wire.ask("DELETE", path).status == 204
 
 
@@ -770,7 +782,7 @@ def test_a_live_reader_that_does_not_read_is_dropped_and_costs_no_memory(impatie
 def test_a_reader_that_does_not_read_its_page_is_dropped(impatient: RunningServer) -> None:
     path = "/v1/stream/pages"
     with Wire(impatient.url) as wire, Wire(impatient.url, receive_buffer_bytes=4096) as lazy:
-        wire.ask("PUT", path, {}, bytes(8 * MIB))
+        assert wire.ask("PUT", path, JSON, b'"%b"' % (b"x" * 8 * MIB)).status == 201
         files = open_files(impatient.pid)
         lazy.send(request("GET", path))
         assert eventually(lambda: open_files(impatient.pid) <= files - 2)

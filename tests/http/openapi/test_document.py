@@ -11,13 +11,20 @@ from headwater.http.endpoints import ENDPOINTS, ROUTER
 from headwater.http.openapi import document as openapi
 from headwater.http.router import Found
 from headwater.http.routes import Action, Endpoint
-from headwater.http.wire.statuses import REFUSALS
+from headwater.http.wire.codes import REFUSALS
 from headwater.protocol.refusals import Code
 
 from ..sockets import Wire, refused
 
 DOCUMENT = openapi.document(ENDPOINTS)
-VALUES = {"{bucket}": "team", "{stream}": "notes", "{path}": "team%2Fnotes", "{offset}": "-1", "{reader}": "spark"}
+VALUES = {
+    "{bucket}": "team",
+    "{stream}": "notes",
+    "{path}": "team%2Fnotes",
+    "{offset}": "-1",
+    "{reader}": "spark",
+    "{producer}": "p",
+}
 BELOW_BUCKETS = [one for one in ENDPOINTS if one.has_surfaces]
 
 

@@ -109,7 +109,7 @@ def test_a_repeated_offset_is_refused(wire: Wire, text: str, query: str) -> None
 
 
 @pytest.mark.parametrize("live", ["", "&live=long-poll", "&live=sse"])
-@pytest.mark.parametrize("offset", [BEYOND, "0000000000000000_0000000000000004", "00000000000000000004", "9" * 20])
+@pytest.mark.parametrize("offset", [BEYOND, "0000000000000000_0000000000000040", "00000000000000000004", "9" * 20])
 def test_an_offset_beyond_the_tail_is_refused(wire: Wire, text: str, offset: str, live: str) -> None:
     tail = wire.ask("POST", text, TEXT, b"abc").next_offset
     response = wire.ask("GET", f"{text}?offset={offset}{live}")
@@ -119,8 +119,8 @@ def test_an_offset_beyond_the_tail_is_refused(wire: Wire, text: str, offset: str
 
 def test_an_offset_inside_a_json_message_is_refused(wire: Wire, documents: str) -> None:
     wire.ask("POST", documents, JSON, b'[{"a":1},{"b":2}]')
-    refused(wire.ask("GET", f"{documents}?offset=0000000000000000_0000000000000003"), 400, "offset_unaligned")
-    assert wire.ask("GET", f"{documents}?offset=0000000000000000_0000000000000007").body == b'[{"b":2}]'
+    refused(wire.ask("GET", f"{documents}?offset=0000000000000000_0000000000000030"), 400, "offset_unaligned")
+    assert wire.ask("GET", f"{documents}?offset=0000000000000000_0000000000000070").body == b'[{"b":2}]'
 
 
 def test_a_cursor_without_an_offset_is_refused(wire: Wire, text: str) -> None:
@@ -406,9 +406,26 @@ def test_a_duplicate_is_answered_with_the_highest_accepted_sequence(
     offsets = [wire.ask("POST", text, {**TEXT, **producer("p", 0, seq)}, b"abc").next_offset for seq in range(3)]
     with unchanged(server.url, text):
         for seq in range(3):
-            again = wire.ask("POST", text, {**TEXT, **producer("p", 0, seq)}, b"something else")
+            again = wire.ask("POST", text, {**TEXT, **producer("p", 0, seq)}, b"abc")
             assert (again.status, again.headers["producer-seq"], again.headers["producer-epoch"]) == (204, "2", "0")
             assert again.next_offset == offsets[2]
+
+
+def test_another_body_under_the_last_accepted_sequence_is_refused(server: RunningServer, wire: Wire, text: str) -> None:
+    triple = {**TEXT, **producer("p", 0, 0)}
+    tail = wire.ask("POST", text, triple, b"abc").next_offset
+    with unchanged(server.url, text):
+        for body, headers in ((b"abd", triple), (b"ab", triple), (b"abcd", {**triple, "Stream-Closed": "true"})):
+            response = wire.ask("POST", text, headers, body)
+            refused(response, 409, "producer_payload_mismatch")
+            assert response.next_offset == tail
+        assert wire.ask("POST", text, triple, b"abc").status == 204
+    created = f"{text}-created"
+    assert wire.ask("PUT", created, triple, b"abc").status == 201
+    with unchanged(server.url, created):
+        refused(wire.ask("PUT", created, triple, b"xyz"), 409, "producer_payload_mismatch")
+        assert wire.ask("PUT", created, triple, b"abc").status == 200
+    assert wire.ask("POST", text, {**TEXT, **producer("p", 0, 1)}, b"d").status == 200
 
 
 def test_a_duplicate_wins_over_a_sequence_conflict_and_holds_on_a_closed_stream(wire: Wire, text: str) -> None:
@@ -464,9 +481,10 @@ def test_checks_come_in_the_protocols_order(server: RunningServer, wire: Wire, p
         assert code(missing, {**seq, **producer("p", 0, 0)}, b"{") == "content_type_missing"
         assert code(missing, {**JSON, **seq, **producer("p", 0, 0)}, b"{") == "stream_not_found"
         assert code(path, {**TEXT, **seq, **producer("p", 0, 0)}, b"{") == "content_type_mismatch"
-        assert code(path, {**JSON, **seq, **producer("p", 0, 0)}, b"2") == "producer_epoch_stale"
-        assert code(path, {**JSON, **seq, **producer("p", 1, 2)}, b"2") == "producer_seq_conflict"
-        assert code(path, {**JSON, **seq, **producer("p", 1, 1)}, b"2") == "stream_seq_conflict"
+        for body in (b"2", b"{"):
+            assert code(path, {**JSON, **seq, **producer("p", 0, 0)}, body) == "producer_epoch_stale"
+            assert code(path, {**JSON, **seq, **producer("p", 1, 2)}, body) == "producer_seq_conflict"
+            assert code(path, {**JSON, **seq, **producer("p", 1, 1)}, body) == "stream_seq_conflict"
         assert code(path, {**JSON, "Stream-Seq": "n", **producer("p", 1, 1)}, b"{") == "invalid_json"
     assert wire.ask("POST", path, {**JSON, "Stream-Seq": "n", **producer("p", 1, 1)}, b"2").status == 200
 
@@ -738,7 +756,7 @@ def test_a_fork_offset_that_is_no_offset_is_refused(server: RunningServer, wire:
         refused(wire.ask("PUT", fork, headers), 400, "invalid_offset")
 
 
-@pytest.mark.parametrize("offset", [BEYOND, "0000000000000000_0000000000000004", "9" * 20])
+@pytest.mark.parametrize("offset", [BEYOND, "0000000000000000_0000000000000040", "9" * 20])
 def test_a_fork_offset_beyond_the_tail_is_refused(server: RunningServer, wire: Wire, text: str, offset: str) -> None:
     wire.ask("POST", text, TEXT, b"abc")
     fork = f"{text}-fork"
@@ -818,7 +836,7 @@ def test_a_fork_over_a_stream_with_another_configuration_is_a_conflict(
         for headers in (
             TEXT,
             {**point, "Stream-Forked-From": other},
-            {**point, "Stream-Fork-Offset": "0000000000000000_0000000000000003"},
+            {**point, "Stream-Fork-Offset": "0000000000000000_0000000000000030"},
             {**point, "Stream-Fork-Sub-Offset": "1"},
             {"Stream-Forked-From": text},
             {**point, "Stream-TTL": "60"},
@@ -906,7 +924,8 @@ def test_an_incarnation_given_twice_is_refused(server: RunningServer, wire: Wire
 def test_a_create_carries_a_producers_first_request(wire: Wire, path: str) -> None:
     headers = {**TEXT, **producer("p", 0, 0), "Stream-Seq": "b"}
     assert wire.ask("PUT", path, headers, b"first").status == 201
-    assert wire.ask("POST", path, headers, b"again").status == 204
+    assert wire.ask("POST", path, headers, b"first").status == 204
+    refused(wire.ask("POST", path, headers, b"again"), 409, "producer_payload_mismatch")
     refused(wire.ask("POST", path, {**TEXT, "Stream-Seq": "a"}, b"x"), 409, "stream_seq_conflict")
     assert wire.ask("POST", path, {**TEXT, **producer("p", 0, 1), "Stream-Seq": "c"}, b" second").status == 200
     assert wire.ask("GET", path).body == b"first second"

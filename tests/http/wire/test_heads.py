@@ -2,12 +2,12 @@
 
 import random
 from collections.abc import Callable, Iterable
-from typing import cast
 
 import pytest
 
 from headwater.http.wire import heads
 from headwater.http.wire.heads import Head, KnownHeads, is_one_head
+from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import IDLE, RequestParser
 from headwater.http.wire.requests import Request
 from headwater.http.wire.uploads import Upload
@@ -55,14 +55,17 @@ def _nothing(*_: object) -> None:
     return None
 
 
-class Sink:
+class Sink(Upload):
     """An upload that keeps nothing."""
+
+    def __init__(self) -> None:
+        pass
 
     def write(self, data: bytes) -> None:
         pass
 
 
-SINK = cast(Upload, Sink())
+SINK = Sink()
 
 
 class Listener:
@@ -78,12 +81,13 @@ class Listener:
         if request.path.endswith(b"live"):
             self.parser.refused = True  # As a connection does when a response never ends.
 
-    def plan_body(self, method: bytes, path: bytes) -> tuple[int, Upload | None]:
+    def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None]:
         return APPEND_BYTES_MAX, SINK if b"/snapshot" in path else None
 
-    def expects_continue(self) -> None:
-        if not self.parser.refused:
+    def begin_body(self, head: Request, size: int | None, *, expects_continue: bool) -> Intake | None:
+        if expects_continue and not self.parser.refused:
             self.heard.append("continue")
+        return SINK if b"/snapshot" in head.path else None
 
     def refuse(self, code: Code, detail: str) -> None:
         self.heard.append((code, detail))

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from headwater.http.wire import statuses
+from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.offsets import Form
@@ -32,9 +33,11 @@ TEXT = {"Content-Type": "text/plain"}
 JSON = {"Content-Type": "application/json"}
 MADE = {"Stream-Extensions": statuses.EXTENSIONS}
 RECORDS = {"Stream-Record-Start": "0", "Stream-Record-Next": "1"}
+RICH = {"Stream-Extensions": statuses.JSON_EXTENSIONS}
 UP_TO_DATE = {"Stream-Up-To-Date": "true"}
-CACHED = {"Cache-Control": "public, max-age=60, stale-while-revalidate=300"}
-NO_CACHE = {"Cache-Control": "no-cache"}
+VARY = {"Vary": "Stream-Incarnation"}
+CACHED = {"Cache-Control": "public, max-age=60, stale-while-revalidate=300", **VARY}
+NO_CACHE = {"Cache-Control": "no-cache", **VARY}
 NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -54,10 +57,10 @@ def headers_of(answer: Answer) -> dict[str, str]:
         (Created(7, "text/plain", 42, False, 1, 5), 201, TEXT | MADE | TAIL | PRODUCER),
         (Existed(7, "text/plain", 42, False), 200, TEXT | MADE | TAIL),
         (Appended(7, 42, False), 204, TAIL),
-        (Appended(7, 42, False, 0, 1), 204, TAIL | RECORDS),
-        (Appended(7, 42, True, 0, 1), 204, TAIL | CLOSED | RECORDS),
-        (Appended(7, 42, False, 0, 1, 1, 5), 200, TAIL | PRODUCER | RECORDS),
-        (Appended(7, 42, True, 0, 1, 1, 5), 200, TAIL | PRODUCER | CLOSED | RECORDS),
+        (Appended(7, 42, False, 0, 1), 204, TAIL | RECORDS | RICH),
+        (Appended(7, 42, True, 0, 1), 204, TAIL | CLOSED | RECORDS | RICH),
+        (Appended(7, 42, False, 0, 1, 1, 5), 200, TAIL | PRODUCER | RECORDS | RICH),
+        (Appended(7, 42, True, 0, 1, 1, 5), 200, TAIL | PRODUCER | CLOSED | RECORDS | RICH),
         (ClosedOnly(7, 42), 204, TAIL | CLOSED),
         (ClosedOnly(7, 42, 1, 5), 204, TAIL | CLOSED | PRODUCER),
         (Duplicate(7, 42, False, 1, 5), 204, TAIL | PRODUCER),
@@ -68,40 +71,56 @@ def headers_of(answer: Answer) -> dict[str, str]:
         (BucketOpened(), 201, NO_STORE),
         (BucketDropped(), 204, {}),
         (
-            Published(7, 42, 42, True),
+            Published(7, 42, 42, True, "d1"),
             204,
-            TAIL | UP_TO_DATE | CLOSED | {"Stream-Snapshot-Offset": "00000000000000000042"},
+            TAIL
+            | UP_TO_DATE
+            | CLOSED
+            | {"Stream-Snapshot-Offset": "00000000000000000042", "Stream-Snapshot-Digest": "d1"},
         ),
         (
-            Published(7, 42, 50, True),
+            Published(7, 42, 50, True, "d1"),
             204,
-            TAIL | {"Stream-Up-To-Date": "false", "Stream-Snapshot-Offset": "00000000000000000042"},
+            TAIL
+            | {"Stream-Up-To-Date": "false", "Stream-Snapshot-Offset": "00000000000000000042"}
+            | {"Stream-Snapshot-Digest": "d1"},
         ),
-        (Described(7, "text/plain", 42, False, FOREVER), 200, TEXT | MADE | TAIL | NO_STORE | {"ETag": '"j-7:0:42"'}),
+        (
+            Described(7, "text/plain", 42, False, FOREVER),
+            200,
+            TEXT | MADE | TAIL | NO_STORE | VARY | {"ETag": '"j-7:0:42"'},
+        ),
         (
             Described(7, "text/plain", 42, True, Lifetime(ttl_seconds=3600)),
             200,
-            TEXT | MADE | TAIL | NO_STORE | CLOSED | {"ETag": '"j-7:0:42:c"', "Stream-TTL": "3600"},
+            TEXT | MADE | TAIL | NO_STORE | VARY | CLOSED | {"ETag": '"j-7:0:42:c"', "Stream-TTL": "3600"},
         ),
         (
             Described(7, "text/plain", 42, False, Lifetime(expires_at=0, expires_at_text="1970-01-01T00:00:00+00:00")),
             200,
-            TEXT | MADE | TAIL | NO_STORE | {"ETag": '"j-7:0:42"', "Stream-Expires-At": "1970-01-01T00:00:00+00:00"},
-        ),
-        (
-            Described(7, "application/json", 42, False, FOREVER, Snapshot(2, 1, "b", "t/t", 0, ""), 1, 9, b"{}"),
-            200,
-            JSON
-            | {"Stream-Extensions": f"{statuses.EXTENSIONS}, records"}
+            TEXT
+            | MADE
             | TAIL
             | NO_STORE
+            | VARY
+            | {"ETag": '"j-7:0:42"', "Stream-Expires-At": "1970-01-01T00:00:00+00:00"},
+        ),
+        (
+            Described(7, "application/json", 42, False, FOREVER, Snapshot(2, 1, "b", "t/t", 0, "d0"), 1, 9, b"{}"),
+            200,
+            JSON
+            | RICH
+            | TAIL
+            | NO_STORE
+            | VARY
             | {"ETag": '"j-7:0:42"', "Stream-Snapshot-Offset": "00000000000000000002"}
+            | {"Stream-Snapshot-Digest": "d0"}
             | {"Stream-Record-First": "1", "Stream-Record-Next": "9"},
         ),
         (
             Page(7, "application/json", 2, 42, False, False, b"[1]", 1, 9),
             200,
-            JSON | TAIL | CACHED | {"ETag": '"j-7:2:42"', "Stream-Record-First": "1", "Stream-Record-Next": "9"},
+            JSON | RICH | TAIL | CACHED | {"ETag": '"j-7:2:42"', "Stream-Record-First": "1", "Stream-Record-Next": "9"},
         ),
         (
             Page(7, "text/plain", 2, 42, False, False, b"part"),
@@ -134,7 +153,7 @@ def test_a_reply_has_one_answer(reply: Reply, status: int, headers: dict[str, st
 
 def test_the_surface_decides_how_offsets_are_printed() -> None:
     answer = statuses.answer(ClosedOnly(7, 42), Voice(Form.FLAT, "j"))
-    assert headers_of(answer)["Stream-Next-Offset"] == "0000000000000000_0000000000000042"
+    assert headers_of(answer)["Stream-Next-Offset"] == "0000000000000000_0000000000000420"
 
 
 # -- Refusals ----------------------------------------------------------------------------------------------------------
@@ -145,7 +164,7 @@ PROBLEM = {"Content-Type": "application/problem+json", "Cache-Control": "no-stor
 @pytest.mark.parametrize("code", Code)
 def test_every_refusal_is_a_problem_document_with_a_stable_code(code: Code) -> None:
     answer = statuses.answer(Refusal(code, "What happened."), PLAIN)
-    status, title = statuses.REFUSALS[code]
+    status, title = REFUSALS[code]
     assert answer.status == status
     assert json.loads(answer.body) == {
         "type": f"urn:headwater:error:{code.value}",
@@ -184,7 +203,7 @@ def test_every_refusal_is_a_problem_document_with_a_stable_code(code: Code) -> N
     ],
 )
 def test_the_statuses_are_those_of_the_protocol(code: Code, status: int) -> None:
-    assert statuses.REFUSALS[code][0] == status
+    assert REFUSALS[code][0] == status
 
 
 @pytest.mark.parametrize(
@@ -260,3 +279,14 @@ def test_a_page_may_be_for_the_clients_own_cache_only_and_byte_streams_for_savin
     assert page["Content-Disposition"] == "attachment"
     text = headers_of(statuses.answer(Page(7, "text/plain", 0, 42, True, False, b"x" * 42), voice))
     assert "Content-Disposition" not in text
+
+
+def test_every_answer_about_a_json_stream_names_its_records_and_their_extension() -> None:
+    page = Page(7, "application/json", 42, 42, True, False, b"[]", 0, 3)
+    extensions = statuses.JSON_EXTENSIONS
+    for answer in (statuses.from_now(page, PLAIN), statuses.poll_ended(page, PLAIN, 9), statuses.answer(page, PLAIN)):
+        found = headers_of(answer)
+        assert found["Stream-Record-Next"] == "3"
+        assert found["Stream-Extensions"] == extensions
+    assert statuses.extensions_line("application/json") == f"Stream-Extensions: {extensions}\r\n"
+    assert statuses.extensions_line("text/plain") == ""

@@ -4,6 +4,9 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
+import pytest
+
+from headwater.http.wire.budgets import Budget
 from headwater.http.wire.uploads import PENDING_BYTES_MAX, Upload
 from headwater.storage.blobs import Blob, BlobWriter, MemoryBlobs
 
@@ -17,6 +20,8 @@ class SlowWriter:
         self._go, self._fails = go, fails
         self.written = 0
         self.abandoned = False
+        self.abandoning, self.may_abandon = Event(), Event()
+        self.may_abandon.set()
 
     def write(self, data: bytes) -> None:
         self._go.wait(10)
@@ -28,6 +33,8 @@ class SlowWriter:
         return Blob("blob", self.written, "digest")
 
     def abandon(self) -> None:
+        self.abandoning.set()
+        self.may_abandon.wait(10)
         self.abandoned = True
 
 
@@ -49,7 +56,8 @@ def upload(*, fails: bool) -> tuple[list[bool], Blob | OSError, SlowWriter]:
         go, full = Event(), list[bool]()
         writer = SlowWriter(go, fails)
         with ThreadPoolExecutor(1) as threads:
-            sent = Upload(OneWriter(writer), threads, lambda: full.append(sent.full))
+            sent = Upload(OneWriter(writer), threads, Budget(1), lambda: full.append(sent.full))
+            sent.begin(None, lambda refusal: pytest.fail(refusal.detail))
             for _ in range(2 * PENDING_BYTES_MAX // len(PIECE)):
                 sent.write(PIECE)
                 await asyncio.sleep(0)
@@ -76,3 +84,26 @@ def test_a_client_is_read_on_after_the_disk_gave_up_and_nothing_is_left_behind()
     assert (full[0], full[-1]) == (True, False)
     assert isinstance(outcome, OSError)
     assert writer.abandoned
+
+
+def test_a_client_is_read_on_while_what_the_disk_has_taken_is_removed() -> None:
+    async def run() -> None:
+        go = Event()
+        go.set()
+        writer = SlowWriter(go, fails=True)
+        writer.may_abandon.clear()
+        with ThreadPoolExecutor(1) as threads:
+            sent = Upload(OneWriter(writer), threads, Budget(1), lambda: None)
+            sent.begin(None, lambda refusal: pytest.fail(refusal.detail))
+            sent.write(PIECE)
+            while not writer.abandoning.is_set():
+                await asyncio.sleep(0.001)
+            for _ in range(2 * PENDING_BYTES_MAX // len(PIECE)):
+                sent.write(PIECE)
+            assert not sent.full
+            writer.may_abandon.set()
+            finished: asyncio.Future[Blob | OSError] = asyncio.get_running_loop().create_future()
+            sent.finish(finished.set_result)
+            assert isinstance(await finished, OSError)
+
+    asyncio.run(run())

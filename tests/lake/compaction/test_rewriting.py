@@ -14,8 +14,8 @@ from headwater.lake.compaction import rewriting
 from headwater.lake.compaction.rewriting import Cuts, Keep, Rewritten, rewrite
 from headwater.lake.reader import Read, SegmentDamaged
 from headwater.lake.writer import Written
+from headwater.streams.hot import Hot
 from headwater.streams.segments import Segment
-from headwater.streams.state import Hot
 
 from ..lives import LIMITS, NAMES, RANDOMLY, Life, Limits, NewAppend, life, limited, reading, rows_of
 from ..rewrites import ALL_LIVE, EVERYTHING, LARGE, merge, segment

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.lake.format import SCHEMA
+from headwater.lake.verify.rows import is_json_value
 
 from ..forged_lakes import lake_of, problems, table_of
 from ..lives import NewAppend, life, plain
@@ -83,3 +84,7 @@ def test_messages_are_parsed_only_on_request() -> None:
 
 def test_messages_of_other_streams_are_never_parsed() -> None:
     assert problems(lake_of([table_of(*GOOD)]), json_values=True) == []
+
+
+def test_a_payload_that_is_nested_too_deeply_to_be_judged_is_not_called_wrong() -> None:
+    assert is_json_value(b"[" * 5_000 + b"]" * 5_000)

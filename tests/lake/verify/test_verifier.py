@@ -195,7 +195,7 @@ def test_a_segment_that_was_replaced_meanwhile_is_not_missed(lake: Path) -> None
             path.unlink()
             left = [entry for entry in facts["segments"] if not entry["key"].endswith(path.name)]
             position = facts["position"] + 1
-            newer = catalog.with_name(f"{position:020}.json")
+            newer = catalog.with_name(f"{position:020}-{facts['generation']:010}.json")
             newer.write_bytes(seal(facts | {"segments": left, "position": position}))
 
     # Segments are read in the order of the catalog; delete the last one after the first was read.

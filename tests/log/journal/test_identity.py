@@ -1,7 +1,7 @@
 import pytest
 
 from headwater.log.journal import identity
-from headwater.log.journal.files import JournalDamaged
+from headwater.log.journal.files import VERSION, JournalDamaged
 
 from .journals import DIRECTORY, Workbench
 
@@ -28,10 +28,10 @@ def test_a_missing_identity_beside_journal_files_is_refused() -> None:
     [
         (b"", "cannot be read"),
         (b'{"format":1', "cannot be read"),
-        (b'{"format":2,"log_id":"9\xb92c","key":"00"}', "cannot be read"),
-        (b'{"format":2,"log_id":"9f2c"}', "cannot be read"),
-        (b'{"format":1,"journal":"9f2c","key":"00"}', "has format 1; this server reads format 2"),
-        (b'{"format":3,"log_id":"9f2c","key":"00"}', "has format 3; this server reads format 2"),
+        (b'{"format":%d,"log_id":"9\xb92c","key":"00"}' % VERSION, "cannot be read"),
+        (b'{"format":%d,"log_id":"9f2c"}' % VERSION, "cannot be read"),
+        (b'{"format":1,"journal":"9f2c","key":"00"}', f"has format 1; this server reads format {VERSION}"),
+        (b'{"format":99,"log_id":"9f2c","key":"00"}', f"has format 99; this server reads format {VERSION}"),
     ],
 )
 def test_a_bad_identity_is_refused(text: bytes, complaint: str) -> None:

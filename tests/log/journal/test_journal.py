@@ -1,17 +1,22 @@
 """Writing journal files: rotation, forgetting, threads, and what happens when the disk fails or is full."""
 
 import asyncio
+import errno
 import os
+import time
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from headwater.log.journal import files
 from headwater.log.journal.files import FIRST_FRAME
-from headwater.log.journal.journal import SPARE, Journal, end_process
+from headwater.log.journal.journal import SPARE, Journal, NoRoom, end_process
+from headwater.log.seam import Ticket
 from headwater.streams import batches
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command
+from headwater.streams.commands import Append, Command, Delete
 from headwater.testing import FaultyDisk, Step
 
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench
@@ -87,12 +92,18 @@ def test_files_of_other_names_are_left_alone() -> None:
 # -- Threads and faults --------------------------------------------------------------------------------------------
 
 
-def deliver_until(journal: Journal, batches: list[list[Command]], wanted: int, failures: list[BaseException]) -> int:
+def deliver_until(
+    journal: Journal,
+    batches: list[list[Command]],
+    wanted: int,
+    failures: list[BaseException],
+    given_back: list[Ticket] | None = None,
+) -> int:
     """Append batches to a started journal until enough are delivered or it fails; how many were delivered."""
     delivered: list[Batch] = []
 
     async def main() -> None:
-        journal.start(lambda batch, _: delivered.append(batch))
+        journal.start(lambda batch, _: delivered.append(batch), ([] if given_back is None else given_back).append)
         for at, batch in enumerate(batches):
             journal.append(at, batch, at)
         async with asyncio.timeout(10):
@@ -192,17 +203,128 @@ def test_closing_finishes_more_than_a_file_of_appends() -> None:
     assert deliver_until(journal, batches, 0, []) == 50
 
 
-def test_closing_a_full_journal_gives_up_what_waits_for_space() -> None:
-    disk, failures = FaultyDisk(), list[BaseException]()
+def test_a_batch_that_needs_space_is_given_back_when_there_is_none() -> None:
+    disk, given_back = FaultyDisk(), list[Ticket]()
     disk.capacity_bytes = 3 * JOURNAL_FILE_BYTES
-    journal = Journal(DIRECTORY, disk, JOURNAL_FILE_BYTES, failures.append, spare_retry_seconds=0.01)
+    journal = Journal(DIRECTORY, disk, JOURNAL_FILE_BYTES, _unexpected, spare_retry_seconds=0.01)
     batches: list[list[Command]] = [[Append("orders", b"x" * 900)] for _ in range(50)]
-    delivered = deliver_until(journal, batches, 8, [])
-    assert [str(failure) for failure in failures] == [
-        "[Errno 28] The journal was closed before there was space for another file"
-    ]
+    batches.append([Append("orders", b"x" * 900), Delete("orders")])
+    batches.append([Delete("orders")])
+    delivered = deliver_until(journal, batches, 8, [], given_back)
     assert not journal.has_room
+    assert given_back == list(range(delivered - 1, 51)), "all but the first ones and the delete at the end"
+    replayed = list(Journal(DIRECTORY, disk, JOURNAL_FILE_BYTES).replay(0))
+    assert [batch.commands for batch in replayed] == [*batches[: delivered - 1], batches[-1]]
+
+
+def test_closing_a_full_journal_gives_back_what_waits_for_space() -> None:
+    disk, given_back = FaultyDisk(), list[Ticket]()
+    disk.capacity_bytes = 3 * JOURNAL_FILE_BYTES
+    journal = Journal(DIRECTORY, disk, JOURNAL_FILE_BYTES, _unexpected, spare_retry_seconds=0.01)
+    batches: list[list[Command]] = [[Delete("orders" * 100)] for _ in range(50)]
+    delivered = deliver_until(journal, batches, 8, [], given_back)
+    assert given_back == list(range(delivered, 50))
     assert len(list(Journal(DIRECTORY, disk, JOURNAL_FILE_BYTES).replay(0))) == delivered < 50
+
+
+def test_the_end_of_the_last_file_is_kept_for_commands_that_free_space() -> None:
+    bench = Workbench(file_bytes=64 * 1024)
+    journal = bench.fill(1)
+    bench.disk.capacity_bytes = bench.disk.used_bytes
+    with pytest.raises(NoRoom):
+        for _ in range(1000):
+            bench.commit(journal, b"x" * 500)
+    assert len(bench.files()) == 2
+    for number in range(30):
+        bench.committed.append(journal.commit(number, [Delete(f"orders-{number}")]))
+    with pytest.raises(NoRoom):
+        bench.commit(journal, b"x")
+    assert bench.replay() == bench.committed
+
+
+def test_a_file_of_smaller_ones_is_not_made_longer_on_a_full_disk() -> None:
+    bench = Workbench()
+    bench.fill(1)
+    bench.file_bytes = 8 * JOURNAL_FILE_BYTES
+    journal = bench.open()
+    assert list(journal.replay(0)) == bench.committed
+    bench.disk.capacity_bytes = bench.disk.used_bytes
+    journal.make_ready()
+    with pytest.raises(NoRoom):
+        for _ in range(100):
+            bench.commit(journal, b"x" * 500)
+    assert bench.replay() == bench.committed
+
+
+def test_an_empty_file_without_room_is_replaced_at_the_start() -> None:
+    bench = Workbench()
+    bench.reopen()
+    bench.file_bytes = 8 * JOURNAL_FILE_BYTES
+    journal = bench.reopen()
+    assert [len(bench.disk.read(path)) for path in bench.files()] == [bench.file_bytes]
+    bench.disk.capacity_bytes = bench.disk.used_bytes
+    for _ in range(20):
+        bench.commit(journal, b"x" * 500)
+    assert bench.replay() == bench.committed
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(errno.ENOSPC, "The disk is full"), (errno.EDQUOT, "The disk is full"), (errno.EMFILE, "open")]
+)
+def test_a_shortage_says_what_is_missing(error: int, words: str) -> None:
+    bench = Workbench()
+    journal = bench.fill(1)
+    bench.disk.fail_next(Step.LINK, error, SPARE)
+    while journal.has_room:
+        bench.commit(journal, b"x" * 500)
+    assert words in journal.shortage and ("disk" in journal.shortage) == (error != errno.EMFILE)
+    assert journal.make_spare() is None and journal.has_room
+
+
+def fill_disk(disk: FaultyDisk, journal: Journal, tries: list[float], then: Callable[[], Awaitable[None]]) -> None:
+    """Run a journal on a disk that is full after its second file, with the times at which a spare is tried."""
+
+    async def main() -> None:
+        journal.start(lambda batch, ticket: None, lambda ticket: None)
+        disk.on_step = lambda step, path: tries.append(time.monotonic()) if step is Step.LINK else None
+        disk.capacity_bytes = disk.used_bytes
+        for number in range(5):
+            journal.append(number, [Append("orders", b"x" * 900)], number)
+        async with asyncio.timeout(10):
+            while journal.has_room:
+                await asyncio.sleep(0.001)
+            await then()
+        journal.close()
+
+    list(journal.replay(0))
+    asyncio.run(main())
+
+
+def test_on_a_full_disk_spares_are_tried_ever_more_rarely() -> None:
+    disk, tries = FaultyDisk(), list[float]()
+    journal = Journal(DIRECTORY, disk, JOURNAL_FILE_BYTES, _unexpected, spare_retry_seconds=0.002)
+
+    async def wait() -> None:
+        while len(tries) < 6:
+            await asyncio.sleep(0.001)
+
+    fill_disk(disk, journal, tries, wait)
+    pauses = [later - earlier for earlier, later in pairwise(tries[:6])]
+    assert all(pause >= 0.002 * 2**number for number, pause in enumerate(pauses)), pauses
+    assert journal.spare_failures >= 6
+
+
+def test_a_journal_file_that_is_removed_is_a_reason_to_try_a_spare_at_once() -> None:
+    disk, tries = FaultyDisk(), list[float]()
+    journal = Journal(DIRECTORY, disk, JOURNAL_FILE_BYTES, _unexpected, spare_retry_seconds=1000)
+
+    async def remove() -> None:
+        journal.forget(4)
+        while not journal.has_room:
+            await asyncio.sleep(0.001)
+
+    fill_disk(disk, journal, tries, remove)
+    assert len(tries) == 2
 
 
 def _unexpected(error: BaseException) -> None:

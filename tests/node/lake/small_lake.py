@@ -17,6 +17,7 @@ from headwater.node.committer import Done
 from headwater.node.lake.compactor import CompactLimits, Compactor
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.node.lake.parts import LakeParts
+from headwater.protocol import message_ends
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import (
     Append,
@@ -33,9 +34,10 @@ from headwater.streams.commands import (
     SwapSegments,
     Unpin,
 )
+from headwater.streams.hot import Hot
 from headwater.streams.replies import Appended, Placed, Reply
 from headwater.streams.segments import Segment
-from headwater.streams.state import Hot, Stream
+from headwater.streams.state import Stream
 from headwater.testing.faulty_store import Call, Fault, FaultyStore
 
 from ...streams.shards import Shard
@@ -109,8 +111,7 @@ class Lake:
         """Append to a stream, created if needed."""
         if name not in self.state.streams:
             self.do(Create(name, "text/plain"))
-        ends = tuple(sum(map(len, messages[: at + 1])) for at in range(len(messages)))
-        reply = self.do(Append(name, b"".join(messages), ends if len(ends) > 1 else None, "text/plain"))
+        reply = self.do(Append(name, b"".join(messages), message_ends.of(messages), "text/plain"))
         assert isinstance(reply, Appended), reply
 
     def trim(self, name: str, offset: int, record: int) -> None:
@@ -211,7 +212,7 @@ def _rows(table: pa.Table) -> list[tuple[int, Row]]:
 
 
 def _messages(name: str, hot: Hot) -> list[Row]:
-    boundaries = pairwise([0, *(hot.ends or (len(hot.payload),))])
+    boundaries = pairwise([0, *hot.message_ends])
     return [
         Row(
             name,

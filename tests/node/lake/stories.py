@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from headwater.node.scans.scans import Scan
 from headwater.node.scans.windows import Times
+from headwater.protocol import message_ends
 from headwater.protocol.producers import Producer
-from headwater.streams.commands import Ancestry, Append, Create, Delete, PublishSnapshot, Snapshot
+from headwater.streams.ancestry import Ancestry
+from headwater.streams.commands import Append, Create, Delete, PublishSnapshot, Snapshot
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import Ordinal, Range
 from headwater.streams.replies import Appended, Created, Reply
@@ -44,8 +46,7 @@ class Story:
         if name not in self.rows:
             await self.create(name)
         boundaries = [sum(map(len, messages[:count])) for count in range(len(messages) + 1)]
-        ends = tuple(boundaries[1:]) if len(messages) > 1 else None
-        command = Append(name, b"".join(messages), ends, TEXT, producer=producer)
+        command = Append(name, b"".join(messages), message_ends.of(messages), TEXT, producer=producer)
         assert isinstance(await self.bench.ask(command), Appended)
         (bucket, _, stream), (start, tail, record) = name.partition("/"), self.ends[name]
         hot = self.bench.state.streams[name].hot or []

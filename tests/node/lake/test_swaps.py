@@ -23,7 +23,7 @@ from headwater.protocol.limits import DAY_US, MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
 from headwater.streams.commands import Delete, RegisterConsumer
-from headwater.streams.state import Hot
+from headwater.streams.hot import Hot
 from headwater.testing.faulty_store import Fault
 
 from . import small_lake

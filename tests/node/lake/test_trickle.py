@@ -16,6 +16,7 @@ from headwater.node.node import Node
 from headwater.node.shard import ShardLimits, ShardParts
 from headwater.storage.memory import MemoryStore
 from headwater.streams.commands import Append, Create
+from headwater.streams.hot import hot_cost
 from headwater.streams.queries import Read
 from headwater.streams.replies import Appended, Page
 from headwater.testing import FaultyDisk
@@ -96,6 +97,6 @@ def test_an_hour_of_slow_writes_leaves_journal_and_memory_as_small_as_a_few_minu
         await node.stop()
 
     asyncio.run(run())
-    assert max(hot_bytes) < 2 * FLUSH_SECONDS * len(PAYLOAD)
+    assert max(hot_bytes) < 2 * FLUSH_SECONDS * hot_cost(len(PAYLOAD), 1, 1)
     assert max(used_bytes[30:]) <= 1.5 * max(used_bytes[10:20])
     assert max(used_bytes) < SECONDS * len(PAYLOAD) / 2

@@ -13,6 +13,7 @@ from headwater.node.reads.cold import LakeUnreadable
 from headwater.node.scans import pace, scans, windows
 from headwater.node.scans.scans import Scan
 from headwater.node.scans.windows import Limits, Times
+from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Problem, Refusal
 from headwater.streams.commands import Create
@@ -396,7 +397,7 @@ def test_a_row_group_is_decoded_once_however_many_ranges_it_has() -> None:
         async with bench() as node:
             names = [f"a/{number:03}" for number in range(300)]
             for name in names:
-                await node.ask(Create(name, TEXT, payload=b"first" + name.encode(), ends=(5, 10)))
+                await node.ask(Create(name, TEXT, payload=b"first" + name.encode(), ends=pack((5, 10))))
             await node.lake.flush()
             for name in names:
                 await node.append(name, b"second")

@@ -149,7 +149,7 @@ class Writer(Thread):
         }
         answer = self._client.ask("POST", self._path(timeline), headers, body)
         assert answer.status in (200, 204), f"appending to {timeline.name}: {answer}"
-        self._tails[timeline.name] = int(answer.headers["stream-next-offset"].rpartition("_")[2])
+        self._tails[timeline.name] = int(answer.headers["stream-next-offset"].rpartition("_")[2]) // 10
 
     def _bulk(self, timeline: Timeline, messages: Sequence[bytes]) -> None:
         """Append several binary messages at once, which only bulk requests can do."""

@@ -1,10 +1,13 @@
 """Streams are copied to streams on the same or another server, every message once and in order."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headwater.cli import main
@@ -58,7 +61,7 @@ def test_new_messages_are_copied_once_with_types_boundaries_and_closure(
         assert result.exit_code == 0, result.output
         facts = json.loads(result.stdout.splitlines()[-1])
         assert [facts[name] for name in ("ok", "streams", "batches", "messages", "closed")] == [True, 3, 1, 6, 2]
-        assert contents(target.url, "") == {
+        assert contents(target.url, "other/") == {
             "other/deep/open": (JSON, False, [b'{"a":1}', b"[2,3]", '"é"'.encode()]),
             "other/frames": ("application/x-thing", True, [b"\x00", b"ab", b"c" * 1000]),
             "other/silent": ("text/plain", True, []),
@@ -70,9 +73,36 @@ def test_new_messages_are_copied_once_with_types_boundaries_and_closure(
         assert result.exit_code == 0, result.output
         facts = json.loads(result.stdout.splitlines()[-1])
         assert [facts[name] for name in ("batches", "messages", "bytes", "closed")] == [1, 1, 1, 1]
+        assert facts["messages_repeated"] == 0
         assert contents(target.url, "other/deep/") == {
             "other/deep/open": (JSON, True, [b'{"a":1}', b"[2,3]", '"é"'.encode(), b"4"])
         }
+
+
+def test_a_repeated_batch_is_reported_and_a_lost_checkpoint_is_refused(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, checkpoint: str
+) -> None:
+    with streams_in(lake_server, bucket) as streams:
+        streams.make("x", b"1", b"2", content_type=JSON)
+        config = ReplayConfig(
+            Origin(lake_server.url, bucket=bucket), lake_server.url, f"{bucket}-job", checkpoint, f"{bucket}-copy"
+        )
+        assert run(spark, config).facts["messages"] == 2
+        # As if the driver had died before it recorded the batch as committed.
+        for noted in Path(checkpoint, "commits").glob("*0*"):
+            noted.unlink()
+        again = run(spark, config).facts
+        assert (again["messages"], again["messages_repeated"]) == (2, 2)
+
+        shutil.rmtree(checkpoint)
+        streams.append("x", b"3", content_type=JSON)
+        with pytest.raises(StreamingQueryException, match=f"WriteFailed: The producer '{bucket}-job' belongs to the "):
+            run(spark, config)
+        with pytest.raises(StreamingQueryException, match=r"belongs to the query .* and not to the query "):
+            run(spark, replace(config, checkpoint=f"{checkpoint}-2", into=f"{bucket}-other"))
+        copied = contents(lake_server.url, f"{bucket}-copy/")
+        assert copied == {f"{bucket}-copy/x": (JSON, False, [b"1", b"2"])}
+        assert run(spark, replace(config, name=f"{bucket}-2", into=f"{bucket}-new")).facts["messages"] == 3
 
 
 def test_a_copy_into_itself_is_refused(spark: SparkSession, lake_server: RunningServer, bucket: str) -> None:

@@ -83,7 +83,7 @@ def test_an_invalid_selection_is_refused(options: dict[str, str], sentence: str)
         ("now", "latest"),
         ('{"shards": {"0": 17}}', LogPosition(17)),
         (
-            '{"team/a": "0000000000000000_0000000000000005", "b": "7", "c": -1, "d": "now"}',
+            '{"team/a": "0000000000000000_0000000000000050", "b": "7", "c": -1, "d": "now"}',
             {"team/a": 5, "_default/b": 7, "_default/c": "earliest"},
         ),
     ],

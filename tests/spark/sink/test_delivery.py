@@ -14,7 +14,7 @@ from headwater.spark.sink.delivery import DONE, REQUEST_BYTES, Delivery, Produce
 from headwater.testing import RunningServer, running_server
 
 SETTINGS = LinkSettings("http://127.0.0.1:1", retries=3, retry_interval_seconds=0.0)
-ANSWER = {"code": None, "detail": None, "producer_epoch": None, "expected_seq": None}
+ANSWER = {"code": None, "detail": None, "producer_epoch": None, "producer_seq": None, "expected_seq": None}
 
 
 def chunk(stream: str, seq: int = 0, *, last: bool = True, content_type: str | None = None) -> dict[str, Any]:
@@ -199,6 +199,24 @@ def test_the_error_for_a_gap_says_that_the_stream_lost_data(server: RunningServe
         send(server, 1, chunk("gap/x", 2))
     with pytest.raises(WriteFailed, match=r"^The stream 'gap/x' has lost what the producer 'job' wrote to it"):
         send(server, 2, chunk("gap/x", 1))
+
+
+def test_other_rows_in_the_place_of_a_repeated_append_fail_the_task() -> None:
+    server = Scripted(lambda _, row: (409, "producer_payload_mismatch") if row["stream"] == "b/x" else (200, None))
+    with pytest.raises(
+        WriteFailed,
+        match=r"^The stream 'b/x' has other rows in epoch 7 of the producer 'job' than were sent now: .*orderColumn",
+    ):
+        deliver(server, table(chunk("a/a"), chunk("b/x"), chunk("b/y")))
+
+
+def test_fewer_appends_than_the_stream_has_of_the_batch_fail_the_task(server: RunningServer) -> None:
+    whole = [chunk("fewer/x", seq, last=seq == 2) for seq in range(3)]
+    assert send(server, 1, *whole).appends == 3
+    again = send(server, 1, *whole)
+    assert (again.appends, again.duplicates, again.rows_repeated) == (0, 3, 3)
+    with pytest.raises(WriteFailed, match=r"^The stream 'fewer/x' has other rows in epoch 1 of the producer 'job'"):
+        send(server, 1, whole[0], {**whole[1], "last": True})
 
 
 def test_a_missing_stream_is_named_without_creation(server: RunningServer) -> None:

@@ -1,6 +1,7 @@
 """The sink writes each row of a table to its stream exactly once."""
 
 import json
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
@@ -15,13 +16,15 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 from headwater.client import ScanRange
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.sink import parse_sink
-from headwater.spark.sink.delivery import Producer, WriteFailed
+from headwater.spark.sink.chunks import CHUNKS
+from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed
 from headwater.spark.sink.sink import TaskWriter, Written, check_one_task_per_stream
 from headwater.spark.sink.sorting import RUN_BYTES
 from headwater.spark.writing import by_stream
 from headwater.testing import RunningServer
 
 QUERY_SECONDS_MAX = 300
+CHUNK = {"messages": [b"9"], "content_type": None, "close": False, "seq": 0, "last": True}
 
 
 def write(rows: DataFrame, server: RunningServer, **options: str) -> None:
@@ -78,6 +81,27 @@ def test_a_retry_sends_the_same_appends_regardless_of_batches_and_spills(
     assert (again.appends, again.duplicates) == (0, first.appends)
     for number in range(7):
         assert content(lake_server, f"{bucket}/{number}") == b"".join(values[number::7][::-1])
+
+
+def test_rows_with_equal_order_are_appended_alike_in_whatever_order_they_arrive(
+    lake_server: RunningServer, bucket: str
+) -> None:
+    values = [b"%d " % (number % 400) * (number % 13 + 1) for number in range(3000)]
+    names = [f"{bucket}/{number % 7}" for number in range(3000)]
+    rows = pa.record_batch({"stream": names, "value": values, "at": [number // 500 for number in range(3000)]})
+    first = task(lake_server, Producer("task", 0), [rows])
+    held = {name: content(lake_server, name) for name in sorted(set(names))}
+    for seed in range(3):
+        shuffled = rows.take(pa.array(random.Random(seed).sample(range(3000), 3000)))
+        small = [shuffled.slice(at, 77) for at in range(0, 3000, 77)]
+        again = task(lake_server, Producer("task", seed), small, run_bytes=20_000)
+        assert (again.appends, again.duplicates) == (0, first.appends)
+        # Under a new epoch everything is appended once more, and cut alike.
+        task(lake_server, Producer("task", seed + 1), small, run_bytes=20_000)
+        for name, once in held.items():
+            assert content(lake_server, name) == once * (seed + 2)
+            cuts = appends(lake_server, name)
+            assert [cut[1:] for cut in cuts] == [cut[1:] for cut in cuts if cut[0] == 0] * (seed + 2)
 
 
 def test_an_empty_task_sends_nothing_and_still_reports() -> None:
@@ -154,10 +178,34 @@ def test_a_job_that_is_run_again_adds_nothing_and_an_older_one_is_fenced(
     assert content(lake_server, f"{bucket}/x") == b"[1,2,1,2,1,2]"
 
 
+def test_a_write_leaves_no_producer_behind(spark: SparkSession, lake_server: RunningServer, bucket: str) -> None:
+    name = f"{bucket}/x"
+    table = spark.createDataFrame([(name, "1")], "stream string, value string")
+    write(table, lake_server)
+    with pytest.raises(PySparkException, match="is not valid JSON"):
+        write(spark.createDataFrame([(name, "2"), (f"{bucket}/y", "no JSON")], table.schema).coalesce(1), lake_server)
+    with Link(LinkSettings(lake_server.url)) as link:
+        facts = described(lake_server, name)[name]
+        assert isinstance(facts["incarnation"], int)
+        with link.scan([ScanRange(name, facts["incarnation"], 0, 2)], ["producer_id"]) as batches:
+            committed, aborted = (one for batch in batches for one in batch["producer_id"].to_pylist())
+        for producer in (committed, aborted):
+            late = Delivery(link, Producer(producer, 1), create=True, content_type="application/json")
+            with pytest.raises(
+                WriteFailed, match="refuses epoch 1: a later run has taken over, or this write has ended"
+            ):
+                late.send(pa.Table.from_pylist([CHUNK | {"stream": name}], CHUNKS))
+
+
 def test_two_tasks_on_one_stream_fail_the_commit(spark: SparkSession, lake_server: RunningServer, bucket: str) -> None:
-    table = spark.range(100, numPartitions=2).selectExpr(f"'{bucket}/x' AS stream", "string(id) AS value")
+    table = spark.range(100, numPartitions=2).selectExpr(f"'{bucket}/x' AS stream", "'1' AS value")
     with pytest.raises(PySparkException, match=f"WriteFailed: Two tasks wrote to the stream '{bucket}/x', so rows"):
         write(table, lake_server)
+    different = spark.range(100, numPartitions=2).selectExpr(f"'{bucket}/y' AS stream", "string(id) AS value")
+    with pytest.raises(
+        PySparkException, match=f"The stream '{bucket}/y' has other rows in .*: two tasks wrote to it, "
+    ):
+        write(different, lake_server)
 
 
 def test_an_option_that_does_not_exist_is_refused_by_name(spark: SparkSession, lake_server: RunningServer) -> None:

@@ -67,9 +67,9 @@ def verify(place: str, as_json: bool) -> None:
 def restore(place: str, data: Path, lake: str | None, as_json: bool) -> None:
     """Create a new data directory from the backup in PLACE."""
     with _working("Restoring") as progress:
-        manifest = restore_backup(_store(place), data, _store(lake or str(data / "lake")), progress)
+        manifest, log_id = restore_backup(_store(place), data, _store(lake or str(data / "lake")), progress)
     start = f"start a server on it with `headwater serve --data {data}`"
-    _print(manifest, as_json, lambda held: say(f"Restored {held} into {data}; {start}."))
+    _print(manifest, as_json, lambda held: say(f"Restored {held} into {data}; {start}."), restored_log_id=log_id)
 
 
 def _store(url: str) -> Store:
@@ -79,11 +79,11 @@ def _store(url: str) -> Store:
         raise click.UsageError(str(error)) from error
 
 
-def _print(manifest: Manifest, as_json: bool, done: Callable[[str], None]) -> None:
+def _print(manifest: Manifest, as_json: bool, done: Callable[[str], None], **more: str) -> None:
     total = sum(copied.size for copied in manifest.objects)
     if as_json:
         facts = {name: getattr(manifest, name) for name in ("log_id", "position", "bucket", "streams")}
-        click.echo(json.dumps(facts | {"objects": len(manifest.objects), "bytes": total}))
+        click.echo(json.dumps(facts | {"objects": len(manifest.objects), "bytes": total, **more}))
     else:
         done(f"{counted(manifest.streams, 'stream')} as of position {manifest.position:,}, {size(total)}")
 

@@ -1,18 +1,20 @@
 """`headwater bucket`: a bucket is created before its streams, and deleted when it is empty."""
 
 import json
+import sys
 from dataclasses import asdict
+from itertools import islice
 
 import click
 
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
-from headwater.cli.printing import facts, say
+from headwater.cli.printing import columns, facts, json_list, page_of, printable, say
 
 
 @click.group()
 def bucket() -> None:
-    """Create, show and delete buckets."""
+    """Create, list, show and delete buckets."""
 
 
 @bucket.command(epilog=examples("headwater bucket make agents", "headwater bucket make agents --exist-ok"))
@@ -27,6 +29,22 @@ def make(server: Server, bucket: str, exist_ok: bool, as_json: bool) -> None:
         click.echo(json.dumps({"bucket": bucket, "new": new}))
     else:
         say(f"Created bucket {bucket}." if new else f"Bucket {bucket} exists already.")
+
+
+@bucket.command(epilog=examples("headwater bucket ls", "headwater bucket ls team- --limit 20 --json"))
+@click.argument("prefix", required=False)
+@click.option("--limit", type=click.IntRange(min=1), help="List at most this many.")
+@JSON
+@connected
+def ls(server: Server, prefix: str | None, limit: int | None, as_json: bool) -> None:
+    """List all buckets, or those whose names begin with PREFIX."""
+    with server.admin() as admin:
+        found = islice(admin.buckets(prefix=prefix, page_buckets_max=page_of(limit)), limit)
+        if as_json:
+            json_list(asdict(one) for one in found)
+        else:
+            rows = ((printable(one.name), str(one.streams)) for one in found)
+            columns(("BUCKET", "STREAMS"), rows, (False, True), head=sys.stdout.isatty())
 
 
 @bucket.command(epilog=examples("headwater bucket show agents"))

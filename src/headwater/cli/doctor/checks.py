@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import httpx2
 
 from headwater.cli.printing import moment, size
+from headwater.protocol.limits import DESCRIPTORS_RESERVE, RESERVED_CONNECTIONS
 from headwater.settings import Settings
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
@@ -77,9 +78,9 @@ def packages() -> Finding:
 
 def open_files() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = Settings().connections_max
+    wanted = 2 * Settings().connections_max + DESCRIPTORS_RESERVE + RESERVED_CONNECTIONS
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        detail = f"a process may open {hard:,} files, and each connection needs one"
+        detail = f"a process may open {hard:,} files, and each connection needs up to two"
         return Finding(
             "open files", "warning", detail, f"raise the hard limit to {wanted:,} (`ulimit -Hn`, LimitNOFILE=)"
         )

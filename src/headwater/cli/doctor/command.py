@@ -14,6 +14,7 @@ from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, json_list
 from headwater.cli.terminal import coloured
+from headwater.client.settings import move_credentials
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -41,7 +42,7 @@ def doctor(
     findings = []
 
     def found() -> Iterator[Finding]:
-        for finding in _findings(data, lake, url.rstrip("/"), headers, named=named):
+        for finding in _findings(data, lake, *move_credentials(url.rstrip("/"), headers), named=named):
             findings.append(finding)
             yield finding
 

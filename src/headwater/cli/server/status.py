@@ -21,14 +21,24 @@ def status(server: Server, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer))
         return
-    lake = answer.pop("lake", None)
-    rows = [("url", server.url), *_rows(answer)]
+    lake, usage = answer.pop("lake", None), answer.pop("usage", {})
+    rows = [("url", server.url), *_rows({name: value for name, value in answer.items() if name not in usage})]
+    rows += [(_label(name), _share(name, **use)) for name, use in usage.items()]
     rows += [("lake", "none")] if lake is None else _rows(lake, "lake ")
     facts(rows)
 
 
 def _rows(members: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
     return [(_label(before + name), _shown(name, value)) for name, value in members.items()]
+
+
+def _share(name: str, used: int, limit: int) -> str:
+    """Write what is used of a limit.
+
+    >>> _share("connections", 3, 20_000), _share("hot_bytes", 1536, 1 << 29)
+    ('3 of 20,000', '1.5 KiB of 512.0 MiB')
+    """
+    return f"{_shown(name, used)} of {_shown(name, limit)}"
 
 
 def _label(name: str) -> str:
@@ -46,6 +56,8 @@ def _shown(name: str, value: Any) -> str:
             return coloured("ready", "green")
         case "draining":
             return coloured("draining", "yellow")
+        case None:
+            return "none"
         case bool():
             return "yes, nothing is kept" if value else "no"
         case dict():

@@ -10,7 +10,7 @@ import click
 from headwater.cli.connecting import JSON, Server, as_flat, connected
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
-from headwater.cli.printing import counted, say
+from headwater.cli.printing import counted, note, say
 from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.inputs import BadInput, Batch, Cut, batches
 from headwater.client import Appended, Producer, RequestRefused, Stream
@@ -162,10 +162,12 @@ class Produced:
         self.messages = self.duplicates = 0
         self.next_offset: str | None = None
         self._is_json = is_json
-        # With one message per request, a longer input gives the same numbers to the same messages.
+        # With one message per request, a longer input gives the same numbers to the same messages, so a duplicate is
+        # a message that an earlier run has written.
         self._producer: Producer = stream.producer(
             id,
             epoch=epoch,
+            on_duplicate="accept",
             batch_messages_max=1,
             linger_ms=0,
             in_flight_max=IN_FLIGHT_MAX,
@@ -194,6 +196,13 @@ def _print(writer: Writer, name: str, as_json: bool) -> None:
     facts = {"messages": writer.messages, "duplicates": writer.duplicates, "next_offset": writer.next_offset}
     if as_json:
         click.echo(json.dumps({"name": name, **facts}))
+        return
+    if writer.duplicates and not writer.messages:
+        # On standard error, so that a script that meant new messages does not lose them without a word.
+        note(
+            f"Nothing was appended to {name}: an earlier run of this producer has written "
+            f"{counted(writer.duplicates, 'message')} under the same numbers; for new messages use a higher --epoch."
+        )
         return
     before = f", skipped {counted(writer.duplicates, 'duplicate')}" if writer.duplicates else ""
     where = f"; the next offset is {writer.next_offset}" if writer.next_offset else ""

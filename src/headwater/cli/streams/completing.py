@@ -5,7 +5,7 @@ from itertools import islice
 
 import click
 
-from headwater.cli.connecting import DEFAULT_URL, FLAT
+from headwater.cli.connecting import DEFAULT_URL
 from headwater.client import Client, ClientError, RetryPolicy
 from headwater.protocol.names import DEFAULT_BUCKET
 
@@ -23,10 +23,7 @@ def complete_name(context: click.Context, parameter: click.Parameter, incomplete
     try:
         with (
             Client(
-                url.rstrip("/").removesuffix(FLAT),
-                headers=headers,
-                retry=RetryPolicy(attempts_max=1),
-                timeout_seconds=ANSWER_SECONDS_MAX,
+                url, headers=headers, retry=RetryPolicy(attempts_max=1), timeout_seconds=ANSWER_SECONDS_MAX
             ) as client,
             client.bucket(bucket).streams(prefix=prefix, page_streams_max=NAMES_MAX) as streams,
         ):

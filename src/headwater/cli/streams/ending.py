@@ -11,7 +11,7 @@ from headwater.cli.failures import code_of, report, sentence
 from headwater.cli.printing import counted, note, say
 from headwater.cli.progress import Progress
 from headwater.cli.streams.completing import NAME, complete_name
-from headwater.cli.streams.listing import full_name
+from headwater.cli.streams.listing import listed_streams
 from headwater.client import NotFound, RequestRefused
 from headwater.protocol.names import DEFAULT_BUCKET
 
@@ -42,6 +42,11 @@ def rm(server: Server, *, names: tuple[str, ...], prefix: str | None, yes: bool,
     if bool(names) == (prefix is not None):
         raise click.UsageError("Either name the streams to delete, or give --prefix.")
     if prefix is not None:
+        if not prefix.strip("/"):
+            # An unset variable of a script must not delete everything.
+            raise click.UsageError(
+                f"--prefix is empty; for all streams without a bucket, use --prefix {DEFAULT_BUCKET}/."
+            )
         names = _matching(server, prefix)
         if not names:
             note(_no_match(server, prefix))
@@ -61,8 +66,7 @@ def _matching(server: Server, prefix: str) -> tuple[str, ...]:
     if not slash:
         bucket, beginning = DEFAULT_BUCKET, bucket
     try:
-        with server.bucket(bucket).streams(prefix=beginning or None) as streams:
-            return tuple(full_name(bucket, one) for one in streams)
+        return tuple(one.name for one in listed_streams(server, bucket, beginning or None))
     except NotFound:
         # A bucket that was never created holds no streams.
         return ()

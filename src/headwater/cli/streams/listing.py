@@ -3,23 +3,23 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain, islice
 
 import click
 
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
-from headwater.cli.printing import columns, facts, json_list, moment, size
+from headwater.cli.printing import columns, facts, json_list, moment, page_of, printable, size
 from headwater.cli.streams.completing import NAME
 from headwater.client import BadRequest, NotFound, StreamInfo
 from headwater.client.values import ListedStream
 from headwater.protocol import offsets
 from headwater.protocol.names import DEFAULT_BUCKET
+from headwater.protocol.refusals import Code
 
 HEADS = ("STREAM", "TYPE", "SIZE", "CLOSED", "CREATED", "LAST WRITE")
 RIGHT = (False, False, True, False, False, False)
-PAGE_STREAMS_MAX = 1000
 
 
 @click.command(epilog=examples("headwater head demo/events", "headwater head demo/events --json"))
@@ -54,14 +54,17 @@ def _shown(value: object) -> str:
 
 
 @click.command(
-    epilog=examples("headwater ls", "headwater ls demo", "headwater ls demo/2025- --limit 20 --json"),
+    epilog=examples(
+        "headwater ls", "headwater ls demo", "headwater ls demo/2025- --limit 20 --json", "headwater ls --all"
+    ),
 )
-@click.argument("bucket", metavar="[BUCKET[/PREFIX]]", default=DEFAULT_BUCKET)
+@click.argument("bucket", metavar="[BUCKET[/PREFIX]]", default="")
 @click.option("--prefix", help="Only streams whose names in the bucket begin with this; the same as BUCKET/PREFIX.")
+@click.option("--all", "everything", is_flag=True, help="List the streams of all buckets; --prefix is of whole names.")
 @click.option("--limit", type=click.IntRange(min=1), help="List at most this many.")
 @JSON
 @connected
-def ls(server: Server, bucket: str, prefix: str | None, limit: int | None, as_json: bool) -> None:
+def ls(server: Server, *, bucket: str, prefix: str | None, everything: bool, limit: int | None, as_json: bool) -> None:
     """List the streams of a bucket, or of a prefix.
 
     Without a bucket, list the streams that were created without one.
@@ -69,49 +72,73 @@ def ls(server: Server, bucket: str, prefix: str | None, limit: int | None, as_js
     bucket, slash, beginning = bucket.lstrip("/").partition("/")
     if beginning and prefix:
         raise click.UsageError("BUCKET/PREFIX and --prefix say the same; give one of them.")
+    if everything and bucket:
+        raise click.UsageError("--all lists every bucket; leave BUCKET out.")
     prefix = beginning or prefix
-    found, bucket = _find(server, bucket, prefix, limit, named=not slash and not prefix)
+    if everything:
+        found = _of_all_buckets(server, prefix or "", limit)
+    else:
+        found = _find(server, bucket or DEFAULT_BUCKET, prefix, limit, named=not slash and not prefix)
     listed = islice(found, limit)
     if as_json:
-        json_list({**asdict(one), "name": full_name(bucket, one)} for one in listed)
+        json_list(asdict(one) for one in listed)
     else:
-        columns(HEADS, (_row(bucket, one) for one in listed), RIGHT, head=sys.stdout.isatty())
+        columns(HEADS, map(_row, listed), RIGHT, head=sys.stdout.isatty())
 
 
-def _find(
-    server: Server, bucket: str, prefix: str | None, limit: int | None, *, named: bool
-) -> tuple[Iterator[ListedStream], str]:
-    """Return the streams and their bucket; a single word that names no bucket may begin names without a bucket."""
-    page = limit and min(limit, PAGE_STREAMS_MAX)
-    streams = listed_streams(server.bucket(bucket).streams(prefix=prefix, page_streams_max=page), bucket)
+def _find(server: Server, bucket: str, prefix: str | None, limit: int | None, *, named: bool) -> Iterator[ListedStream]:
+    """Return the streams of a bucket; a single word that names none may begin the names of streams without one."""
+    streams = listed_streams(server, bucket, prefix, limit)
     try:
         first = list(islice(streams, 1))
     except (NotFound, BadRequest):
         if not named:
             raise
-        others = server.bucket(DEFAULT_BUCKET).streams(prefix=bucket, page_streams_max=page)
-        streams = listed_streams(others, DEFAULT_BUCKET)
-        first, bucket = list(islice(streams, 1)), DEFAULT_BUCKET
+        streams = listed_streams(server, DEFAULT_BUCKET, bucket, limit)
+        first = list(islice(streams, 1))
         if not first:
             raise
-    return chain(first, streams), bucket
+    return chain(first, streams)
 
 
-def listed_streams(streams: Iterator[ListedStream], bucket: str) -> Iterator[ListedStream]:
-    """Yield the streams; none if it is the default bucket, which exists only once it has been used."""
+def listed_streams(
+    server: Server, bucket: str, prefix: str | None = None, limit: int | None = None
+) -> Iterator[ListedStream]:
+    """Yield the streams of a bucket; none if it is the default one, which exists only once it has been used."""
     try:
-        yield from streams
+        for one in server.bucket(bucket).streams(prefix=prefix, page_streams_max=page_of(limit)):
+            yield replace(one, name=full_name(f"{bucket}/{one.name}"))
     except NotFound:
         if bucket != DEFAULT_BUCKET:
             raise
+    except BadRequest as error:
+        # Below /v1/stream a bucket may have a name that is not possible elsewhere.
+        streams = _of_all_buckets(server, f"{bucket}/{prefix or ''}", limit)
+        first = next(streams, None) if error.code == Code.INVALID_NAME else None
+        if first is None:
+            raise
+        yield first
+        yield from streams
 
 
-def full_name(bucket: str, listed: ListedStream) -> str:
-    """Return the name by which all commands know a stream."""
-    return listed.name if bucket == DEFAULT_BUCKET and "/" not in listed.name else f"{bucket}/{listed.name}"
+def _of_all_buckets(server: Server, prefix: str, limit: int | None) -> Iterator[ListedStream]:
+    """Yield the streams whose whole names begin with a prefix."""
+    with server.admin() as admin:
+        for one in admin.streams(prefix=prefix, page_streams_max=page_of(limit)):
+            yield replace(one, name=full_name(one.name))
 
 
-def _row(bucket: str, listed: ListedStream) -> list[str]:
-    name = "".join(letter if letter.isprintable() else "?" for letter in full_name(bucket, listed))
+def full_name(whole: str) -> str:
+    """Return the name by which all commands know a stream: without the default bucket, where that is clear.
+
+    >>> full_name("_default/notes"), full_name("_default/a/b"), full_name("demo/notes")
+    ('notes', '_default/a/b', 'demo/notes')
+    """
+    bucket, _, name = whole.partition("/")
+    return name if bucket == DEFAULT_BUCKET and "/" not in name else whole
+
+
+def _row(listed: ListedStream) -> list[str]:
     times = [moment(at * 1000) for at in (listed.created_at_ms, listed.last_write_at_ms)]
-    return [name, listed.content_type, size(listed.tail_offset), "closed" if listed.closed else "open", *times]
+    state = "closed" if listed.closed else "open"
+    return [printable(listed.name), listed.content_type, size(listed.tail_offset), state, *times]

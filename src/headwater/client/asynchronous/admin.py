@@ -5,13 +5,14 @@ from typing import Any
 
 import httpx2
 
-from headwater.client import admin
+from headwater.client import admin, extensions
 from headwater.client.admin import ConsumerInfo, ScanRange
 from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import AsyncRequestValue, ClientSettings
+from headwater.client.values import BucketInfo, ListedStream
 
 
 class AsyncAdmin:
@@ -30,9 +31,9 @@ class AsyncAdmin:
         timeout_seconds: float = 30.0,
         http: httpx2.AsyncClient | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
         policy = retry or RetryPolicy()
-        settings = ClientSettings(self.url, headers or {}, retry=policy, timeout_seconds=timeout_seconds)
+        settings = ClientSettings(url, headers or {}, retry=policy, timeout_seconds=timeout_seconds)
+        self.url = settings.root_url
         self._carrier = AsyncCarrier(settings, http)
         self._target = RequestTarget(self.url + admin.SURFACE, policy)
 
@@ -62,11 +63,31 @@ class AsyncAdmin:
         """Replace segments of the lake, by number, with rewritten ones, by key."""
         await self._carrier.run(admin.swap(self._target, replaced, keys, dropped, deadline_us))
 
+    # -- Buckets and streams -------------------------------------------------------------------------------------------
+
+    def buckets(self, *, prefix: str | None = None, page_buckets_max: int | None = None) -> AsyncFlow[BucketInfo]:
+        """All buckets that were created or hold streams, sorted by name, fetched page by page."""
+        return AsyncFlow(self._carrier, extensions.list_buckets(self._target, prefix, page_buckets_max))
+
+    def streams(self, *, prefix: str | None = None, page_streams_max: int | None = None) -> AsyncFlow[ListedStream]:
+        """All streams, named `bucket/stream` and sorted by that, fetched page by page."""
+        return AsyncFlow(self._carrier, extensions.list_streams(self._target, prefix, page_streams_max))
+
     # -- Consumers of the lake -----------------------------------------------------------------------------------------
 
-    async def register_consumer(self, name: str, positions: Mapping[str, int]) -> None:
-        """Record how far a consumer has read each shard; the lake keeps what it has not read yet."""
-        await self._carrier.run(admin.register_consumer(self._target, name, positions))
+    async def register_consumer(self, name: str, positions: Mapping[str, int], *, renew: bool = False) -> None:
+        """Record how far a consumer has read each shard; the lake keeps what it has not read yet.
+
+        With `renew` it is refused, as `reader_lapsed`, unless the consumer has been registered without a break.
+        """
+        await self._carrier.run(admin.register_consumer(self._target, name, positions, renew))
+
+    async def lease(self, name: str, seconds: int, *, renew: bool = False) -> None:
+        """Keep the objects that the lake has now for some seconds; with `renew`, keep those of the beginning longer.
+
+        A lease that has lapsed cannot be renewed; the refusal is `reader_lapsed`. `forget_consumer` ends a lease.
+        """
+        await self._carrier.run(admin.lease(self._target, name, seconds, renew))
 
     async def consumers(self) -> list[ConsumerInfo]:
         return await self._carrier.run(admin.read_consumers(self._target))
@@ -112,3 +133,7 @@ class AsyncAdmin:
         The request may be sent twice, so every row needs a producer.
         """
         return await self._carrier.run(admin.append(self._target, rows))
+
+    async def finish_producer(self, producer: str) -> None:
+        """Fence a producer off from all streams, which then need not remember it."""
+        await self._carrier.run(admin.finish_producer(self._target, producer))

@@ -15,8 +15,10 @@ from headwater.client.values import BucketInfo, ListedStream
 
 
 class AsyncClient:
-    """The streams below one URL. Use it as an asynchronous context manager, or close it; tasks may share it.
+    """The streams of a server. Use it as an asynchronous context manager, or close it; tasks may share it.
 
+    `base_url` is the server's root, such as `http://127.0.0.1:4437`: its streams are below `/v1/stream`, its buckets
+    below the root. A URL with a path is that of the streams, on any server of the protocol.
     `headers` and `params` are sent with every request. A value may also be a function that returns it, which is
     called for each request.
     """
@@ -45,16 +47,19 @@ class AsyncClient:
         self._carrier = AsyncCarrier(self._settings, http)
 
     def stream(self, path: str, *, content_type: str | None = None, incarnation: str | None = None) -> AsyncStream:
-        """The stream at a path below the base URL, or at a complete URL; this sends nothing.
+        """The stream of this name, or at a complete URL; this sends nothing.
 
         If no content type is given, the client asks the server for it when it is first needed. An incarnation ties the
         handle to one life of the stream.
         """
-        return AsyncStream(self._carrier, self._settings.url_of(path), content_type, incarnation)
+        return AsyncStream(self._carrier, self._settings.stream_url(path), content_type, incarnation)
 
     def bucket(self, name: str) -> "AsyncBucket":
-        """A bucket, for servers that have them; the base URL must be the one below which the buckets are."""
-        return AsyncBucket(self._carrier, self._settings.url_of(segment(name)))
+        """A bucket, for servers that have them; its streams have snapshots, batches and attributes."""
+        return AsyncBucket(self._carrier, self._settings.bucket_url(name))
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self._settings.base_url!r})"
 
     async def aclose(self) -> None:
         await self._carrier.aclose()

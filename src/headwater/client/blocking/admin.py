@@ -6,13 +6,14 @@ from typing import Any
 
 import httpx2
 
-from headwater.client import admin
+from headwater.client import admin, extensions
 from headwater.client.admin import ConsumerInfo, ScanRange
 from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Flow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import ClientSettings, RequestValue
+from headwater.client.values import BucketInfo, ListedStream
 
 
 class Admin:
@@ -31,9 +32,9 @@ class Admin:
         timeout_seconds: float = 30.0,
         http: httpx2.Client | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
         policy = retry or RetryPolicy()
-        settings = ClientSettings(self.url, headers or {}, retry=policy, timeout_seconds=timeout_seconds)
+        settings = ClientSettings(url, headers or {}, retry=policy, timeout_seconds=timeout_seconds)
+        self.url = settings.root_url
         self._carrier = Carrier(settings, http)
         self._target = RequestTarget(self.url + admin.SURFACE, policy)
 
@@ -63,11 +64,31 @@ class Admin:
         """Replace segments of the lake, by number, with rewritten ones, by key."""
         self._carrier.run(admin.swap(self._target, replaced, keys, dropped, deadline_us))
 
+    # -- Buckets and streams -------------------------------------------------------------------------------------------
+
+    def buckets(self, *, prefix: str | None = None, page_buckets_max: int | None = None) -> Flow[BucketInfo]:
+        """All buckets that were created or hold streams, sorted by name, fetched page by page."""
+        return Flow(self._carrier, extensions.list_buckets(self._target, prefix, page_buckets_max))
+
+    def streams(self, *, prefix: str | None = None, page_streams_max: int | None = None) -> Flow[ListedStream]:
+        """All streams, named `bucket/stream` and sorted by that, fetched page by page."""
+        return Flow(self._carrier, extensions.list_streams(self._target, prefix, page_streams_max))
+
     # -- Consumers of the lake -----------------------------------------------------------------------------------------
 
-    def register_consumer(self, name: str, positions: Mapping[str, int]) -> None:
-        """Record how far a consumer has read each shard; the lake keeps what it has not read yet."""
-        self._carrier.run(admin.register_consumer(self._target, name, positions))
+    def register_consumer(self, name: str, positions: Mapping[str, int], *, renew: bool = False) -> None:
+        """Record how far a consumer has read each shard; the lake keeps what it has not read yet.
+
+        With `renew` it is refused, as `reader_lapsed`, unless the consumer has been registered without a break.
+        """
+        self._carrier.run(admin.register_consumer(self._target, name, positions, renew))
+
+    def lease(self, name: str, seconds: int, *, renew: bool = False) -> None:
+        """Keep the objects that the lake has now for some seconds; with `renew`, keep those of the beginning longer.
+
+        A lease that has lapsed cannot be renewed; the refusal is `reader_lapsed`. `forget_consumer` ends a lease.
+        """
+        self._carrier.run(admin.lease(self._target, name, seconds, renew))
 
     def consumers(self) -> list[ConsumerInfo]:
         return self._carrier.run(admin.read_consumers(self._target))
@@ -111,3 +132,7 @@ class Admin:
         The request may be sent twice, so every row needs a producer.
         """
         return self._carrier.run(admin.append(self._target, rows))
+
+    def finish_producer(self, producer: str) -> None:
+        """Fence a producer off from all streams, which then need not remember it."""
+        self._carrier.run(admin.finish_producer(self._target, producer))

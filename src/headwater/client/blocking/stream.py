@@ -22,6 +22,7 @@ from headwater.client.values import (
     Chunk,
     Created,
     Live,
+    OnDuplicate,
     OnTrimmed,
     Record,
     Snapshot,
@@ -140,17 +141,24 @@ class Stream:
         *,
         epoch: int = 0,
         auto_claim: bool = False,
+        on_duplicate: OnDuplicate = "raise",
         batch_bytes_max: int = 1024 * 1024,
         batch_messages_max: int = 10_000,
         linger_ms: float = 5.0,
         in_flight_max: int = 5,
         pending_bytes_max: int = 16 * 1024 * 1024,
     ) -> Producer:
-        """A producer, which writes each message exactly once and in order."""
+        """A producer, which writes each message exactly once and in order.
+
+        Each run of a program needs an epoch of its own: pass a higher one, or `auto_claim`, which takes the next one. A
+        run that uses an epoch again raises `ProducerEpochUsed`. Only a program that repeats the same messages in the
+        same requests may continue its epoch, with `on_duplicate="accept"`.
+        """
         options = ProducerOptions(
             id=id,
             epoch=epoch,
             auto_claim=auto_claim,
+            on_duplicate=on_duplicate,
             batch_bytes_max=batch_bytes_max,
             batch_messages_max=batch_messages_max,
             linger_ms=linger_ms,

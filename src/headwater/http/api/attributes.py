@@ -19,8 +19,8 @@ from headwater.streams.queries import Head
 from headwater.streams.replies import Described
 
 
-class _Attributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What attributes may contain."""
+class _Attributes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What attributes contain; other fields are dropped."""
 
     title: str | None = None
     metadata: dict[str, Any] | None = None
@@ -34,7 +34,9 @@ def parse_attributes(text: bytes) -> bytes | Refusal:
         attributes = msgspec.json.decode(text, type=_Attributes)
         return msgspec.json.encode(attributes, order="deterministic")
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return Refusal(Code.INVALID_JSON, f"Attributes must be an object with only title and metadata: {error}.")
+        return Refusal(
+            Code.INVALID_JSON, f"Attributes are an object with a title, a string, and metadata, an object: {error}."
+        )
 
 
 def replace(request: Request, address: Address, exchange: Exchange) -> None:
@@ -70,6 +72,7 @@ def _read(query: Head, exchange: Exchange) -> None:
     reply = exchange.node.describe(query)
     if isinstance(reply, Described):
         lines = JSON_LINES + statuses.incarnation_line(reply.incarnation, exchange.voice)
+        lines += statuses.extensions_line(reply.content_type)
         exchange.answer(Answer(200, lines, reply.attrs or b"{}"))
     else:
         exchange.reply(reply)

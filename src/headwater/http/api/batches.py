@@ -1,5 +1,6 @@
 """Batches: several appends to one stream in one request."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -7,39 +8,49 @@ import msgspec
 
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import Writer, parse_conditions, parse_writer
-from headwater.http.api.streams import split_messages
+from headwater.http.api.streams import SPLIT_ON_LOOP_BYTES_MAX, split_messages
 from headwater.http.exchange import WRITE, Exchange
 from headwater.http.wire import statuses
+from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
-from headwater.protocol import content_types, framing, headers, json_mode
+from headwater.protocol import content_types, framing, headers, message_ends
 from headwater.protocol.etags import Version
+from headwater.protocol.limits import MESSAGES_PER_APPEND_MAX
 from headwater.protocol.offsets import render
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
 from headwater.streams.commands import Append
 from headwater.streams.replies import Appended, Duplicate, Reply
 
-_ABOUT_THE_STREAM = frozenset({Code.STREAM_NOT_FOUND, Code.STREAM_GONE, Code.INCARNATION_CHANGED, Code.OVERLOADED})
+_ABOUT_THE_STREAM = frozenset(
+    {
+        *(Code.STREAM_NOT_FOUND, Code.STREAM_GONE, Code.INCARNATION_CHANGED, Code.OVERLOADED),
+        *(Code.PRECONDITION_FAILED, Code.RECORD_PRECONDITION_FAILED, Code.STREAM_SEQ_CONFLICT),
+    }
+)
+"""Refusals of the first frame that hold for the whole request."""
 
 # -- Parsing ----------------------------------------------------------------------------------------------------------
 
 
 class Batch(NamedTuple):
-    """The appends of a batch: one if it is atomic, else one per frame; the bytes and messages of each frame."""
+    """The appends of a batch. A joint batch has one of all frames, or of all valid ones; else each frame is one."""
 
     appends: list[Append | BadBody]
-    frames: list[tuple[int, int]]
-    atomic: bool
+    frames: list[tuple[int, int] | Refusal]
+    """The bytes and messages of each frame of a joint batch, or what is wrong with it."""
+    joint: bool
 
     def is_same(self, accepted: Duplicate) -> bool:
-        """Whether an atomic batch may be the request that was accepted: it has as many bytes and messages."""
-        if accepted.size != sum(size for size, _ in self.frames):
+        """Whether a joint batch may be the request that was accepted: it has as many bytes and messages."""
+        sizes = [frame for frame in self.frames if not isinstance(frame, Refusal)]
+        if accepted.size != sum(size for size, _ in sizes):
             return False
         if accepted.record is None or accepted.record_next is None:
             return True
-        return accepted.record_next - accepted.record == sum(messages for _, messages in self.frames)
+        return accepted.record_next - accepted.record == sum(messages for _, messages in sizes)
 
 
 class _Frames(NamedTuple):
@@ -53,9 +64,16 @@ class _Frames(NamedTuple):
     content_type: str
     close: bool
 
+    def append(self, messages: list[bytes], *, close: bool) -> Append:
+        payload, ends = b"".join(messages), message_ends.of(messages)
+        return Append(self.name, payload, ends, self.content_type, close, *self.writer, self.versions, self.record)
+
+    def bad(self, refusal: Refusal) -> BadBody:
+        return BadBody(self.append([b"-"], close=self.close), refusal)
+
 
 def parse_batch(request: Request, name: str, log_id: str) -> Batch | Refusal:
-    """The appends that a request asks for: one of all frames with producer headers, otherwise one per frame."""
+    """The appends that a request asks for: one if it has a producer or a condition, else one per frame."""
     writer = parse_writer(request, log_id)
     if isinstance(writer, Refusal):
         return writer
@@ -68,61 +86,82 @@ def parse_batch(request: Request, name: str, log_id: str) -> Batch | Refusal:
     content_type = request.header(headers.CONTENT_TYPE.key)
     if not content_type:
         return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
-    split: list[list[bytes] | Refusal] = [[frame] for frame in frames]
+    split: list[list[bytes] | Refusal] | Refusal = [[frame] for frame in frames]
     if content_types.is_json(content_type):
-        split = [split_messages(frame) for frame in frames]
+        split = _split(frames)
+    if isinstance(split, Refusal):
+        return split
     close = request.says_true(headers.STREAM_CLOSED.key)
     parsed = _Frames(name, split, writer, *conditions, content_type, close)
-    return _separate_batch(parsed) if writer.producer is None else _atomic_batch(parsed)
+    if writer.producer is not None:
+        return _joint_batch(parsed)
+    # A condition or a sequence is judged once: after the first frame it would no longer hold.
+    conditional = writer.seq is not None or conditions != (None, None)
+    any_valid = not all(isinstance(messages, Refusal) for messages in split)
+    return _joint_batch(parsed) if conditional and any_valid else _separate_batch(parsed)
 
 
-def _atomic_batch(frames: _Frames) -> Batch | Refusal:
-    """One append of all frames."""
+def _split(frames: list[bytes]) -> list[list[bytes] | Refusal] | Refusal:
+    """The messages of each frame; all frames together have the limit of one append."""
+    split: list[list[bytes] | Refusal] = []
+    count = 0
+    for frame in frames:
+        messages = split_messages(frame)
+        if not isinstance(messages, Refusal):
+            count += len(messages)
+            if count > MESSAGES_PER_APPEND_MAX:
+                detail = f"The batch has more than {MESSAGES_PER_APPEND_MAX} messages; append them in parts."
+                return Refusal(Code.TOO_LARGE, detail)
+        split.append(messages)
+    return split
+
+
+def _joint_batch(frames: _Frames) -> Batch:
+    """One append of all frames. With a producer all must be valid, otherwise an invalid one fails alone."""
     whole: list[bytes] = []
-    sizes = []
+    sizes: list[tuple[int, int] | Refusal] = []
     for messages in frames.split:
-        if isinstance(messages, Refusal):
-            return messages
-        whole += messages
-        sizes.append((sum(map(len, messages)), len(messages)))
-    append = Append(
-        frames.name,
-        b"".join(whole),
-        json_mode.message_ends(whole),
-        frames.content_type,
-        frames.close,
-        *frames.writer,
-        frames.versions,
-        frames.record,
-    )
-    return Batch([append], sizes, atomic=True)
+        if not isinstance(messages, Refusal):
+            whole += messages
+            sizes.append((sum(map(len, messages)), len(messages)))
+        elif frames.writer.producer is not None:
+            return Batch([frames.bad(messages)], [], joint=True)
+        else:
+            sizes.append(messages)
+    close = frames.close and not isinstance(sizes[-1], Refusal)
+    return Batch([frames.append(whole, close=close)], sizes, joint=True)
 
 
 def _separate_batch(frames: _Frames) -> Batch:
-    """One append per frame. Each has the conditions as the frames before it leave them: they hold or fail for all."""
-    name, split, writer, versions, record, content_type, close = frames
+    """One append per frame; an invalid one fails alone."""
     appends: list[Append | BadBody] = []
-    for index, messages in enumerate(split):
-        last = close and index == len(split) - 1
-        if isinstance(messages, Refusal):
-            appends.append(BadBody(Append(name, b"-", None, content_type, last, *writer), messages))
-            continue
-        payload = b"".join(messages)
-        appends.append(
-            Append(name, payload, json_mode.message_ends(messages), content_type, last, *writer, versions, record)
-        )
-        if versions is not None:
-            versions = tuple(Version(v.incarnation, v.tail + len(payload), v.closed) for v in versions)
-        record = None if record is None else record + len(messages)
-    return Batch(appends, [], atomic=False)
+    for index, messages in enumerate(frames.split):
+        last = frames.close and index == len(frames.split) - 1
+        appends.append(frames.bad(messages) if isinstance(messages, Refusal) else frames.append(messages, close=last))
+    return Batch(appends, [], joint=False)
 
 
 # -- Answering --------------------------------------------------------------------------------------------------------
 
 
 def append(request: Request, address: Address, exchange: Exchange) -> None:
-    """Append each frame of the body, or all of them as one if the request has a producer."""
-    batch = parse_batch(request, address.name, exchange.node.log_id)
+    """Append each frame of the body, or all of them as one if the request has a producer or a condition."""
+    parse = partial(parse_batch, request, address.name, exchange.node.log_id)
+    if len(request.body) > SPLIT_ON_LOOP_BYTES_MAX:
+        exchange.run(WRITE, _append_large, address.name, parse, exchange)
+    else:
+        _append(exchange, parse())
+
+
+def _append_large(name: str, parse: Callable[[], Batch | Refusal], exchange: Exchange) -> None:
+    early = exchange.node.early(Append(name, b"-"))
+    if isinstance(early, Refusal) and early.code in _ABOUT_THE_STREAM:
+        exchange.reply(early)
+    else:
+        exchange.work_beside(parse, partial(_append, exchange))
+
+
+def _append(exchange: Exchange, batch: Batch | Refusal) -> None:
     if isinstance(batch, Refusal):
         exchange.reply(batch)
     else:
@@ -139,25 +178,28 @@ def _submit(batch: Batch, exchange: Exchange) -> None:
 
     for index, append in enumerate(batch.appends):
         if isinstance(append, BadBody):
-            done(index, exchange.node.judge_standing(append.append) or append.refusal)
+            done(index, exchange.node.judge_append(append.append) or append.refusal)
         else:
             exchange.node.submit(append, partial(done, index))
 
 
 def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
-    first = replies[0]
-    if isinstance(first, Refusal) and (batch.atomic or first.code in _ABOUT_THE_STREAM):
-        return statuses.answer(first, exchange.voice)
-    lines = _incarnation_line(replies, exchange.voice)
-    succeeded = not any(isinstance(reply, Refusal) for reply in replies)
-    if succeeded and "return=minimal" in (exchange.request.header(headers.PREFER.key) or "").replace(" ", "").lower():
+    first, voice = replies[0], exchange.voice
+    if isinstance(first, Refusal) and (batch.joint or first.code in _ABOUT_THE_STREAM):
+        return statuses.answer(first, voice)
+    lines = _incarnation_line(replies, voice)
+    if exchange.node.is_json(exchange.name):
+        lines += statuses.JSON_EXTENSIONS_LINE
+    failed = any(isinstance(outcome, Refusal) for outcome in (*replies, *batch.frames))
+    if isinstance(first, Appended | Duplicate) and first.producer_epoch is not None:
+        lines += statuses.producer_lines(first.producer_epoch, first.producer_seq)
+    if not failed and "return=minimal" in (exchange.request.header(headers.PREFER.key) or "").replace(" ", "").lower():
         return Answer(204, f"{lines}{headers.PREFERENCE_APPLIED.line}return=minimal\r\n")
-    acks: list[dict[str, Any]] = []
-    if batch.atomic:
+    if batch.joint:
         assert isinstance(first, Appended | Duplicate)
-        acks = _shared_acks(batch, first, exchange.voice)
+        acks = _shared_acks(batch, first, voice)
     else:
-        acks = [_ack(reply, exchange.voice) for reply in replies]
+        acks = [_ack(reply, voice) for reply in replies]
     return Answer(200, JSON_LINES + lines, msgspec.json.encode(acks))
 
 
@@ -172,7 +214,7 @@ def _incarnation_line(replies: list[Reply], voice: Voice) -> str:
 def _ack(reply: Reply, voice: Voice) -> dict[str, Any]:
     """The acknowledgement of a frame that was one append."""
     if isinstance(reply, Refusal):
-        ack: dict[str, Any] = {"status": statuses.REFUSALS[reply.code][0]}
+        ack: dict[str, Any] = {"status": REFUSALS[reply.code][0]}
         if reply.next_offset is not None:
             ack["stream_next_offset"] = render(reply.next_offset, voice.form)
         return ack | {"stream_closed": reply.closed, "error_code": reply.code.value, "error": reply.detail}
@@ -189,10 +231,16 @@ def _shared_acks(batch: Batch, reply: Appended | Duplicate, voice: Voice) -> lis
         # The frames of the accepted request are unknown, so every frame gets the offset after all of them.
         return [{"status": 204, "stream_next_offset": render(reply.next_offset, voice.form)} for _ in batch.frames]
     acks: list[dict[str, Any]] = []
-    offset, record = reply.next_offset - sum(size for size, _ in batch.frames), reply.record
-    for size, messages in batch.frames:
+    status = 200 if isinstance(reply, Appended) and reply.producer_epoch is not None else 204
+    size_of_all = sum(frame[0] for frame in batch.frames if not isinstance(frame, Refusal))
+    offset, record = reply.next_offset - size_of_all, reply.record
+    for frame in batch.frames:
+        if isinstance(frame, Refusal):
+            acks.append(_ack(frame, voice))
+            continue
+        size, messages = frame
         offset += size
-        ack: dict[str, Any] = {"status": 200 if isinstance(reply, Appended) else 204}
+        ack: dict[str, Any] = {"status": status}
         ack["stream_next_offset"] = render(offset, voice.form)
         if record is not None:
             ack |= {"stream_record_start": record, "stream_record_next": record + messages}

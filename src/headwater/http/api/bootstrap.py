@@ -1,10 +1,11 @@
 """Bootstrap: the latest snapshot of a stream and everything after it, in one multipart response."""
 
+import asyncio
 import secrets
 
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import parse_incarnation
-from headwater.http.api.downloads import Download, Parts, blob_parts
+from headwater.http.api.downloads import Download, OpenBlob, Parts, blob_parts, open_blob
 from headwater.http.exchange import READ, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import NO_STORE_LINE
@@ -15,16 +16,19 @@ from headwater.node.reads.fetcher import fetch_messages
 from headwater.protocol import content_types, headers, multipart
 from headwater.protocol.offsets import render
 from headwater.protocol.refusals import Code, Refusal
-from headwater.storage.blobs import BlobReader
 
 PART_BYTES = 64 * 1024
-"""How many bytes of messages are written at a time, or one message."""
+PART_MESSAGES = 4_096
+"""How much is written at a time: so many bytes or messages, or one message that is larger."""
 
 
 def read(request: Request, address: Address, exchange: Exchange) -> None:
     """Send the latest snapshot and everything after it."""
     parameters = parse_query(request.query)
-    if isinstance(parameters, Refusal) or "live" in parameters:
+    if isinstance(parameters, Refusal):
+        exchange.reply(parameters)
+        return
+    if "live" in parameters:
         exchange.refuse(Code.BAD_REQUEST, "A bootstrap cannot be live; read the stream itself for what follows.")
         return
     incarnation = parse_incarnation(request, exchange.node.log_id)
@@ -45,12 +49,18 @@ def _read(name: str, incarnation: int | None, exchange: Exchange) -> None:
         f"{headers.CONTENT_TYPE.line}{multipart.content_type(boundary)}\r\n"
         f"{headers.STREAM_SNAPSHOT_OFFSET.line}{offset}\r\n{headers.STREAM_UP_TO_DATE.line}true\r\n{NO_STORE_LINE}"
     ) + statuses.stream_lines(stream.incarnation, stream.next_offset, stream.closed, exchange.voice)
-    blob = None if stream.snapshot is None else exchange.node.shard_of(name).blobs.open(stream.snapshot.blob)
+    lines += statuses.extensions_line(stream.content_type)
+    if stream.snapshot is not None:
+        lines += f"{headers.STREAM_SNAPSHOT_DIGEST.line}{stream.snapshot.digest}\r\n"
+    blob = None if stream.snapshot is None else open_blob(exchange, name, stream.snapshot.blob)
+    if isinstance(blob, Refusal):
+        exchange.reply(blob)
+        return
     parts = _parts(exchange.node, found, boundary, blob)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, None, blob))
 
 
-async def _parts(node: Node, found: Bootstrap, boundary: str, blob: BlobReader | None) -> Parts:
+async def _parts(node: Node, found: Bootstrap, boundary: str, blob: OpenBlob | None) -> Parts:
     stream, snapshot = found.described, found.described.snapshot
     if snapshot is None or blob is None:
         yield multipart.part_head(boundary, content_types.DEFAULT, first=True)
@@ -65,8 +75,9 @@ async def _parts(node: Node, found: Bootstrap, boundary: str, blob: BlobReader |
         for message in fetch_messages(slice_):
             parts += head, message
             size += len(message)
-            if size >= PART_BYTES:
+            if size >= PART_BYTES or len(parts) >= 2 * PART_MESSAGES:
                 yield b"".join(parts)
+                await asyncio.sleep(0)  # The client may read as fast as this makes parts; others have their turn.
                 parts, size = [], 0
         if parts:
             yield b"".join(parts)

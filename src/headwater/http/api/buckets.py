@@ -1,6 +1,7 @@
-"""Buckets: create, inspect, list, delete."""
+"""Buckets: create, inspect, delete; listings of streams and of buckets."""
 
 import re
+from collections.abc import Callable
 
 import msgspec
 
@@ -11,7 +12,7 @@ from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer
 from headwater.protocol.limits import LISTING_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.queries import Listing
+from headwater.streams.queries import Buckets, Listing
 from headwater.streams.replies import BucketFacts, Listed, Reply
 
 _LIMIT = re.compile(r"[1-9][0-9]{0,3}")
@@ -37,15 +38,29 @@ def inspect(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def listing(request: Request, address: Address, exchange: Exchange) -> None:
-    query = parse_listing(request, address.name)
+    """The streams of a bucket."""
+    _run(request, exchange, _streams, address.name)
+
+
+def all_streams(request: Request, address: Address, exchange: Exchange) -> None:
+    """The streams of all buckets, by whole name: the flat surface has buckets that no URL of a bucket can name."""
+    _run(request, exchange, _streams, None)
+
+
+def all_buckets(request: Request, address: Address, exchange: Exchange) -> None:
+    _run(request, exchange, _buckets, None)
+
+
+def _run(request: Request, exchange: Exchange, give: Callable[[Listing, Exchange], None], bucket: str | None) -> None:
+    query = parse_listing(request, bucket)
     if isinstance(query, Refusal):
         exchange.reply(query)
     else:
-        exchange.run(READ, _list, query, exchange)
+        exchange.run(READ, give, query, exchange)
 
 
-def _list(query: Listing, exchange: Exchange) -> None:
-    reply = exchange.node.list_bucket(query)
+def _streams(query: Listing, exchange: Exchange) -> None:
+    reply = exchange.node.list_streams(query)
     if not isinstance(reply, Listed):
         exchange.reply(reply)
         return
@@ -60,7 +75,19 @@ def _list(query: Listing, exchange: Exchange) -> None:
     exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(page)))
 
 
-def parse_listing(request: Request, bucket: str) -> Listing | Refusal:
+def _buckets(query: Listing, exchange: Exchange) -> None:
+    reply = exchange.node.list_buckets(Buckets(query.prefix, query.after, query.limit))
+    page = {
+        "prefix": query.prefix,
+        "bucket_count": len(reply.buckets),
+        "buckets": reply.buckets,
+        "next_cursor": reply.buckets[-1].bucket_id if reply.has_more else None,
+        "has_more": reply.has_more,
+    }
+    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(page)))
+
+
+def parse_listing(request: Request, bucket: str | None) -> Listing | Refusal:
     """The page of a listing that a request asks for."""
     parameters = parse_query(request.query)
     if isinstance(parameters, Refusal):

@@ -1,24 +1,29 @@
-"""Appends to many streams at once."""
+"""Appends to many streams at once, and the end of a producer that wrote to them."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 
 import pyarrow as pa
 
 from headwater.http.addresses import Address
-from headwater.http.exchange import FORK, Exchange
+from headwater.http.context import Context
+from headwater.http.exchange import FORK, WRITE, Exchange
+from headwater.http.wire.budgets import Place
+from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
 from headwater.http.wire.requests import Request
-from headwater.http.wire.statuses import REFUSALS, Answer
+from headwater.http.wire.statuses import Answer
 from headwater.node.bulk.arrow import MEDIA_TYPE
 from headwater.node.bulk.lines import BulkAppend, Outcome
 from headwater.node.bulk.rows import decode
 from headwater.protocol import headers
 from headwater.protocol.content_types import media_type
-from headwater.protocol.limits import BULK_APPENDS_MAX
+from headwater.protocol.limits import BULK_BYTES_MAX, PRODUCER_ID_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.replies import ClosedOnly, Duplicate
+from headwater.streams.commands import FinishProducer
+from headwater.streams.replies import ClosedOnly, Done, Duplicate, Reply
 
 LINES = f"{CONTENT_TYPE}{MEDIA_TYPE}\r\n{NO_STORE_LINE}"
 
@@ -29,6 +34,7 @@ OUTCOMES = pa.schema(
         pa.field("detail", pa.string()),
         pa.field("next_offset", pa.int64()),
         pa.field("producer_epoch", pa.int64()),
+        pa.field("producer_seq", pa.int64()),
         pa.field("expected_seq", pa.int64()),
         pa.field("closed", pa.bool_(), nullable=False),
     ]
@@ -46,15 +52,42 @@ def append(request: Request, address: Address, exchange: Exchange) -> None:
         exchange.run(FORK, _begin, exchange)
 
 
+def intake(context: Context, balance: Callable[[], None]) -> Place:
+    """A place in the line of bulk appends, which a large body waits for before it is read."""
+    return Place(context.bulk_appends, BULK_BYTES_MAX, balance)
+
+
 def _begin(exchange: Exchange) -> None:
-    if exchange.context.bulk_appends >= BULK_APPENDS_MAX:
-        exchange.refuse(Code.OVERLOADED, f"{BULK_APPENDS_MAX} bulk appends are in progress; try again in a second.")
+    place = exchange.request.intake
+    assert isinstance(place, Place), "every bulk append has a place in line"
+    place.enter(len(exchange.request.body), partial(_enter, exchange, place), exchange.reply)
+
+
+def _enter(exchange: Exchange, place: Place) -> None:
+    if exchange.connection.lost:
+        place.leave()
     else:
-        exchange.context.bulk_appends += 1
-        exchange.await_task(_append(exchange), partial(_answer, exchange))
+        exchange.await_task(_append(exchange, place), partial(_answer, exchange))
 
 
-async def _append(exchange: Exchange) -> bytes | Refusal | None:
+def finish(request: Request, address: Address, exchange: Exchange) -> None:
+    """Fence a producer off from all streams, which then need not remember it."""
+    producer = address.argument or ""
+    if not 0 < len(producer.encode()) <= PRODUCER_ID_BYTES_MAX:
+        exchange.refuse(Code.INVALID_NAME, f"A producer id has 1 to {PRODUCER_ID_BYTES_MAX} bytes.")
+        return
+    exchange.run(WRITE, exchange.node.only.submit, FinishProducer(producer), partial(_finished, exchange))
+
+
+def _finished(exchange: Exchange, reply: Reply) -> None:
+    if isinstance(reply, Done):
+        exchange.answer(Answer(204, NO_STORE_LINE))
+    else:
+        assert isinstance(reply, Refusal)
+        exchange.reply(reply)
+
+
+async def _append(exchange: Exchange, place: Place) -> bytes | Refusal | None:
     """The outcome of each row; None if the client is gone."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, exchange.node.threads)
     try:
@@ -69,7 +102,7 @@ async def _append(exchange: Exchange) -> bytes | Refusal | None:
             outcomes = bulk.outcomes
         return await in_thread(render, outcomes)
     finally:
-        exchange.context.bulk_appends -= 1
+        place.leave()
 
 
 def _answer(exchange: Exchange, outcomes: bytes | None) -> None:
@@ -86,6 +119,7 @@ def render(outcomes: list[Outcome]) -> bytes:
         [refusal and refusal.detail for refusal in refused],
         [outcome.next_offset for outcome in outcomes],
         [refusal and refusal.producer_epoch for refusal in refused],
+        [outcome.producer_seq if isinstance(outcome, Duplicate) else None for outcome in outcomes],
         [refusal and refusal.expected_seq for refusal in refused],
         [isinstance(outcome, ClosedOnly) or outcome.closed for outcome in outcomes],
     )

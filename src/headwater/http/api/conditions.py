@@ -54,12 +54,17 @@ def parse_writer(request: Request, log_id: str) -> Writer | Refusal:
 
 def parse_conditions(request: Request, log_id: str) -> tuple[tuple[Version, ...] | None, int | None] | Refusal:
     """What must hold for an append: the version of the stream that an ETag names, and the next record number."""
-    if_match, record = request.header(headers.IF_MATCH.key), request.header(headers.STREAM_RECORD_MATCH.key)
+    record = request.header(headers.STREAM_RECORD_MATCH.key)
     if record is not None and NUMBER.fullmatch(record) is None:
         detail = f"{headers.STREAM_RECORD_MATCH.name} {record[:40]!r} is not a whole number."
         return Refusal(Code.INVALID_HEADER, detail)
-    versions = None if if_match is None else etags.parse(log_id, if_match)
-    return versions, None if record is None else int(record)
+    return parse_versions(request, log_id), None if record is None else int(record)
+
+
+def parse_versions(request: Request, log_id: str) -> tuple[Version, ...] | None:
+    """The versions of the stream that a change is for; None for any."""
+    if_match = request.header(headers.IF_MATCH.key)
+    return None if if_match is None else etags.parse(log_id, if_match)
 
 
 def parse_incarnation(request: Request, log_id: str) -> int | Refusal | None:

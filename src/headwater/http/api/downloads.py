@@ -9,7 +9,9 @@ from typing import Protocol
 
 from headwater.http.exchange import Exchange
 from headwater.http.wire import rendering
+from headwater.http.wire.budgets import Budget
 from headwater.node.node import Node
+from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobReader
 
 READ_BYTES = 256 * 1024
@@ -33,7 +35,7 @@ class Download:
 
     def __init__(self, exchange: Exchange, lines: str, parts: Parts, length: int | None, held: Held | None) -> None:
         self._exchange, self._connection = exchange, exchange.connection
-        self._lines = lines + exchange.own_lines()
+        self._lines = exchange.with_own_lines(lines)
         self._parts, self._length, self._held = parts, length, held
         self._chunked = length is None and exchange.request.takes_chunks
         self._has_room = asyncio.Event()
@@ -44,8 +46,8 @@ class Download:
         """Send the head; closing the connection ends a body of unknown length that cannot be chunked."""
         if self._length is None and not self._chunked:
             self._exchange.close = True
-        head = rendering.download_head(self._lines, self._length, chunked=self._chunked, close=self._exchange.close)
-        self._connection.write(head)
+        render = self._exchange.context.renderer.download_head
+        self._connection.write(render(self._lines, self._length, chunked=self._chunked, close=self._exchange.close))
         self._task = asyncio.get_running_loop().create_task(self._send())
 
     async def _send(self) -> None:
@@ -100,7 +102,35 @@ class Download:
             self._held.close()
 
 
-async def blob_parts(node: Node, blob: BlobReader, size: int, digest: str) -> Parts:
+class OpenBlob:
+    """A blob that is being sent, and the file descriptor that it takes."""
+
+    def __init__(self, blob: BlobReader, budget: Budget) -> None:
+        self._blob, self._budget = blob, budget
+        self._open = True
+        self.read = blob.read
+
+    def close(self) -> None:
+        """Release both. Idempotent."""
+        if self._open:
+            self._open = False
+            self._blob.close()
+            self._budget.give_back(1)
+
+
+def open_blob(exchange: Exchange, name: str, blob: str) -> OpenBlob | Refusal:
+    """Open the blob of a stream's snapshot, if there are not too many open."""
+    budget = exchange.context.blobs
+    if not budget.take(1):
+        return Refusal(Code.OVERLOADED, "Too many snapshots are being sent or received; try again in a second.")
+    try:
+        return OpenBlob(exchange.node.shard_of(name).blobs.open(blob), budget)
+    except BaseException:
+        budget.give_back(1)
+        raise
+
+
+async def blob_parts(node: Node, blob: OpenBlob, size: int, digest: str) -> Parts:
     """The bytes of a blob, read in a thread; the last part comes only if the digest of all of them is right."""
     seen = hashlib.sha256()
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from headwater.http.addresses import Address
+from headwater.http.api.scans import UNDECODABLE
 from headwater.http.exchange import FORK, READ, WRITE, Exchange
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
@@ -13,16 +14,27 @@ from headwater.http.wire.statuses import Answer
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import Lake
 from headwater.node.lake.swaps import SwapRequest
+from headwater.protocol.limits import LEASE_SECONDS_MAX, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
-from headwater.streams.commands import DropConsumer, RegisterConsumer
+from headwater.streams.commands import DropConsumer, LeaseLake, RegisterConsumer
 from headwater.streams.replies import Done, Reply
 
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-class Positions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+
+class Positions(msgspec.Struct, frozen=True):
     """A position on each shard."""
 
-    positions: dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
+    positions: dict[str, Position]
+
+
+class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a consumer of the lake reports: how far it has read, or for how long it needs the objects of now."""
+
+    positions: dict[str, Position] | None = None
+    lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=LEASE_SECONDS_MAX)] | None = None
+    renew: bool = False
 
 
 def flush(request: Request, address: Address, exchange: Exchange) -> None:
@@ -66,23 +78,35 @@ def _consumers(address: Address, exchange: Exchange) -> None:
 
 
 def _described(exchange: Exchange, name: str, consumer: Consumer) -> dict[str, object]:
-    return {"reader": name, "positions": {_shard(exchange): consumer.position}, "committed_at_ms": consumer.at // 1000}
+    return {
+        "reader": name,
+        "positions": {_shard(exchange): consumer.position},
+        "committed_at_ms": consumer.at // 1000,
+        "lapsed": consumer.has_lapsed(exchange.node.only.now()),
+        "lease": consumer.is_lease,
+    }
 
 
 def register(request: Request, address: Address, exchange: Exchange) -> None:
-    """Record a consumer's position; the lake keeps everything above it for the consumer."""
+    """Record a consumer's position, and keep everything above it; or keep the objects of the lake for a while."""
     if _lake(exchange) is None:
         return
-    shard = _shard(exchange)
+    shard, name = _shard(exchange), address.argument or ""
     try:
-        given = msgspec.json.decode(request.body, type=Positions).positions
-    except msgspec.DecodeError as error:
-        exchange.refuse(Code.BAD_REQUEST, f'Send the body as {{"positions": {{"{shard}": 123}}}}: {error}.')
+        given = msgspec.json.decode(request.body, type=Registration)
+    except UNDECODABLE as error:
+        shapes = f'{{"positions": {{"{shard}": 123}}}} or {{"lease_seconds": 600}}'
+        exchange.refuse(Code.BAD_REQUEST, f"Send the body as {shapes}: {error}.")
         return
-    if set(given) != {shard}:
-        exchange.refuse(Code.BAD_REQUEST, f"Send a position for shard {shard}, which is the only one.")
+    command: RegisterConsumer | LeaseLake
+    if given.lease_seconds is not None and given.positions is None:
+        command = LeaseLake(name, given.lease_seconds * SECOND_US, given.renew)
+    elif given.lease_seconds is None and given.positions is not None and set(given.positions) == {shard}:
+        command = RegisterConsumer(name, given.positions[shard], given.renew)
+    else:
+        detail = f"Send a position for shard {shard}, which is the only one, or the seconds of a lease."
+        exchange.refuse(Code.BAD_REQUEST, detail)
         return
-    command = RegisterConsumer(address.argument or "", given[shard])
     exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
 
 
@@ -129,7 +153,7 @@ def swap(request: Request, address: Address, exchange: Exchange) -> None:
         return
     try:
         handed = msgspec.json.decode(request.body, type=SwapRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         exchange.refuse(Code.BAD_REQUEST, f"Send the body as {SWAP_EXAMPLE}: {error}.")
         return
     exchange.run(FORK, _swap, exchange, lake, handed)

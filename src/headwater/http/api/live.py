@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headwater.http import crowding
 from headwater.http.exchange import Exchange
 from headwater.http.wire import rendering, statuses
 from headwater.http.wire.statuses import Answer, Voice
@@ -49,13 +50,16 @@ class LongPoll:
         self._node.wait(self._read.name, self)
 
     def wake(self, shared: Shared) -> None:
-        page = self._node.read(self._read)
+        page = self._page()
         if isinstance(page, Page) and page.next_offset == page.start and not page.closed:
             return
         self._end(page)
 
     def finish(self) -> None:
-        self._end(self._node.read(self._read))
+        self._end(self._page())
+
+    def _page(self) -> Reply | asyncio.Task[Reply]:
+        return self._node.read(crowding.shorten(self._read, self._exchange.context))
 
     def _end(self, outcome: Reply | asyncio.Task[Reply]) -> None:
         self.abandon()
@@ -109,13 +113,13 @@ class SseRead:
     endless = True
 
     def __init__(self, exchange: Exchange, read: Read, cursor: int, page: Page) -> None:
-        self._page = page
+        self._first: Page | None = page
         self._node, self._voice, self._connection = exchange.node, exchange.voice, exchange.connection
         self._chunked = exchange.request.takes_chunks
         self._read = read
         # A client that echoes a cursor of the current interval gets a higher one, of its own, until time has caught up.
         self._own_cursor = -1
-        self._own_lines = exchange.own_lines()
+        self._lines = exchange.with_own_lines(SSE_LINES)
         if cursor >= cursors.current(self._node.now()):
             self._own_cursor = cursors.advance(self._node.now(), cursor, random.random())
         settings, now = exchange.context.settings, exchange.context.now
@@ -123,20 +127,23 @@ class SseRead:
         self._ends_at = now + settings.sse_seconds * (0.9 + 0.2 * random.random())
         self._beats_at = now + self._heartbeat_seconds
         self._over = False
+        self._context = exchange.context
+        self._held_back = False
+        """Whether its next page has to wait until there is no crowd."""
         self._fetching: asyncio.Task[Reply] | None = None
+        self._turn: asyncio.Handle | None = None
 
     def begin(self) -> None:
         """Send the head and the first page, then wait."""
-        page = self._page
+        # Released here: it is as large as a page, and the response may last for a minute.
+        page, self._first = self._first, None
+        assert page is not None, "a response begins once"
         text = page.record is not None or content_types.is_text(page.content_type)
         self._node.metrics.sse_reads += 1
-        lines = (
-            self._own_lines
-            + SSE_LINES
-            + statuses.incarnation_line(page.incarnation, self._voice)
-            + ("" if text else BASE64_LINE)
-        )
-        self._connection.write(rendering.stream_head(lines, chunked=self._chunked))
+        lines = self._lines + statuses.incarnation_line(page.incarnation, self._voice) + ("" if text else BASE64_LINE)
+        if page.record_next is not None:
+            lines += statuses.JSON_EXTENSIONS_LINE
+        self._connection.write(self._connection.context.renderer.stream_head(lines, chunked=self._chunked))
         self._read = self._read.following(page.start, page.incarnation)
         self._send(self._event(page))
         if not self._over:
@@ -150,25 +157,33 @@ class SseRead:
         self._pump({})
 
     def _pump(self, shared: Shared) -> None:
-        """Send page after page up to the tail, as long as the socket takes them."""
-        up_to_date = False
-        while not (up_to_date or self._over or self._connection.write_paused or self._fetching):
-            event = shared.get(self._key()) if self._own_cursor < 0 else None
-            if event is None:
-                page = self._node.read(self._read)
-                if isinstance(page, asyncio.Task):
-                    self._fetching = page
-                    page.add_done_callback(self._fetched)
-                    return
-                if not isinstance(page, Page):
-                    self._close()
-                    return
-                if page.next_offset == page.start and not page.closed:
-                    return
-                event = self._event(page)
-                if self._own_cursor < 0:
-                    shared[self._key()] = event
-            up_to_date = self._send(event)
+        """Send a page if the socket takes one; the next one has to wait until everyone else has had a turn."""
+        if self._over or self._connection.write_paused or self._fetching:
+            return
+        event = shared.get(self._key()) if self._own_cursor < 0 else None
+        if event is None:
+            page = self._node.read(crowding.shorten(self._read, self._context))
+            if isinstance(page, asyncio.Task):
+                self._fetching = page
+                page.add_done_callback(self._fetched)
+                return
+            if page is crowding.CROWDED_OUT:
+                self._held_back = True
+                return
+            if not isinstance(page, Page):
+                self._close()
+                return
+            if page.next_offset == page.start and not page.closed:
+                return
+            event = self._event(page)
+            if self._own_cursor < 0 and not self._context.sending.full:
+                shared[self._key()] = event
+        if not self._send(event) and self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        self._pump({})
 
     def _fetched(self, task: asyncio.Task[Reply]) -> None:
         """A page has arrived from the lake: send it and continue."""
@@ -176,6 +191,9 @@ class SseRead:
         if self._over or task.cancelled():
             return
         page = task.result()
+        if page is crowding.CROWDED_OUT:
+            self._held_back = True
+            return
         if not isinstance(page, Page):
             self._close()
             return
@@ -184,8 +202,8 @@ class SseRead:
         self._pump({})
 
     def _key(self) -> tuple[object, ...]:
-        """What the bytes of an event depend on."""
-        return self._read.offset, self._chunked, self._voice.form, self._read.records
+        """What an event depends on."""
+        return self._read, self._chunked, self._voice.form
 
     def _event(self, page: Page) -> Event:
         """A page as a data and a control event, the same for all readers at the same offset."""
@@ -228,6 +246,9 @@ class SseRead:
     def tick(self, now: float) -> None:
         if self._connection.write_paused:
             return
+        if self._held_back:
+            self._held_back = False
+            self._pump({})
         if now >= self._ends_at:
             self._close()
         elif now >= self._beats_at:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from headwater import __version__
 from headwater.http.addresses import Address
+from headwater.http.api.usage import usage
 from headwater.http.exchange import Exchange
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.node.metrics import Metric, Sample, counter, gauge, histogram, render
-from headwater.node.reads.tails import WAITERS_MAX
 
 METRICS_LINES = f"{CONTENT_TYPE}text/plain; version=0.0.4; charset=utf-8\r\n{NO_STORE_LINE}"
 PAGE_BYTES = resource.getpagesize()
@@ -25,7 +25,7 @@ def metrics(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _requests(exchange: Exchange) -> Iterator[Metric]:
-    node, context, counted = exchange.node, exchange.context, exchange.node.metrics
+    context, counted = exchange.context, exchange.node.metrics
     by_route = [
         Sample("", (("route", route), ("status", str(code))), count)
         for (route, code), count in sorted(counted.requests.items())
@@ -35,8 +35,6 @@ def _requests(exchange: Exchange) -> Iterator[Metric]:
     yield histogram("headwater_request_seconds", "From a request's last byte to its answer; no live reads.", times)
     yield counter("headwater_received_bytes_total", "Bytes received from clients.", context.received_bytes)
     yield counter("headwater_sent_bytes_total", "Bytes sent to clients.", context.sent_bytes)
-    yield gauge("headwater_connections", "Open connections.", len(context.connections))
-    yield gauge("headwater_live_readers", "Long-polls and SSE reads that are waiting.", node.tails.count)
     live = [Sample("", (("mode", "long-poll"),), counted.long_polls), Sample("", (("mode", "sse"),), counted.sse_reads)]
     yield Metric("headwater_live_reads_total", "counter", "Live reads started, by mode.", live)
 
@@ -46,11 +44,12 @@ def _storage(exchange: Exchange) -> Iterator[Metric]:
     yield histogram("headwater_commit_commands", "Commands in one commit.", [((), counted.batch_commands)])
     yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
     yield gauge("headwater_streams", "Streams, including deleted ones that forks keep.", len(state.streams))
-    yield gauge("headwater_hot_bytes", "Bytes of streams in memory.", state.hot_bytes)
     yield counter("headwater_journal_bytes_total", "Bytes written to the journal.", node.journal_bytes)
-    yield gauge("headwater_queued_bytes", "Bytes waiting for a commit.", node.queued_bytes)
     yield gauge("headwater_position", "Position of the last applied command.", state.position)
     yield counter("headwater_refused_writes_total", "Writes refused for lack of room.", counted.refused_writes)
+    yield gauge(
+        "headwater_log_has_room", "1 if the log takes appends, 0 if no file can be made.", node.only.shortage is None
+    )
     if not exchange.context.settings.memory:
         disk = os.statvfs(exchange.context.settings.data_directory)
         free_bytes = disk.f_bavail * disk.f_frsize
@@ -58,13 +57,10 @@ def _storage(exchange: Exchange) -> Iterator[Metric]:
 
 
 def _limits(exchange: Exchange) -> Iterator[Metric]:
-    settings = exchange.context.settings
-    limits = {
-        "connections": settings.connections_max,
-        "hot_bytes": settings.hot_bytes_max,
-        "live_readers": WAITERS_MAX,
-    }
-    samples = [Sample("", (("of", name),), most) for name, most in limits.items()]
+    uses = usage(exchange)
+    for name, use in uses.items():
+        yield gauge(f"headwater_{name}", use.meaning, use.used)
+    samples = [Sample("", (("of", name),), use.limit) for name, use in uses.items()]
     yield Metric("headwater_limit", "gauge", "Limits in force, by the gauge that they bound.", samples)
 
 
@@ -99,9 +95,16 @@ def _process(exchange: Exchange) -> Iterator[Metric]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "CPU time.", round(usage.ru_utime + usage.ru_stime, 3))
     yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
-    yield gauge("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
+    yield gauge("process_open_fds", "Open file descriptors.", _open_files())
     uptime_seconds = round(time.monotonic() - exchange.context.started_at, 3)
     yield gauge("process_uptime_seconds", "Seconds since the start.", uptime_seconds)
+
+
+def _open_files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # To count them takes one more.
 
 
 def resident_bytes() -> int:

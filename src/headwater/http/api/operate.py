@@ -9,6 +9,7 @@ import msgspec
 from headwater import __version__
 from headwater.http.addresses import Address
 from headwater.http.api.metrics import resident_bytes
+from headwater.http.api.usage import usage
 from headwater.http.exchange import Exchange
 from headwater.http.wire.rendering import JSON_LINES, TEXT_LINES
 from headwater.http.wire.requests import Request
@@ -44,11 +45,12 @@ def _status(exchange: Exchange) -> dict[str, Any]:
             "url": shard.lake.store.url,
             "flushed_position": cold.flushed,
             "segments": len(cold.segments),
-            "rows": sum(held.segment.rows for held in cold.segments.values()),
-            "live_rows": sum(held.live_rows for held in cold.segments.values()),
-            "bytes": sum(held.segment.size for held in cold.segments.values()),
+            "rows": cold.rows,
+            "live_rows": cold.live_rows,
+            "bytes": cold.bytes,
             "retired_segments": len(cold.retired),
-            "readers": {name: consumer.position for name, consumer in cold.consumers.items()},
+            "readers": {name: one.position for name, one in cold.consumers.items() if not one.is_lease},
+            "leases": sum(one.is_lease for one in cold.consumers.values()),
             "flush_failures": shard.lake.flusher.failures,
             "read_failures": shard.lake.reads.failures,
         }
@@ -63,8 +65,10 @@ def _status(exchange: Exchange) -> dict[str, Any]:
         "streams": len(state.streams),
         "hot_bytes": state.hot_bytes,
         "journal_bytes": node.journal_bytes,
+        "shortage": shard.shortage,
         "connections": len(context.connections),
         "live_readers": node.tails.count,
         "resident_bytes": resident_bytes(),
+        "usage": {name: {"used": use.used, "limit": use.limit} for name, use in usage(exchange).items()},
         "lake": lake,
     }

@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 import msgspec
 
+from headwater.http import crowding
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import NUMBER, parse_incarnation
 from headwater.http.api.live import LongPoll, SseRead, poll_answer
-from headwater.http.exchange import READ, Exchange
+from headwater.http.exchange import LIVE, READ, Exchange
 from headwater.http.wire import statuses
-from headwater.http.wire.requests import Request, parse_query
+from headwater.http.wire.requests import CACHED_BYTES_MAX, Request, parse_query
 from headwater.protocol import cursors, etags, headers, incarnations, offsets
 from headwater.protocol.limits import LONG_POLL_MS_MAX, NUMBER_MAX
+from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.queries import Read, Records
 from headwater.streams.replies import Page, Reply
@@ -58,8 +60,7 @@ class _ReadQuery(NamedTuple):
     names_incarnation: bool
 
 
-@lru_cache(maxsize=4096)
-def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
+def _parse_read_query(query: bytes, form: Form) -> _ReadQuery | Refusal:
     parameters = parse_query(query)
     if isinstance(parameters, Refusal):
         return parameters
@@ -70,7 +71,7 @@ def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
     if isinstance(records, Refusal):
         return records
     token = parameters.get("offset")
-    offset = None if token is None else offsets.parse(token)
+    offset = None if token is None else offsets.parse(token, form)
     if token is not None and offset is None:
         return Refusal(Code.INVALID_OFFSET, f"{token[:60]!r} is not an offset; use -1, now, or one from a response.")
     if token is None and records is None and "cursor" in parameters:
@@ -85,6 +86,9 @@ def _parse_read_query(query: bytes) -> _ReadQuery | Refusal:
     timeout = None if timeout_ms is None else timeout_ms / 1000
     offset = 0 if records is not None else offset
     return _ReadQuery(offset, live, cursor, timeout, bytes_max, records, "incarnation" in parameters)
+
+
+_parse_short_query = lru_cache(maxsize=4096)(_parse_read_query)
 
 
 def _parse_records(parameters: dict[str, str]) -> Records | Refusal | None:
@@ -112,21 +116,22 @@ def _parse_records(parameters: dict[str, str]) -> Records | Refusal | None:
 _READ_HEADERS = frozenset({_INCARNATION, _LAST_EVENT_ID, _IF_NONE_MATCH})
 
 
-def parse_read(request: Request, name: str, log_id: str) -> ReadRequest | Refusal:
+def parse_read(request: Request, name: str, log_id: str, form: Form) -> ReadRequest | Refusal:
     """The read that a GET of a stream asks for."""
-    if _READ_HEADERS.isdisjoint(request.headers):
-        return _parse_plain_read(request.query, name, log_id)
-    return _parse_read(request, name, log_id)
+    if _READ_HEADERS.isdisjoint(request.headers) and len(request.query) <= CACHED_BYTES_MAX:
+        return _parse_plain_read(request.query, name, log_id, form)
+    return _parse_read(request, name, log_id, form)
 
 
 @lru_cache(maxsize=4096)
-def _parse_plain_read(query: bytes, name: str, log_id: str) -> ReadRequest | Refusal:
+def _parse_plain_read(query: bytes, name: str, log_id: str, form: Form) -> ReadRequest | Refusal:
     """A read without relevant headers: many readers of one stream send the same one."""
-    return _parse_read(Request(b"GET", b"", b"", query, {}, b""), name, log_id)
+    return _parse_read(Request(b"GET", b"", b"", query, {}, b""), name, log_id, form)
 
 
-def _parse_read(request: Request, name: str, log_id: str) -> ReadRequest | Refusal:
-    parsed = _parse_read_query(request.query)
+def _parse_read(request: Request, name: str, log_id: str, form: Form) -> ReadRequest | Refusal:
+    query = request.query
+    parsed = _parse_short_query(query, form) if len(query) <= CACHED_BYTES_MAX else _parse_read_query(query, form)
     if isinstance(parsed, Refusal):
         return parsed
     offset, live, cursor, timeout, bytes_max, records, named = parsed
@@ -152,8 +157,8 @@ def _parse_read(request: Request, name: str, log_id: str) -> ReadRequest | Refus
 def _last_event(request: Request, log_id: str) -> tuple[int, int] | None:
     """Where an EventSource resumes: the offset and incarnation in the last event id, if the id is one of ours."""
     token, slash, incarnation = (request.header(_LAST_EVENT_ID) or "").partition("/")
-    offset = offsets.parse(token) if slash else None
-    return None if offset is None or offset < 0 else (offset, incarnations.parse(log_id, incarnation))
+    offset = offsets.parse_position(token) if slash else None
+    return None if offset is None else (offset, incarnations.parse(log_id, incarnation))
 
 
 def _whole(name: str, parameters: dict[str, str], most: int) -> int | Refusal | None:
@@ -171,15 +176,17 @@ def _whole(name: str, parameters: dict[str, str], most: int) -> int | Refusal | 
 
 def read(request: Request, address: Address, exchange: Exchange) -> None:
     """Read a stream: what is there, and what follows if the read is live."""
-    parsed = parse_read(request, address.name, exchange.node.log_id)
+    voice = exchange.voice
+    parsed = parse_read(request, address.name, voice.log_id, voice.form)
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:
-        exchange.run(READ, _read, parsed, exchange)
+        exchange.run(READ if parsed.live is _NOT_LIVE else LIVE, _read, parsed, exchange)
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:
-    page = exchange.node.read(request.read)
+    full = exchange.context.sending.full
+    page = exchange.node.read(crowding.shorten(request.read, exchange.context) if full else request.read)
     if isinstance(page, Task):
         exchange.wait_for(page, partial(_answer, request, exchange))
     else:
@@ -196,7 +203,7 @@ def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:
     elif request.live is Live.SSE:
         sse = SseRead(exchange, request.read, request.cursor, page)
         exchange.connection.take_over(exchange, sse)
-    elif page.next_offset > page.start or page.closed:
+    elif page.next_offset > page.start or page.closed or exchange.context.draining:
         exchange.answer(poll_answer(page, exchange.voice, exchange.node.now(), request.cursor))
     else:
         poll = LongPoll(exchange, request.read, request.cursor, request.timeout_seconds)

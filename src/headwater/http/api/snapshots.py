@@ -4,18 +4,20 @@ from collections.abc import Callable
 from functools import partial
 
 from headwater.http.addresses import Address
-from headwater.http.api.conditions import NUMBER, parse_incarnation
-from headwater.http.api.downloads import Download, blob_parts
-from headwater.http.exchange import READ, WRITE, Exchange
+from headwater.http.api.conditions import NUMBER, parse_incarnation, parse_versions
+from headwater.http.api.downloads import Download, blob_parts, open_blob
+from headwater.http.context import Context
+from headwater.http.exchange import FORK, READ, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer
 from headwater.http.wire.uploads import Upload
 from headwater.protocol import content_types, headers, offsets
-from headwater.protocol.offsets import render
+from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import Blob
+from headwater.storage.disk import shortage_of
 from headwater.streams.commands import PublishSnapshot, Retain, Snapshot
 from headwater.streams.queries import Boundary, Head
 from headwater.streams.replies import Anchored, Described, Reply
@@ -39,8 +41,8 @@ def parse_boundary(request: Request, address: Address, log_id: str) -> Boundary 
         if NUMBER.fullmatch(record) is None:
             return Refusal(Code.BAD_REQUEST, f"record={record[:40]!r} is not a whole number.")
         return Boundary(address.name, None, int(record), incarnation)
-    offset = offsets.parse(address.argument or "")
-    if offset is None or offset == offsets.NOW:
+    offset = offsets.parse_position(address.argument or "", Form.PLAIN)
+    if offset is None:
         return Refusal(Code.INVALID_OFFSET, f"{address.argument!r} is not an offset; use one from a response.")
     return Boundary(address.name, min(offset, POSITION_MAX), None, incarnation)
 
@@ -48,16 +50,30 @@ def parse_boundary(request: Request, address: Address, log_id: str) -> Boundary 
 # -- Publishing -------------------------------------------------------------------------------------------------------
 
 
+def intake(context: Context, balance: Callable[[], None]) -> Upload:
+    """An upload to a new blob."""
+    return Upload(context.node.only.blobs, context.node.threads, context.blobs, balance)
+
+
+def judge(request: Request, address: Address, context: Context) -> Refusal | None:
+    """Why a snapshot would be refused, as far as that is known without its bytes and without the lake's."""
+    boundary = parse_boundary(request, address, context.node.log_id)
+    if isinstance(boundary, Refusal):
+        return boundary
+    return context.node.judge_snapshot(boundary, trims=context.settings.retention == "snapshot")
+
+
 def publish(request: Request, address: Address, exchange: Exchange) -> None:
     """Make the uploaded body the stream's snapshot, if its position is valid."""
-    upload = request.upload
+    upload = request.intake
     assert isinstance(upload, Upload), "the body of every snapshot is uploaded as it arrives"
     boundary = parse_boundary(request, address, exchange.node.log_id)
     if isinstance(boundary, Refusal):
         upload.abandon()
         exchange.reply(boundary)
     else:
-        exchange.run(WRITE, _publish, boundary, upload, exchange)
+        # Like a fork it takes more than one step: its position is judged before it is submitted.
+        exchange.run(FORK, _publish, boundary, upload, exchange)
 
 
 def _publish(boundary: Boundary, upload: Upload, exchange: Exchange) -> None:
@@ -74,14 +90,18 @@ def _publish_at(boundary: Boundary, upload: Upload, exchange: Exchange, found: R
 
 def _uploaded(name: str, found: Anchored, exchange: Exchange, blob: Blob | OSError) -> None:
     if isinstance(blob, OSError):
-        exchange.refuse(Code.OVERLOADED, "The snapshot could not be stored; free some disk space and try again.")
+        exchange.refuse(Code.OVERLOADED, shortage_of(blob))
         return
     content_type = exchange.request.header(headers.CONTENT_TYPE.key)
     if content_type is None or not content_types.is_valid(content_type):
         content_type = content_types.DEFAULT
     snapshot = Snapshot(found.to, found.record_to, blob.id, content_type, blob.size, blob.digest)
     trims = exchange.context.settings.retention == "snapshot"
-    exchange.node.submit(PublishSnapshot(name, found.incarnation, snapshot, trims), exchange.reply)
+    request, node = exchange.request, exchange.node
+    replaces = request.header(headers.STREAM_SNAPSHOT_MATCH.key)
+    versions = parse_versions(request, node.log_id)
+    command = PublishSnapshot(name, found.incarnation, snapshot, trims, found.tail, versions, replaces)
+    node.submit(command, exchange.reply)
 
 
 def retain(request: Request, address: Address, exchange: Exchange) -> None:
@@ -90,7 +110,7 @@ def retain(request: Request, address: Address, exchange: Exchange) -> None:
     if isinstance(boundary, Refusal):
         exchange.reply(boundary)
     else:
-        exchange.run(WRITE, _retain, boundary, exchange)
+        exchange.run(FORK, _retain, boundary, exchange)
 
 
 def _retain(boundary: Boundary, exchange: Exchange) -> None:
@@ -99,7 +119,8 @@ def _retain(boundary: Boundary, exchange: Exchange) -> None:
 
 def _retain_from(boundary: Boundary, exchange: Exchange, found: Reply) -> None:
     if isinstance(found, Anchored):
-        exchange.node.submit(Retain(boundary.name, found.incarnation, found.to, found.record_to), exchange.reply)
+        command = Retain(boundary.name, found.incarnation, found.to, found.record_to, found.tail)
+        exchange.node.submit(command, exchange.reply)
     else:
         exchange.reply(found)
 
@@ -133,7 +154,9 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
     if snapshot is None or not _names(address, snapshot):
         exchange.reply(_no_snapshot(address, stream))
         return
-    lines = statuses.snapshot_lines(stream.incarnation, snapshot.offset, stream.next_offset, stream.closed, voice)
+    lines = statuses.snapshot_lines(
+        stream.incarnation, snapshot.offset, stream.next_offset, stream.closed, snapshot.digest, voice
+    ) + statuses.extensions_line(stream.content_type)
     if address.argument is None:
         location = exchange.url(f"/{render(snapshot.offset, voice.form)}")
         exchange.answer(Answer(307, f"{lines}{headers.LOCATION.line}{location}\r\n{NO_STORE_LINE}"))
@@ -142,13 +165,16 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
     if exchange.request.method == b"HEAD":
         exchange.answer(Answer(200, f"{lines}{headers.CONTENT_LENGTH.line}{snapshot.size}\r\n"))
         return
-    blob = exchange.node.shard_of(address.name).blobs.open(snapshot.blob)
+    blob = open_blob(exchange, address.name, snapshot.blob)
+    if isinstance(blob, Refusal):
+        exchange.reply(blob)
+        return
     parts = blob_parts(exchange.node, blob, snapshot.size, snapshot.digest)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
 
 
 def _names(address: Address, snapshot: Snapshot) -> bool:
-    return address.argument is None or offsets.parse(address.argument) == snapshot.offset
+    return address.argument is None or offsets.parse_position(address.argument, Form.PLAIN) == snapshot.offset
 
 
 def delete(request: Request, address: Address, exchange: Exchange) -> None:

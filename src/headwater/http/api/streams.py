@@ -1,21 +1,35 @@
 """Streams: create, fork, append, close, describe, delete. Reading is in `reads`."""
 
-from typing import Any
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from headwater.http import addresses
 from headwater.http.addresses import Address
 from headwater.http.api.attributes import parse_attributes
-from headwater.http.api.conditions import NUMBER, parse_conditions, parse_head, parse_incarnation, parse_writer
+from headwater.http.api.conditions import (
+    NUMBER,
+    parse_conditions,
+    parse_head,
+    parse_incarnation,
+    parse_versions,
+    parse_writer,
+)
+from headwater.http.context import Context
 from headwater.http.exchange import FORK, READ, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.requests import Request
-from headwater.http.wire.statuses import Answer
-from headwater.protocol import content_types, etags, headers, json_mode, lifetimes, offsets
+from headwater.http.wire.statuses import Answer, Voice
+from headwater.protocol import content_types, etags, headers, json_mode, lifetimes, message_ends, offsets
 from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.protocol.limits import KIB
+from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.ancestry import Ancestry
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Ancestry, Append, Create, Delete
-from headwater.streams.forking import ForkRequest
+from headwater.streams.commands import Append, Create, Delete
+from headwater.streams.forking import ForkRequest, split_body
 from headwater.streams.queries import Head
 from headwater.streams.replies import Described
 
@@ -23,23 +37,62 @@ _CLOSED = headers.STREAM_CLOSED.key
 _CONTENT_TYPE = headers.CONTENT_TYPE.key
 _IF_MATCH, _RECORD_MATCH = headers.IF_MATCH.key, headers.STREAM_RECORD_MATCH.key
 
+SPLIT_ON_LOOP_BYTES_MAX = 64 * KIB
+"""A larger JSON body is split in a thread: splitting takes up to half a microsecond for each of its bytes."""
+
+_NO_MESSAGES = Refusal(Code.EMPTY_BODY, "There is nothing to append: the JSON array is empty.")
+
+C = TypeVar("C", Append, Create)
+
+
+class Unsplit(NamedTuple, Generic[C]):
+    """A command whose payload is a JSON body that is yet to be split into messages."""
+
+    command: C
+
+
+def _split(command: C) -> C | Refusal:
+    """The command with the messages of its JSON body."""
+    messages = json_mode.split(command.payload)
+    if isinstance(messages, Refusal):
+        return messages
+    return msgspec.structs.replace(command, payload=b"".join(messages), ends=message_ends.of(messages))
+
+
 # -- Creating ---------------------------------------------------------------------------------------------------------
 
 
 def create(request: Request, address: Address, exchange: Exchange) -> None:
     """Create a stream, or fork one."""
-    parsed = parse_create(request, address, exchange.node.log_id)
-    if isinstance(parsed, Create):
-        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
-    elif isinstance(parsed, ForkRequest):
-        exchange.run(FORK, exchange.node.fork, parsed, exchange.reply)
+    parsed = parse_create(request, address, exchange.voice, exchange.context.flat_prefixes)
+    if isinstance(parsed, ForkRequest):
+        # Whether its body is JSON depends on the source; splitting it on the loop could take too long.
+        if len(parsed.body) > SPLIT_ON_LOOP_BYTES_MAX:
+            exchange.run(FORK, exchange.work_beside, partial(split_body, parsed), partial(_fork, exchange))
+        else:
+            exchange.run(FORK, _fork, exchange, parsed)
+    elif isinstance(parsed, Unsplit):
+        exchange.run(WRITE, exchange.work_beside, partial(_split, parsed.command), partial(_create, exchange))
     else:
-        exchange.reply(parsed)
+        _create(exchange, parsed)
 
 
-def parse_create(request: Request, address: Address, log_id: str) -> Create | ForkRequest | Refusal:
+def _fork(exchange: Exchange, request: ForkRequest) -> None:
+    exchange.node.fork(request, exchange.reply)
+
+
+def _create(exchange: Exchange, command: Create | Refusal) -> None:
+    if isinstance(command, Create):
+        exchange.run(WRITE, exchange.node.submit, command, exchange.reply)
+    else:
+        exchange.reply(command)
+
+
+def parse_create(
+    request: Request, address: Address, voice: Voice, flat: tuple[bytes, ...]
+) -> Create | Unsplit[Create] | ForkRequest | Refusal:
     """The command for a PUT of a stream."""
-    writer = parse_writer(request, log_id)
+    writer = parse_writer(request, voice.log_id)
     if isinstance(writer, Refusal):
         return writer
     lifetime = lifetimes.parse(request.header(headers.STREAM_TTL.key), request.header(headers.STREAM_EXPIRES_AT.key))
@@ -53,23 +106,24 @@ def parse_create(request: Request, address: Address, log_id: str) -> Create | Fo
     attributes = None if attributes_text is None else parse_attributes(attributes_text)
     if isinstance(attributes, Refusal):
         return attributes
-    ancestry = _parse_ancestry(request, content_type, None if lifetime is FOREVER else lifetime)
+    ancestry = _parse_ancestry(request, flat, voice.form, content_type, None if lifetime is FOREVER else lifetime)
     if isinstance(ancestry, Refusal):
         return ancestry
     name, needs_bucket = address.name, not address.flat
+    absent = (request.header(headers.IF_NONE_MATCH.key) or "").strip() == "*"
     if ancestry is not None:
-        return ForkRequest(name, ancestry, closed, request.body, *writer, attributes, needs_bucket)
+        return ForkRequest(name, ancestry, closed, request.body, *writer, attributes, needs_bucket, absent)
     content_type = content_type or content_types.DEFAULT
-    payload, ends = request.body, None
-    if payload and content_types.is_json(content_type):
-        messages = json_mode.split(payload)
-        if isinstance(messages, Refusal):
-            return messages
-        payload, ends = b"".join(messages), json_mode.message_ends(messages)
-    return Create(name, content_type, lifetime, closed, payload, ends, *writer, attributes, needs_bucket)
+    body = request.body
+    command = Create(name, content_type, lifetime, closed, body, None, *writer, attributes, needs_bucket, absent)
+    if not body or not content_types.is_json(content_type):
+        return command
+    return Unsplit(command) if len(body) > SPLIT_ON_LOOP_BYTES_MAX else _split(command)
 
 
-def _parse_ancestry(request: Request, content_type: str | None, lifetime: Lifetime | None) -> Ancestry | Refusal | None:
+def _parse_ancestry(
+    request: Request, flat: tuple[bytes, ...], form: Form, content_type: str | None, lifetime: Lifetime | None
+) -> Ancestry | Refusal | None:
     source_path = request.headers.get(headers.STREAM_FORKED_FROM.key)
     offset_text = request.header(headers.STREAM_FORK_OFFSET.key)
     steps_text = request.header(headers.STREAM_FORK_SUB_OFFSET.key)
@@ -79,10 +133,10 @@ def _parse_ancestry(request: Request, content_type: str | None, lifetime: Lifeti
         if offset_text is not None or steps_text is not None:
             return Refusal(Code.INVALID_HEADER, f"{fork_offset} and {sub_offset} require {forked_from}.")
         return None
-    source = addresses.stream_at(source_path.strip())
+    source = addresses.stream_at(source_path.strip(), flat)
     if source is None:
         return Refusal(Code.INVALID_HEADER, f"{forked_from} must be the path of a stream, as in its URL.")
-    offset = None if offset_text is None else offsets.parse(offset_text)
+    offset = None if offset_text is None else offsets.parse(offset_text, form)
     if offset_text is not None and (offset is None or offset == offsets.NOW):
         return Refusal(Code.INVALID_OFFSET, f"{fork_offset} {offset_text[:40]!r} is not an offset of this server.")
     if steps_text is not None and NUMBER.fullmatch(steps_text) is None:
@@ -97,9 +151,21 @@ def _parse_ancestry(request: Request, content_type: str | None, lifetime: Lifeti
 # -- Appending --------------------------------------------------------------------------------------------------------
 
 
+def judge(request: Request, address: Address, context: Context) -> Refusal | None:
+    """Why an append would be refused whatever its body is: there is no such stream, or no room."""
+    return context.node.judge_target(address.name)
+
+
 def append(request: Request, address: Address, exchange: Exchange) -> None:
     """Append to a stream, close it, or both."""
     parsed = parse_append(request, address.name, exchange.node.log_id)
+    if isinstance(parsed, Unsplit):
+        exchange.run(WRITE, _append_large, parsed.command, exchange)
+    else:
+        _append(exchange, parsed)
+
+
+def _append(exchange: Exchange, parsed: Append | BadBody | Refusal) -> None:
     if isinstance(parsed, Append):
         exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
     elif isinstance(parsed, BadBody):
@@ -108,11 +174,27 @@ def append(request: Request, address: Address, exchange: Exchange) -> None:
         exchange.reply(parsed)
 
 
+def _append_large(append: Append, exchange: Exchange) -> None:
+    early = exchange.node.early(append)
+    # A retry is recognised by its messages, which have not been split yet.
+    if early is None or (isinstance(early, Refusal) and early.code is Code.PRODUCER_PAYLOAD_MISMATCH):
+        exchange.work_beside(partial(_split_append, append), partial(_append, exchange))
+    else:
+        exchange.reply(early)
+
+
+def _split_append(append: Append) -> Append | BadBody:
+    split = _split(append)
+    if isinstance(split, Append):
+        return split if split.payload else BadBody(append, _NO_MESSAGES)
+    return BadBody(append, split)
+
+
 def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
-    exchange.reply(exchange.node.judge_standing(bad.append) or bad.refusal)
+    exchange.reply(exchange.node.judge_append(bad.append) or bad.refusal)
 
 
-def parse_append(request: Request, name: str, log_id: str) -> Append | BadBody | Refusal:
+def parse_append(request: Request, name: str, log_id: str) -> Append | Unsplit[Append] | BadBody | Refusal:
     """The command for a POST to a stream."""
     body, given = request.body, request.headers
     writer = parse_writer(request, log_id)
@@ -137,17 +219,18 @@ def parse_append(request: Request, name: str, log_id: str) -> Append | BadBody |
         return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
     if not content_types.is_json(content_type):
         return Append(name, body, None, content_type, close, *writer, *conditions)
+    if len(body) > SPLIT_ON_LOOP_BYTES_MAX:
+        return Unsplit(Append(name, body, None, content_type, close, *writer, *conditions))
     messages = split_messages(body)
     if isinstance(messages, Refusal):
         return BadBody(Append(name, body, None, content_type, close, *writer, *conditions), messages)
-    payload, ends = b"".join(messages), json_mode.message_ends(messages)
+    payload, ends = b"".join(messages), message_ends.of(messages)
     return Append(name, payload, ends, content_type, close, *writer, *conditions)
 
 
 def split_messages(body: bytes) -> list[bytes] | Refusal:
     """The messages of a JSON body, at least one."""
-    messages = json_mode.split(body)
-    return messages or Refusal(Code.EMPTY_BODY, "There is nothing to append: the JSON array is empty.")
+    return json_mode.split(body) or _NO_MESSAGES
 
 
 # -- Describing and deleting ------------------------------------------------------------------------------------------
@@ -175,8 +258,10 @@ def _describe(query: Head, exchange: Exchange) -> None:
 
 def delete(request: Request, address: Address, exchange: Exchange) -> None:
     """Delete a stream."""
-    incarnation = parse_incarnation(request, exchange.node.log_id)
+    log_id = exchange.node.log_id
+    incarnation = parse_incarnation(request, log_id)
     if isinstance(incarnation, Refusal):
         exchange.reply(incarnation)
     else:
-        exchange.run(WRITE, exchange.node.submit, Delete(address.name, incarnation), exchange.reply)
+        command = Delete(address.name, incarnation, parse_versions(request, log_id))
+        exchange.run(WRITE, exchange.node.submit, command, exchange.reply)

@@ -1,16 +1,48 @@
 """Rows about many streams at once, and about the lake."""
 
+from dataclasses import replace
+
 from headwater.http.addresses import OWN
-from headwater.http.api import bulk, lake, scans
+from headwater.http.api import buckets, bulk, lake, scans
+from headwater.http.api.generations import of_one_log
 from headwater.http.routes import Action, Endpoint, Gives, Route, Takes
 from headwater.node.bulk.arrow import MEDIA_TYPE as ARROW
 from headwater.protocol.content_types import JSON
-from headwater.protocol.headers import CACHE_CONTROL
+from headwater.protocol.headers import CACHE_CONTROL, STREAM_LOG_ID
 from headwater.protocol.limits import BULK_BYTES_MAX
 from headwater.protocol.refusals import Code
 
 _ABOUT = (CACHE_CONTROL,)
 _NAME = "shop/orders"
+
+_LISTING = (
+    Endpoint(
+        f"/{OWN}/buckets",
+        "buckets",
+        {
+            b"GET": Route(
+                buckets.all_buckets,
+                Action.OBSERVE,
+                "List all buckets, sorted by id: those that were created, and those that hold streams",
+                {200: Gives("A page of the listing.", _ABOUT, content={JSON: "BucketListing"})},
+                query=("prefix", "after", "limit"),
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/streams",
+        "all-streams",
+        {
+            b"GET": Route(
+                buckets.all_streams,
+                Action.READ,
+                "List the streams of all buckets, sorted by whole name",
+                {200: Gives("A page of the listing.", _ABOUT, content={JSON: "WholeListing"})},
+                query=("prefix", "after", "limit"),
+            )
+        },
+    ),
+)
 
 _READING = (
     Endpoint(
@@ -89,6 +121,19 @@ _WRITING = (
                 },
                 takes=Takes({ARROW: "Appends"}, required=True),
                 body_bytes_max=BULK_BYTES_MAX,
+                intake=bulk.intake,
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/producers/{{producer}}",
+        "producer",
+        {
+            b"DELETE": Route(
+                bulk.finish,
+                Action.PIPELINE,
+                "Finish a producer: nothing more is accepted of it, and streams forget it",
+                {204: Gives("It has finished.", _ABOUT)},
             )
         },
     ),
@@ -137,9 +182,10 @@ _LAKE = (
             b"PUT": Route(
                 lake.register,
                 Action.PIPELINE,
-                "Record the position of a consumer of the lake, which keeps everything above it",
-                {204: Gives("Recorded; it counts for seven days.", _ABOUT)},
-                takes=Takes({JSON: "Positions"}, required=True, examples={JSON: {"positions": {"0": 0}}}),
+                "Record the position of a consumer of the lake, which keeps everything above it, or take a lease",
+                {204: Gives("Recorded; it counts for seven days, or for the seconds of the lease.", _ABOUT)},
+                (Code.READER_LAPSED, Code.READERS_TOO_MANY),
+                takes=Takes({JSON: "Registration"}, required=True, examples={JSON: {"positions": {"0": 0}}}),
             ),
             b"DELETE": Route(
                 lake.forget,
@@ -165,4 +211,20 @@ _LAKE = (
     ),
 )
 
-MANY_STREAMS = (*_READING, *_WRITING, *_LAKE)
+
+def _of_one_log(endpoint: Endpoint) -> Endpoint:
+    """The same endpoint, for requests that may say which log their positions and incarnations came from."""
+    routes = {
+        method: replace(
+            route,
+            run=of_one_log(route.run),
+            headers=(*route.headers, STREAM_LOG_ID),
+            refuses=(*route.refuses, Code.INCARNATION_CHANGED),
+        )
+        for method, route in endpoint.routes.items()
+        if method != b"HEAD"  # It comes with GET.
+    }
+    return replace(endpoint, routes=routes)
+
+
+MANY_STREAMS = (*_LISTING, *map(_of_one_log, (*_READING, *_WRITING, *_LAKE)))

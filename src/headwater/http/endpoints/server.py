@@ -42,6 +42,7 @@ SERVER = (
                 Action.NONE,
                 "Check whether the process is alive",
                 {200: Gives("It is.", _ABOUT, content=_TEXT)},
+                on_reserve=True,
             )
         },
     ),
@@ -54,6 +55,7 @@ SERVER = (
                 Action.NONE,
                 "Check whether to send requests here: not while the server starts or shuts down",
                 {200: Gives("It is ready.", _ABOUT, content=_TEXT)},
+                on_reserve=True,
             )
         },
     ),
@@ -66,6 +68,7 @@ SERVER = (
                 Action.OBSERVE,
                 "Read all metrics in the text format of Prometheus",
                 {200: Gives("The metrics.", _ABOUT, content=_TEXT)},
+                on_reserve=True,
             )
         },
     ),

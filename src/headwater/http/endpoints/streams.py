@@ -15,26 +15,35 @@ _BOUNDARY = (*_EXISTS, *_POSITION, Code.SNAPSHOT_CONFLICT)
 _SNAPSHOT = (*_EXISTS, Code.SNAPSHOT_NOT_FOUND)
 _CREATING = (
     *(Code.STREAM_NOT_FOUND, Code.INCARNATION_CHANGED, Code.PRODUCER_INCOMPLETE, Code.PRODUCER_SEQ_CONFLICT),
+    *(Code.PRODUCER_PAYLOAD_MISMATCH, Code.PRODUCER_EPOCH_STALE, Code.PRECONDITION_FAILED),
     *(*_POSITION, Code.INVALID_JSON, Code.CONTENT_TYPE_MISMATCH, Code.BUCKET_NOT_FOUND),
     *(Code.STREAM_EXISTS, Code.FORK_CONFLICT),
 )
 _APPENDING = (
     *(*_EXISTS, Code.PRODUCER_INCOMPLETE, Code.PRODUCER_EPOCH_STALE, Code.PRODUCER_EPOCH_INVALID),
-    *(Code.PRODUCER_SEQ_CONFLICT, Code.PRODUCERS_TOO_MANY, Code.INVALID_JSON, Code.EMPTY_BODY),
+    *(
+        Code.PRODUCER_PAYLOAD_MISMATCH,
+        Code.PRODUCER_SEQ_CONFLICT,
+        Code.PRODUCERS_TOO_MANY,
+        Code.INVALID_JSON,
+        Code.EMPTY_BODY,
+    ),
     *(Code.CONTENT_TYPE_MISSING, Code.CONTENT_TYPE_MISMATCH, Code.STREAM_CLOSED, Code.STREAM_SEQ_CONFLICT),
     *(Code.PRECONDITION_FAILED, Code.RECORD_PRECONDITION_FAILED),
 )
 
 _ABOUT = (h.STREAM_NEXT_OFFSET, h.STREAM_INCARNATION)
-_RECORDS = (h.STREAM_RECORD_START, h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT)
+_JSON = (h.STREAM_EXTENSIONS,)
+_RECORDS = (h.STREAM_RECORD_START, h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT, *_JSON)
 _PRODUCER = (h.PRODUCER_EPOCH, h.PRODUCER_SEQ)
 _WRITER = (h.PRODUCER_ID, *_PRODUCER, h.STREAM_SEQ, h.STREAM_INCARNATION, h.STREAM_CLOSED)
 _CONDITIONS = (h.IF_MATCH, h.STREAM_RECORD_MATCH)
 _FORK = (h.STREAM_FORKED_FROM, h.STREAM_FORK_OFFSET, h.STREAM_FORK_SUB_OFFSET)
-_PAGE = (*_RECORDS, h.STREAM_UP_TO_DATE, h.STREAM_CURSOR, h.ETAG, h.CONTENT_DISPOSITION)
-_AT_SNAPSHOT = (h.STREAM_SNAPSHOT_OFFSET, *_ABOUT, h.STREAM_UP_TO_DATE)
-_DESCRIPTION = (*_ABOUT, h.STREAM_EXTENSIONS, h.ETAG, h.CACHE_CONTROL)
+_PAGE = (*_RECORDS, h.STREAM_UP_TO_DATE, h.STREAM_CURSOR, h.ETAG, h.CONTENT_DISPOSITION, h.VARY)
+_AT_SNAPSHOT = (h.STREAM_SNAPSHOT_OFFSET, h.STREAM_SNAPSHOT_DIGEST, *_ABOUT, h.STREAM_UP_TO_DATE)
+_DESCRIPTION = (*_ABOUT, h.STREAM_EXTENSIONS, h.ETAG, h.CACHE_CONTROL, h.VARY)
 _LIFETIME = (h.STREAM_TTL, h.STREAM_EXPIRES_AT)
+_SNAPSHOT_FACTS = (h.STREAM_SNAPSHOT_OFFSET, h.STREAM_SNAPSHOT_DIGEST)
 
 _MESSAGES = {JSON: "Anything", "text/plain": "Text", DEFAULT: "Bytes", ANY: "Bytes"}
 _PAGES = {JSON: "Messages", NDJSON: "Lines", ENVELOPES: "Lines", "text/event-stream": "Events", ANY: "Stored"}
@@ -83,7 +92,7 @@ _STREAM = Endpoint(
             Action.READ,
             "Describe a stream, without renewing its lifetime",
             {
-                status: Gives(meaning, _DESCRIPTION, (h.STREAM_CLOSED, *_LIFETIME, h.STREAM_SNAPSHOT_OFFSET, *_RECORDS))
+                status: Gives(meaning, _DESCRIPTION, (h.STREAM_CLOSED, *_LIFETIME, *_SNAPSHOT_FACTS, *_RECORDS[:-1]))
                 for status, meaning in {200: "The description.", 304: "The stream has not changed."}.items()
             },
             _EXISTS,
@@ -106,6 +115,7 @@ _STREAM = Endpoint(
             query=_INCARNATION,
             headers=(*_WRITER, *_CONDITIONS),
             takes=_BODY,
+            judge=streams.judge,
         ),
         b"PUT": Route(
             streams.create,
@@ -115,7 +125,7 @@ _STREAM = Endpoint(
                 201: Gives(
                     "The stream was created.",
                     (*_ABOUT, h.STREAM_EXTENSIONS, h.LOCATION),
-                    (h.STREAM_CLOSED, *_PRODUCER),
+                    (h.STREAM_CLOSED, *_PRODUCER, h.STREAM_RECORD_START, h.STREAM_RECORD_NEXT),
                 ),
                 200: Gives(
                     "The stream exists with the same configuration.",
@@ -125,7 +135,7 @@ _STREAM = Endpoint(
             },
             _CREATING,
             query=_INCARNATION,
-            headers=(*_WRITER, *_LIFETIME, h.STREAM_ATTRS, *_FORK),
+            headers=(*_WRITER, *_LIFETIME, h.STREAM_ATTRS, *_FORK, h.IF_NONE_MATCH),
             takes=_BODY,
         ),
         b"DELETE": Route(
@@ -133,9 +143,9 @@ _STREAM = Endpoint(
             Action.DELETE,
             "Delete a stream",
             {204: Gives("The stream was deleted; forks of it keep what they share.", (h.STREAM_INCARNATION,))},
-            _EXISTS,
+            (*_EXISTS, Code.PRECONDITION_FAILED),
             query=_INCARNATION,
-            headers=(h.STREAM_INCARNATION,),
+            headers=(h.STREAM_INCARNATION, h.IF_MATCH),
         ),
     },
 )
@@ -152,12 +162,13 @@ _BATCH = Endpoint(
                 200: Gives(
                     "One acknowledgement per frame, in order.",
                     (h.CACHE_CONTROL,),
-                    (h.STREAM_INCARNATION,),
+                    (h.STREAM_INCARNATION, *_PRODUCER, *_JSON),
                     {JSON: "Acknowledgements"},
                 ),
                 204: Gives(
                     "Every frame was accepted, and the client wanted no acknowledgements.",
                     (h.PREFERENCE_APPLIED, h.STREAM_INCARNATION),
+                    (*_PRODUCER, *_JSON),
                 ),
             },
             _APPENDING,
@@ -177,7 +188,7 @@ _ATTRIBUTES = Endpoint(
             attributes.replace,
             Action.CREATE,
             "Replace a stream's attributes",
-            {204: Gives("The attributes were replaced.", (h.STREAM_INCARNATION,))},
+            {204: Gives("The attributes were replaced.", (h.STREAM_INCARNATION,), _JSON)},
             (*_EXISTS, Code.INVALID_JSON),
             query=_INCARNATION,
             headers=(h.STREAM_INCARNATION,),
@@ -195,6 +206,7 @@ _ATTRIBUTES = Endpoint(
                 200: Gives(
                     "The attributes; an empty object if there are none.",
                     (h.CACHE_CONTROL, h.STREAM_INCARNATION),
+                    _JSON,
                     content={JSON: "Attributes"},
                 )
             },
@@ -211,13 +223,14 @@ def _publish(query: tuple[str, ...]) -> Route:
         snapshots.publish,
         Action.SNAPSHOT,
         "Publish a snapshot that sums up everything before its offset; history before it is trimmed",
-        {204: Gives("It is the latest snapshot.", _AT_SNAPSHOT, (h.STREAM_CLOSED,))},
-        _BOUNDARY,
+        {204: Gives("It is the latest snapshot.", _AT_SNAPSHOT, (h.STREAM_CLOSED, *_JSON))},
+        (*_BOUNDARY, Code.PRECONDITION_FAILED),
         query=query,
-        headers=(h.STREAM_INCARNATION,),
+        headers=(h.STREAM_INCARNATION, h.IF_MATCH, h.STREAM_SNAPSHOT_MATCH),
         takes=_BODY,
         body_bytes_max=SNAPSHOT_BYTES_MAX,
-        uploads=True,
+        intake=snapshots.intake,
+        judge=snapshots.judge,
     )
 
 
@@ -226,7 +239,7 @@ def _retain(query: tuple[str, ...]) -> Route:
         snapshots.retain,
         Action.DELETE,
         "Trim history before an offset that a snapshot covers",
-        {204: Gives("Retained data begins at the offset.", (h.STREAM_INCARNATION,))},
+        {204: Gives("Retained data begins at the offset.", (h.STREAM_INCARNATION,), _JSON)},
         _BOUNDARY,
         query=query,
         headers=(h.STREAM_INCARNATION,),
@@ -255,7 +268,9 @@ _SNAPSHOTS = (
                 "Find the latest snapshot",
                 {
                     307: Gives(
-                        "The snapshot is at this URL.", (*_AT_SNAPSHOT, h.LOCATION, h.CACHE_CONTROL), (h.STREAM_CLOSED,)
+                        "The snapshot is at this URL.",
+                        (*_AT_SNAPSHOT, h.LOCATION, h.CACHE_CONTROL),
+                        (h.STREAM_CLOSED, *_JSON),
                     )
                 },
                 _SNAPSHOT,
@@ -274,7 +289,11 @@ _SNAPSHOTS = (
                 snapshots.read,
                 Action.READ,
                 "Read the snapshot at an offset",
-                {200: Gives("Its bytes.", (*_AT_SNAPSHOT, h.CACHE_CONTROL), (h.STREAM_CLOSED,), {ANY: "Stored"})},
+                {
+                    200: Gives(
+                        "Its bytes.", (*_AT_SNAPSHOT, h.CACHE_CONTROL), (h.STREAM_CLOSED, *_JSON), {ANY: "Stored"}
+                    )
+                },
                 _SNAPSHOT,
                 query=_INCARNATION,
                 headers=(h.STREAM_INCARNATION,),
@@ -298,8 +317,8 @@ _SNAPSHOTS = (
                 {
                     200: Gives(
                         "The snapshot, then each message, as parts.",
-                        (*_AT_SNAPSHOT, h.CACHE_CONTROL),
-                        (h.STREAM_CLOSED,),
+                        (h.STREAM_SNAPSHOT_OFFSET, *_ABOUT, h.STREAM_UP_TO_DATE, h.CACHE_CONTROL),
+                        (h.STREAM_CLOSED, h.STREAM_SNAPSHOT_DIGEST, *_JSON),
                         {"multipart/mixed": "Parts"},
                     )
                 },

@@ -11,7 +11,7 @@ from headwater.http.addresses import STREAM_SHAPE
 from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
 from headwater.http.openapi.schemas import SCHEMAS
 from headwater.http.routes import Action, Endpoint, Gives, Route, Takes
-from headwater.http.wire.statuses import REFUSALS
+from headwater.http.wire.codes import REFUSALS
 from headwater.protocol import headers as h
 from headwater.protocol.headers import Header, Use
 from headwater.protocol.refusals import Code
@@ -50,29 +50,29 @@ REFUSAL_HEADERS: dict[int, tuple[tuple[Header, ...], tuple[Header, ...]]] = {
         (),
         (
             *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT),
-            h.PRODUCER_EPOCH,
+            *(h.PRODUCER_EPOCH, h.STREAM_EXTENSIONS),
         ),
     ),
-    403: ((h.STREAM_INCARNATION, h.PRODUCER_EPOCH), ()),
-    404: ((), (h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET)),
+    403: ((h.PRODUCER_EPOCH,), (h.STREAM_INCARNATION, h.STREAM_EXTENSIONS)),
+    404: ((), (h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_EXTENSIONS)),
     405: ((h.ALLOW,), ()),
     409: (
         (),
         (
             *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_CLOSED),
-            *(h.PRODUCER_EXPECTED_SEQ, h.PRODUCER_RECEIVED_SEQ),
+            *(h.PRODUCER_EXPECTED_SEQ, h.PRODUCER_RECEIVED_SEQ, h.STREAM_EXTENSIONS),
         ),
     ),
     410: (
         (),
         (
             *(h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET, h.STREAM_EARLIEST_OFFSET),
-            *(h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT),
+            *(h.STREAM_RECORD_FIRST, h.STREAM_RECORD_NEXT, h.STREAM_EXTENSIONS),
         ),
     ),
-    412: ((h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET), (h.STREAM_RECORD_NEXT,)),
-    429: ((h.STREAM_INCARNATION, h.RETRY_AFTER), ()),
-    503: ((h.RETRY_AFTER,), ()),
+    412: ((h.STREAM_INCARNATION, h.STREAM_NEXT_OFFSET), (h.STREAM_RECORD_NEXT, h.STREAM_CLOSED, h.STREAM_EXTENSIONS)),
+    429: ((h.STREAM_INCARNATION, h.RETRY_AFTER), (h.STREAM_EXTENSIONS,)),
+    503: ((h.RETRY_AFTER,), (h.STREAM_EXTENSIONS,)),
 }
 """Headers of refusals by status: those that are always there, and those that may be."""
 

@@ -2,7 +2,7 @@
 
 from headwater.protocol import headers, parameters, shapes
 from headwater.protocol.headers import Use
-from headwater.protocol.limits import NAME_BYTES_MAX
+from headwater.protocol.limits import NAME_BYTES_MAX, PRODUCER_ID_BYTES_MAX
 
 PATH: dict[str, Use] = {
     "bucket": Use(
@@ -20,7 +20,13 @@ PATH: dict[str, Use] = {
         {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
         "The name of a consumer of the lake.",
     ),
-    "offset": Use(shapes.OFFSET_OR_START, "An offset from an earlier response, at a message boundary."),
+    "producer": Use(
+        {"type": "string", "minLength": 1, "maxLength": PRODUCER_ID_BYTES_MAX, "pattern": r"^[^/]+$"},
+        "The producer's id, percent-encoded.",
+    ),
+    "offset": Use(
+        shapes.PLACE, "An offset from an earlier response, or a byte position in decimal, at a message boundary."
+    ),
 }
 
 QUERY: dict[str, Use] = parameters.TABLE

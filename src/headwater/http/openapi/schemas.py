@@ -1,9 +1,9 @@
 """The shapes of request and response bodies, as JSON Schema."""
 
-from headwater.http.wire.statuses import REFUSALS
+from headwater.http.wire.codes import REFUSALS
 from headwater.lake.format import SCHEMA
 from headwater.node.lake.swaps import SEGMENTS_MAX
-from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, LISTING_MAX, SCAN_RANGES_MAX
+from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, LEASE_SECONDS_MAX, LISTING_MAX, SCAN_RANGES_MAX
 from headwater.protocol.refusals import Code
 from headwater.protocol.shapes import OFFSET, TEXT
 from headwater.protocol.shapes import Shape as Schema
@@ -33,6 +33,15 @@ def _tuples(meaning: str, *items: Schema) -> Schema:
     return {"type": "array", "items": one | {"description": meaning}, "maxItems": SCAN_RANGES_MAX}
 
 
+_PAGE: Schema = {"type": "integer", "minimum": 0, "maximum": LISTING_MAX}
+_REST: Schema = {"next_cursor": {"type": ["string", "null"]}, "has_more": {"type": "boolean"}}
+
+
+def _listing(bucket: Schema) -> Schema:
+    streams: Schema = {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}}
+    return _object({**bucket, "prefix": TEXT, "stream_count": _PAGE, "streams": streams, **_REST})
+
+
 SCHEMAS: dict[str, Schema] = {
     "Problem": _object(
         {
@@ -53,14 +62,14 @@ SCHEMAS: dict[str, Schema] = {
     "Root": _object({"name": TEXT, "version": TEXT, "links": {"type": "object", "additionalProperties": TEXT}}),
     "Document": {"type": "object", "description": "OpenAPI 3.1."},
     "Bucket": _object({"bucket_id": TEXT, "streams": _WHOLE}),
-    "Listing": _object(
+    "Listing": _listing({"bucket_id": TEXT}),
+    "WholeListing": _listing({"bucket_id": {"type": "null"}}),
+    "BucketListing": _object(
         {
-            "bucket_id": TEXT,
             "prefix": TEXT,
-            "stream_count": {"type": "integer", "minimum": 0, "maximum": LISTING_MAX},
-            "streams": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
-            "next_cursor": {"type": ["string", "null"]},
-            "has_more": {"type": "boolean"},
+            "bucket_count": _PAGE,
+            "buckets": {"type": "array", "items": {"$ref": "#/components/schemas/Bucket"}},
+            **_REST,
         }
     ),
     "Entry": _object(
@@ -89,11 +98,27 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Status": {
         "type": "object",
-        "description": "Version, positions, sizes, connections, and the contents of the lake.",
+        "description": "Version, positions, sizes, what is used of each limit, and the contents of the lake.",
     },
     "Positions": _object({"positions": _POSITIONS}),
     "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
-    "Reader": _object({"reader": TEXT, "positions": _POSITIONS, "committed_at_ms": _WHOLE}),
+    "Reader": _object(
+        {
+            "reader": TEXT,
+            "positions": _POSITIONS,
+            "committed_at_ms": _WHOLE,
+            "lapsed": {"type": "boolean"},
+            "lease": {"type": "boolean"},
+        }
+    ),
+    "Registration": _object(
+        {
+            "positions": _POSITIONS,
+            "lease_seconds": {"type": "integer", "minimum": 1, "maximum": LEASE_SECONDS_MAX},
+            "renew": {"type": "boolean"},
+        },
+        *("positions", "lease_seconds", "renew"),
+    ),
     "DescribeRequest": {
         "oneOf": [
             _object({"streams": {"type": "array", "items": _NAME, "maxItems": DESCRIBE_STREAMS_MAX}}),

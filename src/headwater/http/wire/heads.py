@@ -7,13 +7,13 @@ where the parser would begin a new request. So the input after it is framed exac
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headwater.http.wire.ends import EMPTY_LINE
 from headwater.http.wire.requests import Request
 from headwater.protocol import headers
 
 HEADS_MAX = 8192
 HEAD_BYTES_MAX = 1024
 """How many heads are known at a time, and how long one may be: a few megabytes at most, whatever clients send."""
-END = b"\r\n\r\n"
 
 _REPEATED = frozenset({b"GET", b"HEAD", b"POST"})
 """Methods that clients repeat on one stream; it is created and deleted once."""
@@ -50,10 +50,10 @@ class KnownHeads:
         """
         if not is_learnable(request):
             return False
-        end = data.find(END, 0, HEAD_BYTES_MAX)
+        end = data.find(EMPTY_LINE, 0, HEAD_BYTES_MAX)
         if end < 0:
             return len(data) < HEAD_BYTES_MAX  # The head arrived in pieces; the next one may not.
-        raw = data[: end + len(END)]
+        raw = data[: end + len(EMPTY_LINE)]
         if raw in self._heads:
             return True
         mark = hash(raw)
@@ -72,7 +72,7 @@ class KnownHeads:
 
 def is_learnable(request: Request) -> bool:
     """Whether a request is of a kind that repeats, keeps the connection open, and frames its body by length only."""
-    if not (request.keep_alive and request.takes_chunks and request.upload is None and request.method in _REPEATED):
+    if not (request.keep_alive and request.takes_chunks and request.intake is None and request.method in _REPEATED):
         return False
     return _NEVER_THE_SAME.isdisjoint(request.headers) and _NOT_ONLY_A_LENGTH.isdisjoint(request.headers)
 
@@ -89,4 +89,4 @@ def is_one_head(raw: bytes) -> bool:
     False
     """
     lines = raw.count(b"\r\n")
-    return len(raw) > len(END) and raw.count(b"\r") == lines == raw.count(b"\n")
+    return len(raw) > len(EMPTY_LINE) and raw.count(b"\r") == lines == raw.count(b"\n")

@@ -2,26 +2,36 @@
 
 llhttp (through httptools) refuses most malformed input. What it accepts although RFC 9112 does not, and what is too
 large, is refused here. A refusal is final: the framing of the rest of the input is in doubt, so nothing more is read.
+
+The native parser cannot say where in its input a request ends. So it gets the input cut where heads and bodies end:
+each request is then charged with its own bytes only, and none is read that the owner has no room for. The cuts decide
+nothing else; wherever they are, the native parser finds the same requests.
 """
 
+import re
 from enum import Enum
-from typing import Protocol
 
 import httptools
 
-from headwater.http.wire.heads import END, HEAD_BYTES_MAX, KnownHeads
+from headwater.http.wire.ends import EMPTY_LINE, ChunkedBody, end_of_lines
+from headwater.http.wire.heads import HEAD_BYTES_MAX, KnownHeads
+from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
+from headwater.http.wire.owner import Owner
 from headwater.http.wire.requests import Request, head_problem, split_target
 from headwater.http.wire.uploads import Upload
 from headwater.protocol import headers as names
 from headwater.protocol.headers import SINGULAR
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
-from headwater.protocol.refusals import Code
+from headwater.protocol.refusals import Code, Refusal
 
 FRAMING_FACTOR_MAX = 16
 """How many bytes chunks may take on the wire for each byte they carry, besides what trailers may take."""
+UNFINISHED_HEAD_BYTES_MAX = URI_BYTES_MAX + HEADERS_BYTES_MAX + 16 * HEADERS_MAX
+"""How long a head may become before it ends: the longest target, the largest headers, and what separates them."""
 
 _CONNECTION, _CONTENT_LENGTH, _EXPECT = names.CONNECTION.key, names.CONTENT_LENGTH.key, names.EXPECT.key
 _TRANSFER_ENCODING = names.TRANSFER_ENCODING.key
+_EMPTY_LINES = re.compile(rb"[\r\n]+")
 
 
 class Stage(Enum):
@@ -36,36 +46,23 @@ class Stage(Enum):
 IDLE, HEAD, BODY = Stage
 
 
-class Owner(Protocol):
-    """Receives what the parser has found."""
-
-    def requested(self, request: Request) -> None:
-        """A whole request has arrived."""
-
-    def plan_body(self, method: bytes, path: bytes) -> "tuple[int, Upload | None]":
-        """How large a body may be, and where it goes if it is not kept in memory."""
-
-    def expects_continue(self) -> None:
-        """The client waits for `100 Continue` before it sends its body."""
-
-    def refuse(self, code: Code, detail: str) -> None:
-        """The input is not a valid request, and nothing after it can be read."""
-
-
 class RequestParser:
     """Parses the input of one connection; its `on_` methods are callbacks of the native parser."""
 
     __slots__ = (
         "_authority",
+        "_begun",
         "_body",
+        "_body_bytes_left",
         "_body_bytes_max",
+        "_chunked_body",
         "_chunks",
         "_headers",
         "_headers_bytes",
         "_heads",
         "_input",
+        "_intake",
         "_more_body",
-        "_more_body_bytes",
         "_native",
         "_owner",
         "_path",
@@ -73,72 +70,114 @@ class RequestParser:
         "_raw_bytes",
         "_recalls",
         "_target",
-        "_upgrade_body",
-        "_upgrading",
+        "_upgrading_method",
         "_upload",
         "_uploaded_bytes",
+        "full",
         "refused",
+        "rest",
         "stage",
     )
 
     def __init__(self, owner: Owner, heads: KnownHeads) -> None:
         self._owner, self._heads = owner, heads
-        self._input: bytes | None = None
+        self._input = b""
         self._recalls = True
         self._native: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
-        self._upgrading = False
-        self._upgrade_body: tuple[int, bytes] | None = None
+        self.full = False
+        """Set by the owner while it has no room for another request."""
+        self.rest = b""
+        """Input that has arrived and waits for that room; `feed` continues with it."""
+        self._upgrading_method: bytes | None = None
         self.on_message_begin()
         self.stage = IDLE
 
+    def stop(self) -> None:
+        """Read nothing more."""
+        self.refused = True
+        self.rest = b""
+        self._release_body()
+
     def close(self) -> None:
         """Break the reference cycle with the native parser."""
-        self.refused = True
+        self.stop()
         del self._native, self._owner
 
     def feed(self, data: bytes) -> None:
-        """Take input; every request that it completes is handed over before this returns."""
-        if self._upgrade_body is not None:
-            self._read_upgrade_body(data)
-            return
-        stage = self.stage
-        if stage is IDLE:
-            if self._recalls and not (data := self._recall(data)):
-                return
-            self._input = data
-        try:
-            self._native.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            if not self.refused:
-                self._pass_over_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            self._refuse(Code.BAD_REQUEST, f"The request is not valid HTTP/1.1: {str(error)[:100]}.")
-        if stage is self.stage and stage is not IDLE:
-            self._bound_raw_bytes(len(data))
-
-    def _recall(self, data: bytes) -> bytes:
-        """Hand over whole requests with known heads from the beginning of the input; returns what is left."""
+        """Take input, after what is left of earlier input; hand over the requests in it, until the owner is full."""
+        if self.rest:
+            data, self.rest = self.rest + data, b""
         at, size = 0, len(data)
         while at < size and not self.refused:
-            end = data.find(END, at, at + HEAD_BYTES_MAX) + len(END)
+            stage = self.stage
+            if stage is IDLE:
+                if self._recalls and (at := self._recall(data, at)) == size:
+                    return
+                if self.full:
+                    self.rest = data[at:]
+                    return
+            end = self._cut(data, at)
+            piece = data[at:end] if end - at < size else data
+            at = end
+            if stage is IDLE:
+                self._input = piece
+            if stage is BODY and self._upgrading_method is not None:
+                self.on_body(piece)
+            else:
+                self._feed_native(piece)
+            if self.stage is HEAD or (stage is BODY and self.stage is BODY):
+                self._bound_raw_bytes(len(piece))
+            if self._upgrading_method is not None and not self._body_bytes_left:
+                self._finish_upgrading()
+
+    def _recall(self, data: bytes, at: int) -> int:
+        """Hand over whole requests with known heads from a position of the input on; returns where they end."""
+        size = len(data)
+        while at < size and not (self.refused or self.full):
+            end = data.find(EMPTY_LINE, at, at + HEAD_BYTES_MAX) + len(EMPTY_LINE)
             head = self._heads.find(data[at:end])
             if head is None or end + head.body_bytes > size:
-                return data[at:]
+                return at
             request, body_bytes = head
             at = end + body_bytes
             self._owner.requested(request.with_body(data[end:at]) if body_bytes else request)
-        return b""
+        return size if self.refused else at
+
+    def _cut(self, data: bytes, at: int) -> int:
+        """Where to cut the input that begins at a position: at most one request ends before, and then exactly there."""
+        if self.stage is IDLE:
+            if data[at] in b"\r\n" and (empty := _EMPTY_LINES.match(data, at)):
+                return empty.end()
+            end = data.find(EMPTY_LINE, at)
+            return len(data) if end < 0 else end + len(EMPTY_LINE)
+        if self._body_bytes_left:
+            end = min(at + self._body_bytes_left, len(data))
+            self._body_bytes_left -= end - at
+            return end
+        if self._chunked_body is not None:
+            return self._chunked_body.end(data, at)
+        return end_of_lines(data, at)
+
+    def _feed_native(self, piece: bytes) -> None:
+        try:
+            self._native.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            if not self.refused:
+                # It stops at the head and would take the body for the next request; a new one continues after the body.
+                self._upgrading_method = self._native.get_method()
+                self._native = httptools.HttpRequestParser(self)
+        except httptools.HttpParserError as error:
+            self._refuse(Code.BAD_REQUEST, f"The request is not valid HTTP/1.1: {str(error)[:100]}.")
 
     def _bound_raw_bytes(self, size: int) -> None:
         """Bound what the native parser buffers silently: a header until it is whole, and chunk extensions."""
         self._raw_bytes += size
         if self.stage is HEAD:
-            if self._raw_bytes > HEADERS_BYTES_MAX + URI_BYTES_MAX:
+            if self._raw_bytes > UNFINISHED_HEAD_BYTES_MAX:
                 self._refuse_headers()
             return
-        body_bytes = self._uploaded_bytes + len(self._body)
-        body_bytes += self._more_body_bytes if self._more_body is not None else 0
+        body_bytes = self._uploaded_bytes + len(self._body) + len(self._more_body or b"")
         if self._raw_bytes > FRAMING_FACTOR_MAX * body_bytes + HEADERS_BYTES_MAX:
             self._refuse(Code.BAD_REQUEST, "The chunk framing takes far more bytes than the body; send larger chunks.")
 
@@ -151,8 +190,12 @@ class RequestParser:
         self._headers_bytes = 0
         self._raw_bytes = 0
         self._body = b""
-        self._more_body: list[bytes] | None = None
+        self._body_bytes_left = 0
+        self._chunked_body: ChunkedBody | None = None
+        self._more_body: bytearray | None = None
         self._upload: Upload | None = None
+        self._intake: Intake | None = None
+        self._begun = False
         self._uploaded_bytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -176,10 +219,10 @@ class RequestParser:
 
     def on_headers_complete(self) -> None:
         self.stage = BODY
+        self._raw_bytes = 0
         native, headers = self._native, self._headers
         method = native.get_method()
-        self._upgrading = native.should_upgrade()
-        if self._upgrading and (_TRANSFER_ENCODING in headers or method == b"CONNECT"):
+        if native.should_upgrade() and (_TRANSFER_ENCODING in headers or method == b"CONNECT"):
             self._refuse(Code.BAD_REQUEST, "This server only supports HTTP/1.1 and no upgrades; send a plain request.")
             return
         version = native.get_http_version()
@@ -188,47 +231,71 @@ class RequestParser:
         if problem is not None:
             self._refuse(Code.BAD_REQUEST, problem)
             return
-        self._upload = None
         self._body_bytes_max = APPEND_BYTES_MAX
         self._authority, self._path, self._query = split_target(self._target)
         if method != b"GET":
             # A route may take larger bodies than others, or upload them as they arrive.
-            self._body_bytes_max, self._upload = self._owner.plan_body(method, self._path)
-        if _CONTENT_LENGTH in headers and int(headers[_CONTENT_LENGTH]) > self._body_bytes_max:
+            planned = self._owner.plan_body(method, self._path)
+            if isinstance(planned, Refusal):
+                self._refuse(planned.code, planned.detail)
+                return
+            self._body_bytes_max, self._intake = planned
+            if isinstance(self._intake, Upload):
+                self._upload = self._intake
+        if _CONTENT_LENGTH in headers:
+            self._body_bytes_left = int(headers[_CONTENT_LENGTH])
+        elif _TRANSFER_ENCODING in headers:
+            self._chunked_body = ChunkedBody()
+        size = self._body_bytes_left
+        expects_continue = _EXPECT in headers and self._chunks and headers[_EXPECT].lower() == b"100-continue"
+        if size > self._body_bytes_max:
             self._refuse_body()
-        elif _EXPECT in headers and self._chunks and headers[_EXPECT].lower() == b"100-continue":
-            self._owner.expects_continue()
+        elif size > SMALL_BODY_BYTES or expects_continue:
+            self._begin_body(method, None if self._chunked_body else size, expects_continue=expects_continue)
+
+    def _begin_body(self, method: bytes, size: int | None, *, expects_continue: bool = False) -> None:
+        self._begun = True
+        head = Request(method, self._authority, self._path, self._query, self._headers, b"", False, self._chunks)
+        self._intake = self._owner.begin_body(head, size, expects_continue=expects_continue)
 
     def on_body(self, body: bytes) -> None:
         if self.refused:
             return
         if self._upload is not None:
             self._uploaded_bytes += len(body)
-            if self._uploaded_bytes > self._body_bytes_max:
-                self._refuse_body()
-            else:
-                self._upload.write(body)
+            size = self._uploaded_bytes
+            self._upload.write(body)
         elif not self._body:
             self._body = body
-        elif self._more_body is None:
-            self._more_body = [body]
-            self._more_body_bytes = len(body)
+            size = len(body)
         else:
-            self._more_body.append(body)
-            self._more_body_bytes += len(body)
-            if len(self._body) + self._more_body_bytes > self._body_bytes_max:
-                self._refuse_body()
+            # Not a list of pieces: a hostile client can make them as small as a byte.
+            if self._more_body is None:
+                self._more_body = bytearray()
+            self._more_body += body
+            size = len(self._body) + len(self._more_body)
+        if size > SMALL_BODY_BYTES:
+            self._receive_more(size)
+
+    def _receive_more(self, size: int) -> None:
+        """A large body has grown; one without a length is judged, and takes memory, as it does."""
+        if size > self._body_bytes_max:
+            self._refuse_body()
+        elif not self._begun:
+            self._begin_body(self._native.get_method(), None)
+        elif self._intake is not None and not self._intake.extend(size):
+            self._refuse(Code.OVERLOADED, "There is no memory left for the body; try again in a second.")
 
     def on_message_complete(self) -> None:
-        if not (self.refused or self._upgrading):
-            native = self._native
+        native = self._native
+        if not (self.refused or native.should_upgrade()):
             self._hand_over(native.get_method(), native.should_keep_alive())
 
     def _hand_over(self, method: bytes, keep_alive: bool) -> None:
         self.stage = IDLE
         body = self._body
         if self._more_body is not None:
-            body = b"".join([body, *self._more_body])
+            body = b"".join((body, self._more_body))
         request = Request(
             method,
             self._authority,
@@ -238,47 +305,31 @@ class RequestParser:
             body,
             keep_alive,
             self._chunks,
-            self._upload,
+            self._intake,
         )
         # A client whose head was not worth learning will send another such head. And the native parser takes nothing
-        # after a last request.
-        if self._input is not None:
-            self._recalls = self._heads.learn(self._input, request)
-            self._input = None
-        elif not keep_alive:
-            self._recalls = False
+        # after a last request, which is never worth learning.
+        self._recalls = self._heads.learn(self._input, request)
+        self._input = b""
+        self._release_body()
         self._owner.requested(request)
 
-    # -- Offers to upgrade ----------------------------------------------------------------------------------------
+    def _release_body(self) -> None:
+        """Release the body: from here on, the request's owner decides how long it stays in memory."""
+        self._body = b""
+        self._more_body = self._upload = self._intake = None
 
-    def _pass_over_upgrade(self, rest: bytes) -> None:
-        """Answer in HTTP/1.1 to a client that offers an upgrade to HTTP/2 in its first request.
-
-        The native parser stops at the head of such a request and would take its body for the next request. So the body
-        is read here, and a new native parser continues after it.
-        """
-        method = self._native.get_method()
-        self._native = httptools.HttpRequestParser(self)
-        self._upgrade_body = int(self._headers.get(_CONTENT_LENGTH, b"0")), method
-        self._read_upgrade_body(rest)
-
-    def _read_upgrade_body(self, data: bytes) -> None:
-        assert self._upgrade_body is not None
-        left, method = self._upgrade_body
-        if data[:left]:
-            self.on_body(data[:left])
-        self._upgrade_body = left - len(data[:left]), method
-        if left <= len(data):
-            self._upgrade_body = None
+    def _finish_upgrading(self) -> None:
+        """Answer in HTTP/1.1 to a client that offered an upgrade to HTTP/2."""
+        method, self._upgrading_method = self._upgrading_method, None
+        if method is not None and not self.refused:
             self._hand_over(method, b"close" not in self._headers[_CONNECTION].lower())
-            if len(data) > left:
-                self.feed(data[left:])
 
     # -- Refusing -------------------------------------------------------------------------------------------------
 
     def _refuse(self, code: Code, detail: str) -> None:
         if not self.refused:
-            self.refused = True
+            self.stop()
             self._owner.refuse(code, detail)
 
     def _refuse_headers(self) -> None:

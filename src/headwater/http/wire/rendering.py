@@ -35,8 +35,6 @@ SHARED_BYTES_MAX = 4 * 1024
 """Up to this size, a body is cached together with its head; rendering the head of a larger one does not matter."""
 
 _BODILESS = frozenset({204, 304})
-_heads: dict[int, bytes] = {}
-_heads_until = 0.0
 
 
 def browser_lines(*, to_all: bool = True, exposed_more: str = "") -> str:
@@ -50,69 +48,66 @@ def browser_lines(*, to_all: bool = True, exposed_more: str = "") -> str:
     )
 
 
-def set_browser_lines(*, to_all: bool, exposed_more: str) -> None:
-    """Set what browsers get in all responses from now on."""
-    global _browser_lines  # noqa: PLW0603
-    _browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more)
-    _heads.clear()
+class Renderer:
+    """Renders the responses of one server."""
+
+    def __init__(self, *, to_all: bool = True, exposed_more: str = "") -> None:
+        self._browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more)
+        self._heads: dict[int, bytes] = {}
+        self._heads_until = 0.0
+
+    def _head(self, status: int) -> bytes:
+        now = time.monotonic()
+        if now >= self._heads_until:
+            self._heads.clear()
+            self._heads_until = now + 1.0
+        head = self._heads.get(status)
+        if head is None:
+            date = formatdate(usegmt=True)
+            text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{headers.SERVER.line}{SERVER}\r\n"
+            text += f"{headers.DATE.line}{date}\r\n{self._browser_lines}"
+            head = self._heads[status] = text.encode("latin-1")
+        return head
+
+    def response(self, answer: Answer, *, close: bool = False, head_only: bool = False) -> list[bytes]:
+        """A whole response in one part, or in two if the body is large; `head_only` leaves out the body, for HEAD."""
+        return _response(self._head(answer.status), answer, close, head_only)
+
+    def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
+        """A page as a response."""
+        if close or len(page.body) > SHARED_BYTES_MAX:
+            return _response(self._head(200), statuses.answer(page, voice), close, False)
+        return _shared_page(self._head(200), page, voice)
+
+    def stream_head(self, lines: str, *, chunked: bool) -> bytes:
+        """The head of a response that lasts until the connection ends."""
+        framing = CHUNKED_LINE if chunked else ""
+        return self._head(200) + f"{lines}{framing}{CLOSE_LINE}\r\n".encode("latin-1")
+
+    def download_head(self, lines: str, length: int | None, *, chunked: bool, close: bool) -> bytes:
+        """The head of a response that is sent piece by piece."""
+        framing = f"{CONTENT_LENGTH}{length}\r\n" if length is not None else ""
+        framing += CHUNKED_LINE if chunked else ""
+        framing += CLOSE_LINE if close else ""
+        return self._head(200) + f"{lines}{framing}\r\n".encode("latin-1")
 
 
-_browser_lines = browser_lines()
-
-
-def _head(status: int) -> bytes:
-    global _heads_until  # noqa: PLW0603
-    now = time.monotonic()
-    if now >= _heads_until:
-        _heads.clear()
-        _heads_until = now + 1.0
-    head = _heads.get(status)
-    if head is None:
-        date = formatdate(usegmt=True)
-        text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{headers.SERVER.line}{SERVER}\r\n"
-        text += f"{headers.DATE.line}{date}\r\n{_browser_lines}"
-        head = _heads[status] = text.encode("latin-1")
-    return head
-
-
-def response(answer: Answer, *, close: bool = False, head_only: bool = False) -> list[bytes]:
-    """A whole response in one part, or in two if the body is large; `head_only` leaves out the body, for HEAD."""
+def _response(head: bytes, answer: Answer, close: bool, head_only: bool) -> list[bytes]:
     status, lines, body = answer.status, answer.headers, answer.body
     if close:
         lines += CLOSE_LINE
     if status in _BODILESS or (head_only and not body):
-        return [_head(status) + f"{lines}\r\n".encode("latin-1")]
-    head = _head(status) + f"{lines}{CONTENT_LENGTH}{len(body)}\r\n\r\n".encode("latin-1")
+        return [head + f"{lines}\r\n".encode("latin-1")]
+    head += f"{lines}{CONTENT_LENGTH}{len(body)}\r\n\r\n".encode("latin-1")
     if head_only:
         return [head]
     return [head + body] if len(body) < COPY_BYTES_MAX else [head, body]
 
 
-def page(page: Page, voice: Voice, *, close: bool) -> list[bytes]:
-    """A page as a response."""
-    if close or len(page.body) > SHARED_BYTES_MAX:
-        return response(statuses.answer(page, voice), close=close)
-    return _shared_page(_head(200), page, voice)
-
-
 @lru_cache(maxsize=1024)
-def _shared_page(_: bytes, page: Page, voice: Voice) -> list[bytes]:
+def _shared_page(head: bytes, page: Page, voice: Voice) -> list[bytes]:
     """The bytes of a page, shared by all who read it within the second for which a head stays the same."""
-    return response(statuses.answer(page, voice))
-
-
-def stream_head(lines: str, *, chunked: bool) -> bytes:
-    """The head of a response that lasts until the connection ends."""
-    framing = CHUNKED_LINE if chunked else ""
-    return _head(200) + f"{lines}{framing}{CLOSE_LINE}\r\n".encode("latin-1")
-
-
-def download_head(lines: str, length: int | None, *, chunked: bool, close: bool) -> bytes:
-    """The head of a response that is sent piece by piece."""
-    framing = f"{CONTENT_LENGTH}{length}\r\n" if length is not None else ""
-    framing += CHUNKED_LINE if chunked else ""
-    framing += CLOSE_LINE if close else ""
-    return _head(200) + f"{lines}{framing}\r\n".encode("latin-1")
+    return _response(head, statuses.answer(page, voice), False, False)
 
 
 def chunk(data: bytes) -> bytes:

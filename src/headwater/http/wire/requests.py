@@ -1,14 +1,19 @@
 """A request as it arrived, and how its target, its query and its head are parsed and checked."""
 
 import re
-from functools import lru_cache
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from headwater.http.wire.intakes import Intake
 from headwater.protocol import headers as names
 from headwater.protocol import parameters
 from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.remembering import remembered
+
+CACHED_BYTES_MAX = 512
+"""What is found in a longer path, query or authority is not cached. The path of the longest name is shorter, even if
+every byte of it is percent-encoded."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -23,8 +28,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     keep_alive: bool = False
     takes_chunks: bool = False
     """Whether the client supports HTTP/1.1, so that a response of unknown length can be chunked."""
-    upload: object = None
-    """Where the body went, if it is not in memory."""
+    intake: Intake | None = None
+    """How the body was received, if it was too large to be taken without asking, or is not in memory."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, stripped; names are lower case."""
@@ -42,7 +47,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             body,
             self.keep_alive,
             self.takes_chunks,
-            self.upload,
+            self.intake,
         )
 
     def says_true(self, name: bytes) -> bool:
@@ -77,10 +82,12 @@ _HOST, _TRANSFER_ENCODING = names.HOST.key, names.TRANSFER_ENCODING.key
 _AUTHORITY = re.compile(rb"(?:\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~%!$&'()*+;=-]+)(?::[0-9]*)?")
 
 
-@lru_cache(maxsize=1024)
-def is_authority(host: bytes) -> bool:
+def _is_authority(host: bytes) -> bool:
     """Whether a Host header is valid: a name or an address, perhaps with a port."""
     return _AUTHORITY.fullmatch(host.strip()) is not None
+
+
+is_authority = remembered(entries_max=1024, length_max=CACHED_BYTES_MAX)(_is_authority)
 
 
 def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> str | None:
@@ -106,20 +113,26 @@ def _absolute_target(target: bytes) -> bool:
     return match is not None and is_authority(match[1])
 
 
-@lru_cache(maxsize=4096)
-def parse_query(query: bytes) -> dict[str, str] | Refusal:
+def _parse_query(query: bytes) -> dict[str, str] | Refusal:
     """The known parameters of a query, without unknown ones; a known one that appears twice is refused.
 
     >>> parse_query(b"offset=-1&live=sse&utm=x")
     {'offset': '-1', 'live': 'sse'}
     """
     found: dict[str, str] = {}
-    for pair in query.decode("latin-1").split("&"):
-        raw_name, _, value = pair.partition("=")
-        name = unquote_plus(raw_name)
+    for pair in query.replace(b"+", b" ").split(b"&"):
+        raw_name, _, value = pair.partition(b"=")
+        name = unquote_to_bytes(raw_name).decode(errors="replace")
         if name not in parameters.TABLE:
             continue
         if name in found:
             return Refusal(Code.BAD_REQUEST, f"The parameter {name} appears twice; send it once.")
-        found[name] = unquote_plus(value)
+        try:
+            found[name] = unquote_to_bytes(value).decode()
+        except UnicodeDecodeError:
+            code = Code.INVALID_OFFSET if name == "offset" else Code.BAD_REQUEST
+            return Refusal(code, f"The parameter {name} is not UTF-8; percent-encode it as UTF-8.")
     return found
+
+
+parse_query = remembered(entries_max=4096, length_max=CACHED_BYTES_MAX)(_parse_query)

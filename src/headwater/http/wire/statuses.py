@@ -1,7 +1,7 @@
 """THE table from reply to HTTP: a status, header lines, and the body of a refusal.
 
-`answer(reply, voice)` looks up the reply's type in `ANSWERS`, and a refusal's code in `REFUSALS`. Headers that are not
-about the outcome itself (CORS, Date, framing) are added by `rendering`.
+`answer(reply, voice)` looks up the reply's type in `ANSWERS`, and a refusal's code in `codes.REFUSALS`. Headers that
+are not about the outcome itself (CORS, Date, framing) are added by `rendering`.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.http.wire.codes import REFUSALS, RETRY_LATER
 from headwater.protocol import etags, headers, incarnations
 from headwater.protocol.content_types import DEFAULT, is_json, media_type
 from headwater.protocol.offsets import Form, render
-from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.refusals import Refusal
 from headwater.streams.replies import (
     Acknowledged,
     Appended,
@@ -50,58 +51,15 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     body: bytes = b""
 
 
-REFUSALS: dict[Code, tuple[int, str]] = {
-    Code.BAD_REQUEST: (400, "Bad request"),
-    Code.INVALID_OFFSET: (400, "Invalid offset"),
-    Code.INVALID_HEADER: (400, "Invalid header"),
-    Code.INVALID_NAME: (400, "Invalid name"),
-    Code.INVALID_JSON: (400, "Invalid JSON"),
-    Code.EMPTY_BODY: (400, "Empty body"),
-    Code.CONTENT_TYPE_MISSING: (400, "Content type missing"),
-    Code.CONTENT_TYPE_MISMATCH: (409, "Content type mismatch"),
-    Code.STREAM_NOT_FOUND: (404, "Stream not found"),
-    Code.STREAM_GONE: (410, "Stream gone"),
-    Code.STREAM_EXISTS: (409, "Stream exists"),
-    Code.STREAM_CLOSED: (409, "Stream closed"),
-    Code.BUCKET_NOT_FOUND: (404, "Bucket not found"),
-    Code.BUCKET_EXISTS: (409, "Bucket exists"),
-    Code.BUCKET_NOT_EMPTY: (409, "Bucket not empty"),
-    Code.OFFSET_TRIMMED: (410, "Offset trimmed"),
-    Code.OFFSET_BEYOND_TAIL: (400, "Offset beyond the tail"),
-    Code.OFFSET_UNALIGNED: (400, "Offset unaligned"),
-    Code.INCARNATION_CHANGED: (410, "Incarnation changed"),
-    Code.PRODUCER_INCOMPLETE: (400, "Producer headers incomplete"),
-    Code.PRODUCER_EPOCH_STALE: (403, "Producer epoch stale"),
-    Code.PRODUCER_EPOCH_INVALID: (400, "Producer epoch invalid"),
-    Code.PRODUCER_SEQ_CONFLICT: (409, "Producer sequence conflict"),
-    Code.PRODUCERS_TOO_MANY: (429, "Too many producers"),
-    Code.STREAM_SEQ_CONFLICT: (409, "Stream sequence conflict"),
-    Code.PRECONDITION_FAILED: (412, "Precondition failed"),
-    Code.RECORD_PRECONDITION_FAILED: (412, "Record precondition failed"),
-    Code.SNAPSHOT_NOT_FOUND: (404, "Snapshot not found"),
-    Code.SNAPSHOT_CONFLICT: (409, "Snapshot conflict"),
-    Code.FORK_CONFLICT: (409, "Fork conflict"),
-    Code.READER_NOT_FOUND: (404, "Reader not found"),
-    Code.RANGES_UNAVAILABLE: (409, "Ranges unavailable"),
-    Code.SWAP_REFUSED: (409, "Swap refused"),
-    Code.TOO_LARGE: (413, "Too large"),
-    Code.URI_TOO_LONG: (414, "URI too long"),
-    Code.HEADERS_TOO_LARGE: (431, "Headers too large"),
-    Code.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
-    Code.REQUEST_TIMEOUT: (408, "Request timeout"),
-    Code.OVERLOADED: (503, "Overloaded"),
-    Code.WAITERS_TOO_MANY: (503, "Too many waiters"),
-    Code.DRAINING: (503, "Draining"),
-    Code.NOT_IMPLEMENTED: (501, "Not implemented"),
-    Code.INTERNAL: (500, "Internal error"),
-}
-
 EXTENSIONS = "append-batch, attrs, bootstrap, conditional-append, fork, incarnation, retention, snapshot"
+JSON_EXTENSIONS = f"{EXTENSIONS}, json-record-coordinates-v1, records"
+JSON_EXTENSIONS_LINE = f"{headers.STREAM_EXTENSIONS.line}{JSON_EXTENSIONS}\r\n"
 
-_RETRY_LATER = frozenset({Code.OVERLOADED, Code.WAITERS_TOO_MANY, Code.DRAINING, Code.PRODUCERS_TOO_MANY})
 _CACHE_PAGE = f"{headers.CACHE_CONTROL.line}public, max-age=60, stale-while-revalidate=300\r\n"
 _CACHE_TAIL = f"{headers.CACHE_CONTROL.line}no-cache\r\n"
 _NO_STORE = f"{headers.CACHE_CONTROL.line}no-store\r\n"
+_VARY = f"{headers.VARY.line}{headers.STREAM_INCARNATION.name}\r\n"
+"""The URL does not say which incarnation a page is of; a cache must not give it to a client that names another one."""
 _CLOSED = f"{headers.STREAM_CLOSED.line}true\r\n"
 _UP_TO_DATE = headers.STREAM_UP_TO_DATE.line
 _IS_UP_TO_DATE = f"{_UP_TO_DATE}true\r\n"
@@ -116,6 +74,7 @@ _PRODUCER_SEQ = headers.PRODUCER_SEQ.line
 _RECORD_FIRST = headers.STREAM_RECORD_FIRST.line
 _RECORD_NEXT = headers.STREAM_RECORD_NEXT.line
 _RECORD_START = headers.STREAM_RECORD_START.line
+_SNAPSHOT_DIGEST = headers.STREAM_SNAPSHOT_DIGEST.line
 _SNAPSHOT_OFFSET = headers.STREAM_SNAPSHOT_OFFSET.line
 
 
@@ -138,9 +97,9 @@ def stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice)
 
 
 def _created(reply: Created, voice: Voice) -> Answer:
-    lines = _configuration_lines(reply, voice)
+    lines = _configuration_lines(reply, voice) + _record_lines(reply.record, None, reply.record_next)
     if reply.producer_epoch is not None:
-        lines += _producer_lines(reply.producer_epoch, reply.producer_seq)
+        lines += producer_lines(reply.producer_epoch, reply.producer_seq)
     return Answer(201, lines)
 
 
@@ -156,7 +115,12 @@ def _configuration_lines(reply: Created | Existed | Described, voice: Voice) -> 
 
 def extensions(content_type: str) -> str:
     """The extensions that are active on a stream of this type."""
-    return EXTENSIONS + ", records" if is_json(content_type) else EXTENSIONS
+    return JSON_EXTENSIONS if is_json(content_type) else EXTENSIONS
+
+
+def extensions_line(content_type: str) -> str:
+    """The line that responses about a JSON stream carry; clients that read records look for it in every one."""
+    return JSON_EXTENSIONS_LINE if is_json(content_type) else ""
 
 
 def _record_lines(record: int | None, record_first: int | None, record_next: int | None) -> str:
@@ -170,26 +134,26 @@ def _record_lines(record: int | None, record_first: int | None, record_next: int
 def _appended(reply: Appended, voice: Voice) -> Answer:
     lines = stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
     if reply.record is not None:
-        lines += _record_lines(reply.record, None, reply.record_next)
+        lines += _record_lines(reply.record, None, reply.record_next) + JSON_EXTENSIONS_LINE
     if reply.producer_epoch is None:
         return Answer(204, lines)
-    return Answer(200, lines + _producer_lines(reply.producer_epoch, reply.producer_seq))
+    return Answer(200, lines + producer_lines(reply.producer_epoch, reply.producer_seq))
 
 
 def _closed_only(reply: ClosedOnly, voice: Voice) -> Answer:
     lines = stream_lines(reply.incarnation, reply.next_offset, True, voice)
     if reply.producer_epoch is not None:
-        lines += _producer_lines(reply.producer_epoch, reply.producer_seq)
+        lines += producer_lines(reply.producer_epoch, reply.producer_seq)
     return Answer(204, lines)
 
 
 def _duplicate(reply: Duplicate, voice: Voice) -> Answer:
     lines = stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
     lines += _record_lines(reply.record, None, reply.record_next)
-    return Answer(204, lines + _producer_lines(reply.producer_epoch, reply.producer_seq))
+    return Answer(204, lines + producer_lines(reply.producer_epoch, reply.producer_seq))
 
 
-def _producer_lines(epoch: int, seq: int | None) -> str:
+def producer_lines(epoch: int, seq: int | None) -> str:
     return f"{_PRODUCER_EPOCH}{epoch}\r\n{_PRODUCER_SEQ}{seq}\r\n"
 
 
@@ -199,13 +163,14 @@ def _deleted(reply: Deleted, voice: Voice) -> Answer:
 
 def _described(reply: Described, voice: Voice) -> Answer:
     etag = etags.render(voice.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
-    lines = f"{_configuration_lines(reply, voice)}{_ETAG}{etag}\r\n{_NO_STORE}"
+    lines = f"{_configuration_lines(reply, voice)}{_ETAG}{etag}\r\n{_NO_STORE}{_VARY}"
     if reply.lifetime.ttl_seconds is not None:
         lines += f"{headers.STREAM_TTL.line}{reply.lifetime.ttl_seconds}\r\n"
     if reply.lifetime.expires_at_text is not None:
         lines += f"{headers.STREAM_EXPIRES_AT.line}{reply.lifetime.expires_at_text}\r\n"
     if reply.snapshot is not None:
         lines += f"{_SNAPSHOT_OFFSET}{render(reply.snapshot.offset, voice.form)}\r\n"
+        lines += f"{_SNAPSHOT_DIGEST}{reply.snapshot.digest}\r\n"
     return Answer(200, lines + _record_lines(None, reply.record_first, reply.record_next))
 
 
@@ -214,13 +179,18 @@ def _acknowledged(reply: Acknowledged, voice: Voice) -> Answer:
 
 
 def _published(reply: Published, voice: Voice) -> Answer:
-    return Answer(204, snapshot_lines(reply.incarnation, reply.snapshot_offset, reply.next_offset, reply.closed, voice))
+    lines = snapshot_lines(
+        reply.incarnation, reply.snapshot_offset, reply.next_offset, reply.closed, reply.digest, voice
+    )
+    return Answer(204, lines)
 
 
-def snapshot_lines(incarnation: int, offset: int, tail: int, closed: bool, voice: Voice) -> str:
+def snapshot_lines(  # noqa: PLR0917
+    incarnation: int, offset: int, tail: int, closed: bool, digest: str, voice: Voice
+) -> str:
     """The header lines of a response about a snapshot: its offset, where to resume, and whether anything follows."""
     up_to_date = offset == tail
-    lines = f"{_SNAPSHOT_OFFSET}{render(offset, voice.form)}\r\n"
+    lines = f"{_SNAPSHOT_OFFSET}{render(offset, voice.form)}\r\n{_SNAPSHOT_DIGEST}{digest}\r\n"
     lines += stream_lines(incarnation, offset, closed and up_to_date, voice)
     return f"{lines}{_UP_TO_DATE}{'true' if up_to_date else 'false'}\r\n"
 
@@ -239,7 +209,7 @@ def _page(reply: Page, voice: Voice) -> Answer:
         reply.content_type, reply.incarnation, reply.start, reply.next_offset, reply.up_to_date, ended, voice
     )
     if reply.record_next is not None:
-        lines += _record_lines(reply.record, reply.record_first, reply.record_next)
+        lines += _record_lines(reply.record, reply.record_first, reply.record_next) + JSON_EXTENSIONS_LINE
     return Answer(200, lines, reply.body)
 
 
@@ -257,7 +227,7 @@ def _page_lines(  # noqa: PLR0917
         cache = cache.replace("public", "private")
     if voice.attachments and media_type(content_type) == DEFAULT:
         lines += f"{headers.CONTENT_DISPOSITION.line}attachment\r\n"
-    return f"{lines}{_ETAG}{etag}\r\n{cache}"
+    return f"{lines}{_ETAG}{etag}\r\n{cache}{_VARY}"
 
 
 def _refusal(reply: Refusal, voice: Voice) -> Answer:
@@ -289,10 +259,13 @@ def _refusal(reply: Refusal, voice: Voice) -> Answer:
         problem["problems"] = reply.problems
     if reply.allow is not None:
         lines += f"{headers.ALLOW.line}{reply.allow}\r\n"
-    if reply.code in _RETRY_LATER:
+    if reply.code in RETRY_LATER:
         lines += f"{headers.RETRY_AFTER.line}1\r\n"
     return Answer(status, lines, msgspec.json.encode(problem))
 
+
+SAYS_EXTENSIONS = frozenset({Created, Existed, Described, Appended, Page})
+"""Replies from which it is clear whether their stream is JSON."""
 
 ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
     Created: _created,
@@ -316,7 +289,8 @@ def from_now(page: Page, voice: Voice) -> Answer:
     lines = f"{_CONTENT_TYPE}{page.content_type}\r\n{_NO_STORE}"
     if page.up_to_date:
         lines += _IS_UP_TO_DATE
-    lines += _record_lines(page.record, page.record_first, page.record_next)
+    if page.record_next is not None:
+        lines += _record_lines(page.record, page.record_first, page.record_next) + JSON_EXTENSIONS_LINE
     ended = page.up_to_date and page.closed
     return Answer(200, lines + stream_lines(page.incarnation, page.next_offset, ended, voice), page.body)
 
@@ -336,4 +310,6 @@ def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:
     """The answer to a long-poll that found nothing: the reader is still at the tail, or at the end."""
     lines = stream_lines(page.incarnation, page.next_offset, page.closed, voice)
     lines += f"{_IS_UP_TO_DATE}{_NO_STORE}{_record_lines(page.record, page.record_first, page.record_next)}"
+    if page.record_next is not None:
+        lines += JSON_EXTENSIONS_LINE
     return Answer(204, lines if page.closed else f"{lines}{_CURSOR}{cursor}\r\n")

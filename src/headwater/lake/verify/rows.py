@@ -150,9 +150,11 @@ def _json_values(table: pa.Table) -> Iterator[Wrong]:
 
 
 def is_json_value(payload: bytes) -> bool:
-    """Whether a payload is one JSON value."""
+    """Whether a payload is one JSON value, as far as can be told: one that is nested too deeply counts."""
     try:
         _JSON.decode(payload)
+    except RecursionError:
+        return True
     except msgspec.DecodeError:
         # The decoder refuses lone surrogates, which are legal JSON.
         try:

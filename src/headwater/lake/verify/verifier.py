@@ -229,7 +229,7 @@ def catalog_problems(catalog: Catalog) -> Iterator[Problem]:
         ):
             if wrong:
                 yield Problem(listed.key, None, what)
-    key = catalog_key(catalog.shard, catalog.position)
+    key = catalog_key(catalog.shard, catalog.edition)
     if len({listed.key for listed in catalog.segments}) < len(catalog.segments):
         yield Problem(key, None, "it lists a segment twice")
     if max(catalog.flushed, catalog.dropped) > catalog.position:

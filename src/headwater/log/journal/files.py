@@ -19,7 +19,7 @@ from headwater.storage.disk import Disk, File
 from headwater.streams import batches
 from headwater.streams.batches import Batch
 
-VERSION = 2
+VERSION = 3
 SUFFIX = ".journal"
 FIRST_FRAME = 256
 """Where the first batch of a file begins; the frame of its header lies before."""

@@ -52,9 +52,13 @@ def load(directory: Path, disk: Disk) -> Identity | None:
         raise JournalDamaged(f"{path} cannot be read ({error}); restore it from a copy.") from error
 
 
-def make(directory: Path, disk: Disk, log_id: str | None = None) -> Identity:
-    """Give a new journal its identity; a restored one keeps the id that it had."""
-    identity = Identity(VERSION, log_id or secrets.token_hex(8), secrets.token_hex(16))
+def new(log_id: str | None = None) -> Identity:
+    """The identity of a new journal: with a random id unless one is given, and with a random key."""
+    return Identity(VERSION, log_id or secrets.token_hex(8), secrets.token_hex(16))
+
+
+def save(identity: Identity, directory: Path, disk: Disk) -> None:
+    """Give a journal its identity."""
     path = directory / NAME
     temporary = path.with_suffix(".tmp")
     if temporary.name in disk.names(directory):
@@ -64,4 +68,3 @@ def make(directory: Path, disk: Disk, log_id: str | None = None) -> Identity:
     file.sync()
     file.close()
     disk.rename(temporary, path)
-    return identity

@@ -24,6 +24,7 @@ from headwater.node.committer import Submit
 from headwater.protocol.content_types import DEFAULT
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import MIB
+from headwater.protocol.names import parse_whole
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.appending import BadBody
 from headwater.streams.commands import Append, Create
@@ -53,14 +54,14 @@ class Submitter(Protocol):
     def present(self, name: str) -> Stream | Refusal:
         """The living stream of that name, or why there is none."""
 
-    def judge_standing(self, command: Append) -> Reply | None:
+    def judge_append(self, command: Append) -> Reply | None:
         """The answer to an append with bad messages that takes precedence over theirs."""
 
 
 class _Line:
     """The rows of one stream, in order, and its progress."""
 
-    __slots__ = ("at", "in_flight", "incarnation", "queued", "refusal", "rows", "sure")
+    __slots__ = ("at", "highest", "in_flight", "incarnation", "queued", "refusal", "rows", "sure")
 
     def __init__(self, rows: list[int]) -> None:
         self.rows = rows
@@ -70,6 +71,8 @@ class _Line:
         self.incarnation: int | None = None
         self.sure = False
         """Whether every row in flight follows an accepted row so closely that one refusal refuses all."""
+        self.highest: int | None = None
+        """The highest number that the stream knows of the producer, if the last accepted row was a duplicate."""
         self.refusal: Refusal | None = None
         """The answer to rows after a refused one."""
 
@@ -131,7 +134,12 @@ class BulkAppend:
             self._ready.append(line)
 
     def _goes_with_the_last(self, line: _Line) -> bool:
-        return line.at > 0 and self._rows.goes_with(line.rows[line.at], line.rows[line.at - 1])
+        if line.at == 0:
+            return False
+        row = line.rows[line.at]
+        if line.highest is not None and self._rows.producers[row][2] == line.highest + 1:
+            return False  # The row before it may be refused as other content under a known number, and this one not.
+        return self._rows.goes_with(row, line.rows[line.at - 1])
 
     # -- One row ------------------------------------------------------------------------------------------------------
 
@@ -145,8 +153,12 @@ class BulkAppend:
         self._bytes_in_flight += rows.sizes[row]
         founding = bool(rows.creates[row]) and line.incarnation is None
         unnamed: str | Refusal = DEFAULT
+        name = parse_whole(rows.names[row])
+        if isinstance(name, Refusal):
+            self._decide(line, row, name)
+            return
         if founding or rows.content_types[row] is None:
-            stream = target.present(rows.names[row])
+            stream = target.present(name)
             if isinstance(stream, Stream):
                 unnamed, founding = stream.content_type, False
             elif not founding:
@@ -158,7 +170,7 @@ class BulkAppend:
         elif isinstance(append, Append):
             self._submit(line, row, append, founding=founding)
         elif isinstance(append, BadBody):
-            standing = target.judge_standing(append.append)
+            standing = target.judge_append(append.append)
             if standing is None or (founding and _is_missing(standing)):
                 standing = append.refusal
             self._decide(line, row, standing)
@@ -209,6 +221,7 @@ class BulkAppend:
         assert isinstance(reply, _ACCEPTED)
         self.outcomes[row] = reply
         line.incarnation = reply.incarnation
+        line.highest = reply.producer_seq if isinstance(reply, Duplicate) else None
         self._queue(line)
 
     def _stop(self, line: _Line, refusal: Refusal) -> None:

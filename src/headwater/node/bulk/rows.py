@@ -5,8 +5,8 @@ append is one slice of it, and the offsets give the end of each message. An appe
 making all of them at once would block the loop.
 """
 
-from collections.abc import Callable
-from itertools import accumulate, pairwise, zip_longest
+from collections.abc import Callable, Iterator
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyarrow import types
 
 from headwater.lake.columns import view
 from headwater.node.bulk.arrow import read_table
-from headwater.protocol import content_types, json_mode, names, producers
+from headwater.protocol import content_types, json_mode, message_ends, names, producers
 from headwater.protocol.limits import (
     APPEND_BYTES_MAX,
     BULK_BYTES_MAX,
@@ -163,42 +163,49 @@ class BulkRows:
         if isinstance(found, Refusal):
             return BadBody(Append(name, payload, None, content_type, close, None, producer, incarnation), found)
         payload, ends = found
-        return Append(name, payload, ends if len(ends) > 1 else None, content_type, close, None, producer, incarnation)
+        return Append(name, payload, ends, content_type, close, None, producer, incarnation)
 
-    def _messages(self, row: int) -> tuple[bytes, tuple[int, ...]]:
-        """The messages of a row joined, and where each of them ends."""
+    def _messages(self, row: int) -> tuple[bytes, bytes | None]:
+        """The messages of a row joined, and the ends of several."""
         start = self._starts[row]
-        boundaries = self._boundaries[self._firsts[row] + 1 : self._firsts[row + 1] + 1]
         payload = bytes(self._data[start : start + self.sizes[row]])
-        return payload, tuple([boundary - start for boundary in boundaries.tolist()])
+        if self.messages(row) == 1:
+            return payload, None
+        boundaries = self._boundaries[self._firsts[row] + 1 : self._firsts[row + 1] + 1]
+        return payload, message_ends.pack([boundary - start for boundary in boundaries.tolist()])
 
-    def _cut(self, payload: bytes, ends: tuple[int, ...], *, json: bool) -> tuple[bytes, tuple[int, ...]] | Refusal:
+    def _cut(self, payload: bytes, ends: bytes | None, *, json: bool) -> tuple[bytes, bytes | None] | Refusal:
         """The messages as the stream stores them."""
         if json:
             return cut_json(payload, ends)
         if self._has_empty:
-            for number, (start, end) in enumerate(pairwise((0, *ends))):
+            for number, (start, end) in enumerate(_spans(payload, ends)):
                 if start == end:
                     return Refusal(Code.EMPTY_BODY, f"Message {number} is empty; a message has at least one byte.")
         return payload, ends
 
 
-def cut_json(payload: bytes, ends: tuple[int, ...]) -> tuple[bytes, tuple[int, ...]] | Refusal:
+def _spans(payload: bytes, ends: bytes | None) -> Iterator[tuple[int, int]]:
+    return pairwise((0, len(payload)) if ends is None else (0, *message_ends.unpack(ends)))
+
+
+def cut_json(payload: bytes, ends: bytes | None) -> tuple[bytes, bytes | None] | Refusal:
     """Messages that must each be exactly one JSON value, stripped of surrounding whitespace.
 
-    >>> cut_json(b'[1, 2] {"a":1}', (7, 14))
-    (b'[1, 2]{"a":1}', (6, 13))
-    >>> cut_json(b"1,2", (3,)).detail
+    >>> payload, ends = cut_json(b'[1, 2] {"a":1}', message_ends.pack((7, 14)))
+    >>> payload, ends == message_ends.pack((6, 13))
+    (b'[1, 2]{"a":1}', True)
+    >>> cut_json(b"1,2", None).detail
     'Message 0 is not exactly one JSON value.'
     """
-    messages = [payload[start:end] for start, end in pairwise((0, *ends))] if len(ends) > 1 else [payload]
+    messages = [payload[start:end] for start, end in _spans(payload, ends)]
     found = json_mode.split(b"[%b]" % b",".join(messages))
     if isinstance(found, Refusal) or found == messages:
         return found if isinstance(found, Refusal) else (payload, ends)
     # Together they are the values of an array; each is a whole value only if it ends where the request says.
     messages = [message.strip(json_mode.WHITESPACE) for message in messages]
     if found == messages:
-        return b"".join(messages), tuple(accumulate(map(len, messages)))
+        return b"".join(messages), message_ends.of(messages)
     wrong = next(number for number, pair in enumerate(zip_longest(messages, found)) if pair[0] != pair[1])
     return Refusal(Code.INVALID_JSON, f"Message {min(wrong, len(messages) - 1)} is not exactly one JSON value.")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import takewhile
 
 from headwater.node.committer import Done, Now, Submit
 from headwater.streams.commands import Confirm, Paid, Settle, Unpin
@@ -37,10 +38,14 @@ class Debts:
 
     def pay(self) -> None:
         """Have every source release the pin of an ended fork, then forget the debt."""
-        for pin, debt in self._state.owed.items():
-            if pin not in self._paying:
-                self._paying.add(pin)
-                self._route(Unpin(debt.source, debt.incarnation, pin), self._paid(pin))
+        for pin in reversed(list(takewhile(self._is_new, reversed(self._state.owed)))):
+            debt = self._state.owed[pin]
+            self._paying.add(pin)
+            self._route(Unpin(debt.source, debt.incarnation, pin), self._paid(pin))
+
+    def _is_new(self, pin: str) -> bool:
+        """Whether a debt is not being paid yet; new ones come after all others, so these need not be looked at."""
+        return pin not in self._paying
 
     def _paid(self, pin: str) -> Done:
         return lambda _: self._submit(Paid(pin), lambda _: self._paying.discard(pin))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -34,17 +35,41 @@ class Imager:
 
     An image is due when the log since the last one exceeds both a limit and the size of that image, so that log and
     images together write at most twice as much as the log. On a full disk it is due whenever anything was logged: the
-    commands that free space do so only once an image lets the log be dropped.
+    commands that free space do so only once an image lets the log be dropped. The log is dropped before the older of
+    two images, so on a full disk a second one follows, for which a command without effect moves the position on.
     """
 
-    def __init__(self, state: State, command_log: CommandLog, images: ImageFiles, limits: ImageLimits) -> None:
+    def __init__(
+        self,
+        state: State,
+        command_log: CommandLog,
+        images: ImageFiles,
+        limits: ImageLimits,
+        move_on: Callable[[], None],
+    ) -> None:
         self._state, self._log, self._images, self._limits = state, command_log, images, limits
+        self._move_on = move_on
+        """Submits a command without effect."""
+        self._moved_on_to = -1
+        """The position that the last such command was meant to have."""
+        self._timer: asyncio.TimerHandle | None = None
         self._image_bytes = 0
         self._log_mark = 0
         self._not_before_seconds = 0.0
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._thread = ThreadPoolExecutor(1, "imager")
+
+    def start(self) -> None:
+        """From now on look after a full disk now and then: while everything is refused, no batch brings it to mind."""
+        self._timer = asyncio.get_running_loop().call_later(self._limits.retry_seconds, self.start)
+        if self._log.has_room or self._task is not None:
+            return
+        if self._log.size_bytes == self._log_mark and self._state.position != self._moved_on_to:
+            self._moved_on_to = self._state.position + 1
+            self._move_on()
+        else:
+            self.begin_if_due()
 
     def begin_if_due(self) -> None:
         """Called after every batch: one subtraction and two comparisons."""
@@ -68,6 +93,8 @@ class Imager:
     async def stop(self) -> None:
         """Stop at the next slice."""
         self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
         self._thread.shutdown()

@@ -6,6 +6,7 @@ It only submits commands; `Expire` is judged again when it is applied, so a rene
 import asyncio
 import heapq
 from collections.abc import Callable
+from typing import NamedTuple
 
 from headwater.node.committer import Done, Now, Submit
 from headwater.node.reads.tails import Tails
@@ -16,12 +17,27 @@ from headwater.streams.replies import Reply
 from headwater.streams.state import State, Stream
 
 EXPIRES_PER_TURN_MAX = 1_000
+SWEEP_ENTRIES_MIN = 1_024
+SWEPT_PER_TURN = 1_000
+"""A heap with fewer entries is never swept, and how many entries are swept before the loop gets a turn."""
 SLEEP_SECONDS_MAX = 60.0
 RENEW_SECONDS_MIN = 0.02
 
 
+class _Entry(NamedTuple):
+    """When a stream is checked."""
+
+    due_at: int
+    name: str
+    incarnation: int
+
+
 class Reaper:
-    """Keeps deadlines in a heap; an entry may be early, never late, and is checked again when it is due."""
+    """Keeps deadlines in a heap; an entry may be early, never late, and is checked again when it is due.
+
+    The entry of a stream that is deleted before its deadline is stale. Whenever the heap has doubled since the last
+    sweep, it is swept: entries move to a new heap, the earliest first, without the stale ones.
+    """
 
     def __init__(
         self,
@@ -32,13 +48,17 @@ class Reaper:
         tails: Tails,
     ) -> None:
         self._state, self._now, self._submit, self._touch, self._tails = state, now, submit, touch, tails
-        self._due: list[tuple[int, str, int]] = []
+        self._due: list[_Entry] = []
+        self._unswept: list[_Entry] = []
+        self._survivors = 0
+        self._sweep_at_entries = SWEEP_ENTRIES_MIN
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._renewing: dict[str, asyncio.TimerHandle] = {}
         self._stopped = False
 
     def start(self) -> None:
+        self._sweep_at_entries = max(SWEEP_ENTRIES_MIN, 2 * len(self._state.streams))
         for stream in self._state.streams.values():
             self.watch(stream)
 
@@ -54,11 +74,14 @@ class Reaper:
         """Check a stream again when its deadline has passed."""
         end = None if stream.deleted else deadline(stream.lifetime, stream.touched_at)
         if end is not None:
-            heapq.heappush(self._due, (end, stream.name, stream.incarnation))
+            heapq.heappush(self._due, _Entry(end, stream.name, stream.incarnation))
             self._arm()
+            if len(self._due) >= self._sweep_at_entries and not self._unswept:
+                self._unswept, self._due, self._survivors = self._due, [], 0
+                self._sweep()
 
     def _arm(self) -> None:
-        at = self._due[0][0]
+        at = self._due[0].due_at
         if self._stopped or (self._timer is not None and self._timer_at <= at):
             return
         if self._timer is not None:
@@ -70,18 +93,37 @@ class Reaper:
     def _reap(self) -> None:
         self._timer, now = None, self._now()
         for _ in range(EXPIRES_PER_TURN_MAX):
-            if not self._due or self._due[0][0] > now:
+            if not self._due or self._due[0].due_at > now:
                 break
-            _, name, incarnation = heapq.heappop(self._due)
-            stream = self._state.streams.get(name)
-            if stream is None or stream.incarnation != incarnation or stream.deleted:
+            stream = self._life(heapq.heappop(self._due))
+            if stream is None:
                 continue
             if stream.expired(now):
-                self._submit(Expire(name, incarnation), self._watching_again(name, incarnation))
+                self._submit(
+                    Expire(stream.name, stream.incarnation), self._watching_again(stream.name, stream.incarnation)
+                )
             else:
                 self.watch(stream)
         if self._due:
             self._arm()
+
+    def _life(self, entry: _Entry) -> Stream | None:
+        """The stream of an entry; None if the entry is stale."""
+        stream = self._state.streams.get(entry.name)
+        return None if stream is None or stream.incarnation != entry.incarnation or stream.deleted else stream
+
+    def _sweep(self) -> None:
+        for _ in range(min(len(self._unswept), SWEPT_PER_TURN)):
+            entry = heapq.heappop(self._unswept)
+            if self._life(entry) is not None:
+                heapq.heappush(self._due, entry)
+                self._survivors += 1
+        if self._due:
+            self._arm()
+        if not self._unswept:
+            self._sweep_at_entries = max(SWEEP_ENTRIES_MIN, 2 * self._survivors)
+        elif not self._stopped:
+            asyncio.get_running_loop().call_soon(self._sweep)
 
     def _watching_again(self, name: str, incarnation: int) -> Done:
         def watch_again(_: Reply) -> None:

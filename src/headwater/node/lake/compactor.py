@@ -126,7 +126,7 @@ class Compactor:
         seen = cold.changed_at, lowest, avoid
         if self._nothing_to_do == seen:
             return None
-        held, flushed, crowded = list(cold.segments.items()), cold.flushed, self._crowded()
+        held, flushed, crowded = cold.segments.copy(), cold.flushed, self._crowded()
         work = partial(plan, limits=self._limits.rewrite, crowded=crowded, avoid=avoid)
         dense = self._dense = {number: rows for number, rows in self._dense.items() if number in cold.segments}
         planned = await self._in_thread(lambda: work(_flushed(held, flushed, dense), lowest))
@@ -241,9 +241,11 @@ def _pieces(stream: Stream) -> int:
     return len(stream.extents)
 
 
-def _flushed(held: list[tuple[int, Held]], flushed: int, dense: dict[int, int]) -> list[Candidate]:
+def _flushed(held: dict[int, Held], flushed: int, dense: dict[int, int]) -> list[Candidate]:
     """All segments but those of a flush in progress; one known to be dense counts as fully alive."""
-    whole = ((number, one.segment, one.live_rows) for number, one in held if one.segment.last_position <= flushed)
+    whole = (
+        (number, one.segment, one.live_rows) for number, one in held.items() if one.segment.last_position <= flushed
+    )
     return [
         Candidate(number, segment, segment.rows if dense.get(number) == live_rows else live_rows)
         for number, segment, live_rows in whole

@@ -30,8 +30,8 @@ from headwater.protocol.limits import MINUTE_US, STREAMS_PER_SEGMENT_MAX
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.commands import Publication, PublishSegment
+from headwater.streams.hot import Hot
 from headwater.streams.replies import Placed
-from headwater.streams.state import Hot
 
 PUBLISH_DEADLINE_US = 10 * MINUTE_US
 """How long a segment may take from its collection to its publication."""

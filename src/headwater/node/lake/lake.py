@@ -15,9 +15,9 @@ from headwater.node.lake.swaps import Swaps
 from headwater.node.lake.sweeper import LakeSweeper
 from headwater.node.reads.cold import ColdReads
 from headwater.settings import Settings
-from headwater.storage.store import KeyMissing, Store, StoreFailed
+from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
+from headwater.streams.fetched import Fetched
 from headwater.streams.queries import Query
-from headwater.streams.reading import Fetched
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
@@ -64,11 +64,17 @@ class Lake:
         parts = LakeParts(shard, state, store, submit, now, self.reads.in_use, intervals)
         self.flusher = Flusher(parts, limits.flush, lambda: command_log.size_bytes)
         self.cataloger = Cataloger(
-            shard, state, store, limits.grace_seconds, lambda: self.flusher.publishing, intervals=intervals
+            shard,
+            state,
+            store,
+            limits.grace_seconds,
+            lambda: self.flusher.publishing,
+            leased=lambda: state.cold.leased(now()),
+            intervals=intervals,
         )
         self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.flush.segment_bytes))
         self.swaps = Swaps(parts)
-        self.sweeper = LakeSweeper(parts, self.cataloger.has_left_out, limits.grace_seconds)
+        self.sweeper = LakeSweeper(parts, lambda: self.cataloger.left_out_position, limits.grace_seconds)
 
     def start(self) -> None:
         self.flusher.start()
@@ -94,6 +100,6 @@ class Lake:
         position = await self.flusher.flush()
         try:
             await self.cataloger.write()
-        except (StoreFailed, KeyMissing) as error:
+        except (StoreFailed, KeyExists, KeyMissing) as error:
             raise FlushFailed(str(error)) from error
         return position

@@ -128,19 +128,19 @@ class Swaps:
     def _judge_keys(self, request: SwapRequest, old: list[Segment]) -> list[SegmentKey]:
         cold = self._state.cold
         first, last = min(one.first_position for one in old), max(one.last_position for one in old)
-        taken = {held.segment.id for held in cold.segments.values()} | cold.retired.keys()
+        named: set[str] = set()
         keys = []
         for text in request.keys:
             key = parse_segment_key(text)
             if key is None or key.shard != self._shard:
                 raise _SwapRefused(f"{text[:200]!r} is not the key of a segment of shard {self._shard}.")
-            if key.id in taken:
+            if key.id in named or cold.names(key.id):
                 raise _SwapRefused(f"Segment {key.id!r} is already in use or named twice.")
             if deadline_us_of(key.id) < request.deadline:
                 raise _SwapRefused(f"The deadline in the id {key.id!r} is earlier than that of the swap.")
             if not first <= key.first_position <= key.last_position <= last:
                 raise _SwapRefused(f"The positions of {key.id!r} are outside of {first} to {last}, those replaced.")
-            taken.add(key.id)
+            named.add(key.id)
             keys.append(key)
         return keys
 

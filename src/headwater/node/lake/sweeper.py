@@ -13,8 +13,11 @@ from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import SECOND_US
 from headwater.storage.store import StoreFailed
 from headwater.streams.commands import ForgetSegments
+from headwater.streams.segments import Segment
 
 FORGET_AT_ONCE_MAX = 1_000
+SEGMENTS_PER_TURN = 1_000
+"""How many segments are looked at before the loop gets a turn."""
 
 T = TypeVar("T")
 
@@ -24,9 +27,9 @@ log = logging.getLogger(__name__)
 class LakeSweeper:
     """Deletes an object first and forgets it by a command after, so a crash in between only repeats the deletion."""
 
-    def __init__(self, parts: LakeParts, left_out: Callable[[str], bool], grace_seconds: float) -> None:
+    def __init__(self, parts: LakeParts, left_out_position: Callable[[], int], grace_seconds: float) -> None:
         self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
-        self._left_out, self._grace_us = left_out, int(grace_seconds * SECOND_US)
+        self._left_out_position, self._grace_us = left_out_position, int(grace_seconds * SECOND_US)
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
         self._tasks: list[asyncio.Task[None]] = []
         self.deleted = 0
@@ -54,29 +57,33 @@ class LakeSweeper:
 
     async def sweep_retired(self) -> None:
         """Delete replaced segments that no reader needs, neither in this process nor by a catalog."""
-        cold = self._state.cold
-        lowest = cold.lowest_consumer(self._now())
-        due = [
-            retired.segment
-            for retired in cold.retired.values()
-            if self._left_out(retired.segment.id)
-            and retired.segment.last_position <= lowest
-            and not self._in_use[retired.segment.id]
-        ]
-        for segment in due[:FORGET_AT_ONCE_MAX]:
+        due = await self._due()
+        for segment in due:
             await self._delete(segment_key(self._shard, segment.first_position, segment.last_position, segment.id))
         if due:
-            await ask(self._submit, ForgetSegments(tuple(segment.id for segment in due[:FORGET_AT_ONCE_MAX])))
+            await ask(self._submit, ForgetSegments(tuple(segment.id for segment in due)))
+
+    async def _due(self) -> list[Segment]:
+        """As many as may be deleted at once; they are looked for some per turn, in the order in which they retired."""
+        left_out, lowest = self._left_out_position(), self._state.cold.lowest_consumer(self._now())
+        retired = iter(list(self._state.cold.retired.values()))
+        due: list[Segment] = []
+        while turn := list(islice(retired, SEGMENTS_PER_TURN)):
+            for segment, position in ((one.segment, one.position) for one in turn):
+                if position > left_out or len(due) == FORGET_AT_ONCE_MAX:
+                    return due
+                if segment.last_position <= lowest and not self._in_use[segment.id]:
+                    due.append(segment)
+            await asyncio.sleep(0)
+        return due
 
     async def sweep_orphans(self) -> None:
         """Delete segments that no state names and that can no longer be published: their deadline is long past."""
         items = self._store.items(f"segments/shard={self._shard}/")
-        while page := await self._in_thread(lambda: list(islice(items, 1_000))):
-            cold = self._state.cold
-            known = {held.segment.id for held in cold.segments.values()} | set(cold.retired)
+        while page := await self._in_thread(lambda: list(islice(items, SEGMENTS_PER_TURN))):
             for item in page:
                 parsed = parse_segment_key(item.key)
-                if parsed is None or parsed.id in known:
+                if parsed is None or self._state.cold.names(parsed.id):
                     continue
                 if deadline_us_of(parsed.id) + self._grace_us < self._now():
                     log.info("deleting %s, which was never published", item.key)

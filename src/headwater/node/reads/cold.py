@@ -18,8 +18,9 @@ from headwater.lake.format import segment_key
 from headwater.lake.reader import SERVED, Footer, Group, GroupRows, Read, SegmentDamaged, read_footer, read_group
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
+from headwater.streams.fetched import Fetched, NotFetched, Run
 from headwater.streams.queries import Query
-from headwater.streams.reading import Fetched, NotFetched, Run, Slice
+from headwater.streams.reading import Slice
 from headwater.streams.replies import Reply
 from headwater.streams.segments import Extent, Segment
 from headwater.streams.state import State, Stream

@@ -29,10 +29,10 @@ def _bytes(slice_: Slice) -> bytes:
 
 def _messages(slice_: Slice) -> Iterator[bytes]:
     for piece, lo, hi in slice_.parts():
-        ends = piece.ends
-        if ends is None:
+        if piece.ends is None:
             yield piece.payload
             continue
+        ends = piece.message_ends
         first = bisect_right(ends, lo)
         start = ends[first - 1] if first else 0
         for end in ends[first : bisect_right(ends, hi)]:
@@ -54,7 +54,7 @@ def fetch_records(slices: Sequence[Slice], first: int, *, envelope: bool) -> byt
 def fetch_messages(slice_: Slice) -> Iterator[bytes]:
     """The messages of a slice one by one; in a byte stream the first and the last may be parts of one."""
     for piece, lo, hi in slice_.parts():
-        ends = piece.ends or (len(piece.payload),)
+        ends = piece.message_ends
         start = lo
         for end in ends[bisect_right(ends, lo) :]:
             yield piece.payload[start : min(end, hi)]

@@ -6,21 +6,34 @@ from headwater.node.committer import Now
 from headwater.node.reads.fetcher import fetch, fetch_records
 from headwater.node.reads.pages import PageCache
 from headwater.protocol.content_types import ENVELOPES, NDJSON, is_json
+from headwater.protocol.limits import PAGE_MESSAGES_MAX
 from headwater.protocol.offsets import NOW
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarnation_changed
-from headwater.streams import buckets, forking, queries, reading
-from headwater.streams.commands import Origin
+from headwater.streams import buckets, forking, queries, reading, snapshots
+from headwater.streams.ancestry import Origin
+from headwater.streams.fetched import NOTHING_FETCHED, Fetched
 from headwater.streams.queries import Anchor, Boundary, ForkTarget, Head, Listing, Query, Read
-from headwater.streams.reading import NOTHING_FETCHED, Fetched
 from headwater.streams.replies import Anchored, Described, Page, Reply
 from headwater.streams.state import State, Stream
+
+CROWDED_OUT = Refusal(
+    Code.OVERLOADED, "Responses that clients do not read take all the memory they may; try again in a second."
+)
 
 
 class Queries:
     """Answers queries about one shard's state; reading a stream with a sliding lifetime renews it."""
 
-    def __init__(self, state: State, now: Now, touch: Callable[[Stream], None], page_bytes: int) -> None:
-        self._state, self._now, self._touch, self._page_bytes = state, now, touch, page_bytes
+    def __init__(
+        self,
+        state: State,
+        now: Now,
+        time_for: Callable[[str], int],
+        touch: Callable[[Stream], None],
+        page_bytes: int,
+    ) -> None:
+        self._state, self._now, self._time_for = state, now, time_for
+        self._touch, self._page_bytes = touch, page_bytes
         self._pages = PageCache()
 
     def read(self, query: Query, fetched: Fetched = NOTHING_FETCHED) -> Reply:
@@ -37,8 +50,9 @@ class Queries:
         if isinstance(query, queries.Bucket):
             return buckets.facts(self._state, query)
         if isinstance(query, Listing):
-            known = query.bucket in self._state.buckets or query.bucket in self._state.lives
-            return buckets.listing(self._state, query, now) if known else bucket_not_found(query.bucket)
+            bucket = query.bucket
+            known = bucket is None or bucket in self._state.buckets or bucket in self._state.lives
+            return buckets.listing(self._state, query, now) if known else bucket_not_found(str(bucket))
         stream = self._find(query, now)
         if isinstance(stream, Refusal):
             return stream
@@ -47,6 +61,8 @@ class Queries:
     def _find(self, query: Read | Head | Boundary, now: int) -> Stream | Refusal:
         """The life of the stream that a query names."""
         stream = self._state.present(query.name, now)
+        if isinstance(stream, Refusal):
+            stream = self._state.present(query.name, self._time_for(query.name))
         if isinstance(stream, Stream) and query.incarnation is not None and query.incarnation != stream.incarnation:
             return incarnation_changed(stream.name, stream.incarnation)
         return stream
@@ -65,7 +81,7 @@ class Queries:
         if query.records is not None:
             return self._record_page(stream, query, query.records, fetched)
         start = stream.tail if query.offset == NOW else query.offset
-        bytes_max = self._page_bytes if query.bytes_max is None else min(self._page_bytes, query.bytes_max)
+        bytes_max = self._bytes_max(query)
         page = self._pages.get(stream.incarnation, start, stream.tail, stream.closed, stream.start)
         if page is not None and len(page.body) <= bytes_max and page.record_first in (None, stream.record_start):
             return page
@@ -73,6 +89,8 @@ class Queries:
         if refusal is not None:
             return refusal
         plan = reading.plan(stream, start, bytes_max, self.source_of, fetched)
+        if query.bytes_limit is not None and plan.next_offset - start > query.bytes_limit:
+            return CROWDED_OUT
         json = is_json(stream.content_type)
         page = Page(
             stream.incarnation,
@@ -89,6 +107,9 @@ class Queries:
             self._pages.put(page)
         return page
 
+    def _bytes_max(self, query: Read) -> int:
+        return self._page_bytes if query.bytes_max is None else min(self._page_bytes, query.bytes_max)
+
     def _record_page(self, stream: Stream, query: Read, records: queries.Records, fetched: Fetched) -> Page | Refusal:
         """A page of a JSON stream by ordinals: at most the requested number of whole messages, one per line."""
         if not is_json(stream.content_type):
@@ -103,11 +124,11 @@ class Queries:
             return refusal
         first = reading.record_at(stream, start, self.source_of, fetched)
         assert first is not None, "a judged offset of a JSON stream is a boundary"
-        plan = reading.plan(stream, start, self._page_bytes, self.source_of, fetched)
-        if records.most is not None and first + records.most < stream.record_next:
-            end = reading.offset_of(stream, first + records.most, self.source_of, fetched)
-            if end < plan.next_offset:
-                plan = reading.plan(stream, start, end - start, self.source_of, fetched)
+        most = PAGE_MESSAGES_MAX if records.most is None else min(records.most, PAGE_MESSAGES_MAX)
+        bytes_max = self._bytes_max(query)
+        plan = reading.plan(stream, start, bytes_max, self.source_of, fetched, messages_max=most)
+        if query.bytes_limit is not None and plan.next_offset - start > query.bytes_limit:
+            return CROWDED_OUT
         return Page(
             stream.incarnation,
             ENVELOPES if records.envelope else NDJSON,
@@ -131,8 +152,12 @@ class Queries:
                 return _no_such_record(stream, query.record)
             offset = reading.offset_of(stream, query.record, self.source_of, fetched)
         assert offset is not None
-        if not stream.start <= offset < stream.tail:
-            return Anchored(stream.incarnation, offset, stream.record_next)  # The command says what is wrong.
+        if offset > stream.tail:
+            # Not for the command to say: an append may come first and put the offset inside a message.
+            return snapshots.beyond_tail(stream)
+        if offset < stream.start or offset == stream.tail:
+            # The command says what is wrong below the start.
+            return Anchored(stream.incarnation, offset, stream.record_next, stream.tail)
         record = reading.record_at(stream, offset, self.source_of, fetched)
         if record is None:
             return Refusal(
@@ -141,7 +166,7 @@ class Queries:
                 incarnation=stream.incarnation,
                 next_offset=stream.tail,
             )
-        return Anchored(stream.incarnation, offset, record)
+        return Anchored(stream.incarnation, offset, record, stream.tail)
 
 
 def _describe(stream: Stream) -> Described:

@@ -14,8 +14,8 @@ from headwater.node.scans.pace import Pace
 from headwater.protocol.refusals import Refusal
 from headwater.storage.store import KeyMissing, StoreFailed
 from headwater.streams import reading
+from headwater.streams.fetched import NotFetched
 from headwater.streams.queries import Ordinal
-from headwater.streams.reading import NotFetched
 from headwater.streams.segments import Segment
 from headwater.streams.state import Stream
 

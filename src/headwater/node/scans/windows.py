@@ -20,9 +20,10 @@ from headwater.lake.selection import RowRange
 from headwater.node.scans.instants import Instant
 from headwater.protocol.limits import KIB
 from headwater.streams.cold import ALL
+from headwater.streams.hot import Hot
 from headwater.streams.reading import owners
 from headwater.streams.segments import Extent, Segment
-from headwater.streams.state import Hot, Stream
+from headwater.streams.state import Stream
 
 CUT_BYTES_MIN = 64 * KIB
 """A smaller piece of an extent is not worth its own part."""
@@ -101,7 +102,7 @@ def _begun_before(append: Hot, offset: int) -> int:
     within = offset - append.offset
     if within <= 0:
         return 0
-    return 1 if append.ends is None else 1 + bisect_left(append.ends, within, hi=len(append.ends) - 1)
+    return 1 + bisect_left(append.message_ends, within, hi=append.messages - 1)
 
 
 # -- Parts -------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Origin:
     prefix: str | None = None
     streams: Sequence[str] = ()
     pattern: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def source_options(self, **more: str) -> dict[str, str]:
         """The options that make the source read these streams.

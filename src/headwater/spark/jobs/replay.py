@@ -22,6 +22,7 @@ from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
 from headwater.spark.options.source import Selection
 from headwater.spark.sink.chunks import CHUNKS
 from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
+from headwater.spark.sink.ledger import Ledger
 from headwater.spark.writing import by_stream
 
 ORDER = ("position", "offset")
@@ -46,7 +47,7 @@ class ReplayConfig:
     """Regular expressions and their replacements in whole names, applied in order."""
     close: bool = False
     """Whether to close the copies of closed streams."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More options of the sink."""
     partitions: int | None = None
     batch_bytes: int = BATCH_BYTES
@@ -70,7 +71,10 @@ def run(spark: SparkSession, config: ReplayConfig) -> Report:
                 for page in copies(spark, config, source):
                     leave_open(ends, page)
             # The query starts after this listing, so it reads every stream listed as closed to its end.
+            ledger = Ledger(target, config.name)
+            noted = ledger.end()
             messages, size, batches = _copy(_start(spark, config))
+            repeated = ledger.repeated_since(noted)
             closed = _close(target, config, ends) if config.close else 0
     except (LinkFailed, LinkRefused, WriteFailed) as failure:
         raise JobFailed(str(failure)) from failure
@@ -81,6 +85,7 @@ def run(spark: SparkSession, config: ReplayConfig) -> Report:
         "streams": streams,
         "batches": batches,
         "messages": messages,
+        "messages_repeated": repeated,
         "bytes": size,
         "closed": closed,
         "seconds": round(time.monotonic() - began, 3),

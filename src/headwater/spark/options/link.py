@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from headwater.client.settings import move_credentials
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.values import OptionRefused, OptionValues, or_default
 
@@ -20,12 +21,13 @@ def parse_link(options: Mapping[str, str] | OptionValues) -> LinkSettings:
     cert, key = values.text("tls.cert"), values.text("tls.key")
     if key is not None and cert is None:
         raise OptionRefused("The option tls.key needs tls.cert, the certificate for the key.")
+    url, sent = move_credentials(url, values.with_prefix("header."))
     retry_ms, timeout_ms = values.number("retryIntervalMs"), values.number("requestTimeoutMs", 1)
     return LinkSettings(
         url=url.rstrip("/"),
         token=token,
         token_file=token_file,
-        headers=tuple(sorted(values.with_prefix("header.").items())),
+        headers=tuple(sorted(sent.items())),
         tls_ca=values.text("tls.ca"),
         tls_cert=cert,
         tls_key=key,

@@ -2,7 +2,8 @@
 
 An append carries its producer's id, epoch and sequence, so sending it again is safe:
 
-    200, 204                  appended now, or before
+    200                       appended now
+    204                       appended before; for the last chunk of a stream, as the last one of the batch
     408, 429, 500 and above   sent again after a pause, as often as the link's settings allow
     content_type_mismatch     sent again with the stream's own type, unless the row names a type
     stream_closed             the stream's last chunk of the batch is sent alone: 204 proves that the whole batch was
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from headwater.client.retrying import RETRIED_STATUSES
 from headwater.spark.link import LinkSettings
+from headwater.spark.sink.chunks import Flags
 
 REQUEST_BYTES = 4 * 1024 * 1024
 REQUEST_APPENDS = 10_000
@@ -30,7 +32,9 @@ REQUEST_APPENDS = 10_000
 APPEND_BYTES = 200
 """The cost of an append in addition to its messages."""
 
-DONE = (200, 204)
+APPENDED, REPEATED = 200, 204
+DONE = (APPENDED, REPEATED)
+PAYLOAD_MISMATCH = "producer_payload_mismatch"
 
 
 class WriteFailed(Exception):
@@ -61,6 +65,8 @@ class Delivery:
         self._found_closed: str | None = None
         """A closed stream of which only the last chunk is still to be sent."""
         self.appends = self.duplicates = 0
+        self.rows_repeated = 0
+        """Rows of appends that the server had already."""
 
     def send_all(self, requests: Iterable[pa.Table]) -> None:
         """Send requests one at a time, each while the next is prepared."""
@@ -81,8 +87,8 @@ class Delivery:
         while len(chunks):
             answers = self._server.append(self._appends(chunks, adopting))
             statuses = answers["status"].to_numpy()
-            self.appends += int(np.count_nonzero(statuses == 200))
-            self.duplicates += int(np.count_nonzero(statuses == 204))
+            self.appends += int(np.count_nonzero(statuses == APPENDED))
+            self._count_repeated(chunks, answers, statuses == REPEATED)
             refused = np.flatnonzero(~np.isin(statuses, DONE))
             if not len(refused):
                 return
@@ -93,6 +99,18 @@ class Delivery:
             if busy:
                 self._wait(tries, again, busy)
             chunks = again
+
+    def _count_repeated(self, chunks: pa.Table, answers: pa.Table, repeated: Flags) -> None:
+        """Count the chunks that the server had already; WriteFailed if it has more of a stream than was sent."""
+        if not repeated.any():
+            return
+        self.duplicates += int(np.count_nonzero(repeated))
+        found = chunks.filter(pa.array(repeated))
+        self.rows_repeated += pc.sum(pc.list_value_length(found["messages"])).as_py()
+        beyond = pc.greater(answers["producer_seq"].filter(pa.array(repeated)), found["seq"])
+        longer = found.filter(pc.and_(found["last"], beyond.fill_null(False)))
+        if len(longer):
+            raise WriteFailed(explain(longer["stream"][0].as_py(), self._producer, {"code": PAYLOAD_MISMATCH}))
 
     def _sort_out(
         self, chunks: pa.Table, answers: list[dict[str, Any]], adopting: set[str], proving: set[str]
@@ -173,13 +191,20 @@ def explain(name: str, producer: Producer, answer: dict[str, Any]) -> str:
         case "producer_epoch_stale":
             return (
                 f"The stream {name!r} is at epoch {answer['producer_epoch']} of {who} and refuses epoch "
-                f"{producer.epoch}: a later run has taken over, or this run has lost its checkpoint; "
-                "stop the other run, or write under another producerId."
+                f"{producer.epoch}: a later run has taken over, or this write has ended; stop the other run, or write "
+                "under another producerId."
             )
         case "producer_seq_conflict" | "producer_epoch_invalid":
             return (
                 f"The stream {name!r} has lost what {who} wrote to it in epoch {producer.epoch}, because it was "
                 "deleted or restored meanwhile; check its contents, and write what is missing under another producerId."
+            )
+        case code if code == PAYLOAD_MISMATCH:
+            return (
+                f"The stream {name!r} has other rows in epoch {producer.epoch} of {who} than were sent now: two tasks "
+                "wrote to it, another write used the same producerId and epoch, or a retry had other rows or another "
+                "order; repartition with headwater.spark.writing.by_stream, sort with orderColumn, and write different "
+                "rows under another producerId or epoch."
             )
         case "stream_closed":
             return (

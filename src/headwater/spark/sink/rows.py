@@ -97,7 +97,12 @@ class RowMapper:
 
     def __init__(self, columns: Columns, options: SinkOptions) -> None:
         self._columns, self._options = columns, options
-        self.order = tuple(f"order{number}" for number in range(len(columns.order)))
+        self._order = tuple(f"order{number}" for number in range(len(columns.order)))
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns to sort by. The value breaks ties, so that a retry cuts the same appends from the same rows."""
+        return (*self._order, "value") if self._order else ()
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows in the schema `chunks.ROWS`, followed by the order columns."""
@@ -112,7 +117,7 @@ class RowMapper:
             types = pc.coalesce(batch.column(columns.content_type).cast(pa.string()), types)
         _check_values(names, values, close)
         order = [batch.column(at) for at in columns.order]
-        return pa.record_batch([names, values, close, types, *order], names=[*ROWS.names, *self.order])
+        return pa.record_batch([names, values, close, types, *order], names=[*ROWS.names, *self._order])
 
 
 def stream_names(batch: pa.RecordBatch, columns: Columns, options: SinkOptions) -> pa.StringArray:

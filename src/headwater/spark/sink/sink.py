@@ -2,11 +2,14 @@
 
 A task sorts its rows by stream, cuts them into chunks and sends the chunks. Chunk n of a stream has the producer's
 sequence number n, and the batch is the epoch. So the server recognizes everything that a retried task sends again, and
-refuses a batch of an older run. This requires that one task has all rows of a stream, which the commit checks.
+refuses a batch of an older run. This requires that one task has all rows of a stream, which the commit checks, and that
+a producer's id belongs to one query, which its ledger ensures.
 """
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias
@@ -21,23 +24,28 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headwater.spark.link import Link
+from headwater.spark.link import Link, LinkFailed, LinkRefused
 from headwater.spark.options.sink import SinkOptions, parse_sink
 from headwater.spark.options.values import OptionRefused
 from headwater.spark.sink.chunks import Chunker
 from headwater.spark.sink.delivery import Delivery, Producer, WriteFailed, packed
+from headwater.spark.sink.ledger import Ledger, owner_of
 from headwater.spark.sink.rows import RowMapper, default_type, find_columns
 from headwater.spark.sink.snapshots import SnapshotBatchWriter, SnapshotStreamWriter
 from headwater.spark.sink.sorting import RUN_BYTES, Sorter
 
 BATCH_ID = "streaming.sql.batchId"
 """The task property with the number of the micro-batch, which Spark does not pass to a writer."""
+QUERY_ID = "sql.streaming.queryId"
+"""The task property with the query's id, which is the same for all runs from one checkpoint; in foreachBatch too."""
 STREAMS_PER_TASK_MAX = 4_000_000
 """The commit compares the streams of all tasks; this limits each task to 32 MiB of hashes."""
 STREAMS_NAMED_MAX = 1_000
 """How many streams of a task the commit knows by name, for a better message."""
 
 Messages: TypeAlias = list[WriterCommitMessage | None]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class Written(WriterCommitMessage):
     names: tuple[str, ...] = ()
     appends: int = 0
     duplicates: int = 0
+    rows_repeated: int = 0
+    """Rows that the server had already."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -57,9 +67,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         raise OptionRefused("Streams are append-only, so mode overwrite is not possible; use mode append.")
     if parsed.target == "snapshot":
         return SnapshotBatchWriter(parsed, schema)
-    # One id for all tasks and their retries, by which the server recognizes a retry.
-    identity = parsed.producer_id or f"spark-{uuid.uuid4()}"
-    return BatchWriter(parsed, schema, Producer(identity, parsed.producer_epoch or 0))
+    return BatchWriter(parsed, schema)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -73,17 +81,32 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 class BatchWriter(DataSourceArrowWriter):
     """Writes one batch."""
 
-    def __init__(self, options: SinkOptions, schema: StructType, producer: Producer) -> None:
-        self._task, self._producer = TaskWriter(options, schema), producer
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._task, self._options = TaskWriter(options, schema), options
+        # A made-up id is the same for all tasks and their retries, by which the server recognizes a retry.
+        self._producer = Producer(options.producer_id or f"spark-{uuid.uuid4()}", options.producer_epoch or 0)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return self._task.write(iterator, self._producer)
+        if self._options.producer_id is None:
+            return self._task.write(iterator, self._producer)
+        return self._task.write(iterator, self._producer, owner_of(task_property(QUERY_ID)))
 
     def commit(self, messages: Messages) -> None:
         check_one_task_per_stream(messages)
+        if self._options.producer_id is not None:
+            note_repeated(messages, self._options, self._producer)
+        else:
+            self._finish()
 
     def abort(self, messages: Messages) -> None:
-        """Nothing is undone: a retry finds what was appended, and continues."""
+        """Nothing is undone: a retry under the same producerId finds what was appended, and continues."""
+        if self._options.producer_id is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Tell the server that the made-up producer is not used again, so that streams need not remember it."""
+        with suppress(LinkFailed, LinkRefused), Link(self._options.link) as link:
+            link.finish(self._producer.id)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -91,13 +114,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         assert options.producer_id is not None
-        self._task, self._producer_id = TaskWriter(options, schema), options.producer_id
+        self._task, self._options, self._producer_id = TaskWriter(options, schema), options, options.producer_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return self._task.write(iterator, Producer(self._producer_id, batch_id()))
+        batch, query = task_property(BATCH_ID), task_property(QUERY_ID)
+        if batch is None or query is None:
+            raise WriteFailed(
+                f"Spark did not pass the batch number and the query's id (task properties {BATCH_ID} and {QUERY_ID}), "
+                "so the rows cannot be written exactly once; use a supported version of Spark."
+            )
+        return self._task.write(iterator, Producer(self._producer_id, int(batch)), owner_of(query))
 
     def commit(self, messages: Messages, batchId: int) -> None:
         check_one_task_per_stream(messages)
+        note_repeated(messages, self._options, Producer(self._producer_id, batchId))
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """Nothing is undone: a retry finds what was appended, and continues."""
@@ -110,8 +140,11 @@ class TaskWriter:
         self._options, self._columns, self._run_bytes = options, find_columns(schema, options), run_bytes
         self._default_type = default_type(schema, options)
 
-    def write(self, batches: Iterable[pa.RecordBatch], producer: Producer) -> Written:
-        """Sort, cut and send all rows."""
+    def write(self, batches: Iterable[pa.RecordBatch], producer: Producer, owner: str | None = None) -> Written:
+        """Sort, cut and send all rows; WriteFailed if the producer's id does not belong to the owner, if there is one.
+
+        An id that was made up for this write needs none.
+        """
         options, mapper = self._options, RowMapper(self._columns, self._options)
         tally = _StreamTally()
         with Sorter(mapper.order, run_bytes=self._run_bytes) as sorter:
@@ -121,21 +154,18 @@ class TaskWriter:
                 return Written()
             chunker = Chunker(options.append_bytes, options.append_messages)
             with Link(options.link) as link:
+                if owner is not None:
+                    Ledger(link, producer.id).claim(owner)
                 delivery = Delivery(link, producer, create=options.create, content_type=self._default_type)
                 delivery.send_all(packed(tally.count(_chunks(chunker, sorter))))
-        return Written(tally.hashes(), tuple(tally.names), delivery.appends, delivery.duplicates)
+        done = delivery.appends, delivery.duplicates, delivery.rows_repeated
+        return Written(tally.hashes(), tuple(tally.names), *done)
 
 
-def batch_id() -> int:
-    """The number of the micro-batch that this task belongs to."""
+def task_property(name: str) -> str | None:
+    """A property of the job that this task belongs to."""
     context = TaskContext.get()
-    number = None if context is None else context.getLocalProperty(BATCH_ID)
-    if number is None:
-        raise WriteFailed(
-            f"Spark did not pass the batch number (task property {BATCH_ID}), so the rows cannot be written exactly "
-            "once; use a supported version of Spark."
-        )
-    return int(number)
+    return None if context is None else context.getLocalProperty(name)
 
 
 def _chunks(chunker: Chunker, sorter: Sorter) -> Iterator[pa.RecordBatch]:
@@ -189,3 +219,17 @@ def check_one_task_per_stream(messages: Messages) -> None:
         f"Two tasks wrote to {which}{more}, so rows of one of them are missing there; repartition with "
         "headwater.spark.writing.by_stream, and write the batch again to other streams or under another producerId."
     )
+
+
+def note_repeated(messages: Messages, options: SinkOptions, producer: Producer) -> None:
+    """Log and record how many rows of a batch the server had already."""
+    repeated = sum(message.rows_repeated for message in messages if isinstance(message, Written))
+    if not repeated:
+        return
+    with Link(options.link) as link:
+        ledger = Ledger(link, producer.id)
+        ledger.note_repeated(producer.epoch, repeated)
+    _log.warning(
+        "The server had %d rows of epoch %d of the producer %r already, and did not add them again; %r records this.",
+        repeated, producer.epoch, producer.id, ledger.stream,
+    )  # fmt: skip

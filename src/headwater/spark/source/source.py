@@ -36,6 +36,7 @@ from headwater.spark.schemas import SourceSchema
 from headwater.spark.sink.sink import batch_writer, stream_writer
 from headwater.spark.source.filters import NO_CONDITIONS, Conditions, accept
 from headwater.spark.source.lake.catalogs import LakeUnusable, catalog_up_to, lake_url, open_lake
+from headwater.spark.source.lake.leases import renewing, take_lease
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
 from headwater.spark.source.lake.reader import read_lake
 from headwater.spark.source.lake.stream import LakeStream
@@ -86,7 +87,8 @@ def read_partition(partition: InputPartition, options: SourceOptions, pushed: Co
     schema, work = SourceSchema(options), partition.value
     query = RowQuery(schema.sources, options.selection, pushed)
     if isinstance(work, LakePartition):
-        yield from schema.batches(read_lake(work, query))
+        with renewing(options.link, work.lease):
+            yield from schema.batches(read_lake(work, query))
     elif isinstance(work, LivePartition):
         with Link(options.link) as link:
             yield from schema.batches(LiveReader(link, options, query).read(work))
@@ -139,13 +141,17 @@ class BatchReader(DataSourceReader):
         row_filter = row_filter_for(options.selection, options.since, options.until, self._pushed)
         if isinstance(starting, LogPosition):
             row_filter = row_filter._replace(after=max(row_filter.after, starting.position))
+        lease = take_lease(link)
+        # After the lease: the flush ensures a catalog that is no older than it.
+        end = position_in(link.flush())
         if isinstance(ending, LogPosition):
             end = ending.position
             row_filter = row_filter._replace(up_to=min(row_filter.up_to, end))
-        else:
-            end = position_in(link.flush())
         catalog = catalog_up_to(link, store, end)
-        return [] if catalog is None else LakePlanner(options, store, catalog).batch(row_filter, self._pushed)
+        if catalog is None:
+            return []
+        planned = LakePlanner(options, store, catalog).batch(row_filter, self._pushed)
+        return [partition._replace(lease=lease) for partition in planned]
 
     def _live(self, link: Link) -> list[LivePartition]:
         options = self._options

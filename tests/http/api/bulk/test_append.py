@@ -49,7 +49,7 @@ def name() -> str:
 
 
 def tail(wire: Wire, name: str) -> int:
-    return int(wire.ask("HEAD", f"/v1/stream/{name}").next_offset.rpartition("_")[2])
+    return int(wire.ask("HEAD", f"/v1/stream/{name}").next_offset.rpartition("_")[2]) // 10
 
 
 def make(wire: Wire, name: str, content_type: str = TEXT) -> str:
@@ -76,6 +76,7 @@ def test_each_row_is_an_append_to_its_stream(wire: Wire, name: str) -> None:
             "detail": None,
             "next_offset": offset,
             "producer_epoch": None,
+            "producer_seq": None,
             "expected_seq": None,
             "closed": False,
         }
@@ -172,7 +173,7 @@ def test_what_is_behind_a_bulk_append_on_its_connection_sees_all_of_it(wire: Wir
     wire.send(request("POST", PATH, ARROW, body) + request("HEAD", f"/v1/stream/{name}"))
     for times in (1, 2):
         assert statuses(decode(wire.receive().body)) == [200] * 3000
-        assert wire.receive(bodiless=True).next_offset.endswith(f"_{12_000 * times:016}")
+        assert wire.receive(bodiless=True).next_offset.endswith(f"_{12_000 * times:015}0")
 
 
 def test_many_rows_of_many_streams_go_in_whole_and_in_order(wire: Wire, name: str) -> None:
@@ -221,6 +222,29 @@ def test_a_producer_that_was_fenced_off_gets_the_current_epoch(wire: Wire, name:
     [outcome] = bulk(wire, row(name, b"b", producer=("spark", 6, 0)))
     assert (outcome["status"], outcome["code"], outcome["producer_epoch"]) == (403, "producer_epoch_stale", 7)
     assert tail(wire, name) == 1
+
+
+def test_a_producer_that_repeats_a_request_learns_how_far_it_had_come(wire: Wire, name: str) -> None:
+    rows = [row(name, b"%d" % seq, create=True, producer=("spark", 7, seq)) for seq in range(3)]
+    assert [outcome["producer_seq"] for outcome in bulk(wire, *rows)] == [None, None, None]
+    assert [outcome["producer_seq"] for outcome in bulk(wire, *rows[:2])] == [2, 2]
+
+
+def test_a_producer_that_has_finished_is_fenced_off_everywhere(wire: Wire, name: str) -> None:
+    first = row(f"{name}/x", b"a", create=True, producer=("spark/1", 0, 0))
+    bulk(wire, first, row(f"{name}/y", b"b", create=True, producer=("job", 0, 0)))
+    for _ in range(2):
+        assert wire.ask("DELETE", "/__headwater/producers/spark%2F1").status == 204
+    assert codes(bulk(wire, first)) == [(204, None)]
+    late = [row(f"{name}/{stream}", b"c", producer=("spark/1", 0, seq)) for stream, seq in (("x", 1), ("y", 0))]
+    assert codes(bulk(wire, *late)) == [(403, "producer_epoch_stale")] * 2
+    assert codes(bulk(wire, row(f"{name}/y", b"d", producer=("job", 0, 1)))) == [(200, None)]
+    assert (tail(wire, f"{name}/x"), tail(wire, f"{name}/y")) == (1, 2)
+
+
+@pytest.mark.parametrize("producer", ["", "x" * 256, "%C3%A9" * 128])
+def test_a_producer_id_that_cannot_exist_cannot_finish(wire: Wire, producer: str) -> None:
+    assert wire.ask("DELETE", f"/__headwater/producers/{producer}").status == 400
 
 
 def test_a_producer_that_skipped_a_request_gets_the_expected_sequence(wire: Wire, name: str) -> None:

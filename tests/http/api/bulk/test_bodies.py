@@ -9,10 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.http.server import Server
 from headwater.protocol.limits import BULK_BYTES_MAX, BULK_ROWS_MAX
 from headwater.testing import RunningServer
 
+from ....node.lake.lakes import Bench
 from ...sockets import Wire, refused
+from ..inside import against, wire_to
 from .requests import ARROW, PATH, PATIENCE_SECONDS, bulk_table, decode, encode, missing, read, row, statuses, table_of
 
 _numbers = count(1)
@@ -143,6 +146,16 @@ def test_a_body_of_another_type_is_refused(wire: Wire) -> None:
     response = wire.ask("POST", PATH, {"Content-Type": "application/json"}, WHOLE)
     assert "application/json" in refused(response, 400, "bad_request")["detail"]
     assert missing(wire, "bodies/never")
+
+
+@pytest.mark.parametrize("header", [{"Content-Type": TEXT}, {**ARROW, "Stream-Log-Id": "another"}])
+def test_a_large_body_that_is_refused_unread_leaves_its_place_in_line(header: dict[str, str]) -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        for _ in range(3):
+            with wire_to(url) as wire:
+                assert wire.ask("POST", PATH, header, bytes(1024 * 1024)).status in (400, 410)
+
+    against(work)
 
 
 def test_a_body_that_unpacks_to_more_than_it_may_have_is_never_unpacked(wire: Wire) -> None:

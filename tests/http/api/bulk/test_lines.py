@@ -15,10 +15,12 @@ from headwater.node.bulk import rows as bulk_rows
 from headwater.node.bulk.lines import BulkAppend, Outcome
 from headwater.node.bulk.rows import BulkRows, cut_json, decode
 from headwater.node.committer import Done
+from headwater.protocol import message_ends
 from headwater.protocol.content_types import DEFAULT
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
 from headwater.streams.commands import Append, Command, Create, Delete
+from headwater.streams.hot import hot_cost
 from headwater.streams.replies import Appended, Created, Reply
 from headwater.streams.state import State, Stream
 
@@ -91,7 +93,7 @@ async def append_alone(bench: Bench, one: Row, life: int | None) -> Reply:
         if stream is None and one["create"]:
             return await bench.ask(Create(one["stream"], content_type, FOREVER, *first))
         return await bench.ask(append)
-    standing = bench.node.judge_standing(append.append)
+    standing = bench.node.judge_append(append.append)
     return append.refusal if standing is None or (stream is None and one["create"]) else standing
 
 
@@ -258,7 +260,7 @@ class Slow:
     def present(self, name: str) -> Stream | Refusal:
         return self.state.present(name, 1)
 
-    def judge_standing(self, command: Append) -> Reply | None:
+    def judge_append(self, command: Append) -> Reply | None:
         return None
 
     async def answer_all(self, bulk: BulkAppend) -> None:
@@ -354,13 +356,13 @@ def test_a_server_that_is_full_says_so_and_a_large_request_alone_does_not_fill_i
         assert outcomes[-1].code is Code.OVERLOADED
         gone_in = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, GONE_IN)]
         assert held(node.state).keys() >= {f"a/{number}" for number in gone_in}
-        assert node.state.hot_bytes == 10 * len(gone_in)
+        assert node.state.hot_bytes == len(gone_in) * hot_cost(10, 1, 1)
 
     async def free(node: Bench) -> None:
         assert all(isinstance(outcome, GONE_IN) for outcome in await run(node.node, *rows))
 
     # Nothing is flushed automatically here, so hot data stays hot.
-    on_a_node(full, hot_bytes_max=10_000)
+    on_a_node(full, hot_bytes_max=1_000 * hot_cost(10, 1, 1))
     on_a_node(free)
 
 
@@ -396,8 +398,8 @@ def test_a_row_that_is_larger_than_a_slice_is_cut_beside_the_loop(
 ) -> None:
     threads: dict[int, str] = {}
 
-    def cut(payload: bytes, ends: tuple[int, ...]) -> Any:
-        threads[len(ends)] = current_thread().name
+    def cut(payload: bytes, ends: bytes | None) -> Any:
+        threads[message_ends.count(ends)] = current_thread().name
         return cut_json(payload, ends)
 
     async def work(node: Bench) -> None:

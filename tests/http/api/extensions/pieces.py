@@ -23,7 +23,7 @@ def plain(position: int) -> str:
 
 def flat(position: int) -> str:
     """An offset as the flat surface prints it."""
-    return f"{0:016}_{position:016}"
+    return f"{0:016}_{position:015}0"
 
 
 def made(wire: Wire, path: str, headers: Mapping[str, str] = TEXT, body: bytes | None = None) -> str:

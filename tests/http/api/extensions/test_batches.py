@@ -99,6 +99,10 @@ def test_with_a_producer_one_sequence_covers_the_batch(wire: Wire, text: str) ->
     acks = batch(wire, text, b"a", b"bc", **PRODUCER, Producer_Seq="0")
     assert acks == [written(1, 200), written(3, 200)]
     assert batch(wire, text, b"d", **PRODUCER, Producer_Seq="1") == [written(4, 200)]
+    headers = {**TEXT, **PRODUCER, "Producer-Seq": "1"}
+    for prefer, status in (("none", 200), ("return=minimal", 204)):
+        again = wire.ask("POST", f"{text}/append-batch", {**headers, "Prefer": prefer}, frames(b"d"))
+        assert (again.status, again.headers["producer-epoch"], again.headers["producer-seq"]) == (status, "1", "1")
     response = wire.ask("POST", f"{text}/append-batch", {**TEXT, **PRODUCER, "Producer-Seq": "5"}, frames(b"x"))
     problem = refused(response, 409, "producer_seq_conflict")
     assert (problem["expected_seq"], problem["received_seq"]) == (2, 5)
@@ -115,23 +119,23 @@ def test_a_batch_that_is_sent_again_is_acknowledged_as_it_was(wire: Wire, docume
     assert wire.ask("GET", documents).body == b"[1,2,3,4]"
 
 
-@pytest.mark.parametrize("others", [[b"ab", b"c"], [b"a", b"bcd"], [b"a" * 9, b"bc", b"d"], [b"a"]])
-def test_other_frames_under_a_known_sequence_get_the_end_of_what_was_accepted(
-    wire: Wire, text: str, others: list[bytes]
-) -> None:
+@pytest.mark.parametrize("others", [[b"ab", b"c"], [b"a", b"bd"], [b"a", b"bcd"], [b"a"]])
+def test_other_frames_under_the_last_sequence_are_refused(wire: Wire, text: str, others: list[bytes]) -> None:
     batch(wire, text, b"a", b"bc", **PRODUCER, Producer_Seq="0")
-    append(wire, text, b"d")
-    acks = batch(wire, text, *others, **PRODUCER, Producer_Seq="0")
-    same_size = len(b"".join(others)) == 3
-    assert acks == ([written(2), written(3)] if same_size else [written(3) for _ in others])
-    assert wire.ask("GET", text).body == b"abcd"
+    headers = {**TEXT, **PRODUCER, "Producer-Seq": "0"}
+    response = wire.ask("POST", f"{text}/append-batch", headers, frames(*others))
+    refused(response, 409, "producer_payload_mismatch")
+    assert wire.ask("GET", text).body == b"abc"
 
 
-def test_as_many_bytes_in_other_records_get_the_end_of_what_was_accepted(wire: Wire, documents: str) -> None:
-    headers = {"Content_Type": "application/json", **PRODUCER}
-    [first] = batch(wire, documents, b"[1,2,3]", **headers, Producer_Seq="0")
-    acks = batch(wire, documents, b"1", b"23", **headers, Producer_Seq="0")
-    assert acks == [{"status": 204, "stream_next_offset": first["stream_next_offset"]}] * 2
+def test_other_frames_for_the_batch_that_closed_the_stream_get_the_end_of_what_was_accepted(
+    wire: Wire, documents: str
+) -> None:
+    headers = {"Content_Type": "application/json", **PRODUCER, "Stream_Closed": "true", "Producer_Seq": "0"}
+    [first] = batch(wire, documents, b"[1,2,3]", **headers)
+    for others in ([b"1", b"23"], [b"1", b"2345"]):
+        acks = batch(wire, documents, *others, **headers)
+        assert acks == [{"status": 204, "stream_next_offset": first["stream_next_offset"]}] * 2
 
 
 def test_an_older_batch_that_is_sent_again_gets_the_tail(wire: Wire, text: str) -> None:
@@ -155,6 +159,54 @@ def test_producer_headers_that_are_incomplete_are_refused(wire: Wire, text: str)
     response = wire.ask("POST", f"{text}/append-batch", {**TEXT, **PRODUCER}, frames(b"a"))
     refused(response, 400, "producer_incomplete")
     assert wire.ask("HEAD", text).next_offset == plain(0)
+
+
+def test_a_fenced_producer_learns_so_before_its_json_is_judged(wire: Wire, documents: str) -> None:
+    batch(wire, documents, b"1", Content_Type="application/json", **PRODUCER, Producer_Seq="0")
+    stale = {**JSON, "Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
+    for path, body in ((f"{documents}/append-batch", frames(b"{")), (documents, b"{")):
+        response = wire.ask("POST", path, stale, body)
+        refused(response, 403, "producer_epoch_stale")
+        assert response.headers["producer-epoch"] == "1"
+    gap = {**JSON, **PRODUCER, "Producer-Seq": "7"}
+    refused(wire.ask("POST", documents, gap, b"{"), 409, "producer_seq_conflict")
+    refused(wire.ask("POST", documents, {**JSON, "Stream-Record-Match": "5"}, b"{"), 412, "record_precondition_failed")
+    refused(wire.ask("POST", documents, {**JSON, **PRODUCER, "Producer-Seq": "1"}, b"{"), 400, "invalid_json")
+
+
+# -- With a condition --------------------------------------------------------------------------------------------------
+
+
+def test_a_condition_that_fails_is_the_answer_to_the_whole_batch(wire: Wire, documents: str) -> None:
+    append(wire, documents, b"1", headers=JSON)
+    before = standing(wire, documents)
+    for payloads in ([b"2", b"3"], [b"{", b"3"], [b"{"]):
+        # The second frame would fit where the first does not.
+        headers = {**JSON, "Stream-Record-Match": "0"}
+        response = wire.ask("POST", f"{documents}/append-batch", headers, frames(*payloads))
+        refused(response, 412, "record_precondition_failed")
+        assert (response.headers["stream-record-next"], response.next_offset) == ("1", plain(1))
+        response = wire.ask("POST", f"{documents}/append-batch", {**JSON, "If-Match": '"none"'}, frames(*payloads))
+        refused(response, 412, "precondition_failed")
+    assert standing(wire, documents) == before
+
+
+def test_a_condition_that_holds_is_for_the_whole_batch(wire: Wire, documents: str) -> None:
+    acks = batch(wire, documents, b"1", b"{", b"[2,3]", Content_Type="application/json", Stream_Record_Match="0")
+    assert [ack["status"] for ack in acks] == [204, 400, 204]
+    assert acks[0] == {**written(1), "stream_record_start": 0, "stream_record_next": 1}
+    assert acks[1]["error_code"] == "invalid_json"
+    assert acks[2] == {**written(3), "stream_record_start": 1, "stream_record_next": 3}
+    [bad] = parsed(wire.ask("POST", f"{documents}/append-batch", {**JSON, "Stream-Record-Match": "3"}, frames(b"{")))
+    assert (bad["status"], bad["error_code"]) == (400, "invalid_json")
+    assert wire.ask("GET", documents).body == b"[1,2,3]"
+
+
+def test_one_stream_seq_covers_the_batch(wire: Wire, text: str) -> None:
+    assert batch(wire, text, b"a", b"bc", Stream_Seq="1") == [written(1), written(3)]
+    response = wire.ask("POST", f"{text}/append-batch", {**TEXT, "Stream-Seq": "1"}, frames(b"d", b"e"))
+    refused(response, 409, "stream_seq_conflict")
+    assert wire.ask("GET", text).body == b"abc"
 
 
 # -- The stream's own rules --------------------------------------------------------------------------------------------

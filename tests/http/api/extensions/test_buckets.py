@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
+from headwater.testing import running_server
+
 from ...processes import eventually
 from ...sockets import Wire, refused
 from .pieces import JSON, TEXT, append, made, parsed, plain, standing
@@ -378,3 +380,51 @@ def test_without_its_bucket_every_stream_operation_is_404(
     headers = JSON if below == "/attrs" else TEXT
     assert wire.ask(method, f"{surface}{free}/stream{below}", headers, body).status == 404
     refused(wire.ask("GET", free), 404, "bucket_not_found")
+
+
+# -- All buckets, and the streams of all buckets -----------------------------------------------------------------------
+
+
+def test_every_stream_and_bucket_can_be_listed_whatever_the_length_of_its_name() -> None:
+    with running_server() as server, Wire(server.url) as wire:
+        names = ["a/1", "a/b/c", "ab/1", "_default/notes", "Long Bucket/x"]
+        for name in names:
+            made(wire, f"/v1/stream/{quote(name.removeprefix('_default/'))}")
+        assert wire.ask("PUT", "/empty").status == 201
+        page = parsed(wire.ask("GET", "/__headwater/buckets"))
+        assert page == {
+            "prefix": "",
+            "bucket_count": 5,
+            "buckets": [
+                {"bucket_id": "Long Bucket", "streams": 1},
+                {"bucket_id": "_default", "streams": 1},
+                {"bucket_id": "a", "streams": 2},
+                {"bucket_id": "ab", "streams": 1},
+                {"bucket_id": "empty", "streams": 0},
+            ],
+            "next_cursor": None,
+            "has_more": False,
+        }
+        page = parsed(wire.ask("GET", "/__headwater/streams"))
+        assert ids(page) == sorted(names) and page["bucket_id"] is None and page["stream_count"] == len(names)
+        assert page["stream_count"] == parsed(wire.ask("GET", "/__headwater/status"))["streams"]
+        assert ids(parsed(wire.ask("GET", "/__headwater/streams?prefix=a/"))) == ["a/1", "a/b/c"]
+
+
+@pytest.mark.parametrize(("what", "member"), [("buckets", "bucket_id"), ("streams", "stream_id")])
+def test_listings_of_the_whole_server_have_pages_of_a_limited_size(wire: Wire, what: str, member: str) -> None:
+    for number in range(5):
+        wire.ask("PUT", f"/v1/stream/{what}-page-{number}/x", TEXT)
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = parsed(wire.ask("GET", f"/__headwater/{what}?prefix={what}-page-&limit=2&after={quote(cursor)}"))
+        assert len(page[what]) <= 2
+        found += [entry[member] for entry in page[what]]
+        if not page["has_more"]:
+            assert page["next_cursor"] is None
+            break
+        cursor = page["next_cursor"]
+    assert [name.removesuffix("/x") for name in found] == [f"{what}-page-{number}" for number in range(5)]
+    for limit in ("0", "1001", "x"):
+        refused(wire.ask("GET", f"/__headwater/{what}?limit={limit}"), 400, "bad_request")

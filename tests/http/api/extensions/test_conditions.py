@@ -7,7 +7,7 @@ import pytest
 from headwater.testing import RunningServer
 
 from ...sockets import Response, Wire, refused
-from .pieces import JSON, TEXT, append, frames, made, parsed, plain, standing
+from .pieces import JSON, TEXT, append, flat, frames, made, parsed, plain, standing
 
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0"}
 
@@ -38,7 +38,7 @@ def test_an_append_goes_in_while_the_stream_is_as_it_was_seen(wire: Wire, text: 
     assert post(wire, f"{surface}{text}", b"def", If_Match=seen).status == 204
     response = post(wire, f"{surface}{text}", b"ghi", If_Match=seen)
     assert response.status == 412
-    assert int(response.next_offset.rpartition("_")[2]) == 6
+    assert response.next_offset == (flat(6) if surface == "/v1/stream" else plain(6))
     assert wire.ask("GET", text).body == b"abcdef"
 
 
@@ -176,6 +176,48 @@ def test_both_conditions_must_hold(wire: Wire, documents: str) -> None:
     assert wire.ask("POST", documents, headers, b"2").status == 204
 
 
+# -- On deletes, snapshots and creates ---------------------------------------------------------------------------------
+
+
+def test_a_delete_may_be_for_one_version_of_the_stream(wire: Wire, text: str) -> None:
+    seen = tag(wire, text)
+    append(wire, text, b"abc")
+    before = standing(wire, text)
+    for value in (seen, '"other"', f"W/{tag(wire, text)}"):
+        response = wire.ask("DELETE", text, {"If-Match": value})
+        refused(response, 412, "precondition_failed")
+        assert response.next_offset == plain(3)
+    assert standing(wire, text) == before
+    assert wire.ask("DELETE", text, {"If-Match": f'"other", {tag(wire, text)}'}).status == 204
+    refused(wire.ask("DELETE", text, {"If-Match": "*"}), 404, "stream_not_found")
+    made(wire, text)
+    assert wire.ask("DELETE", text, {"If-Match": "*"}).status == 204
+
+
+def test_a_snapshot_may_be_for_one_version_of_the_stream(wire: Wire, text: str) -> None:
+    seen = tag(wire, text)
+    append(wire, text, b"abc")
+    refused(wire.ask("PUT", f"{text}/snapshot/3", {**TEXT, "If-Match": seen}, b"s"), 412, "precondition_failed")
+    refused(wire.ask("GET", f"{text}/snapshot"), 404, "snapshot_not_found")
+    assert wire.ask("PUT", f"{text}/snapshot/3", {**TEXT, "If-Match": tag(wire, text)}, b"s").status == 204
+
+
+@pytest.mark.parametrize("surface", ["", "/ds", "/v1/stream"])
+def test_a_create_may_demand_that_there_is_no_stream(wire: Wire, bucket: str, surface: str) -> None:
+    path, only_new = f"{surface}{bucket}/new", {**TEXT, "If-None-Match": " * "}
+    assert wire.ask("PUT", path, only_new, b"abc").status == 201
+    before = standing(wire, path)
+    response = wire.ask("PUT", path, only_new, b"abc")
+    refused(response, 412, "precondition_failed")
+    assert response.next_offset == (flat(3) if surface == "/v1/stream" else plain(3))
+    refused(wire.ask("PUT", path, {**JSON, "If-None-Match": "*"}), 412, "precondition_failed")
+    assert standing(wire, path) == before
+    assert wire.ask("PUT", path, TEXT).status == 200
+    fork = {"Stream-Forked-From": path, "If-None-Match": "*"}
+    assert wire.ask("PUT", f"{path}-fork", fork).status == 201
+    refused(wire.ask("PUT", f"{path}-fork", fork), 412, "precondition_failed")
+
+
 # -- On batches --------------------------------------------------------------------------------------------------------
 
 
@@ -186,9 +228,8 @@ def test_the_condition_of_a_batch_holds_for_all_its_frames_or_for_none(wire: Wir
         acks = parsed(wire.ask("POST", batch, {**JSON, **headers}, frames(b"1", b"[2,3]", b"4")))
         assert [ack["status"] for ack in acks] == [204, 204, 204]
         before = standing(wire, documents)
-        acks = parsed(wire.ask("POST", batch, {**JSON, **headers}, frames(b"5", b"6")))
-        assert [ack["status"] for ack in acks] == [412, 412]
-        assert {ack["stream_next_offset"] for ack in acks} == {before[1][0]}
+        response = wire.ask("POST", batch, {**JSON, **headers}, frames(b"5", b"6"))
+        assert (response.status, response.next_offset) == (412, before[1][0])
         assert standing(wire, documents) == before
 
 

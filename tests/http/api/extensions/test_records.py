@@ -7,7 +7,7 @@ import pytest
 from headwater.testing import RunningServer
 
 from ...sockets import Response, Wire, refused, request
-from .pieces import JSON, append, flat, made, plain, publish
+from .pieces import JSON, TEXT, append, flat, frames, made, plain, publish
 
 NDJSON, ENVELOPES = "application/x-ndjson", "application/vnd.durable-stream-records+ndjson"
 
@@ -70,7 +70,10 @@ def test_the_extensions_of_a_stream_name_records_only_where_there_are_some(wire:
     documents = wire.ask("PUT", f"{bucket}/json", JSON)
     names = set(documents.headers["stream-extensions"].split(", "))
     assert names >= {"snapshot", "bootstrap", "append-batch", "attrs", "retention", "records"}
-    assert names - set(wire.ask("HEAD", text).headers["stream-extensions"].split(", ")) == {"records"}
+    assert names - set(wire.ask("HEAD", text).headers["stream-extensions"].split(", ")) == {
+        "json-record-coordinates-v1",
+        "records",
+    }
 
 
 # -- Reads by records --------------------------------------------------------------------------------------------------
@@ -222,3 +225,52 @@ def test_an_sse_read_by_records_has_at_most_so_many_an_event(wire: Wire, ten: st
     found = events.events(4)
     assert [event.data for event in found if event.kind == "data"] == ["6\n7\n8", "9"]
     assert [event.control["streamNextRecord"] for event in found if event.kind == "control"] == [9, 10]
+
+
+def test_a_create_with_messages_tells_their_records(wire: Wire, bucket: str) -> None:
+    created = wire.ask("PUT", f"{bucket}/json", JSON, b"[1,2]")
+    assert (created.headers["stream-record-start"], created.headers["stream-record-next"]) == ("0", "2")
+    fork = wire.ask("PUT", f"{bucket}/fork", {"Stream-Forked-From": f"{bucket}/json"}, b"[3]")
+    assert (fork.headers["stream-record-start"], fork.headers["stream-record-next"]) == ("2", "3")
+    for headers, body in ((JSON, b"[]"), (JSON, None), (TEXT, b"abc")):
+        empty = wire.ask("PUT", f"{bucket}/{len(headers)}-{body!r:.4}".replace("'", ""), headers, body)
+        assert (empty.status, "stream-record-start" in empty.headers) == (201, False)
+
+
+def test_every_response_about_a_json_stream_names_the_records_extension(wire: Wire, bucket: str) -> None:
+    path, word = f"{bucket}/json", "json-record-coordinates-v1"
+    made(wire, path, JSON, b"[1,2]")
+    producer = {**JSON, "Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
+    requests: list[tuple[str, str, dict[str, str], bytes | None, int]] = [
+        ("PUT", path, JSON, None, 200),
+        ("HEAD", path, {}, None, 200),
+        ("POST", path, JSON, b"3", 204),
+        ("POST", path, producer, b"4", 200),
+        ("POST", path, producer, b"4", 204),
+        ("POST", path, producer, b"5", 409),
+        ("POST", path, {**JSON, "Stream-Record-Match": "0"}, b"5", 412),
+        ("POST", path, TEXT, b"5", 409),
+        ("POST", path, JSON, b"{", 400),
+        ("POST", f"{path}/append-batch", JSON, frames(b"5", b"{"), 200),
+        ("GET", path, {}, None, 200),
+        ("GET", f"{path}?offset=now", {}, None, 200),
+        ("GET", f"{path}?record=0", {}, None, 200),
+        ("GET", f"{path}?record=99", {}, None, 400),
+        ("GET", f"{path}?offset=99", {}, None, 400),
+        ("GET", f"{path}?offset=now&live=long-poll&timeout_ms=1", {}, None, 204),
+        ("GET", f"/v1/stream{path}", {}, None, 200),
+        ("PUT", f"{path}/attrs", JSON, b"{}", 204),
+        ("GET", f"{path}/attrs", {}, None, 200),
+        ("GET", f"{path}/snapshot", {}, None, 404),
+        ("PUT", f"{path}/snapshot/2", JSON, b"{}", 204),
+        ("GET", f"{path}/snapshot", {}, None, 307),
+        ("GET", f"{path}/snapshot/2", {}, None, 200),
+        ("GET", f"{path}/bootstrap", {}, None, 200),
+        ("GET", path, {}, None, 410),
+        ("POST", path, {"Stream-Closed": "true"}, None, 204),
+        ("POST", path, JSON, b"6", 409),
+    ]
+    for method, target, headers, body, status in requests:
+        response = wire.ask(method, target, headers, body)
+        assert response.status == status, (method, target, response.head)
+        assert word in response.headers["stream-extensions"].split(", "), (method, target, status)

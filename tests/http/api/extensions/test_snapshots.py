@@ -13,7 +13,7 @@ import pytest
 from headwater.testing import RunningServer, running_server
 
 from ...processes import eventually, open_files, resident_bytes
-from ...sockets import Wire, chunked, refused, request
+from ...sockets import Response, Wire, chunked, refused, request
 from .pieces import BYTES, JSON, MIB, TEXT, append, flat, made, parsed, parts, plain, publish, standing
 
 RESET = struct.pack("ii", 1, 0)
@@ -121,7 +121,7 @@ def test_an_empty_snapshot_is_one_too(wire: Wire, numbers: str) -> None:
     assert (response.status, response.body) == (200, b"")
 
 
-@pytest.mark.parametrize("offset", ["", "now", "4", "x", f"{0:019}", f"{0:021}", "0_0", "%20"])
+@pytest.mark.parametrize("offset", ["", "now", "-1", "x", f"{0:021}", "0_0", "%20"])
 def test_an_offset_that_is_none_is_refused(wire: Wire, numbers: str, offset: str) -> None:
     before = standing(wire, numbers)
     response = wire.ask("PUT", f"{numbers}/snapshot/{offset}", TEXT, b"folded")
@@ -206,6 +206,19 @@ def test_appends_go_on_while_a_snapshot_is_sent(server: RunningServer, wire: Wir
             append(wire, numbers, b"%d" % (number % 10), headers=JSON)
         assert slow.ask_raw(b"ded").status == 204
     assert wire.ask("GET", f"{numbers}?offset={plain(4)}").body == b"[5,6,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9]"
+
+
+def test_a_snapshot_and_a_retention_see_the_writes_before_them_on_their_connection(wire: Wire, numbers: str) -> None:
+    snapshot = request("PUT", f"{numbers}/snapshot/{plain(7)}", TEXT, b"folded")
+    wire.send(request("POST", numbers, JSON, b"7") + snapshot + request("PUT", f"{numbers}/retention/{plain(7)}"))
+    assert [wire.receive().status for _ in range(3)] == [204, 204, 204]
+
+
+def test_a_snapshot_is_published_before_the_writes_that_follow_it_on_its_connection(wire: Wire, numbers: str) -> None:
+    etag = wire.ask("HEAD", numbers).headers["etag"]
+    snapshot = request("PUT", f"{numbers}/snapshot/{plain(4)}", {**TEXT, "If-Match": etag}, b"folded")
+    wire.send(snapshot + request("POST", numbers, JSON, b"7") + request("DELETE", numbers))
+    assert [wire.receive().status for _ in range(3)] == [204, 204, 204]
 
 
 def test_a_snapshot_of_a_stream_that_was_replaced_while_it_was_sent_is_refused(
@@ -451,7 +464,7 @@ def test_a_retention_that_is_malformed_changes_nothing(kept: tuple[Wire, str]) -
         ("/retention", "bad_request"),
         (f"/retention/{plain(3)}?record=3", "bad_request"),
         ("/retention/now", "invalid_offset"),
-        ("/retention/3", "invalid_offset"),
+        ("/retention/-1", "invalid_offset"),
     ):
         refused(wire.ask("PUT", f"{path}{target}"), 400, code)
     refused(wire.ask("PUT", f"{path}-missing/retention/{plain(0)}"), 404, "stream_not_found")
@@ -611,7 +624,7 @@ def test_snapshots_and_attributes_survive_a_crash(tmp_path: Path) -> None:
         publish(wire, "/agents/s", plain(2), b"folded", {"Content-Type": "text/html"})
         before = standing(wire, "/agents/s")
         with Wire(server.url) as client:
-            client.send(request("PUT", f"/agents/s/snapshot/{plain(3)}", {"Content-Length": "9"}) + b"half")
+            client.send(request("PUT", f"/agents/s/snapshot/{plain(3)}", {"Content-Length": "200000"}) + b"h" * 100_000)
             assert eventually(lambda: any(path.suffix == ".tmp" for path in (tmp_path / "snapshots").iterdir()))
             server.kill()
     for _ in range(2):
@@ -695,3 +708,42 @@ def test_a_snapshot_that_is_damaged_on_disk_is_never_given_whole(disk: tuple[Run
             with pytest.raises((OSError, EOFError)):
                 reader.receive()
     assert "is damaged" in server.output()
+
+
+# -- The digest --------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_has_a_digest_by_which_the_next_one_replaces_it(wire: Wire, text: str) -> None:
+    append(wire, text, b"a", b"b")
+
+    def published(offset: int, body: bytes, match: str) -> Response:
+        return wire.ask("PUT", f"{text}/snapshot/{offset}", {**TEXT, "Stream-Snapshot-Match": match}, body)
+
+    refused(published(1, b"one", "other"), 409, "snapshot_conflict")
+    assert "stream-snapshot-digest" not in wire.ask("HEAD", text).headers
+    first = published(1, b"one", "none")
+    assert first.status == 204
+    digest = first.headers["stream-snapshot-digest"]
+    for method, path, status in (
+        ("HEAD", text, 200),
+        ("GET", f"{text}/snapshot", 307),
+        ("GET", f"{text}/snapshot/1", 200),
+        ("HEAD", f"{text}/snapshot/1", 200),
+        ("GET", f"{text}/bootstrap", 200),
+    ):
+        response = wire.ask(method, path)
+        assert (response.status, response.headers["stream-snapshot-digest"]) == (status, digest)
+    refused(published(2, b"two", "none"), 409, "snapshot_conflict")
+    refused(published(2, b"two", "other"), 409, "snapshot_conflict")
+    assert wire.ask("GET", f"{text}/snapshot/1").body == b"one"
+    second = published(2, b"two", digest)
+    assert (second.status, wire.ask("GET", f"{text}/snapshot/2").body) == (204, b"two")
+    assert second.headers["stream-snapshot-digest"] != digest
+
+
+@pytest.mark.parametrize("place", ["snapshot/9", "retention/9"])
+def test_nothing_is_known_of_an_offset_beyond_the_tail(wire: Wire, documents: str, place: str) -> None:
+    append(wire, documents, b"[1,2]", headers=JSON)
+    publish(wire, documents, "1")
+    refused(wire.ask("PUT", f"{documents}/{place}", TEXT, b"x"), 409, "snapshot_conflict")
+    assert wire.ask("HEAD", documents).headers["stream-snapshot-offset"] == plain(1)

@@ -118,6 +118,46 @@ def test_both_forms_of_an_offset_are_understood_everywhere(
     assert events.event().control["streamNextOffset"] == form(6)
 
 
+def test_an_offset_plus_one_reads_from_the_same_place(wire: Wire, text: str, here: str) -> None:
+    append(wire, text, b"abc", b"def")
+    plus_one = f"{flat(3)[:-1]}1"
+    read = wire.ask("GET", f"{here}{text}?offset={plus_one}")
+    assert (read.body, read.next_offset) == (b"def", FORMS[here](6))
+    assert read.headers["etag"] == wire.ask("GET", f"{here}{text}?offset={flat(3)}").headers["etag"]
+    assert wire.ask("GET", f"{here}{text}?offset={flat(6)[:-1]}1").body == b""
+    refused(wire.ask("GET", f"{here}{text}?offset={flat(7)}"), 400, "offset_beyond_tail")
+
+
+def test_below_a_bucket_a_plain_decimal_is_an_offset(wire: Wire, text: str, bucket: str) -> None:
+    append(wire, text, b"abc", b"def")
+    [entry] = parsed(wire.ask("GET", f"{bucket}/streams"))["streams"]
+    tail = entry["tail_offset"]
+    assert tail == 6
+    for surface in BUCKETED:
+        path = f"{surface}{text}"
+        assert wire.ask("GET", f"{path}?offset=3").body == wire.ask("GET", f"{path}?offset=0003").body == b"def"
+        assert wire.ask("GET", f"{path}?offset={tail}").body == b""
+        refused(wire.ask("GET", f"{path}?offset={'9' * 21}"), 400, "invalid_offset")
+        fork = f"{surface}{bucket}/fork-{len(surface)}"
+        made(wire, fork, {"Stream-Forked-From": text, "Stream-Fork-Offset": "3"})
+        assert wire.ask("GET", fork).body == b"abc"
+    refused(wire.ask("GET", f"/v1/stream{text}?offset=3"), 400, "invalid_offset")
+    forked = {"Stream-Forked-From": text, "Stream-Fork-Offset": "3"}
+    refused(wire.ask("PUT", f"/v1/stream{bucket}/other", forked), 400, "invalid_offset")
+    assert publish(wire, text, "3", b"folded").headers["stream-snapshot-offset"] == plain(3)
+    assert wire.ask("GET", f"{text}/snapshot/3").body == b"folded"
+    assert wire.ask("PUT", f"{text}/retention/3").status == 204
+
+
+def test_a_snapshot_or_a_retention_needs_a_position(wire: Wire, text: str) -> None:
+    append(wire, text, b"abc")
+    for place in ("-1", "now", "x"):
+        refused(wire.ask("PUT", f"{text}/snapshot/{place}", TEXT, b"folded"), 400, "invalid_offset")
+        refused(wire.ask("PUT", f"{text}/retention/{place}"), 400, "invalid_offset")
+    publish(wire, text, "0")
+    refused(wire.ask("GET", f"{text}/snapshot/-1"), 404, "snapshot_not_found")
+
+
 def test_every_offset_in_an_answer_is_printed_as_its_surface_does(wire: Wire, text: str, here: str) -> None:
     append(wire, text, b"abc", b"def")
     publish(wire, text, plain(3))

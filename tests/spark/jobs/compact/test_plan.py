@@ -22,16 +22,8 @@ from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
 from headwater.spark.link import LinkRefused
 from headwater.streams import forking
-from headwater.streams.commands import (
-    Ancestry,
-    Command,
-    Delete,
-    Paid,
-    Publication,
-    RegisterConsumer,
-    SwapSegments,
-    Unpin,
-)
+from headwater.streams.ancestry import Ancestry
+from headwater.streams.commands import Command, Delete, Paid, Publication, RegisterConsumer, SwapSegments, Unpin
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import ForkTarget
 from headwater.streams.replies import Placed, Reply

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
 from headwater.spark.jobs.export.audit import AuditTally
 from headwater.spark.jobs.export.files import FileLimits, FileRules, by_day_and_bucket, write_files
-from headwater.spark.jobs.export.parquet import folder
+from headwater.spark.jobs.export.parquet import ParquetTable, folder
+from headwater.spark.jobs.export.tables import TableOptions
 from headwater.spark.jobs.paths import open_location
 from headwater.spark.jobs.report import JobFailed
 
@@ -91,9 +92,9 @@ def test_the_audit_of_a_task_counts_every_life_once() -> None:
 
 
 @pytest.mark.parametrize("bucket", ["plain", "_default", "50% = ½", "a:b", "12"])
-def test_folders_of_buckets_are_read_back_by_other_engines(bucket: str, tmp_path: Path) -> None:
+def test_the_folder_of_a_bucket_names_it(bucket: str, tmp_path: Path) -> None:
     path = tmp_path / folder("2025-11-16", bucket) / "x.parquet"
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.table({"n": [1]}), path)
-    parts = ds.partitioning(pa.schema([("day", pa.date32()), ("bucket", pa.string())]), flavor="hive")
-    assert ds.dataset(tmp_path, partitioning=parts).to_table()["bucket"].to_pylist() == [bucket]
+    path.touch()
+    table = ParquetTable(open_location(str(tmp_path)), TableOptions("export-1", StructType()))
+    assert [(file.day, file.bucket) for file in table.files()] == [("2025-11-16", bucket)]

@@ -102,10 +102,32 @@ def test_files_are_loaded_once_and_new_ones_by_the_next_run(
         run(spark, LoadConfig(lake_server.url, [str(files)], "csv", bucket, key="user", bucket=bucket))
     found = run(spark, config)
     assert [found.facts[name] for name in ("rounds", "files", "files_known", "messages", "bytes")] == [2, 3, 0, 8, 8]
+    assert found.facts["messages_repeated"] == 6
     assert values(lake_server, f"{bucket}/of-0") == [8, 4, 6, 2]
     assert values(lake_server, f"{bucket}/of-1") == [9, 7, 5, 1]
     again = run(spark, config)
     assert [again.facts[name] for name in ("rounds", "files", "files_known")] == [0, 0, 3]
+
+
+def test_a_load_without_its_ledger_is_refused(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    config = LoadConfig(lake_server.url, [str(files)], "csv", bucket, key="user", bucket=bucket, value="n")
+    numbers(files, "a.csv", 1, 3)
+    run(spark, config)
+    with Client(f"{lake_server.url}/v1/stream") as client:
+        client.stream(f"_load/{bucket}").delete()
+    # Its first round would have other rows than the first round before.
+    numbers(files, "b.csv", 5, 7)
+    with pytest.raises(
+        JobFailed, match=f"^Rows were written under the name '{bucket}' before, but there is no ledger "
+    ):
+        run(spark, config)
+    assert values(lake_server, f"{bucket}/1") == [1, 3]
+    only = replace(config, paths=[str(files / "b.csv")], name=f"{bucket}-2")
+    assert run(spark, only).facts["messages"] == 2
+    assert values(lake_server, f"{bucket}/1") == [1, 3, 5, 7]
 
 
 def test_json_lines_are_written_unchanged(

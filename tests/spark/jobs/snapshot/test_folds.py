@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.spark.jobs.snapshot.folds import Reducer, fold, reducer
+from headwater.spark.jobs.snapshot.folds import Reducer, advance, fold, reducer, result_of
 from headwater.spark.jobs.snapshot.reducers import Unfoldable
 
 PATCH, COUNT, STATE = reducer("merge-patch"), reducer("counter"), reducer("state-protocol")
@@ -199,9 +199,36 @@ def test_numbers_and_objects_are_not_added() -> None:
         fold(COUNT, b'{"a": 1}', b'{"a": {"b": 1}}')
 
 
-def test_a_sum_that_overflows_fails_the_fold() -> None:
-    with pytest.raises(Unfoldable, match="overflows"):
-        fold(COUNT, b"1e308", b"1e308")
+@pytest.mark.parametrize(
+    "messages",
+    [(b"1e308", b"1e308"), (b"9" * 400,), (b"9" * 300, b"0.5", b"9" * 400), (b'{"n": 1}', b'{"n": %b}' % (b"9" * 400))],
+    ids=["fractions", "a whole number", "whole numbers and fractions", "a field"],
+)
+def test_a_sum_that_overflows_fails_the_fold(messages: tuple[bytes, ...]) -> None:
+    with pytest.raises(Unfoldable, match=r"^A sum overflows at "):
+        fold(COUNT, None, *messages)
+
+
+def test_a_snapshot_that_overflows_fails_the_fold() -> None:
+    with pytest.raises(Unfoldable, match="not valid for counter: A sum overflows"):
+        fold(COUNT, b"9" * 400, b"1")
+
+
+class Clumsy:
+    """A fold with errors that nobody thought of."""
+
+    def add(self, message: bytes) -> None:
+        raise MemoryError
+
+    def result(self) -> bytes:
+        raise ZeroDivisionError("Not today.")
+
+
+def test_any_error_about_a_message_or_a_result_is_about_its_stream() -> None:
+    with pytest.raises(Unfoldable, match=r"^A message is invalid \(MemoryError\): 1\.$"):
+        advance(Clumsy(), b"1")
+    with pytest.raises(Unfoldable, match=r"^The result is not JSON: Not today\.$"):
+        result_of(Clumsy())
 
 
 @pytest.mark.parametrize(("name", "key"), [("merge-patch", None), ("last-write-wins", "id"), ("state-protocol", None)])

@@ -67,6 +67,23 @@ def test_a_stream_that_cannot_be_folded_is_not_changed(bench: Bench) -> None:
     assert bench.bucket.stream("b").read_json() == [{"n": 1}, "no number", {"n": 2}]
 
 
+@pytest.mark.parametrize(
+    ("by", "key"),
+    [("counter", None), ("last-write-wins", "n"), ("merge-patch", None), ("state-protocol", None), ("math:pow", None)],
+)
+def test_a_message_with_a_number_of_any_size_spoils_only_its_own_stream(bench: Bench, by: str, key: str | None) -> None:
+    good = {"n": 1, "type": "t", "key": "k", "value": 1, "headers": {"operation": "insert"}}
+    bench.write("a", good)
+    for name, digits in (("b", 400), ("c", 5000)):
+        bench.write(name, good)
+        bench.bucket.stream(name).append(b'{"n": %b}' % (b"9" * digits))
+    bench.write("d", good)
+    counts = bench.fold(bench.pending(), by, key)
+    assert counts["published"] + counts["failed"] == 4
+    if by != "math:pow":
+        assert bench.snapshot("a")[1] == bench.snapshot("d")[1]
+
+
 def test_a_snapshot_of_another_kind_is_not_replaced(bench: Bench) -> None:
     bench.write("a", {"n": 1})
     stream = bench.bucket.stream("a")

@@ -1,8 +1,8 @@
 """Server, lake and export compared: first without problems, then with forged data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -11,10 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.client import Client, Fork
-from headwater.lake.catalog import Contents, write_catalog
+from headwater.lake.catalog import FORKS, TOMBSTONES, Contents, write_catalog
 from headwater.lake.format import SCHEMA, segment_key
 from headwater.lake.scanning import read_catalog
 from headwater.spark.jobs.export import job as export
+from headwater.spark.jobs.export.delta import DeltaExport
+from headwater.spark.jobs.export.iceberg import IcebergExport
+from headwater.spark.jobs.export.shape import Shape
+from headwater.spark.jobs.export.tables import TableFile
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.jobs.verify import job as verify
@@ -49,7 +53,7 @@ def prepare(server: RunningServer, bucket: str) -> None:
 
 def forge_export(folder: Path, stream: str, change: Callable[[pa.Table], pa.Table]) -> None:
     """Change the rows of one stream in the files of an export."""
-    for path in sorted(folder.glob("day=*/bucket=*/*.parquet")):
+    for path in sorted(folder.glob("day=*/bucket-*/*.parquet")):
         table = pq.ParquetFile(path).read()
         names = table["stream"].to_pylist()
         if stream in names:
@@ -81,7 +85,9 @@ def forged_lake(real: Store, forged: Store, bucket: str, stream: str) -> None:
             segment = msgspec.structs.replace(segment, first_position=first, last_position=last)
         forged.create(segment_key(0, segment.first_position, segment.last_position, segment.id), data)
         listed.append((one.number, segment, segment.rows))
-    write_catalog(forged, Contents(0, catalog.log_id, AHEAD, AHEAD, catalog.dropped, catalog.at, listed, [], []))
+    tables = TOMBSTONES.empty_table(), FORKS.empty_table()
+    numbers = AHEAD, 1, AHEAD, catalog.dropped, catalog.at
+    write_catalog(forged, Contents(0, catalog.log_id, *numbers, listed, *tables))
 
 
 @pytest.fixture
@@ -132,6 +138,115 @@ def test_correct_data_passes_and_every_forgery_is_found(
     # The forged catalog has no tombstones.
     assert set(found) <= {"ended", "trimmed"}
     assert not report.ok
+
+
+TYPED = Shape("n long, at timestamp, tags map<string,long>, deep struct<a: array<double>>")
+TYPED_MESSAGES = [
+    b'{"n":1,"at":"2025-01-02T03:04:05.123456Z","tags":{"a":1,"b":2},"deep":{"a":[1.5,null]}}',
+    b'{"n":"no"}',
+    b'{"n":3,"tags":{}}',
+]
+
+
+def with_column(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def problems_of(spark: SparkSession, to: Path, server: RunningServer) -> dict[str, str]:
+    report = verify.run(spark, verify.VerifyConfig(Origin(server.url), str(to)))
+    return {problem.partition(" ")[0].partition("/")[2]: problem.partition("): ")[2] for problem in report.problems}
+
+
+def test_every_column_that_queries_use_is_compared(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    names = ("corrupt", "deep", "fine", "n", "tags", "time")
+    append(lake_server, bucket, dict.fromkeys(names, TYPED_MESSAGES))
+    to = tmp_path / "table"
+    export.run(spark, export.ExportConfig(Origin(lake_server.url, bucket=bucket), str(to), shape=TYPED))
+    assert problems_of(spark, to, lake_server) == {}
+
+    forge_export(to, "n", lambda rows: with_column(rows, "n", pa.array([1, None, 4])))
+    forge_export(to, "corrupt", lambda rows: with_column(rows, "_corrupt", pa.nulls(3, pa.string())))
+    late = pa.array([1735787045123457, None, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    forge_export(to, "time", lambda rows: with_column(rows, "at", late))
+    tags = pa.array([[("a", 1), ("b", 3)], None, []], pa.map_(pa.string(), pa.int64()))
+    forge_export(to, "tags", lambda rows: with_column(rows, "tags", tags))
+    forge_export(
+        to, "deep", lambda rows: with_column(rows, "deep", pa.array([{"a": [1.5]}, None, None], rows["deep"].type))
+    )
+    second = len(TYPED_MESSAGES[0])
+    assert problems_of(spark, to, lake_server) == {
+        "n": f"in the export the column n is not what the payload says, at offset {second + len(TYPED_MESSAGES[1])}.",
+        "corrupt": f"in the export the column _corrupt is not what the payload says, at offset {second}.",
+        "time": "in the export the column at is not what the payload says, at offset 0.",
+        "tags": "in the export the column tags is not what the payload says, at offset 0.",
+        "deep": "in the export the column deep is not what the payload says, at offset 0.",
+    }
+
+    (file,) = to.glob("day=*/bucket-*/*.parquet")
+    held = pq.ParquetFile(file).read()
+    pq.write_table(held.drop_columns(["at"]), file)
+    assert problems_of(spark, to, lake_server)["fine"] == (
+        "in the export there is no column at, at offset 0 (and 2 more)."
+    )
+    pq.write_table(with_column(held, "n", held["n"].cast(pa.string())), file)
+    assert problems_of(spark, to, lake_server)["fine"] == (
+        "in the export the column n has the type string, at offset 0 (and 2 more)."
+    )
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_a_row_in_another_partition_than_its_own_is_found(
+    kind: Literal["parquet", "delta", "iceberg"],
+    spark: SparkSession,
+    lake_server: RunningServer,
+    bucket: str,
+    tmp_path: Path,
+) -> None:
+    append(lake_server, bucket, {"x": [b"1", b"2"]})
+    to = tmp_path / "table"
+    shape = Shape(variant=True) if kind == "parquet" else Shape("n long")
+    export.run(spark, export.ExportConfig(Origin(lake_server.url, bucket=bucket), str(to), kind, shape))
+    assert problems_of(spark, to, lake_server) == {}
+    if kind == "parquet":
+        (day,) = to.glob("day=*")
+        moved = day.rename(to / "day=2024-02-29")
+        assert problems_of(spark, to, lake_server) == {
+            "x": "in the export the table lists the row under the day 2024-02-29, at offset 0 (and 1 more)."
+        }
+        (moved / f"bucket-{bucket}").rename(moved / "bucket-other")
+        moved.rename(day)
+        assert problems_of(spark, to, lake_server) == {
+            "x": "in the export the table lists the row in the bucket 'other', at offset 0 (and 1 more)."
+        }
+        return
+    tables: type[Any] = DeltaExport if kind == "delta" else IcebergExport
+    listed = tables.files
+
+    def elsewhere(self: Any) -> Iterator[TableFile]:
+        for file in listed(self):
+            yield file._replace(day="2024-02-29")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "files", elsewhere)
+        assert problems_of(spark, to, lake_server) == {
+            "x": "in the export the table lists the row under the day 2024-02-29, at offset 0 (and 1 more)."
+        }
+
+
+def test_a_changed_variant_is_found(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    append(lake_server, bucket, {"x": [b'{"a":1}', b'{"a":2}'], "y": [b"1"]})
+    to = tmp_path / "table"
+    shape = Shape(variant=True)
+    export.run(spark, export.ExportConfig(Origin(lake_server.url, bucket=bucket), str(to), shape=shape))
+    assert problems_of(spark, to, lake_server) == {}
+    forge_export(to, "x", lambda rows: with_column(rows, "value", rows["value"].take(pa.array([0, 0]))))
+    assert problems_of(spark, to, lake_server) == {
+        "x": "in the export the column value is not what the payload says, at offset 7."
+    }
 
 
 def test_an_invalid_configuration_fails_with_one_sentence(

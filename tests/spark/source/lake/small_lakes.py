@@ -1,15 +1,16 @@
 """A small lake on a real state, with catalogs; tests decide when it is flushed and compacted."""
 
-import time
+import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from headwater.lake.catalog import Catalog, write_catalog
+from headwater.lake.catalog import Catalog
 from headwater.node.lake.cataloger import Cataloger
-from headwater.spark.link import Link, LinkSettings
+from headwater.protocol.refusals import Code, Refusal
+from headwater.spark.link import Link, LinkSettings, other_log
 from headwater.spark.options.source import Selection, SourceOptions, parse_source
 from headwater.spark.source.filters import NO_CONDITIONS, Conditions
 from headwater.spark.source.lake import worker_cache
@@ -32,9 +33,14 @@ Row = tuple[str, int, int, int, int, int, bytes]
 class SmallLake(Lake):
     """A lake that writes catalogs, and answers a driver's requests."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._cataloger = Cataloger(SHARD, self.state, self.store, 900.0)
+
     def catalog(self) -> Catalog:
         """Write a catalog of the present state."""
-        return write_catalog(self.store, Cataloger(SHARD, self.state, self.store, 900.0)._contents())
+        heading = asyncio.run(self._cataloger._take_changes())
+        return self._cataloger._write(heading, self._cataloger._taken_count)
 
     @property
     def link(self) -> Link:
@@ -46,21 +52,35 @@ class _StateLink:
 
     def __init__(self, lake: SmallLake) -> None:
         self._lake = lake
+        self._expected: str | None = None
         self.settings = LinkSettings("http://127.0.0.1:1")
 
+    def log_id(self) -> str:
+        return self._lake.state.log_id
+
+    def expect_log(self, log_id: str) -> None:
+        self._expected = log_id
+
     def flush(self) -> dict[str, int]:
+        self._check_log()
         self._lake.flush()
         position = self._lake.state.position
         self._lake.catalog()
         return {"0": position}
 
-    def last_report_ms(self, consumer: str) -> int | None:
-        known = self._lake.state.cold.consumers.get(consumer)
-        # The state's own clock is fixed at a time long ago.
-        return None if known is None else int(time.time() * 1000) - (self._lake.now - known.at) // 1000
+    def _check_log(self) -> None:
+        if self._expected not in (None, self.log_id()):
+            raise other_log()
 
     def register(self, consumer: str, positions: dict[str, int]) -> None:
+        self._check_log()
         assert self._lake.do(RegisterConsumer(consumer, positions["0"])) == Done()
+
+    def renew(self, consumer: str, positions: dict[str, int]) -> bool:
+        self._check_log()
+        reply = self._lake.do(RegisterConsumer(consumer, positions["0"], renews=True))
+        assert reply == Done() or (isinstance(reply, Refusal) and reply.code is Code.READER_LAPSED)
+        return reply == Done()
 
     def forget(self, consumer: str) -> None:
         assert self._lake.do(DropConsumer(consumer)) == Done()

@@ -194,6 +194,6 @@ def test_a_catalog_may_claim_less_than_the_one_before(small_lake: SmallLake) -> 
 def test_a_damaged_catalog_is_named(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
     small_lake.catalog()
-    small_lake.store.store.create("catalog/shard=0/00000000000000099999.json", b"{}")
-    with pytest.raises(LakeUnusable, match=r"99999.json is damaged"):
+    small_lake.store.store.create("catalog/shard=0/00000000000000099999-0000000001.json", b"{}")
+    with pytest.raises(LakeUnusable, match=r"99999-0000000001.json is damaged"):
         newest_catalog(small_lake.store)

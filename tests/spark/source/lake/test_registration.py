@@ -1,5 +1,6 @@
 """A query on the lake is a registered consumer: its rows are kept, and a lapsed registration is noticed."""
 
+import time
 from typing import Any
 
 import pytest
@@ -186,6 +187,31 @@ def test_a_drop_while_a_lapsed_query_registers_is_noticed(
     for one in (late, stream(small_lake)):
         with pytest.raises(DataLost, match="its registration expired"):
             one.latest(start)
+    assert registered(small_lake) == {}
+
+
+@pytest.mark.parametrize("days_off", [-30, 30])
+def test_the_server_says_whether_a_query_has_lapsed_whatever_the_clock_of_its_driver_says(
+    small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch, days_off: int
+) -> None:
+    start, end = lapsed(small_lake)
+    small_lake.now -= CONSUMER_IDLE_US + 1
+    seconds = time.time() + days_off * 86_400
+    monkeypatch.setattr(time, "time", lambda: seconds)
+    assert stream(small_lake).plan(start, end)
+    small_lake.now += CONSUMER_IDLE_US + 1
+    with pytest.raises(DataLost, match="its registration expired"):
+        stream(small_lake).plan(start, end)
+
+
+def test_a_running_query_that_was_suspended_for_too_long_notices_what_was_dropped(small_lake: SmallLake) -> None:
+    start, end = lapsed(small_lake)
+    small_lake.now -= CONSUMER_IDLE_US + 1
+    one = stream(small_lake)
+    one.plan(start, end)
+    small_lake.now += CONSUMER_IDLE_US + 1
+    with pytest.raises(DataLost, match="its registration expired"):
+        one.commit(start)
     assert registered(small_lake) == {}
 
 

@@ -31,9 +31,10 @@ def test_an_offset_is_small_canonical_and_says_where_the_query_began(small_lake:
     assert json.dumps(end) == json.dumps(end, sort_keys=True)
     assert end == {
         "beginning": {"dropped": 0, "shards": {"0": 0}, "since": None, "until": None},
+        "log": small_lake.state.log_id,
         "reader": "nightly",
         "shards": {"0": small_lake.state.position},
-        "v": 1,
+        "v": 2,
     }
     assert parse_offset(end).plain == end
 
@@ -47,7 +48,7 @@ def test_the_offset_stays_the_same_while_nothing_is_new(small_lake: SmallLake) -
         assert json.dumps(one.latest(end)) == json.dumps(end), "a registration is nothing new to read"
 
 
-@pytest.mark.parametrize("plain", [{}, {"s": {}, "v": 1}, {"v": 2}, {"beginning": None, "reader": "x", "v": 1}])
+@pytest.mark.parametrize("plain", [{}, {"s": {}, "v": 2}, {"v": 1}, {"beginning": None, "reader": "x", "v": 2}])
 def test_an_offset_of_another_kind_is_refused(plain: dict[str, Any]) -> None:
     with pytest.raises(LakeUnusable, match="does not belong to a query on the lake"):
         parse_offset(plain)
@@ -182,4 +183,4 @@ def test_a_report_has_the_end_of_the_lake(small_lake: SmallLake) -> None:
     assert one.report() is None
     small_lake.append("a/x", b"1")
     end = one.latest(one.initial(), TriggerLimits(records_max=1))
-    assert one.report() == {"shards": {"0": end["shards"]["0"]}, "v": 1}
+    assert one.report() == {"shards": {"0": end["shards"]["0"]}, "v": 2}

@@ -22,7 +22,7 @@ def test_an_offset_has_an_entry_for_each_stream_in_order(link: Link, streams: St
     streams.make("x", b"22")
     query = LiveQuery(link, streams.bucket, startingOffsets="earliest")
     start = query.stream.initial()
-    assert start == {"beginning": {}, "s": {}, "v": 1}
+    assert start == {"beginning": {}, "log": link.log_id(), "s": {}, "v": 2}
     end = query.stream.latest(start)
     known = {name: streams.bucket + "/" + name for name in ("x", "y")}
     incarnations = link.describe(list(known.values()))["incarnation"].to_pylist()
@@ -44,7 +44,7 @@ def test_the_offset_stays_the_same_while_nothing_is_new(link: Link, streams: Str
     assert query.stream.plan(end, end) == []
 
 
-@pytest.mark.parametrize("plain", [{}, {"shards": {"0": 1}, "v": 1}, {"v": 2, "s": {}}, {"v": 1, "s": {"a/x": [1]}}])
+@pytest.mark.parametrize("plain", [{}, {"shards": {"0": 1}, "v": 2}, {"v": 1, "s": {}}, {"v": 2, "s": {"a/x": [1]}}])
 def test_an_offset_of_another_kind_is_refused(plain: dict[str, Any]) -> None:
     with pytest.raises(LiveRefused, match="does not belong to a live query"):
         parse_offset(plain)

@@ -80,7 +80,7 @@ class DeltaExport:
         if len(pa.table(table.deletion_vectors())):
             raise JobFailed(f"The table at {self._store.location} has deletion vectors; compact it first.")
         for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-            yield TableFile(action["path"], action["partition.bucket"])
+            yield TableFile(action["path"], str(action["partition.day"]), action["partition.bucket"])
 
     @property
     def position(self) -> int | None:

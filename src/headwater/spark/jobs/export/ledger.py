@@ -50,7 +50,12 @@ def read_json(store: TableStore, key: str) -> dict[str, Any] | None:
         found = json.loads(store.read(key))
     except KeyMissing:
         return None
-    assert isinstance(found, dict)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise JobFailed(
+            f"{key} at {store.location} is damaged: it is not a JSON object; restore it, or use another --to."
+        )
     return found
 
 

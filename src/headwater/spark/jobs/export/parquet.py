@@ -1,5 +1,8 @@
 """Parquet tables: one folder for every day and bucket, in which every file is part of the table.
 
+Engines read `day` from the name of the folder. They guess the type of such a column and would read the bucket `0007` as
+the number 7, so `bucket` is a column of the files, and its folder has a name that no engine takes for a column.
+
 Tasks store files where no engine finds them. Creating the manifest of a batch commits it: the manifest lists the files
 of the batch and their final names. Then the files are moved; if a run is killed, the next one moves the rest. So no
 engine ever finds a row twice.
@@ -23,7 +26,9 @@ MANIFESTS_KEPT = 100
 MOVES_AT_ONCE = 16
 
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
-_KEY = re.compile(r"day=[^/]+/bucket=([^/]+)/[^/]+\.parquet")
+_KEY = re.compile(r"day=([^/]+)/bucket-([^/]+)/[^/]+\.parquet")
+_IN_PATH = ("day",)
+"""The columns that files do not have."""
 
 
 class ParquetTable:
@@ -34,9 +39,8 @@ class ParquetTable:
 
     def rules(self, batch: int, attempt: str) -> FileRules:
         stem, columns = staged_stem(batch, attempt), self._options.columns
-        return FileRules(
-            self._store.location, batch, stem, ".pending", stem, file_schema(columns), spark_columns(columns)
-        )
+        schema, spark = file_schema(columns, without=_IN_PATH), spark_columns(columns, without=_IN_PATH)
+        return FileRules(self._store.location, batch, stem, ".pending", stem, schema, spark)
 
     def has(self, batch: int) -> bool:
         manifest = read_json(self._store, manifest_key(batch))
@@ -76,7 +80,7 @@ class ParquetTable:
         for key in self._store.keys(""):
             found = _KEY.fullmatch(key)
             if found:
-                yield TableFile(key, unquote(found[1]))
+                yield TableFile(key, found[1], unquote(found[2]))
 
     @property
     def position(self) -> int | None:
@@ -99,6 +103,6 @@ def folder(day: str, bucket: str) -> str:
     """The folder of a day and a bucket, escaped as Hive does.
 
     >>> folder("2025-11-16", "team"), folder("2025-11-16", "50%=½")
-    ('day=2025-11-16/bucket=team', 'day=2025-11-16/bucket=50%25%3D½')
+    ('day=2025-11-16/bucket-team', 'day=2025-11-16/bucket-50%25%3D½')
     """
-    return f"day={day}/bucket={_SPECIAL.sub(lambda found: f'%{ord(found[0]):02X}', bucket)}"
+    return f"day={day}/bucket-{_SPECIAL.sub(lambda found: f'%{ord(found[0]):02X}', bucket)}"

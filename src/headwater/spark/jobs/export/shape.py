@@ -63,9 +63,10 @@ class Shape:
     def apply(self, rows: DataFrame) -> DataFrame:
         """The rows of the table, from rows of the source."""
         lake = [F.col(name) for name in SCHEMA.names]
-        return rows.select(*lake, *self._parsed())
+        return rows.select(*lake, *self.parsed())
 
-    def _parsed(self) -> Sequence[Column]:
+    def parsed(self) -> Sequence[Column]:
+        """The columns that are made from the column payload."""
         # Strings in Spark may be invalid UTF-8, strings in Parquet files may not.
         text = F.make_valid_utf8(F.col("payload").cast("string"))
         if self.variant:

@@ -56,10 +56,11 @@ class Written(NamedTuple):
 
 
 class TableFile(NamedTuple):
-    """A file of a table; `bucket` is None if it is a column of the file."""
+    """A file of a table, and the partition in which the table lists it, which is where queries look for its rows."""
 
     key: str
-    bucket: str | None
+    day: str
+    bucket: str
 
 
 class Table(Protocol):

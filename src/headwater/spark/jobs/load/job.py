@@ -19,6 +19,8 @@ from headwater.spark.jobs.target import check_sink_options
 from headwater.spark.link import Link, LinkFailed, LinkRefused
 from headwater.spark.options.sink import SinkOptions
 from headwater.spark.options.values import OptionRefused
+from headwater.spark.sink.delivery import WriteFailed
+from headwater.spark.sink.ledger import Ledger as SinkLedger
 from headwater.spark.sink.rows import find_columns
 from headwater.spark.writing import by_stream
 
@@ -52,7 +54,7 @@ class LoadConfig:
     schema: str | None = None
     reading: Mapping[str, str] = field(default_factory=dict)
     """Options of Spark's reader for the format."""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More options of the sink."""
     partitions: int | None = None
 
@@ -67,13 +69,15 @@ def run(spark: SparkSession, config: LoadConfig) -> Report:
     recipe = _recipe(config, _base(paths, listed))
     try:
         with Link(options.link) as link:
-            ledger = Ledger(link, config.name)
-            counts = _Counts()
+            ledger, writes = Ledger(link, config.name), SinkLedger(link, config.name)
+            check_ledger(ledger, writes)
+            counts, noted = _Counts(), writes.end()
             plan = partial(_plan, spark, recipe, options)
             while (work := _next_round(ledger, listed, recipe, plan)) is not None:
                 counts.add(work, _load(plan(work.files), config, work.epoch))
                 ledger.end(work.epoch)
-    except (LinkFailed, LinkRefused) as failure:
+            repeated = writes.repeated_since(noted)
+    except (LinkFailed, LinkRefused, WriteFailed) as failure:
         raise JobFailed(str(failure)) from failure
     facts: dict[str, Fact] = {
         "job": config.name,
@@ -82,6 +86,7 @@ def run(spark: SparkSession, config: LoadConfig) -> Report:
         "files": counts.files,
         "files_known": len(listed) - counts.files,
         "messages": counts.messages,
+        "messages_repeated": repeated,
         "bytes": counts.bytes,
         "seconds": round(time.monotonic() - began, 3),
     }
@@ -115,6 +120,18 @@ def _check(config: LoadConfig) -> SinkOptions:
     if not config.paths:
         raise JobFailed("There is nothing to load; pass the path of a file or a folder.")
     return check_sink_options(config.options, _sink_options(config, epoch=0))
+
+
+def check_ledger(ledger: Ledger, writes: SinkLedger) -> None:
+    """Raise JobFailed if rows were written under the name of a load whose ledger is gone: it would begin again."""
+    # In this order: a first run at the same time begins a round before it writes.
+    written = writes.owner() is not None
+    ledger.read()
+    if written and ledger.epoch < 0:
+        raise JobFailed(
+            f"Rows were written under the name {ledger.name!r} before, but there is no ledger {ledger.stream!r}: it "
+            "was deleted, or other writes use the name; load under another --name, and only what is not loaded yet."
+        )
 
 
 def _recipe(config: LoadConfig, base: str | None) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from headwater.client import ScanRange
 from headwater.protocol import content_types
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link
+from headwater.spark.sink.delivery import PAYLOAD_MISMATCH
+from headwater.spark.sink.ledger import ENTRY
 
 BUCKET = "_load"
 PRODUCER = "ledger"
@@ -90,19 +92,6 @@ class Ledger:
             "producer_seq": seq,
         }
         (answer,) = self._link.append(pa.Table.from_pylist([row], ENTRY)).to_pylist()
-        # For a duplicate or a fenced epoch, another run of the same job has written the entry.
-        if answer["status"] not in (200, 204, 403):
+        # For a duplicate, an entry in its place or a fenced epoch, another run of the same job has written the entry.
+        if answer["status"] not in (200, 204, 403) and answer["code"] != PAYLOAD_MISMATCH:
             raise JobFailed(f"The ledger {self.stream!r} cannot be written: {answer['detail']}")
-
-
-ENTRY = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("messages", pa.list_(pa.binary())),
-        ("content_type", pa.string()),
-        ("create", pa.bool_()),
-        ("producer_id", pa.string()),
-        ("producer_epoch", pa.int64()),
-        ("producer_seq", pa.int64()),
-    ]
-)

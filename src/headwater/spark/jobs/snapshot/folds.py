@@ -15,8 +15,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-import msgspec
-
 from headwater.protocol import content_types
 from headwater.protocol.limits import CONTENT_TYPE_BYTES_MAX
 from headwater.spark.jobs.snapshot.reducers import (
@@ -70,8 +68,8 @@ class Reducer(NamedTuple):
                     return LastWrites(snapshot, self.key)
             assert self.function is not None
             return Function(snapshot, self.function)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise Unfoldable(f"The last snapshot is not valid for {self.name}: {error}.") from error
+        except Exception as error:
+            raise Unfoldable(f"The last snapshot is not valid for {self.name}: {reason(error)}.") from error
 
 
 def reducer(name: str, key: str | None = None) -> Reducer:
@@ -128,12 +126,31 @@ def fold(reducer: Reducer, snapshot: bytes | None, *messages: bytes) -> bytes:
     folding = reducer.begin(snapshot)
     for message in messages:
         advance(folding, message)
-    return folding.result()
+    return result_of(folding)
 
 
 def advance(fold: Fold, message: bytes) -> None:
-    """Add a message; Unfoldable if it is invalid."""
+    """Add a message; Unfoldable if it is invalid, whatever error that is: other streams are not to suffer from it."""
     try:
         fold.add(message)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unfoldable(f"A message is invalid ({error}): {quoted(message)}.") from error
+    except Unfoldable:
+        raise
+    except Exception as error:
+        raise Unfoldable(f"A message is invalid ({reason(error)}): {quoted(message)}.") from error
+
+
+def result_of(fold: Fold) -> bytes:
+    """The state as JSON; Unfoldable if it has become something that JSON cannot express."""
+    try:
+        return fold.result()
+    except Exception as error:
+        raise Unfoldable(f"The result is not JSON: {reason(error)}.") from error
+
+
+def reason(error: Exception) -> str:
+    """An error for a sentence about a stream.
+
+    >>> reason(ValueError("It is late.")), reason(MemoryError())
+    ('It is late', 'MemoryError')
+    """
+    return str(error).rstrip(".") or type(error).__name__

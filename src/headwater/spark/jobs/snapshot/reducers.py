@@ -27,10 +27,10 @@ class Fold(Protocol):
     """The state of a stream."""
 
     def add(self, message: bytes) -> None:
-        """Add a message; use `advance`, which turns errors about it into Unfoldable."""
+        """Add a message; use `advance`, which turns any error into Unfoldable."""
 
     def result(self) -> bytes:
-        """The state as JSON."""
+        """The state as JSON; use `result_of`, which does the same."""
 
 
 def quoted(message: bytes) -> str:
@@ -133,8 +133,13 @@ def _added(so_far: Any, value: Any, message: bytes) -> Any:
     if so_far is not None and isinstance(so_far, dict) != isinstance(value, dict):
         raise Unfoldable(f"A message has a number where others have an object, or vice versa: {quoted(message)}.")
     if not isinstance(value, dict):
-        total = value if so_far is None else so_far + value
-        if not math.isfinite(total):
+        try:
+            total = value if so_far is None else so_far + value
+            # A whole number beyond the range of a float cannot be added to one, and few programs read it.
+            finite = math.isfinite(total)
+        except OverflowError:
+            finite = False
+        if not finite:
             raise Unfoldable(f"A sum overflows at {quoted(message)}.")
         return total
     sums = {} if so_far is None else so_far
@@ -210,7 +215,4 @@ class Function:
             raise Unfoldable(f"The function failed ({cause}) at {quoted(message)}.") from error
 
     def result(self) -> bytes:
-        try:
-            return msgspec.json.encode(self._state)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Unfoldable(f"The function returned a value that is not JSON: {error}.") from error
+        return msgspec.json.encode(self._state)

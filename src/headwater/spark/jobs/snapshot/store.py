@@ -12,7 +12,7 @@ from headwater.protocol.refusals import Code
 from headwater.spark.jobs.snapshot.folds import Reducer
 from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Unfoldable
-from headwater.spark.link import LinkSettings, tls_context
+from headwater.spark.link import LinkSettings, verification
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class SnapshotStore:
 
     def __init__(self, settings: LinkSettings, log_id: str) -> None:
         self._log_id = log_id
-        self._http = httpx2.Client(verify=tls_context(settings), timeout=settings.timeout_seconds)
+        self._http = httpx2.Client(verify=verification(settings), timeout=settings.timeout_seconds)
         self._client = Client(
             f"{settings.url.rstrip('/')}/ds",
             headers=settings.client_headers(),

@@ -15,7 +15,7 @@ from headwater.client import ScanRange
 from headwater.lake.format import name_of
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code
-from headwater.spark.jobs.snapshot.folds import Reducer, advance
+from headwater.spark.jobs.snapshot.folds import Reducer, advance, result_of
 from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Fold, Unfoldable
 from headwater.spark.jobs.snapshot.store import SnapshotStore, Stale, StreamChanged
@@ -98,7 +98,7 @@ class Folder:
         return self._snapshots.read(pending, self._reducer) if pending.resumes else None
 
     def _publish(self, pending: Pending, fold: Fold) -> None:
-        data = fold.result()
+        data = result_of(fold)
         if len(data) > SNAPSHOT_BYTES_MAX:
             raise Unfoldable(f"The result has {len(data)} bytes, the limit of a snapshot is {SNAPSHOT_BYTES_MAX}.")
         self._snapshots.publish(pending, data, self._reducer)

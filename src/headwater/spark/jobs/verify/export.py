@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from headwater.spark.jobs.export.job import open_table
 from headwater.spark.jobs.export.ledger import IDENTITY_KEY, export_id_of, read_json
+from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import Table, TableFile, TableOptions
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.paths import open_location
@@ -29,6 +30,8 @@ class Export:
     since: int | None
     until: int | None
     """The time range of its messages, in microseconds since 1970."""
+    shape: Shape
+    """Its columns in addition to those of the lake."""
     table: Table
 
     def files(self) -> Iterator[TableFile]:
@@ -56,7 +59,8 @@ def open_export(url: str, origin: Origin, catalog: str | None = None, table: str
     opened = open_table(identity["format"], store, TableOptions(export_id_of(identity), StructType([]), catalog, table))
     # Read before the files are listed, so that they are complete up to this position.
     position = opened.position
-    return Export(store.location, origin, -1 if position is None else position, times.since, times.until, opened)
+    reached, shape = -1 if position is None else position, Shape(**identity["shape"])
+    return Export(store.location, origin, reached, times.since, times.until, shape, opened)
 
 
 def chosen(origin: Origin, selection: Mapping[str, str], where: str) -> Origin:

@@ -18,9 +18,10 @@ from headwater.spark.jobs.paths import spark_path
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.verify.differences import differences
 from headwater.spark.jobs.verify.export import Export, open_export
+from headwater.spark.jobs.verify.exported import export_rows
 from headwater.spark.jobs.verify.judging import Finding, Side, findings, together
 from headwater.spark.jobs.verify.lives import EVER, Window, Windows, lives, marks
-from headwater.spark.jobs.verify.sides import Described, describe, export_rows, lake_rows, server_rows
+from headwater.spark.jobs.verify.sides import Described, describe, lake_rows, server_rows
 
 PROBLEMS_MAX = 100
 """Problems to list and to inspect message by message, by default."""
@@ -127,7 +128,7 @@ class Verifier:
         return server_rows(self._spark, self._options.link, described)
 
     def _exported(self, export: Export) -> DataFrame:
-        return export_rows(self._spark, export.location, export.files())
+        return export_rows(self._spark, export.location, list(export.files()), export.shape)
 
     def _facts(self, joined: DataFrame) -> dict[str, Fact]:
         sides = [name for name in ("server", "lake", "export") if name in joined.columns]

@@ -16,6 +16,8 @@ from headwater.lake.verify.rows import is_json_value
 from headwater.protocol.content_types import is_json
 
 NEEDED = tuple(SCHEMA.names)
+FLAW = "flaw"
+"""A column that says what is wrong with a row, if anything; not all sides have it."""
 NUMBERS = ("offset", "next_offset", "record", "append", "position")
 
 DIGESTS = pa.schema(
@@ -52,13 +54,14 @@ def digest_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     times = batch["committed_at"].cast(pa.int64()).to_pylist()
     texts = [batch[name].to_pylist() for name in ("content_type", "producer_id", "producer_epoch", "producer_seq")]
     payloads = batch["payload"].to_pylist()
+    known = batch[FLAW].to_pylist() if FLAW in batch.schema.names else [None] * len(batch)
     found, flaws = [], []
-    for head, row_texts, payload in zip(
-        zip(*numbers, times, strict=True), zip(*texts, strict=True), payloads, strict=True
+    for head, row_texts, payload, flaw in zip(
+        zip(*numbers, times, strict=True), zip(*texts, strict=True), payloads, known, strict=True
     ):
         joined = "".join("\0" if text is None else f"{text}\0" for text in row_texts)
         found.append(sha256(b"".join((_HEAD.pack(*head), joined.encode(), payload))).digest())
-        flaws.append(flaw_of(head[1] - head[0], row_texts[0], payload))
+        flaws.append(flaw or flaw_of(head[1] - head[0], row_texts[0], payload))
     names = [
         f"{bucket}/{stream}"
         for bucket, stream in zip(*(batch[one].to_pylist() for one in ("bucket", "stream")), strict=True)

@@ -1,24 +1,21 @@
-"""The sides to compare: what the server describes and serves, what the lake holds, what an export holds."""
+"""The sides to compare with an export: what the server describes and serves, and what the lake holds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.client import ScanRange
 from headwater.protocol.limits import MIB
 from headwater.protocol.refusals import Code
-from headwater.spark.jobs.export.tables import TableFile
 from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.verify.rows import DIGESTS_DDL, NEEDED, digests
 from headwater.spark.link import Link, LinkRefused, LinkSettings
 from headwater.spark.options.source import Selection
-from headwater.storage.opening import open_table_store
 
 RANGE_BYTES = 16 * MIB
 """The largest range of one stream."""
@@ -28,7 +25,6 @@ SCAN_RANGES = 5_000
 TASK_BYTES = 64 * MIB
 TASK_STREAMS = 20_000
 """Approximate limits of one task: a few seconds of work."""
-FILES_PER_TASK = 4
 
 DESCRIBED = ("stream", "incarnation", "start", "tail", "record_start", "record_next", "closed")
 
@@ -104,35 +100,10 @@ def _scanned(link: Link, ranges: list[ScanRange]) -> Iterator[pa.RecordBatch]:
             return
 
 
-# -- The lake and the export -------------------------------------------------------------------------------------------
+# -- The lake ---------------------------------------------------------------------------------------------------------
 
 
 def lake_rows(spark: SparkSession, origin: Origin) -> DataFrame:
     """What the lake holds of the streams, as digests."""
     rows = spark.read.format("headwater").options(**origin.source_options(via="lake")).load()
     return rows.select(*NEEDED).mapInArrow(digests, DIGESTS_DDL)
-
-
-def export_rows(spark: SparkSession, location: str, files: Iterable[TableFile]) -> DataFrame:
-    """What the files of a table hold, as digests."""
-    named = [(file.key, file.bucket) for file in files]
-    tasks = 1 + len(named) // FILES_PER_TASK
-    table = spark.createDataFrame(named, "key string, bucket string").repartition(tasks)
-    return table.mapInArrow(partial(_read, location), DIGESTS_DDL)
-
-
-def _read(location: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    store = open_table_store(location)
-    for batch in batches:
-        for key, bucket in zip(batch["key"].to_pylist(), batch["bucket"].to_pylist(), strict=True):
-            file = pq.ParquetFile(pa.BufferReader(store.read(key)))
-            yield from digests(_with_bucket(rows, bucket) for rows in file.iter_batches(columns=columns_of(bucket)))
-
-
-def columns_of(bucket: str | None) -> list[str]:
-    """The columns to read of a file; a file in a folder of a bucket has no column for it."""
-    return [name for name in NEEDED if bucket is None or name != "bucket"]
-
-
-def _with_bucket(rows: pa.RecordBatch, bucket: str | None) -> pa.RecordBatch:
-    return rows if bucket is None else rows.append_column("bucket", pa.repeat(bucket, len(rows)))

@@ -40,7 +40,7 @@ class CatalogTables(NamedTuple):
     @property
     def catalog(self) -> Catalog:
         """A catalog that refers to these tables and is empty otherwise."""
-        return Catalog(0, "", 0, 0, 0, 0, [], *self)
+        return Catalog(0, "", 0, 0, 0, 0, 0, [], *self)
 
 
 class LakePartition(NamedTuple):
@@ -54,6 +54,8 @@ class LakePartition(NamedTuple):
     """Whether dead rows are left out."""
     inherits: bool
     """Whether forks also return the rows that they inherit, under their own names."""
+    lease: str | None = None
+    """The lease that keeps the objects; a stream has a registered consumer instead."""
 
 
 # -- Which rows --------------------------------------------------------------------------------------------------------

@@ -40,7 +40,8 @@ def read_lake(partition: LakePartition, query: RowQuery) -> Iterator[pa.Table]:
             yield from SliceReader(store, one, row_filter, query, tombstones=tombstones, inherited=inherited).tables()
     except (KeyMissing, LakeDamaged) as problem:
         raise LakeUnusable(
-            f"{problem} If the read took longer than the lake keeps replaced objects (--lake-grace-seconds), repeat it."
+            f"{problem} If no task ran for longer than the lake keeps replaced objects (--lake-grace-seconds), repeat "
+            "the read."
         ) from problem
 
 

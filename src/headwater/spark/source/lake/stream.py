@@ -1,10 +1,11 @@
 """Streaming from the lake: an offset is a position per shard, and a batch is the rows between two positions.
 
-An offset also carries the name under which the query is registered as a consumer, and where the query began. When Spark
-repeats the first batch it asks for the beginning again, and the answer may be different by that time.
+An offset also carries the log that its position belongs to, because a restored server has another one; the name under
+which the query is registered as a consumer; and where the query began. When Spark repeats the first batch it asks for
+the beginning again, and the answer may be different by that time.
 
     {"beginning": {"dropped": 0, "shards": {"0": 40}, "since": null, "until": null},
-     "reader": "spark-5f2a", "shards": {"0": 57}, "v": 1}
+     "log": "9f2c41d07be3a856", "reader": "spark-5f2a", "shards": {"0": 57}, "v": 2}
 
 A batch includes dead rows. The lake keeps them for registered consumers, so that a batch has the same rows however
 often it is read.
@@ -17,8 +18,7 @@ from typing import Any, NamedTuple
 
 from headwater.lake.catalog import Catalog
 from headwater.lake.scanning import EVER, RowFilter, live_rows
-from headwater.protocol.limits import CONSUMER_IDLE_US
-from headwater.spark.link import Link
+from headwater.spark.link import Link, other_log
 from headwater.spark.options.boundaries import LogPosition
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.positions import by_shard, position_in
@@ -29,6 +29,8 @@ from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_fil
 from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.storage.store import Store
 
+VERSION = 2
+"""The version of the form that offsets have in a checkpoint."""
 REGISTER_SECONDS = 600.0
 """How often a query without commits renews its registration, and releases what it does not need."""
 
@@ -55,6 +57,7 @@ class Beginning(NamedTuple):
 class LakeOffset(NamedTuple):
     """How far a query has read."""
 
+    log_id: str
     position: int
     consumer: str
     beginning: Beginning
@@ -62,17 +65,23 @@ class LakeOffset(NamedTuple):
     @property
     def plain(self) -> dict[str, Any]:
         """The form for Spark's checkpoint. Spark compares texts, so equal offsets must have equal texts."""
-        return {"beginning": self.beginning.plain, "reader": self.consumer, "shards": by_shard(self.position), "v": 1}
+        return {
+            "beginning": self.beginning.plain,
+            "log": self.log_id,
+            "reader": self.consumer,
+            "shards": by_shard(self.position),
+            "v": VERSION,
+        }
 
 
 def parse_offset(plain: dict[str, Any]) -> LakeOffset:
     """An offset as Spark returns it from the checkpoint."""
     try:
         began = plain["beginning"]
-        if plain["v"] != 1:
+        if plain["v"] != VERSION:
             raise KeyError("v")
         beginning = Beginning(position_in(began["shards"]), began["dropped"], began["since"], began["until"])
-        return LakeOffset(position_in(plain["shards"]), plain["reader"], beginning)
+        return LakeOffset(plain["log"], position_in(plain["shards"]), plain["reader"], beginning)
     except (KeyError, TypeError, AttributeError):
         raise LakeUnusable(
             "The checkpoint does not belong to a query on the lake; a query cannot change its path (option via), so "
@@ -100,6 +109,8 @@ class LakeStream:
     def initial(self) -> dict[str, Any]:
         """Where a new query begins. Registers nothing: Spark also asks when it only repeats a first batch."""
         options, starting = self._options, self._options.starting
+        log_id = self._link.log_id()
+        self._link.expect_log(log_id)
         if isinstance(starting, LogPosition):
             position = starting.position
         elif starting == "earliest" or (starting is None and options.since is not None):
@@ -107,7 +118,7 @@ class LakeStream:
         else:
             position = self._target if self._target is not None else self._flush()
         consumer = options.reader_name or f"spark-{secrets.token_hex(8)}"
-        return LakeOffset(position, consumer, Beginning(position, None, options.since, options.until)).plain
+        return LakeOffset(log_id, position, consumer, Beginning(position, None, options.since, options.until)).plain
 
     def prepare(self) -> None:
         """Make the current end of the log the end of the query."""
@@ -115,11 +126,11 @@ class LakeStream:
 
     def latest(self, start: dict[str, Any], limits: TriggerLimits = UNLIMITED) -> dict[str, Any]:
         """The end of the next batch; equal to `start` if there is nothing new."""
-        offset = parse_offset(start)
+        offset = self._of_this_log(start)
         self._ensure_registered(offset)
         if offset.beginning.dropped is None:
             offset = self._begun(offset)
-        self._newest = catalog = self._current_catalog()
+        self._newest = catalog = _of_log(self._current_catalog(), offset)
         up_to = self._target if self._target is not None else (0 if catalog is None else catalog.flushed)
         if catalog is None or up_to <= offset.position:
             return offset.plain
@@ -130,6 +141,12 @@ class LakeStream:
         end = self._admission.end_of_batch(catalog, row_filter, limits)
         return offset._replace(position=end).plain
 
+    def _of_this_log(self, plain: dict[str, Any]) -> LakeOffset:
+        """An offset of a checkpoint; a server with another log refuses every request that follows."""
+        offset = parse_offset(plain)
+        self._link.expect_log(offset.log_id)
+        return offset
+
     def _begun(self, offset: LakeOffset) -> LakeOffset:
         """A new query's offset with what had been dropped when it was registered; the flush ensures a catalog."""
         catalog = catalog_up_to(self._link, self._store, self._flush())
@@ -138,7 +155,7 @@ class LakeStream:
 
     def report(self) -> dict[str, Any] | None:
         """The newest known end of the lake, for Spark's progress report."""
-        return None if self._newest is None else {"shards": by_shard(self._newest.flushed), "v": 1}
+        return None if self._newest is None else {"shards": by_shard(self._newest.flushed), "v": VERSION}
 
     def _needs_empty_batch(self, offset: LakeOffset, catalog: Catalog) -> bool:
         """Whether an empty batch is due, so that the lake can release rows of streams that are not selected."""
@@ -162,14 +179,14 @@ class LakeStream:
 
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[LakePartition]:
         """The partitions of a batch; however often it is planned, they contain the same rows."""
-        first, last = parse_offset(start), parse_offset(end)
-        if (first.consumer, first.beginning) != (last.consumer, last.beginning):
+        first, last = parse_offset(start), self._of_this_log(end)
+        if (first.log_id, first.consumer, first.beginning) != (last.log_id, last.consumer, last.beginning):
             # Spark repeats the first batch from a new initial offset; the end knows where the query really began.
             first = last._replace(position=last.beginning.position)
         self._ensure_registered(first)
         if first.position >= last.position:
             return []
-        catalog = catalog_up_to(self._link, self._store, last.position)
+        catalog = _of_log(catalog_up_to(self._link, self._store, last.position), last)
         assert catalog is not None, "there is a catalog of every position above 0"
         self._check_loss(first, catalog)
         return LakePlanner(self._options, self._store, catalog).stream(self._row_filter(first, last.position))
@@ -204,24 +221,30 @@ class LakeStream:
 
     def commit(self, end: dict[str, Any]) -> None:
         """Release everything up to here: this query does not need it any more."""
-        self._register(parse_offset(end))
+        self._renew(self._of_this_log(end))
         self._committed_at = self._clock()
 
     def _ensure_registered(self, offset: LakeOffset) -> None:
         """Register before the first read, so that nothing more is dropped, and renew from time to time."""
         if self._registered != offset.consumer:
-            if offset.beginning.dropped is not None:
-                renewed_ms = self._link.last_report_ms(offset.consumer)
-                self._lapsed = renewed_ms is None or renewed_ms < time.time() * 1000 - CONSUMER_IDLE_US / 1000
-            if self._lapsed:
-                # Before registering, so that a driver that is killed here leaves no registration; and after it, when
-                # nothing more can be dropped.
-                self._check_lapse(offset)
-            self._register(offset)
-            if self._lapsed:
-                self._check_lapse(offset)
+            if offset.beginning.dropped is None:
+                self._register(offset)
+            else:
+                self._renew(offset)
         elif self._clock() - self._registered_at >= REGISTER_SECONDS:
-            self._register(offset)
+            self._renew(offset)
+
+    def _renew(self, offset: LakeOffset) -> None:
+        """Renew the registration. If the server says that it has lapsed, check for losses and register again."""
+        if self._link.renew(offset.consumer, by_shard(offset.position)):
+            self._registered, self._registered_at = offset.consumer, self._clock()
+            return
+        self._lapsed = True
+        # Before registering, so that a driver that is killed here leaves no registration; and after it, when nothing
+        # more can be dropped.
+        self._check_lapse(offset)
+        self._register(offset)
+        self._check_lapse(offset)
 
     def _check_lapse(self, offset: LakeOffset) -> None:
         """Check for losses in a catalog that is no older than a flush now, and so includes all drops so far."""
@@ -232,3 +255,10 @@ class LakeStream:
     def _register(self, offset: LakeOffset) -> None:
         self._link.register(offset.consumer, by_shard(offset.position))
         self._registered, self._registered_at = offset.consumer, self._clock()
+
+
+def _of_log(catalog: Catalog | None, offset: LakeOffset) -> Catalog | None:
+    """A catalog that describes the log of an offset; it may have been read without asking the server."""
+    if catalog is not None and catalog.log_id != offset.log_id:
+        raise other_log()
+    return catalog

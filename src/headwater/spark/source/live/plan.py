@@ -59,6 +59,8 @@ class LivePartition(NamedTuple):
     ranges: tuple[LiveRange, ...]
     since: int | None
     until: int | None
+    log_id: str | None = None
+    """The log that the incarnations belong to; None for a batch, which has no checkpoint that could be of another."""
 
 
 # -- Which streams -----------------------------------------------------------------------------------------------------
@@ -157,7 +159,12 @@ def from_offset(options: SourceOptions, name: str, stream: StreamDescription, of
 
 
 def pack_ranges(
-    options: SourceOptions, ranges: list[LiveRange], since: int | None, until: int | None
+    options: SourceOptions,
+    ranges: list[LiveRange],
+    since: int | None,
+    until: int | None,
+    *,
+    log_id: str | None = None,
 ) -> list[LivePartition]:
     """Partitions of small streams together and large ones cut.
 
@@ -165,7 +172,7 @@ def pack_ranges(
     """
     capacity = capacity_bytes(sum(map(_weigh, ranges)), options.partition_bytes, options.partitions_min)
     pieces = [piece for one in ranges for piece in _cut(one, capacity)]
-    return [LivePartition(tuple(some), since, until) for some in pack(pieces, _weigh, capacity)]
+    return [LivePartition(tuple(some), since, until, log_id) for some in pack(pieces, _weigh, capacity)]
 
 
 def _weigh(one: LiveRange) -> int:

@@ -34,6 +34,8 @@ class LiveReader:
 
     def read(self, partition: LivePartition) -> Iterator[pa.Table]:
         """The rows of all ranges, in order within each; a snapshot comes before the messages that follow it."""
+        if partition.log_id is not None:
+            self._link.expect_log(partition.log_id)
         for at in range(0, len(partition.ranges), self._scan_ranges):
             some = partition.ranges[at : at + self._scan_ranges]
             for table in self._scanned(some, partition.since, partition.until):

@@ -1,7 +1,8 @@
 """Streaming from live streams: an offset has an entry for each stream, with its incarnation and how far it was read.
 
-    {"s": {"team/notes": [17, 4096]}, "v": 1}
+    {"log": "9f2c41d07be3a856", "s": {"team/notes": [17, 4096]}, "v": 2}
 
+Incarnations are numbers of one log, and a restored server has another one, so an offset also names the log.
 The first offset of a query, and those after it until something is read, also carry where the query began. When Spark
 repeats the first batch it asks for the beginning again, and the answer may be different by that time. Times, if any,
 are in every offset.
@@ -27,6 +28,9 @@ from headwater.spark.source.live.plan import (
     selected,
 )
 
+VERSION = 2
+"""The version of the form that offsets have in a checkpoint."""
+
 Progress = dict[str, tuple[int, int]]
 """By stream: the incarnation, and an offset in it."""
 
@@ -34,6 +38,7 @@ Progress = dict[str, tuple[int, int]]
 class LiveOffset(NamedTuple):
     """How far a query has read."""
 
+    log_id: str
     progress: Progress
     beginning: Progress | None = None
     since: int | None = None
@@ -42,7 +47,7 @@ class LiveOffset(NamedTuple):
     @property
     def plain(self) -> dict[str, Any]:
         """The form for Spark's checkpoint. Spark compares texts, so equal offsets must have equal texts."""
-        plain: dict[str, Any] = {"s": _plain(self.progress), "v": 1}
+        plain: dict[str, Any] = {"log": self.log_id, "s": _plain(self.progress), "v": VERSION}
         if self.beginning is not None:
             plain = {"beginning": _plain(self.beginning), **plain}
         if self.since is not None or self.until is not None:
@@ -62,10 +67,10 @@ def _plain(progress: Progress) -> dict[str, list[int]]:
 def parse_offset(plain: dict[str, Any]) -> LiveOffset:
     """An offset as Spark returns it from the checkpoint."""
     try:
-        if plain["v"] != 1:
+        if plain["v"] != VERSION:
             raise KeyError("v")
         beginning = _progress(plain["beginning"]) if "beginning" in plain else None
-        return LiveOffset(_progress(plain["s"]), beginning, *plain.get("t", (None, None)))
+        return LiveOffset(plain["log"], _progress(plain["s"]), beginning, *plain.get("t", (None, None)))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise LiveRefused(
             "The checkpoint does not belong to a live query; a query cannot change its path (option via), so set "
@@ -84,7 +89,7 @@ class LiveStream:
         self._options, self._link = options, link
         self._admission = admission or LiveAdmission(link)
         self._target: dict[str, StreamDescription] | None = None
-        self._newest: dict[str, StreamDescription] | None = None
+        self._newest: tuple[str, dict[str, StreamDescription]] | None = None
 
     # -- How far a batch reaches ------------------------------------------------------------------------------------
 
@@ -92,6 +97,8 @@ class LiveStream:
         """Where a new query begins; a stream without an entry begins at its earliest message."""
         options, starting = self._options, self._options.starting
         progress: Progress = {}
+        log_id = self._link.log_id()
+        self._link.expect_log(log_id)
         if isinstance(starting, StreamOffsets) or (starting != "earliest" and options.since is None):
             streams = self._target if self._target is not None else describe(self._link, options.selection)
             offsets = starting.streams if isinstance(starting, StreamOffsets) else dict.fromkeys(streams, "latest")
@@ -99,7 +106,7 @@ class LiveStream:
                 if name in streams and offset != "earliest":
                     stream = streams[name]
                     progress[name] = stream.incarnation, stream.tail if offset == "latest" else int(offset)
-        return LiveOffset(progress, progress, options.since, options.until).plain
+        return LiveOffset(log_id, progress, progress, options.since, options.until).plain
 
     def prepare(self) -> None:
         """Make the current tails of the streams the end of the query."""
@@ -108,7 +115,9 @@ class LiveStream:
     def latest(self, start: dict[str, Any], limits: TriggerLimits = UNLIMITED) -> dict[str, Any]:
         """The end of the next batch; equal to `start` if there is nothing new."""
         offset = parse_offset(start)
-        streams = self._newest = describe(self._link, self._options.selection)
+        self._link.expect_log(offset.log_id)
+        streams = describe(self._link, self._options.selection)
+        self._newest = offset.log_id, streams
         for name in sorted(offset.progress.keys() - streams.keys()):
             report_loss(self._options, f"The stream {name!r} no longer exists")
         progress = {name: read for name, read in offset.progress.items() if name in streams}
@@ -132,7 +141,8 @@ class LiveStream:
         """The newest known tails of the streams, for Spark's progress report."""
         if self._newest is None:
             return None
-        return LiveOffset({name: (stream.incarnation, stream.tail) for name, stream in self._newest.items()}).plain
+        log_id, streams = self._newest
+        return LiveOffset(log_id, {name: (stream.incarnation, stream.tail) for name, stream in streams.items()}).plain
 
     def _unread(self, read: tuple[int, int] | None, name: str, stream: StreamDescription) -> LiveRange:
         """The range of a stream after what was read of it."""
@@ -154,6 +164,7 @@ class LiveStream:
         if start == end:
             return []
         last = parse_offset(end)
+        self._link.expect_log(last.log_id)
         # Spark repeats the first batch from a new initial offset; the end knows where the query really began.
         first = parse_offset(start).progress if last.beginning is None else last.beginning
         changed = [name for name, read in last.progress.items() if first.get(name) != read]
@@ -168,4 +179,5 @@ class LiveStream:
             read = first.get(name)
             unread = self._unread(read if read and read[0] == incarnation else None, name, stream)
             ranges.append(unread._replace(end=end_offset))
-        return pack_ranges(self._options, [one for one in ranges if one.has_rows], last.since, last.until)
+        ranges = [one for one in ranges if one.has_rows]
+        return pack_ranges(self._options, ranges, last.since, last.until, log_id=last.log_id)

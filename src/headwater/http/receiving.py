@@ -1,0 +1,141 @@
+"""Receiving: what a connection takes in of a body, judged by the head of its request if the body is large.
+
+A large body is refused before it is read if the route knows a reason, or if there is no memory for it. Where the answer
+depends on earlier requests of the connection, it waits for theirs; meanwhile the connection is not read.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from headwater.http.context import Context
+from headwater.http.router import Found
+from headwater.http.wire import rendering
+from headwater.http.wire.budgets import Charge
+from headwater.http.wire.intakes import Intake
+from headwater.http.wire.requests import Request
+from headwater.protocol.limits import APPEND_BYTES_MAX
+from headwater.protocol.refusals import Code, Refusal
+
+FULL = Refusal(Code.OVERLOADED, "Too many connections are open; try again in a second.")
+
+Find = Callable[[bytes, bytes], Found | Refusal]
+
+
+class Receiver(Protocol):
+    """The connection, as far as it matters here."""
+
+    context: Context
+    reserved: bool
+    """Whether there are too many connections, so that only some routes are answered here."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether no earlier request waits for its response."""
+
+    def balance(self) -> None:
+        """Read on, or pause."""
+
+    def write(self, data: bytes) -> None:
+        """Send something."""
+
+    def refuse_head(self, head: Request, found: Found | None, refusal: Refusal) -> None:
+        """Answer a request whose body is not read, and close."""
+
+
+class _Judging(NamedTuple):
+    head: Request
+    found: Found | None
+    size: int | None
+
+
+class Receiving:
+    """The body that comes next on a connection, or is being received."""
+
+    def __init__(self, receiver: Receiver, find: Find) -> None:
+        self._receiver, self._find = receiver, find
+        self._intake: Intake | None = None
+        self._judging: _Judging | None = None
+        self._owes_continue = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the client has to wait before it sends more."""
+        return self._judging is not None or (self._intake is not None and self._intake.full)
+
+    def plan(self, method: bytes, path: bytes) -> tuple[int, Intake | None] | Refusal:
+        """How large a body may be, and its intake, if the route has its own kind."""
+        found = self._find(method, path)
+        self._intake = None
+        if isinstance(found, Refusal):
+            return APPEND_BYTES_MAX, None
+        route = found.route
+        if self._receiver.reserved and not route.on_reserve:
+            return FULL
+        if route.intake is not None:
+            self._intake = route.intake(self._receiver.context, self._receiver.balance)
+        return route.body_bytes_max, self._intake
+
+    def begin(self, head: Request, size: int | None, *, expects_continue: bool) -> Intake | None:
+        """A large body is about to come, of unknown size if None; returns its intake unless it is refused."""
+        self._owes_continue = expects_continue
+        found = self._find(head.method, head.path)
+        if isinstance(found, Refusal):
+            # Preflights have no route.
+            if head.method != b"OPTIONS":
+                self._receiver.refuse_head(head, None, found)
+                return None
+            self._judging = _Judging(head, None, size)
+        else:
+            self._judging = _Judging(head, found, size)
+        if self._intake is None:
+            self._intake = Charge(self._receiver.context.receiving)
+            self._judge()
+        elif self._receiver.answered:
+            self._judge()
+        else:
+            self._receiver.balance()
+        return self._intake
+
+    def answered(self) -> None:
+        """Every earlier request has been answered."""
+        if self._judging is not None:
+            self._judge()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Tell a client that waits for `100 Continue` to send its body, once its turn has come."""
+        if self._owes_continue and self._receiver.answered and not self.full:
+            self._owes_continue = False
+            self._receiver.write(rendering.CONTINUE)
+
+    def _judge(self) -> None:
+        assert self._judging is not None
+        assert self._intake is not None
+        (head, found, size), self._judging = self._judging, None
+        refusal = None
+        if found is not None and found.route.judge is not None and self._receiver.answered:
+            refusal = found.route.judge(head, found.address, self._receiver.context)
+        if refusal is not None:
+            self._receiver.refuse_head(head, found, refusal)
+        else:
+            self._intake.begin(size, lambda refusal: self._receiver.refuse_head(head, found, refusal))
+        self._receiver.balance()
+
+    def finish(self) -> None:
+        """The body is complete, and its intake belongs to its request; one that arrived at once is judged with that."""
+        self._owes_continue = False
+        self._judging = None
+        self._intake = None
+
+    def abandon(self) -> None:
+        """Nothing more of the body is received."""
+        self._owes_continue = False
+        self._judging = None
+        if self._intake is not None:
+            self._intake.abandon()
+            self._intake = None
+
+    def close(self) -> None:
+        """Break the reference cycle with the connection."""
+        self.abandon()
+        del self._receiver

@@ -1,0 +1,56 @@
+"""The HTTP status and the title of every error code."""
+
+from headwater.protocol.refusals import Code
+
+REFUSALS: dict[Code, tuple[int, str]] = {
+    Code.BAD_REQUEST: (400, "Bad request"),
+    Code.INVALID_OFFSET: (400, "Invalid offset"),
+    Code.INVALID_HEADER: (400, "Invalid header"),
+    Code.INVALID_NAME: (400, "Invalid name"),
+    Code.INVALID_JSON: (400, "Invalid JSON"),
+    Code.EMPTY_BODY: (400, "Empty body"),
+    Code.CONTENT_TYPE_MISSING: (400, "Content type missing"),
+    Code.CONTENT_TYPE_MISMATCH: (409, "Content type mismatch"),
+    Code.STREAM_NOT_FOUND: (404, "Stream not found"),
+    Code.STREAM_GONE: (410, "Stream gone"),
+    Code.STREAM_EXISTS: (409, "Stream exists"),
+    Code.STREAM_CLOSED: (409, "Stream closed"),
+    Code.BUCKET_NOT_FOUND: (404, "Bucket not found"),
+    Code.BUCKET_EXISTS: (409, "Bucket exists"),
+    Code.BUCKET_NOT_EMPTY: (409, "Bucket not empty"),
+    Code.OFFSET_TRIMMED: (410, "Offset trimmed"),
+    Code.OFFSET_BEYOND_TAIL: (400, "Offset beyond the tail"),
+    Code.OFFSET_UNALIGNED: (400, "Offset unaligned"),
+    Code.INCARNATION_CHANGED: (410, "Incarnation changed"),
+    Code.PRODUCER_INCOMPLETE: (400, "Producer headers incomplete"),
+    Code.PRODUCER_PAYLOAD_MISMATCH: (409, "Producer payload mismatch"),
+    Code.PRODUCER_EPOCH_STALE: (403, "Producer epoch stale"),
+    Code.PRODUCER_EPOCH_INVALID: (400, "Producer epoch invalid"),
+    Code.PRODUCER_SEQ_CONFLICT: (409, "Producer sequence conflict"),
+    Code.PRODUCERS_TOO_MANY: (429, "Too many producers"),
+    Code.STREAM_SEQ_CONFLICT: (409, "Stream sequence conflict"),
+    Code.PRECONDITION_FAILED: (412, "Precondition failed"),
+    Code.RECORD_PRECONDITION_FAILED: (412, "Record precondition failed"),
+    Code.SNAPSHOT_NOT_FOUND: (404, "Snapshot not found"),
+    Code.SNAPSHOT_CONFLICT: (409, "Snapshot conflict"),
+    Code.FORK_CONFLICT: (409, "Fork conflict"),
+    Code.READER_NOT_FOUND: (404, "Reader not found"),
+    Code.READER_LAPSED: (410, "Reader lapsed"),
+    # Not 429 or 503: clients would wait, although room is made by nothing but a decision, or a long time.
+    Code.READERS_TOO_MANY: (409, "Too many readers"),
+    Code.RANGES_UNAVAILABLE: (409, "Ranges unavailable"),
+    Code.SWAP_REFUSED: (409, "Swap refused"),
+    Code.TOO_LARGE: (413, "Too large"),
+    Code.URI_TOO_LONG: (414, "URI too long"),
+    Code.HEADERS_TOO_LARGE: (431, "Headers too large"),
+    Code.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
+    Code.REQUEST_TIMEOUT: (408, "Request timeout"),
+    Code.OVERLOADED: (503, "Overloaded"),
+    Code.WAITERS_TOO_MANY: (503, "Too many waiters"),
+    Code.DRAINING: (503, "Draining"),
+    Code.NOT_IMPLEMENTED: (501, "Not implemented"),
+    Code.INTERNAL: (500, "Internal error"),
+}
+
+RETRY_LATER = frozenset({Code.OVERLOADED, Code.WAITERS_TOO_MANY, Code.DRAINING, Code.PRODUCERS_TOO_MANY})
+"""Codes with which a client may succeed if it tries again."""

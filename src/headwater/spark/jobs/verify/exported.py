@@ -1,0 +1,155 @@
+"""The rows of an export, as digests, and whether queries find in them what the payload says.
+
+The table must list a row under the day of its time and under its bucket, and its typed columns must be what the payload
+parses to with the expressions of the export.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, VariantType
+
+from headwater.spark.jobs.export.files import DAY_US, day_of, fitted
+from headwater.spark.jobs.export.shape import Shape
+from headwater.spark.jobs.export.tables import TableFile
+from headwater.spark.jobs.verify.rows import DIGESTS_DDL, FLAW, NEEDED, digests
+from headwater.spark.schemas import lake_columns
+from headwater.storage.opening import open_table_store
+
+FILES_PER_TASK = 4
+STORED = "stored"
+"""The column with the typed columns of a file, as a struct."""
+
+
+class _Reading(NamedTuple):
+    """What a task needs to know to read files."""
+
+    location: str
+    stored: StructType
+    """The typed columns."""
+    arrow: pa.Schema
+    """The columns that the task returns."""
+
+
+def export_rows(spark: SparkSession, location: str, files: Sequence[TableFile], shape: Shape) -> DataFrame:
+    """What the files of a table hold, as digests."""
+    tasks = 1 + len(files) // FILES_PER_TASK
+    table = spark.createDataFrame(files, "key string, day string, bucket string").repartition(tasks)
+    stored = _typed(spark, shape)
+    columns = StructType([*lake_columns(NEEDED), StructField(FLAW, StringType())])
+    if not len(stored):
+        reading = _Reading(location, stored, to_arrow_schema(columns, timezone="UTC"))
+        return table.mapInArrow(partial(_digests, reading), DIGESTS_DDL)
+    columns = columns.add(STORED, stored)
+    reading = _Reading(location, stored, to_arrow_schema(columns, timezone="UTC"))
+    rows = table.mapInArrow(partial(_read, reading), columns)
+    flaw = F.coalesce(FLAW, _first_wrong(stored, shape)).alias(FLAW)
+    return rows.select(*NEEDED, flaw).mapInArrow(digests, DIGESTS_DDL)
+
+
+def _typed(spark: SparkSession, shape: Shape) -> StructType:
+    """The columns of a table in addition to those of the lake."""
+    return spark.createDataFrame([], StructType(lake_columns(NEEDED))).select(*shape.parsed()).schema
+
+
+def _first_wrong(stored: StructType, shape: Shape) -> Column:
+    """The first typed column that differs from what the payload parses to, as a flaw; null if there is none."""
+    found = []
+    for field, expected in zip(stored, shape.parsed(), strict=True):
+        here = F.col(STORED).getField(field.name)
+        same = _text(here).eqNullSafe(_text(expected)) if _as_text(field.dataType) else here.eqNullSafe(expected)
+        found.append(F.when(~same, F.lit(f"the column {field.name} is not what the payload says")))
+    return F.coalesce(*found)
+
+
+def _as_text(kind: DataType) -> bool:
+    """Whether to compare values of a type as text, because Spark does not compare maps and variants."""
+    if isinstance(kind, StructType):
+        return any(_as_text(field.dataType) for field in kind)
+    return isinstance(kind, MapType | VariantType) or (isinstance(kind, ArrayType) and _as_text(kind.elementType))
+
+
+def _text(value: Column) -> Column:
+    exact = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
+    return F.to_json(F.struct(value.alias("value")), exact)
+
+
+# -- In a task ---------------------------------------------------------------------------------------------------------
+
+
+def _digests(reading: _Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return digests(_read(reading, batches))
+
+
+def _read(reading: _Reading, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    store = open_table_store(reading.location)
+    for batch in batches:
+        for listed in map(TableFile._make, zip(*(column.to_pylist() for column in batch.columns), strict=True)):
+            file = pq.ParquetFile(pa.BufferReader(store.read(listed.key)))
+            for rows in file.iter_batches():
+                yield _checked(reading, pa.Table.from_batches([rows]), listed)
+
+
+def _checked(reading: _Reading, rows: pa.Table, listed: TableFile) -> pa.RecordBatch:
+    """The rows of a file in the wanted columns, with the flaw of each row."""
+    if "bucket" not in rows.column_names:
+        # A Delta table has the values of its partitions in its log only.
+        rows = rows.append_column("bucket", pa.repeat(listed.bucket, len(rows)))
+    flaws = _misplaced(rows, listed)
+    if len(reading.stored):
+        wanted = reading.arrow.field(STORED).type
+        struct, flaw = _stored(rows, wanted)
+        rows = rows.append_column(STORED, struct)
+        flaws = pc.fill_null(flaws, flaw) if flaw is not None else flaws
+    rows = rows.append_column(FLAW, flaws)
+    (batch,) = fitted(rows, reading.arrow).combine_chunks().to_batches()
+    return batch
+
+
+def _misplaced(rows: pa.Table, listed: TableFile) -> pa.Array:
+    """For each row whether the table lists it where it does not belong, as a flaw."""
+    flaws = pa.nulls(len(rows), pa.string())
+    bucket = pc.not_equal(rows["bucket"], listed.bucket).combine_chunks()
+    flaws = pc.if_else(bucket, f"the table lists the row in the bucket {listed.bucket!r}", flaws)
+    days = rows["committed_at"].cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False) // DAY_US
+    wrong = np.array([str(day_of(int(day))) != listed.day for day in np.unique(days)])
+    day = pa.array(wrong[np.searchsorted(np.unique(days), days)])
+    return pc.if_else(day, f"the table lists the row under the day {listed.day}", flaws)
+
+
+def _stored(rows: pa.Table, wanted: pa.StructType) -> tuple[pa.Array, str | None]:
+    """The typed columns of a file as a struct, and a flaw of all rows if one is missing or has another type."""
+    columns, flaw = [], None
+    for field in wanted:
+        column = pa.chunked_array([pa.nulls(len(rows), field.type)])
+        found = rows[field.name].type if field.name in rows.column_names else None
+        if found is None:
+            flaw = flaw or f"there is no column {field.name}"
+        elif _family(found) != _family(field.type):
+            flaw = flaw or f"the column {field.name} has the type {found}"
+        else:
+            try:
+                column = fitted(rows, pa.schema([field]))[field.name]
+            except pa.ArrowException:
+                flaw = flaw or f"the column {field.name} has values that are not {field.type}"
+        columns.append(column.combine_chunks())
+    return pa.StructArray.from_arrays(columns, fields=list(wanted)), flaw
+
+
+def _family(kind: pa.DataType) -> str:
+    """What other types of a column a query does not notice: table formats and their tools choose the width."""
+    for family in ("integer", "floating", "decimal", "timestamp", "date", "boolean", "struct", "map"):
+        if getattr(types, f"is_{family}")(kind):
+            return family
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "string"
+    return "list" if types.is_list(kind) or types.is_large_list(kind) else str(kind)

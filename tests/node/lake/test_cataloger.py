@@ -1,0 +1,223 @@
+"""The cataloger: what it writes is what the state says, and what it calls written is in the store."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.lake.catalog import parse_catalog_key
+from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
+from headwater.node.lake import flusher
+from headwater.node.lake.cataloger import CHANGES_PER_TURN
+from headwater.node.lake.flusher import Flusher, FlushFailed, HotRun
+from headwater.storage.store import StoreFailed
+from headwater.streams.cold import Held
+from headwater.streams.commands import Delete, PublishSegment
+from headwater.streams.state import State
+from headwater.testing.faulty_store import Fault, FaultyStore
+
+from .histories import Counted, with_history
+from .lakes import Bench, bench
+from .stories import Story
+
+# -- Stored is stored --------------------------------------------------------------------------------------------------
+
+
+def test_a_catalog_written_while_a_flush_ends_does_not_hide_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with bench() as node:
+            await node.create("b/s", b"one")
+            release = flusher._release
+
+            async def catalog_first(parts: list[HotRun]) -> None:
+                # Everything is published, but the flush has not ended: this catalog declares one position too few.
+                await node.lake.cataloger.write()
+                assert node.catalog().flushed < node.catalog().position == node.state.position
+                await release(parts)
+
+            monkeypatch.setattr(flusher, "_release", catalog_first)
+            await node.lake.flush()
+            monkeypatch.undo()
+            reached = await node.lake.flush()
+            assert reached == node.state.position
+            assert_complete(node, reached)
+
+    asyncio.run(run())
+
+
+def test_a_key_that_something_else_has_taken_costs_one_attempt() -> None:
+    async def run() -> None:
+        async with bench() as node:
+            await node.create("b/s", b"one")
+            await node.lake.flush()
+            generation = node.catalog().generation + 1
+            # The position is the one that the next flush will reach by its publication.
+            await node.append("b/s", b"two")
+            node.store.store.create(
+                f"catalog/shard=0/{node.state.position + 1:020}-{generation:010}.forks.parquet", b"of another"
+            )
+            with pytest.raises(FlushFailed):
+                await node.lake.flush()
+            assert_complete(node, await node.lake.flush())
+
+    asyncio.run(run())
+
+
+def test_what_failed_attempts_leave_behind_goes_with_the_catalogs_of_their_time() -> None:
+    async def run() -> None:
+        store = FaultyStore()
+        async with bench(store, grace_seconds=0.0) as node:
+            await node.create("b/s", b"one")
+            for fault, key in ((Fault.FAIL_AFTER, ".json"), (Fault.FAIL_BEFORE, ".json"), (Fault.FAIL_AFTER, "forks")):
+                store.fail_next("create", fault, key)
+                with pytest.raises(FlushFailed):
+                    await node.lake.flush()
+            await node.lake.flush()
+            await node.lake.cataloger._drop_old()
+            editions = {parse_catalog_key(item.key) for item in store.store.items("catalog/")}
+            assert editions == {(0, node.catalog().edition)}
+
+    asyncio.run(run())
+
+
+def assert_complete(node: Bench, position: int) -> None:
+    """Check that a reader of the store sees what the state says, up to this position at least."""
+    catalog = read_catalog(node.store.store)
+    if catalog is None:
+        assert position == 0, "only an empty lake has no catalog"
+        return
+    assert catalog.flushed >= position
+    state, cold = node.state, node.state.cold
+    assert {one.number: Held(one.segment, one.live_rows) for one in catalog.segments} == cold.segments
+    tombstones = read_tombstones(node.store.store, catalog)
+    assert dict(zip(tombstones["incarnation"].to_pylist(), tombstones["below"].to_pylist(), strict=True)) == {
+        incarnation: tombstone.below for incarnation, tombstone in cold.tombstones.items()
+    }
+    assert len(tombstones) == len(cold.tombstones)
+    forks = read_forks(node.store.store, catalog)
+    assert {(fork.name, fork.incarnation, fork.deleted) for fork in forks} == {
+        (name, state.streams[name].incarnation, state.streams[name].deleted) for name in state.forks
+    }
+    assert len(forks) == len(state.forks)
+
+
+class Interfering:
+    """Writes catalogs in the middle of flushes, makes the store fail, and gives up waiting."""
+
+    def __init__(self, node: Bench, random: Random, patch: pytest.MonkeyPatch) -> None:
+        self._node, self._random = node, random
+        publish, release = Flusher._publish, flusher._release
+
+        async def around_publish(one: Flusher, command: PublishSegment) -> None:
+            await self.step()
+            await publish(one, command)
+            await self.step()
+
+        async def before_release(parts: list[HotRun]) -> None:
+            await self.step()
+            await release(parts)
+
+        patch.setattr(Flusher, "_publish", around_publish)
+        patch.setattr(flusher, "_release", before_release)
+
+    async def step(self) -> None:
+        kind = self._random.choice(["nothing", "write", "fail", "give up"])
+        if kind == "nothing":
+            return
+        if kind == "fail":
+            fault = self._random.choice([Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
+            self._node.store.fail_next("create", fault, self._random.choice(["tombstones", "forks", ".json"]))
+        writing = asyncio.ensure_future(self._node.lake.cataloger.write())
+        if kind == "give up":
+            for _ in range(self._random.randint(0, 4)):
+                await asyncio.sleep(0)
+            writing.cancel()
+        (outcome,) = await asyncio.gather(writing, return_exceptions=True)
+        assert outcome is None or isinstance(outcome, StoreFailed | asyncio.CancelledError), outcome
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_on_a_quiet_server_the_newest_catalog_covers_every_barrier_whatever_happened(seed: int) -> None:
+    async def run() -> None:
+        random = Random(seed)
+        with pytest.MonkeyPatch.context() as patch:
+            store, state = FaultyStore(), State("journal")
+            for _ in range(2):
+                async with bench(store, state) as node:
+                    story, interfering = Story(node, random.randrange(2**32)), Interfering(node, random, patch)
+                    await forget_streams(node)
+                    for _ in range(random.randint(1, 25)):
+                        with suppress(FlushFailed, StoreFailed):
+                            await random.choice([story.act, story.act, interfering.step])()
+                    patch.undo()
+                    store.heal()
+                    for _ in range(2):
+                        assert_complete(node, await node.lake.flush())
+
+    asyncio.run(run())
+
+
+async def forget_streams(node: Bench) -> None:
+    """Delete what an earlier story has left, so that the next one knows of everything."""
+    for name in [name for name, stream in node.state.streams.items() if not stream.deleted]:
+        await node.ask(Delete(name))
+
+
+# -- Work on the loop --------------------------------------------------------------------------------------------------
+
+
+def test_a_flush_of_one_row_looks_at_what_changed_and_not_at_the_history_of_the_lake() -> None:
+    lives, segments = 100_000, 2_000
+
+    async def run() -> None:
+        state = with_history(lives, segments)
+        cold = state.cold
+        async with bench(state=state) as node:
+            assert not await node.lake.compactor.compact_once()
+            await node.create("b/s", b"one")
+            await node.lake.flush()
+            assert len(read_tombstones(node.store, node.catalog())) == lives
+            tombstones, held = Counted(cold.tombstones), Counted(cold.segments)
+            cold.tombstones, cold.segments = tombstones, held
+            await node.append("b/s", b"two")
+            reached = await node.lake.flush()
+            assert node.catalog().flushed >= reached
+            assert len(node.catalog().segments) == segments + 2
+            assert tombstones.seen == 0
+            assert held.seen < 10
+
+    asyncio.run(run())
+
+
+def test_however_much_has_changed_only_a_part_of_it_is_taken_before_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lives = 10 * CHANGES_PER_TURN
+
+    async def run() -> None:
+        async with bench(state=with_history(lives, 10)) as node:
+            cataloger = node.lake.cataloger
+            taken: Counter[int] = Counter()
+            turn = 0
+            take = cataloger._take
+
+            def counted(limit: int) -> None:
+                before = len(cataloger._unlisted)
+                take(limit)
+                taken[turn] += before - len(cataloger._unlisted)
+
+            monkeypatch.setattr(cataloger, "_take", counted)
+            writing = asyncio.ensure_future(cataloger.write())
+            while not writing.done():
+                turn += 1
+                await asyncio.sleep(0)
+            assert taken.total() == lives + 10
+            assert max(taken.values()) == CHANGES_PER_TURN
+            assert len(read_tombstones(node.store, node.catalog())) == lives
+
+    asyncio.run(run())
