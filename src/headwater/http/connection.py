@@ -9,6 +9,7 @@ from typing import cast
 
 from headwater.http.context import Context
 from headwater.http.exchange import LIVE, READ, Exchange, LiveResponse, StreamedResponse
+from headwater.http.inflow import Inflow
 from headwater.http.pipeline import Pipeline
 from headwater.http.receiving import FULL, Receiving
 from headwater.http.router import Found, Router
@@ -46,12 +47,11 @@ class Connection(asyncio.Protocol):
         self._pipeline = Pipeline()
         self._exchanges = self._pipeline.exchanges
         self._receiving = Receiving(self, router.find)
-        self._reading_paused = False
+        self._inflow = Inflow(self._feed_rest)
         self._unsent = Unsent(context.sending)
         self.reserved = False
         self._lingered_bytes = 0
         self._starting = False
-        self._feeding = False
 
     # -- The transport's side -------------------------------------------------------------------------------------
 
@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         # Break every reference cycle, so that the connection is freed without the garbage collector.
         self._pipeline.drop()
         self._receiving.close()
+        self._inflow.close()
         self._unsent.release()
         self._parser.close()
 
@@ -76,15 +77,13 @@ class Connection(asyncio.Protocol):
             self._linger(len(data))
             return
         self._feed(data)
-        if parser.full:
+        if parser.full or parser.rest:
             self.balance()
 
     def _feed(self, data: bytes) -> None:
         parser, context = self._parser, self.context
         stage = parser.stage
-        self._feeding = True
         parser.feed(data)
-        self._feeding = False
         if parser.refused:
             return
         if parser.stage is BODY:
@@ -122,16 +121,15 @@ class Connection(asyncio.Protocol):
         return _NEVER if self._exchanges else LINGER_SECONDS if parser.refused else settings.idle_seconds
 
     def balance(self) -> None:
-        """Take input as long as there is room for what comes of it."""
-        while not (paused := self._lacks_room()) and self._parser.rest and not self._feeding:
-            self._feed(b"")
-        if paused != self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = paused
-            if paused:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+        """Take input as long as there is room for what comes of it, and not too much in one turn of the loop."""
+        has_room = not self._lacks_room()
+        self._inflow.steer(self._transport, has_room=has_room, has_rest=bool(self._parser.rest))
         self._receiving.go_on()
+
+    def _feed_rest(self) -> None:
+        if not self._lacks_room():
+            self._feed(b"")
+        self.balance()
 
     def _lacks_room(self) -> bool:
         self._parser.full = len(self._exchanges) >= PIPELINE_MAX
@@ -266,7 +264,7 @@ class Connection(asyncio.Protocol):
             self._receiving.answered()
         elif not self.write_paused:
             self.deadline = self.context.now + self._settings.idle_seconds
-        if self._reading_paused:
+        if self._inflow.paused:
             self.balance()
 
     # -- Live responses -------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from headwater.protocol.refusals import Code, Refusal
 
 FRAMING_FACTOR_MAX = 16
 """How many bytes chunks may take on the wire for each byte they carry, besides what trailers may take."""
+TURN_BYTES = 16 * 1024
+"""How much input is parsed in one turn of the event loop, besides plain bodies: at worst three thousand tiny chunks."""
 UNFINISHED_HEAD_BYTES_MAX = URI_BYTES_MAX + HEADERS_BYTES_MAX + 16 * HEADERS_MAX
 """How long a head may become before it ends: the longest target, the largest headers, and what separates them."""
 
@@ -88,7 +90,7 @@ class RequestParser:
         self.full = False
         """Set by the owner while it has no room for another request."""
         self.rest = b""
-        """Input that has arrived and waits for that room; `feed` continues with it."""
+        """Input that has arrived and waits for that room, or for another turn; `feed` continues with it."""
         self._upgrading_method: bytes | None = None
         self.on_message_begin()
         self.stage = IDLE
@@ -105,9 +107,12 @@ class RequestParser:
         del self._native, self._owner
 
     def feed(self, data: bytes) -> None:
-        """Take input, after what is left of earlier input; hand over the requests in it, until the owner is full."""
+        """Take input, after what is left of earlier input; hand over the requests in it, as far as `rest` allows."""
         if self.rest:
             data, self.rest = self.rest + data, b""
+        turn_bytes = max(TURN_BYTES, self._body_bytes_left)
+        if len(data) > turn_bytes:
+            data, self.rest = data[:turn_bytes], data[turn_bytes:]
         at, size = 0, len(data)
         while at < size and not self.refused:
             stage = self.stage
@@ -115,7 +120,7 @@ class RequestParser:
                 if self._recalls and (at := self._recall(data, at)) == size:
                     return
                 if self.full:
-                    self.rest = data[at:]
+                    self.rest = data[at:] + self.rest
                     return
             end = self._cut(data, at)
             piece = data[at:end] if end - at < size else data
