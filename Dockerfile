@@ -1,4 +1,4 @@
-# The server in a container: docker build --tag headwater . && docker run --publish 127.0.0.1:4437:4437 --volume headwater:/data headwater
+# The server in a container: docker build --tag headwater . && docker run --publish 127.0.0.1:4437:4437 --volume headwater:/data --env HEADWATER_NO_AUTH=true headwater
 # Settings are variables (--env HEADWATER_RETENTION=explicit) or flags behind `serve`; docs/reference/settings.md lists them.
 # `scripts/docker-steps` replays this file without a Docker daemon.
 

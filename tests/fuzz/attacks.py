@@ -123,7 +123,7 @@ TOKENS = (
         b"5\r\nhello\r\n",
         b"ffffffffffffffff\r\n",
         b"-1\r\n",
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00",
     ),
 )
@@ -223,7 +223,7 @@ def _parameter(dice: Random) -> str:
 
 
 def _head(method: str, target: str, lines: Sequence[str] = ()) -> bytes:
-    text = "".join(f"{line}\r\n" for line in ("Host: headwater.test", *lines))
+    text = "".join(f"{line}\r\n" for line in ("Host: localhost", *lines))
     return f"{method} {target} HTTP/1.1\r\n{text}\r\n".encode("latin-1")
 
 

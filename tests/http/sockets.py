@@ -72,7 +72,7 @@ def request(
     version: str = "1.1",
 ) -> bytes:
     """The bytes of a well-formed request; missing Host and Content-Length headers are added."""
-    lines = {"Host": "headwater.test", **(headers or {})}
+    lines = {"Host": "localhost", **(headers or {})}
     if body is not None:
         lines.setdefault("Content-Length", str(len(body)))
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())

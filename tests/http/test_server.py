@@ -197,7 +197,7 @@ def test_the_settings_of_a_server_do_not_change_what_another_one_sends() -> None
         in_thread = asyncio.get_running_loop().run_in_executor
         async with bench() as node:
             servers = [
-                Server(Settings(port=0)),
+                Server(Settings(port=0, no_auth=True)),
                 Server(Settings(port=0, cors_origins="https://a.example", cors_expose="X-Mine")),
             ]
             urls = [await server.listen() for server in servers]

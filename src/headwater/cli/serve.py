@@ -25,7 +25,7 @@ from headwater.http.server import Server
 from headwater.lake.ownership import LakeOwned
 from headwater.log.directory import DirectoryInUse
 from headwater.log.journal.files import JournalDamaged
-from headwater.settings import SETTINGS, Setting, Settings, SettingsError
+from headwater.settings import SETTINGS, Mode, Setting, Settings, SettingsError
 from headwater.storage.store import KeyMissing, StoreFailed
 
 COLLECT_AFTER_OBJECTS = 2_000
@@ -144,6 +144,10 @@ async def run(settings: Settings) -> None:
     server.serve(node)
     _announce(settings, url, time.monotonic() - began)
     server.report_limits()
+    if settings.mode is Mode.OPEN:
+        log.warning(
+            "serving without authentication: whoever reaches this server may read, change and delete everything"
+        )
     why = await stopping
     log.info("draining", extra={"signal": why.name, "connections": len(server.connections)})
     draining_since = time.monotonic()

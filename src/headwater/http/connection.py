@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         self.write_paused = False
         self.lost = False
         self._transport: asyncio.Transport
-        self._parser = RequestParser(self, context.heads)
+        self._parser = RequestParser(self, context.heads, context.hosts)
         self._pipeline = Pipeline()
         self._exchanges = self._pipeline.exchanges
         self._receiving = Receiving(self, router.find)
@@ -166,6 +166,10 @@ class Connection(asyncio.Protocol):
             exchange.reply(found)
             return
         run, address, exchange.route, route = found
+        refusal = self.context.origins.refuse(request)
+        if refusal is not None:
+            exchange.reply(refusal)
+            return
         if self.reserved and not route.on_reserve:
             exchange.reply(FULL)
             return

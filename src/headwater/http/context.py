@@ -6,6 +6,7 @@ import time
 from typing import Protocol
 
 from headwater.http.addresses import flat_prefixes
+from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line
 from headwater.http.wire.heads import KnownHeads
 from headwater.http.wire.rendering import Renderer
@@ -19,7 +20,7 @@ from headwater.protocol.limits import (
     RESERVED_CONNECTIONS,
 )
 from headwater.protocol.offsets import Form
-from headwater.settings import Settings
+from headwater.settings import Mode, Settings
 
 
 class Peer(Protocol):
@@ -62,11 +63,13 @@ class Context:
         self.started_at = self.now
         self.draining = False
         self.heads = KnownHeads()
-        self.origins = None if settings.cors_origins == "*" else frozenset(settings.cors_origins.split(","))
-        """Origins whose pages may read responses; None for all."""
+        local = settings.mode is Mode.LOCAL
+        self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
+        """The names under which clients may call this server; None for all."""
+        self.origins = Origins(settings.cors_origins, local=local)
         self.flat_prefixes = flat_prefixes(settings.mount)
         """Where the flat surface is."""
-        self.renderer = Renderer(to_all=self.origins is None, exposed_more=settings.cors_expose)
+        self.renderer = Renderer(to_all=self.origins.to_all, exposed_more=settings.cors_expose, local=local)
         descriptors = _descriptors()
         self.reserved_max = min(RESERVED_CONNECTIONS, descriptors // 8)
         left = descriptors - DESCRIPTORS_RESERVE - self.reserved_max
@@ -91,7 +94,8 @@ class Context:
     def adopt(self, node: Node) -> None:
         """Answer requests with this node."""
         self.node = node
-        self.voice = Voice(Form.FLAT, node.log_id, self.settings.private, self.settings.attachments)
+        settings, by_origin = self.settings, not self.origins.to_all
+        self.voice = Voice(Form.FLAT, node.log_id, settings.private, settings.attachments, by_origin)
         self.plain_voice = self.voice._replace(form=Form.PLAIN)
 
     def admit(self, connection: Peer) -> bool:

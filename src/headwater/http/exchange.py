@@ -39,7 +39,8 @@ access = logging.getLogger("headwater.access")
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _REQUEST_ID = headers.X_REQUEST_ID.key
 _ORIGIN = headers.ORIGIN.key
-_VARY = f"\r\n{headers.VARY.line}"
+_OWN_LINES = frozenset({_REQUEST_ID, _ORIGIN})
+"""Headers of a request that may add lines to its response."""
 
 
 class Kind(Enum):
@@ -262,7 +263,7 @@ class Exchange:
 
     def answer_page(self, page: Page) -> None:
         """Finish with a page, whose bytes all who read it at the same time share."""
-        if self.context.origins is not None or _REQUEST_ID in self.request.headers:
+        if not _OWN_LINES.isdisjoint(self.request.headers):
             self.answer(statuses.answer(page, self.voice))
             return
         self.response = self.context.renderer.page(page, self.voice, close=self.close)
@@ -272,8 +273,8 @@ class Exchange:
     def answer(self, answer: Answer) -> None:
         """Finish; the response leaves when every response before it has."""
         request = self.request
-        if self.context.origins is not None or _REQUEST_ID in request.headers:
-            answer = Answer(answer.status, self.with_own_lines(answer.headers), answer.body)
+        if not _OWN_LINES.isdisjoint(request.headers):
+            answer = Answer(answer.status, self.with_own_lines(answer.headers), answer.body, answer.is_page)
         head_only = request.method == b"HEAD"
         self.response = self.context.renderer.response(answer, close=self.close, head_only=head_only)
         self._count(answer.status)
@@ -281,20 +282,16 @@ class Exchange:
 
     def with_own_lines(self, lines: str) -> str:
         """Add what depends on the client to header lines: whether its origin may read, and its name for the request."""
-        allowed = self.context.origins
-        if allowed is not None:
-            if _VARY in lines:
-                lines = lines.replace(_VARY, f"{_VARY}Origin, ", 1)
-            else:
-                lines += f"{headers.VARY.line}Origin\r\n"
-            origin = self.request.header(_ORIGIN)
-            if origin in allowed:
-                lines += f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}{origin}\r\n"
+        origins, origin = self.context.origins, self.request.header(_ORIGIN)
+        if origin is not None and not origins.to_all and origins.may_read(origin):
+            lines += f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}{origin}\r\n"
         request_id = self._given_request_id()
         return lines if request_id is None else f"{lines}{headers.X_REQUEST_ID.line}{request_id}\r\n"
 
     def origin(self) -> str:
         """The scheme and authority under which the client reached this server."""
+        if self.context.settings.public_url:
+            return self.context.settings.public_url
         request = self.request
         authority = request.authority or request.headers.get(headers.HOST.key, b"localhost")
         # A proxy that terminates TLS says so.

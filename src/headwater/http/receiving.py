@@ -112,8 +112,8 @@ class Receiving:
         assert self._judging is not None
         assert self._intake is not None
         (head, found, size), self._judging = self._judging, None
-        refusal = None
-        if found is not None and found.route.judge is not None and self._receiver.answered:
+        refusal = self._receiver.context.origins.refuse(head)
+        if refusal is None and found is not None and found.route.judge is not None and self._receiver.answered:
             refusal = found.route.judge(head, found.address, self._receiver.context)
         if refusal is not None:
             self._receiver.refuse_head(head, found, refusal)

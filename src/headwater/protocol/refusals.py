@@ -47,6 +47,8 @@ class Code(StrEnum):
     TOO_LARGE = "too_large"
     URI_TOO_LONG = "uri_too_long"
     HEADERS_TOO_LARGE = "headers_too_large"
+    HOST_REFUSED = "host_refused"
+    ORIGIN_REFUSED = "origin_refused"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     REQUEST_TIMEOUT = "request_timeout"
     OVERLOADED = "overloaded"

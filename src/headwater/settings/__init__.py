@@ -7,5 +7,6 @@ Each setting is described once, at its field: type, limits, unit, choices, defau
 from headwater.settings.descriptions import SETTINGS, Setting
 from headwater.settings.fields import Settings
 from headwater.settings.loading import OTHER_VARIABLES, SettingsError, load
+from headwater.settings.modes import Mode
 
-__all__ = ["OTHER_VARIABLES", "SETTINGS", "Setting", "Settings", "SettingsError", "load"]
+__all__ = ["OTHER_VARIABLES", "SETTINGS", "Mode", "Setting", "Settings", "SettingsError", "load"]

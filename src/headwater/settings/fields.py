@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from headwater.settings.modes import Mode, mode_of
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -39,9 +41,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ] = "snapshot"
     private: Annotated[bool, about("Let only clients cache responses, not shared caches such as a CDN.")] = False
     attachments: Annotated[bool, about("Make browsers download byte streams instead of showing them.")] = False
+    no_auth: Annotated[bool, about("Let everybody do everything, on any address: a proxy in front decides.")] = False
+    hosts: Annotated[
+        str,
+        about(
+            "Comma-separated names under which clients call this server, besides localhost and addresses; * for all."
+        ),
+    ] = ""
+    public_url: Annotated[
+        str,
+        about("Origin under which clients reach this server, such as https://streams.example, if a proxy hides it."),
+    ] = ""
     cors_origins: Annotated[
-        str, about("Origins whose pages may read responses: * for all, or a comma-separated list.")
-    ] = "*"
+        str,
+        about(
+            "Origins whose pages may use this server: a comma-separated list, * to let all pages read, or auto: pages "
+            "of this machine in local mode, else all."
+        ),
+    ] = "auto"
     cors_expose: Annotated[
         str, about("Comma-separated response headers that pages may read in addition to Headwater's own.")
     ] = ""
@@ -106,6 +123,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Seconds, about("How long a reader may take nothing from a full socket before it is disconnected.")
     ] = 30.0
     drain_seconds: Annotated[Seconds, about("How long running requests may take to finish at shutdown.")] = 10.0
+
+    @property
+    def mode(self) -> Mode:
+        """Who decides what clients may do."""
+        return mode_of(no_auth=self.no_auth)
 
     @property
     def data_directory(self) -> Path:

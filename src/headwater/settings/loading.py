@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Setting
 from headwater.settings.fields import Settings
+from headwater.settings.modes import is_loopback
 
 CLIENT_VARIABLES = frozenset({"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_CONFIG"})
 """Variables of the command line that are not settings of the server."""
@@ -39,6 +40,7 @@ _KUBERNETES = re.compile(r"HEADWATER_(.+_)?(SERVICE_(HOST|PORT|PORT_.+)|PORT_[0-
 _KUBERNETES_PORT = re.compile(r"HEADWATER_(.+_)?PORT=(tcp|udp|sctp)://.*")
 """Variables that Kubernetes sets in every pod of a namespace with a service named `headwater` or `headwater-...`."""
 
+_PUBLIC_URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 _MOUNT = re.compile(r"(?!/ds(?:/|$))(?!/__)(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._~-]+)+")
 
 
@@ -64,7 +66,21 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
             raise SettingsError(
                 f"{mount!r} cannot be mounted; write a path such as /api/streams, but not /ds or /__..."
             )
-    return Settings(**values)
+    settings = Settings(**values)
+    _judge_exposure(settings)
+    return settings
+
+
+def _judge_exposure(settings: Settings) -> None:
+    if not (settings.no_auth or is_loopback(settings.host)):
+        raise SettingsError(
+            f"Listening on {settings.host or 'all addresses'} would let everybody read and delete every stream; "
+            "give --no-auth if a proxy in front decides who may."
+        )
+    if settings.public_url and _PUBLIC_URL.fullmatch(settings.public_url) is None:
+        raise SettingsError(
+            f"--public-url is {settings.public_url!r}, but it takes an origin such as https://streams.example."
+        )
 
 
 def _from_file(config: Path) -> dict[str, Any]:

@@ -268,7 +268,7 @@ def test_a_cache_may_not_give_a_page_to_a_client_that_names_another_incarnation(
         wire.ask("GET", text, {"X-Request-Id": "a"}),
     ]
     assert [response.status for response in responses] == [200, 200, 200, 304, 200, 200]
-    assert [response.headers["vary"] for response in responses] == ["Stream-Incarnation"] * 6
+    assert [response.headers["vary"] for response in responses] == ["Stream-Incarnation, Origin"] * 6
 
 
 def test_now_ignores_a_condition(wire: Wire, text: str) -> None:

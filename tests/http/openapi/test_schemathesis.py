@@ -38,7 +38,7 @@ KINDS = {"documents": "application/json", "notes": "text/plain"}
 TIMEOUT_MS = 20
 
 ON_EVERY_RESPONSE = {
-    *(line.partition(":")[0].lower() for line in rendering.browser_lines().splitlines()),
+    *(line.partition(":")[0].lower() for line in (rendering.browser_lines() + rendering.SANDBOX_LINES).splitlines()),
     *("server", "date", "connection", "content-type", "content-length", "transfer-encoding"),
 }
 

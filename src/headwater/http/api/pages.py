@@ -31,7 +31,8 @@ LINKS = {
     "ready": "/readyz",
 }
 CACHED_LINE = f"{headers.CACHE_CONTROL.line}public, max-age=300\r\n"
-VARY_LINE = f"{headers.VARY.line}Accept\r\n"
+VARY_LINE = f"{headers.VARY.line}Accept, Origin\r\n"
+VARY_ORIGIN_LINE = f"{headers.VARY.line}Origin\r\n"
 _WEIGHT = re.compile(r"[01](\.[0-9]{0,3})?")
 _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
@@ -72,7 +73,7 @@ def root(request: Request, address: Address, exchange: Exchange) -> None:
         text = front.text
         for name, value in facts.items():
             text = text.replace(f"{{{{{name}}}}}", html.escape(value))
-        exchange.answer(Answer(200, front.lines + NO_STORE_LINE + VARY_LINE, text.encode()))
+        exchange.answer(Answer(200, front.lines + NO_STORE_LINE + VARY_LINE, text.encode(), is_page=True))
     else:
         body = {"name": "headwater", "version": number, "links": LINKS | {"documentation": documentation_url()}}
         exchange.answer(Answer(200, JSON_LINES + VARY_LINE, msgspec.json.encode(body)))
@@ -112,7 +113,7 @@ def documentation_url() -> str:
 def openapi(request: Request, address: Address, exchange: Exchange) -> None:
     """A page that shows the OpenAPI document and sends requests."""
     shown = page("openapi")
-    exchange.answer(Answer(200, shown.lines + CACHED_LINE, shown.text.encode()))
+    exchange.answer(Answer(200, shown.lines + CACHED_LINE + VARY_ORIGIN_LINE, shown.text.encode(), is_page=True))
 
 
 def serve_document(endpoints: Callable[[], Sequence[Endpoint]]) -> Handler:
@@ -120,6 +121,6 @@ def serve_document(endpoints: Callable[[], Sequence[Endpoint]]) -> Handler:
     encoded = cache(lambda: document.encode(endpoints()))
 
     def handle(request: Request, address: Address, exchange: Exchange) -> None:
-        exchange.answer(Answer(200, f"{CONTENT_TYPE}application/json\r\n{CACHED_LINE}", encoded()))
+        exchange.answer(Answer(200, f"{CONTENT_TYPE}application/json\r\n{CACHED_LINE}{VARY_ORIGIN_LINE}", encoded()))
 
     return handle

@@ -92,7 +92,7 @@ SERVER = (
                 pages.openapi,
                 Action.NONE,
                 "Browse this API and try requests",
-                {200: Gives("A page.", (CACHE_CONTROL, *_PAGE), content={"text/html": "Text"})},
+                {200: Gives("A page.", (CACHE_CONTROL, VARY, *_PAGE), content={"text/html": "Text"})},
             )
         },
         operation="openapi_page",
@@ -111,7 +111,7 @@ def document_endpoint(endpoints: Callable[[], Sequence[Endpoint]]) -> Endpoint:
                 pages.serve_document(endpoints),
                 Action.NONE,
                 "Read this API as an OpenAPI document",
-                {200: Gives("The document.", _ABOUT, content={JSON: "Document"})},
+                {200: Gives("The document.", (CACHE_CONTROL, VARY), content={JSON: "Document"})},
             )
         },
     )

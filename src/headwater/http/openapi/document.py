@@ -37,6 +37,7 @@ TAGS = {
 ALWAYS = frozenset(
     {
         *(Code.BAD_REQUEST, Code.INVALID_HEADER, Code.INVALID_NAME, Code.METHOD_NOT_ALLOWED, Code.REQUEST_TIMEOUT),
+        *(Code.HOST_REFUSED, Code.ORIGIN_REFUSED),
         *(Code.TOO_LARGE, Code.URI_TOO_LONG, Code.HEADERS_TOO_LARGE, Code.OVERLOADED, Code.DRAINING, Code.INTERNAL),
     }
 )

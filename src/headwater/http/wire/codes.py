@@ -43,6 +43,8 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.TOO_LARGE: (413, "Too large"),
     Code.URI_TOO_LONG: (414, "URI too long"),
     Code.HEADERS_TOO_LARGE: (431, "Headers too large"),
+    Code.HOST_REFUSED: (421, "Host refused"),
+    Code.ORIGIN_REFUSED: (403, "Origin refused"),
     Code.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
     Code.REQUEST_TIMEOUT: (408, "Request timeout"),
     Code.OVERLOADED: (503, "Overloaded"),

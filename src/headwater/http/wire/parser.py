@@ -13,6 +13,7 @@ from enum import Enum
 
 import httptools
 
+from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE, ChunkedBody, end_of_lines
 from headwater.http.wire.heads import HEAD_BYTES_MAX, KnownHeads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
@@ -62,6 +63,7 @@ class RequestParser:
         "_headers",
         "_headers_bytes",
         "_heads",
+        "_hosts",
         "_input",
         "_intake",
         "_more_body",
@@ -81,8 +83,8 @@ class RequestParser:
         "stage",
     )
 
-    def __init__(self, owner: Owner, heads: KnownHeads) -> None:
-        self._owner, self._heads = owner, heads
+    def __init__(self, owner: Owner, heads: KnownHeads, hosts: Hosts | None = None) -> None:
+        self._owner, self._heads, self._hosts = owner, heads, hosts
         self._input = b""
         self._recalls = True
         self._native: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
@@ -238,6 +240,9 @@ class RequestParser:
             return
         self._body_bytes_max = APPEND_BYTES_MAX
         self._authority, self._path, self._query = split_target(self._target)
+        if self._hosts is not None and (refusal := self._hosts.refuse(self._authority, headers)) is not None:
+            self._refuse(refusal.code, refusal.detail)
+            return
         if method != b"GET":
             # A route may take larger bodies than others, or upload them as they arrive.
             planned = self._owner.plan_body(method, self._path)

@@ -37,12 +37,17 @@ SHARED_BYTES_MAX = 4 * 1024
 _BODILESS = frozenset({204, 304})
 
 
-def browser_lines(*, to_all: bool = True, exposed_more: str = "") -> str:
+SANDBOX_LINES = f"{headers.CONTENT_SECURITY_POLICY.line}sandbox; default-src 'none'\r\n"
+SANDBOX_LINES += f"{headers.REFERRER_POLICY.line}no-referrer\r\n"
+"""A stream that is opened in a browser runs no scripts, and belongs to no origin."""
+
+
+def browser_lines(*, to_all: bool = True, exposed_more: str = "", local: bool = False) -> str:
     """What browsers need in every response; if only some origins may read, each exchange adds its own line."""
     exposed = f"{headers.EXPOSED}, {exposed_more}" if exposed_more else headers.EXPOSED
     return (
         f"{headers.X_CONTENT_TYPE_OPTIONS.line}nosniff\r\n"
-        f"{headers.CROSS_ORIGIN_RESOURCE_POLICY.line}cross-origin\r\n"
+        f"{headers.CROSS_ORIGIN_RESOURCE_POLICY.line}{'same-site' if local else 'cross-origin'}\r\n"
         f"{ALLOW_ALL_LINE if to_all else ''}"
         f"{headers.ACCESS_CONTROL_EXPOSE_HEADERS.line}{exposed}\r\n"
     )
@@ -51,9 +56,10 @@ def browser_lines(*, to_all: bool = True, exposed_more: str = "") -> str:
 class Renderer:
     """Renders the responses of one server."""
 
-    def __init__(self, *, to_all: bool = True, exposed_more: str = "") -> None:
-        self._browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more)
+    def __init__(self, *, to_all: bool = True, exposed_more: str = "", local: bool = False) -> None:
+        self._browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more, local=local)
         self._heads: dict[int, bytes] = {}
+        """The first lines of a response by status; below zero, of a page of ours."""
         self._heads_until = 0.0
 
     def _head(self, status: int) -> bytes:
@@ -63,15 +69,16 @@ class Renderer:
             self._heads_until = now + 1.0
         head = self._heads.get(status)
         if head is None:
-            date = formatdate(usegmt=True)
-            text = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{headers.SERVER.line}{SERVER}\r\n"
-            text += f"{headers.DATE.line}{date}\r\n{self._browser_lines}"
+            date, code = formatdate(usegmt=True), abs(status)
+            text = f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{headers.SERVER.line}{SERVER}\r\n"
+            text += f"{headers.DATE.line}{date}\r\n{self._browser_lines}{'' if status < 0 else SANDBOX_LINES}"
             head = self._heads[status] = text.encode("latin-1")
         return head
 
     def response(self, answer: Answer, *, close: bool = False, head_only: bool = False) -> list[bytes]:
         """A whole response in one part, or in two if the body is large; `head_only` leaves out the body, for HEAD."""
-        return _response(self._head(answer.status), answer, close, head_only)
+        head = self._head(-answer.status if answer.is_page else answer.status)
+        return _response(head, answer, close, head_only)
 
     def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
         """A page as a response."""

@@ -41,6 +41,8 @@ class Voice(NamedTuple):
     """Whether only the client's own cache may keep a page, and no shared one."""
     attachments: bool = False
     """Whether browsers save byte streams instead of showing them."""
+    by_origin: bool = False
+    """Whether responses depend on the origin of the page that asks."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +51,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     status: int
     headers: str
     body: bytes = b""
+    is_page: bool = False
+    """Whether it is a page of ours, which brings its own security policy."""
 
 
 EXTENSIONS = "append-batch, attrs, bootstrap, conditional-append, fork, incarnation, retention, snapshot"
@@ -58,7 +62,7 @@ JSON_EXTENSIONS_LINE = f"{headers.STREAM_EXTENSIONS.line}{JSON_EXTENSIONS}\r\n"
 _CACHE_PAGE = f"{headers.CACHE_CONTROL.line}public, max-age=60, stale-while-revalidate=300\r\n"
 _CACHE_TAIL = f"{headers.CACHE_CONTROL.line}no-cache\r\n"
 _NO_STORE = f"{headers.CACHE_CONTROL.line}no-store\r\n"
-_VARY = f"{headers.VARY.line}{headers.STREAM_INCARNATION.name}\r\n"
+_VARY = f"{headers.VARY.line}{headers.STREAM_INCARNATION.name}"
 """The URL does not say which incarnation a page is of; a cache must not give it to a client that names another one."""
 _CLOSED = f"{headers.STREAM_CLOSED.line}true\r\n"
 _UP_TO_DATE = headers.STREAM_UP_TO_DATE.line
@@ -94,6 +98,10 @@ def stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice)
         f"{_INCARNATION}{incarnations.render(voice.log_id, incarnation)}\r\n"
     )
     return lines + _CLOSED if closed else lines
+
+
+def _vary(voice: Voice) -> str:
+    return f"{_VARY}, {headers.ORIGIN.name}\r\n" if voice.by_origin else f"{_VARY}\r\n"
 
 
 def _created(reply: Created, voice: Voice) -> Answer:
@@ -163,7 +171,7 @@ def _deleted(reply: Deleted, voice: Voice) -> Answer:
 
 def _described(reply: Described, voice: Voice) -> Answer:
     etag = etags.render(voice.log_id, reply.incarnation, 0, reply.next_offset, reply.closed)
-    lines = f"{_configuration_lines(reply, voice)}{_ETAG}{etag}\r\n{_NO_STORE}{_VARY}"
+    lines = f"{_configuration_lines(reply, voice)}{_ETAG}{etag}\r\n{_NO_STORE}{_vary(voice)}"
     if reply.lifetime.ttl_seconds is not None:
         lines += f"{headers.STREAM_TTL.line}{reply.lifetime.ttl_seconds}\r\n"
     if reply.lifetime.expires_at_text is not None:
@@ -227,7 +235,7 @@ def _page_lines(  # noqa: PLR0917
         cache = cache.replace("public", "private")
     if voice.attachments and media_type(content_type) == DEFAULT:
         lines += f"{headers.CONTENT_DISPOSITION.line}attachment\r\n"
-    return f"{lines}{_ETAG}{etag}\r\n{cache}{_VARY}"
+    return f"{lines}{_ETAG}{etag}\r\n{cache}{_vary(voice)}"
 
 
 def _refusal(reply: Refusal, voice: Voice) -> Answer:

@@ -269,7 +269,7 @@ def test_a_limit_is_from_1_to_1000(wire: Wire, bucket: str, query: str) -> None:
 
 
 def test_a_page_holds_1000_streams_unless_told_otherwise(wire: Wire, bucket: str) -> None:
-    head = "HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n\r\n"
+    head = "HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\r\n"
     names = [f"{number:04}" for number in range(1001)]
     for first in range(0, 1001, 50):
         wire.send("".join(f"PUT {bucket}/{name} {head}" for name in names[first : first + 50]).encode())
@@ -325,13 +325,13 @@ def test_a_stream_that_only_its_forks_keep_counts_against_an_empty_bucket(wire: 
 
 
 def test_streams_whose_time_is_over_do_not_keep_a_bucket(wire: Wire, bucket: str) -> None:
-    creates = [f"PUT {bucket}/{number} HTTP/1.1\r\nHost: a\r\nStream-TTL: 0\r\n\r\n" for number in range(5)]
-    wire.send(f"{''.join(creates)}DELETE {bucket} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    creates = [f"PUT {bucket}/{number} HTTP/1.1\r\nHost: localhost\r\nStream-TTL: 0\r\n\r\n" for number in range(5)]
+    wire.send(f"{''.join(creates)}DELETE {bucket} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert [wire.receive().status for _ in range(6)] == [201] * 5 + [204]
 
 
 def test_creates_behind_a_delete_on_one_connection_find_no_bucket(wire: Wire, bucket: str) -> None:
-    head = "HTTP/1.1\r\nHost: a\r\n\r\n"
+    head = "HTTP/1.1\r\nHost: localhost\r\n\r\n"
     wire.send(f"DELETE {bucket} {head}PUT {bucket}/a {head}PUT {bucket} {head}PUT {bucket}/a {head}".encode())
     assert [wire.receive().status for _ in range(4)] == [204, 404, 201, 201]
 
@@ -343,7 +343,7 @@ def test_all_stream_operations_apply_under_a_bucket(wire: Wire, surface: str, bu
     path = f"{surface}{bucket}/stream"
     created = wire.ask("PUT", path, JSON, b"[1]")
     assert (created.status, created.next_offset) == (201, plain(1))
-    assert created.headers["location"] == f"http://headwater.test{path}"
+    assert created.headers["location"] == f"http://localhost{path}"
     assert wire.ask("PUT", path, JSON).status == 200
     assert wire.ask("POST", path, JSON, b"[2,3]").next_offset == plain(3)
     assert wire.ask("HEAD", path).next_offset == plain(3)

@@ -310,11 +310,11 @@ def test_the_latest_snapshot_is_found_by_a_redirect(wire: Wire, numbers: str, su
     for method in ("GET", "HEAD"):
         response = wire.ask(method, f"{surface}{numbers}/snapshot")
         assert (response.status, response.body) == (307, b"")
-        assert response.headers["location"] == f"http://headwater.test{surface}{numbers}/snapshot/{plain(4)}"
+        assert response.headers["location"] == f"http://localhost{surface}{numbers}/snapshot/{plain(4)}"
         assert response.headers["stream-snapshot-offset"] == response.next_offset == plain(4)
         assert response.headers["stream-up-to-date"] == "false"
         assert response.headers["cache-control"] == "no-store"
-    path = response.headers["location"].removeprefix("http://headwater.test")
+    path = response.headers["location"].removeprefix("http://localhost")
     assert wire.ask("GET", path).body == b"folded"
 
 

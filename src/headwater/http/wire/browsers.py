@@ -1,0 +1,90 @@
+"""What browsers may do: under which names a server may be called, and which pages may use it.
+
+A browser sends requests wherever a page tells it to. So a server on a developer's machine is within reach of every page
+that its user opens: directly, or under a name of the page's own that suddenly means this machine (DNS rebinding). In
+local mode, where nobody has to prove who they are, the name must therefore be an address or `localhost`, and only pages
+of this machine may read or change anything.
+"""
+
+import re
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from headwater.http.wire.requests import CACHED_BYTES_MAX, Request
+from headwater.protocol import headers
+from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.remembering import remembered
+
+_ORIGIN, _HOST = headers.ORIGIN.key, headers.HOST.key
+_SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+_PAGE_OF_THIS_MACHINE = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.ASCII)
+_PORT = re.compile(r":\d*$", re.ASCII)
+
+AUTO, ALL = "auto", "*"
+
+
+class Hosts:
+    """The names under which a server may be called."""
+
+    def __init__(self, names: str) -> None:
+        self._names = frozenset(name.strip().lower() for name in names.split(",") if name.strip())
+        self.admits = remembered(entries_max=1024, length_max=CACHED_BYTES_MAX)(self._admits)
+
+    def refuse(self, authority: bytes, request_headers: dict[bytes, bytes]) -> Refusal | None:
+        """Why a request is refused that calls the server by a target with this authority, or by its Host header."""
+        called = (authority, request_headers.get(_HOST, b""))
+        name = next((name for name in called if name and not self.admits(name)), None)
+        if name is None:
+            return None
+        shown = name.decode("latin-1").strip()[:64]
+        return Refusal(
+            Code.HOST_REFUSED,
+            f"This server does not answer to the name {shown!r}; use localhost or an address, or name it in --hosts.",
+        )
+
+    def _admits(self, authority: bytes) -> bool:
+        host = _PORT.sub("", authority.decode("latin-1").strip().lower())
+        if host in self._names or _is_address(host):
+            return True
+        host = host.removesuffix(".")
+        return host == "localhost" or host.endswith(".localhost") or host in self._names
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host is an IP address: no name system is asked for it.
+
+    >>> _is_address("127.0.0.1"), _is_address("[::1]"), _is_address("127.0.0.1.example.com")
+    (True, True, False)
+    """
+    try:
+        IPv6Address(host[1:-1]) if host[:1] == "[" else IPv4Address(host)
+    except AddressValueError:
+        return False
+    return True
+
+
+class Origins:
+    """The pages that may read responses, and those that may change something."""
+
+    def __init__(self, setting: str, *, local: bool) -> None:
+        chosen = frozenset(origin.strip() for origin in setting.split(",")) - {AUTO, ALL}
+        self.to_all = setting == ALL or (setting == AUTO and not local)
+        """Whether every page may read."""
+        self._chosen, self._local = chosen, local
+
+    def may_read(self, origin: str) -> bool:
+        return self.to_all or self._is_known(origin)
+
+    def _is_known(self, origin: str) -> bool:
+        return origin in self._chosen or (self._local and _PAGE_OF_THIS_MACHINE.fullmatch(origin) is not None)
+
+    def refuse(self, request: Request) -> Refusal | None:
+        """Why a request of a page is refused; those without an `Origin` do not come from another page."""
+        if not self._local or request.method in _SAFE or _ORIGIN not in request.headers:
+            return None
+        origin = request.headers[_ORIGIN].decode("latin-1").strip()
+        if self._is_known(origin):
+            return None
+        return Refusal(
+            Code.ORIGIN_REFUSED,
+            f"Pages of {origin[:128]!r} may not change anything here; name the origin with --cors-origins to allow it.",
+        )
