@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from headwater.access.grants import Action
+
 
 class Moment(NamedTuple):
     """One instant on two clocks: the wall's, which credentials name, and the monotonic one, which nobody can step."""
@@ -51,6 +53,18 @@ class Identity(msgspec.Struct, eq=False, kw_only=True, weakref=True):
     """`sub`, `jti` and `iat` of a ticket or provider token: what a revocation names."""
     left_out: tuple[str, ...] = ()
     """Grants of an issuer's rules whose placeholders could not be filled, for the audit log."""
+
+    def may(self, action: Action, name: str) -> bool:
+        """Whether the action is allowed on this name."""
+        return name in self.exact[action] or name.startswith(self.prefixes[action])
+
+    def may_all_below(self, action: Action, prefix: str) -> bool:
+        """Whether the action is allowed on every name that begins with the prefix, as a listing needs it."""
+        return prefix.startswith(self.prefixes[action])
+
+    def may_some(self, action: Action) -> bool:
+        """Whether the action is allowed on anything."""
+        return bool(self.prefixes[action] or self.exact[action])
 
 
 class Reason(StrEnum):

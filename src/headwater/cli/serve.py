@@ -18,14 +18,19 @@ import uvloop
 
 from headwater import __version__
 from headwater import settings as settings_module
+from headwater.access.grants import Action
+from headwater.access.policy import PolicyError
+from headwater.access.policy import load as load_policy
 from headwater.cli import logs
 from headwater.cli.composition import open_node
 from headwater.cli.examples import examples
+from headwater.http.gates import Guard
 from headwater.http.server import Server
 from headwater.lake.ownership import LakeOwned
 from headwater.log.directory import DirectoryInUse
 from headwater.log.journal.files import JournalDamaged
 from headwater.settings import SETTINGS, Mode, Setting, Settings, SettingsError
+from headwater.settings.modes import is_loopback
 from headwater.storage.store import KeyMissing, StoreFailed
 
 COLLECT_AFTER_OBJECTS = 2_000
@@ -38,10 +43,12 @@ LIMITS = ("hot_bytes_max", "flush_bytes_max", "connections_max", "page_bytes")
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
-  curl -X PUT  {url}/v1/stream/hello -H 'Content-Type: text/plain'
-  curl -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, world'
-  curl -N      '{url}/v1/stream/hello?offset=-1&live=sse'
+  curl -X PUT  {url}/v1/stream/hello -H 'Content-Type: text/plain'{token}
+  curl -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, world'{token}
+  curl -N      '{url}/v1/stream/hello?offset=-1&live=sse'{token}
 """
+
+_CHANGING = (Action.APPEND, Action.CREATE, Action.DELETE, Action.SNAPSHOT, Action.ADMIN)
 
 METAVARS = {"bytes": "SIZE", "seconds": "DURATION"}
 
@@ -104,11 +111,22 @@ def serve(config: Path | None, **flags: Any) -> None:
         settings = settings_module.load(flags, config)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    guard = _guard(settings)
     logs.set_up(settings.log_format, settings.log_level)
     try:
-        uvloop.run(run(settings))
+        uvloop.run(run(settings, guard))
     except (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError) as error:
         _fail(settings, _reason(error))
+
+
+def _guard(settings: Settings) -> Guard | None:
+    """The guard that decides by the access file, if there is one."""
+    if settings.mode is not Mode.GUARDED:
+        return None
+    try:
+        return Guard(load_policy(Path(settings.auth)), settings.proxies)
+    except PolicyError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _reason(error: Exception) -> str:
@@ -125,13 +143,14 @@ def _fail(settings: Settings, reason: str) -> NoReturn:
     sys.exit(1)
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings, guard: Guard | None = None) -> None:
     """Listen, recover, announce the URL, and serve until a signal arrives."""
     _tune_process()
     stopping: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, stopping, number)
-    server = Server(settings)
+    server = Server(settings, guard)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
     began = time.monotonic()
     try:
         url = await server.listen()
@@ -144,10 +163,7 @@ async def run(settings: Settings) -> None:
     server.serve(node)
     _announce(settings, url, time.monotonic() - began)
     server.report_limits()
-    if settings.mode is Mode.OPEN:
-        log.warning(
-            "serving without authentication: whoever reaches this server may read, change and delete everything"
-        )
+    _warn(settings, guard)
     why = await stopping
     log.info("draining", extra={"signal": why.name, "connections": len(server.connections)})
     draining_since = time.monotonic()
@@ -156,6 +172,21 @@ async def run(settings: Settings) -> None:
     await node.stop()
     took = {"drain_seconds": drained_at - draining_since, "stop_seconds": time.monotonic() - drained_at}
     log.info("stopped", extra={"signal": why.name} | {name: round(value, 3) for name, value in took.items()})
+
+
+def _warn(settings: Settings, guard: Guard | None) -> None:
+    """Log what an operator may not have meant."""
+    if settings.mode is Mode.OPEN:
+        log.warning(
+            "serving without authentication: whoever reaches this server may read, change and delete everything"
+        )
+    if guard is not None:
+        if not is_loopback(settings.host):
+            log.warning("serving without TLS: credentials can be read on the way, unless a proxy in front has TLS")
+        anonymous = guard.policy.anonymous
+        writing = [action.word for action in _CHANGING if anonymous.may_some(action)]
+        if writing:
+            log.warning("the access file lets everybody %s without a credential", ", ".join(writing))
 
 
 def _cannot_listen(settings: Settings, error: OSError) -> str:
@@ -175,7 +206,8 @@ def _announce(settings: Settings, url: str, seconds: float) -> None:
     """Print the URL for people, and log one structured line."""
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
     if settings.log_format == "human":
-        click.echo(READY.format(url=url, where=where), nl=False)
+        token = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if settings.mode is Mode.GUARDED else ""
+        click.echo(READY.format(url=url, where=where, token=token), nl=False)
         sys.stdout.flush()
     facts = {
         "version": __version__,

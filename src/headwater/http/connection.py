@@ -8,10 +8,12 @@ import asyncio
 from typing import cast
 
 from headwater.http.context import Context
-from headwater.http.exchange import LIVE, READ, Exchange, LiveResponse, StreamedResponse
+from headwater.http.exchange import LIVE, READ, Exchange
 from headwater.http.inflow import Inflow
+from headwater.http.peers import PeerProtocol
 from headwater.http.pipeline import Pipeline
 from headwater.http.receiving import FULL, Receiving
+from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.router import Found, Router
 from headwater.http.wire import rendering
 from headwater.http.wire.intakes import Intake
@@ -32,7 +34,7 @@ LINGER_BYTES_MAX = 2 * SNAPSHOT_BYTES_MAX
 _NEVER = float("inf")
 
 
-class Connection(asyncio.Protocol):
+class Connection(PeerProtocol):
     """One client; at its `deadline` the server expires it."""
 
     def __init__(self, context: Context, router: Router) -> None:
@@ -42,7 +44,6 @@ class Connection(asyncio.Protocol):
         self.deadline = context.now + context.settings.header_seconds
         self.write_paused = False
         self.lost = False
-        self._transport: asyncio.Transport
         self._parser = RequestParser(self, context.heads, context.hosts)
         self._pipeline = Pipeline()
         self._exchanges = self._pipeline.exchanges
@@ -74,7 +75,9 @@ class Connection(asyncio.Protocol):
         parser, context = self._parser, self.context
         context.received_bytes += len(data)
         if parser.refused:
-            self._linger(len(data))
+            self._lingered_bytes += len(data)
+            if self._lingered_bytes > LINGER_BYTES_MAX:
+                self._transport.abort()
             return
         self._feed(data)
         if parser.full or parser.rest:
@@ -165,18 +168,19 @@ class Connection(asyncio.Protocol):
         if isinstance(found, Refusal):
             exchange.reply(found)
             return
-        run, address, exchange.route, route = found
-        refusal = self.context.origins.refuse(request)
-        if refusal is not None:
-            exchange.reply(refusal)
+        run, address, exchange.route, route, judged = found
+        identity = self.context.gate.admit(request, route.action, judged, self)
+        if isinstance(identity, Refusal):
+            exchange.give_up()
+            exchange.reply(identity)
             return
+        exchange.admitted(identity)
         if self.reserved and not route.on_reserve:
             exchange.reply(FULL)
             return
         exchange.name = address.name
-        if not address.flat:
-            exchange.voice = self.context.plain_voice
-        run(request, address, exchange)
+        exchange.voice = self.context.voice_for(address)
+        run(exchange.request, address, exchange)
 
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None] | Refusal:
         return self._receiving.plan(method, path)
@@ -200,7 +204,7 @@ class Connection(asyncio.Protocol):
             exchange = Exchange(self, head, close=True)
             if found is not None:
                 exchange.route = found.label
-                exchange.voice = self.context.voice if found.address.flat else self.context.plain_voice
+                exchange.voice = self.context.voice_for(found.address)
             self._refuse(exchange, refusal)
 
     def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
@@ -209,11 +213,6 @@ class Connection(asyncio.Protocol):
         self._exchanges.append(exchange)
         exchange.reply(refusal)
         self.balance()
-
-    def _linger(self, size: int) -> None:
-        self._lingered_bytes += size
-        if self._lingered_bytes > LINGER_BYTES_MAX:
-            self._transport.abort()
 
     # -- Exchanges ------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ import sys
 import time
 from typing import Protocol
 
-from headwater.http.addresses import flat_prefixes
+from headwater.http.addresses import Address, flat_prefixes
+from headwater.http.gates import Gate, Guard, OpenGate
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line
 from headwater.http.wire.heads import KnownHeads
@@ -55,8 +56,11 @@ class Context:
     """How the flat surface speaks."""
     plain_voice: Voice
     """How all other surfaces speak."""
+    guarded_voice: Voice
+    guarded_plain_voice: Voice
+    """The same about streams that not everybody may read."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, guard: Guard | None = None) -> None:
         self.settings = settings
         self.now = time.monotonic()
         """A coarse clock: the server sets it about twice a second."""
@@ -67,9 +71,13 @@ class Context:
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
         """The names under which clients may call this server; None for all."""
         self.origins = Origins(settings.cors_origins, local=local)
+        self.gate: Gate = OpenGate(self.origins) if guard is None else guard
+        """Decides whose request it is, and what that one may do."""
         self.flat_prefixes = flat_prefixes(settings.mount)
         """Where the flat surface is."""
-        self.renderer = Renderer(to_all=self.origins.to_all, exposed_more=settings.cors_expose, local=local)
+        self.renderer = Renderer(
+            to_all=self.origins.to_all, exposed_more=settings.cors_expose, local=local, guarded=guard is not None
+        )
         descriptors = _descriptors()
         self.reserved_max = min(RESERVED_CONNECTIONS, descriptors // 8)
         left = descriptors - DESCRIPTORS_RESERVE - self.reserved_max
@@ -97,6 +105,14 @@ class Context:
         settings, by_origin = self.settings, not self.origins.to_all
         self.voice = Voice(Form.FLAT, node.log_id, settings.private, settings.attachments, by_origin)
         self.plain_voice = self.voice._replace(form=Form.PLAIN)
+        self.guarded_voice = self.voice._replace(guarded=True)
+        self.guarded_plain_voice = self.plain_voice._replace(guarded=True)
+
+    def voice_for(self, address: Address) -> Voice:
+        """How to speak about what a path names."""
+        if self.gate.is_public(address.name):
+            return self.voice if address.flat else self.plain_voice
+        return self.guarded_voice if address.flat else self.guarded_plain_voice
 
     def admit(self, connection: Peer) -> bool:
         """Count a new connection; returns whether there is room for it, and it is not on the reserve."""

@@ -20,9 +20,14 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http.context import Context
+from headwater.http.gates import EVERYBODY, Caller
+from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.wire import statuses
-from headwater.http.wire.requests import Request
+from headwater.http.wire.access_log import log_request
+from headwater.http.wire.requests import Request, cut_access_token
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.node import Node
 from headwater.protocol import headers
@@ -34,7 +39,6 @@ from headwater.streams.replies import Created, Page, Reply
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-access = logging.getLogger("headwater.access")
 
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _REQUEST_ID = headers.X_REQUEST_ID.key
@@ -57,33 +61,7 @@ class Kind(Enum):
 READ, LIVE, WRITE, FORK = Kind
 
 
-class LiveResponse(Protocol):
-    """A response that is not complete yet, as its connection and the server drive it."""
-
-    endless: bool
-    """Whether it may wait forever for something to send."""
-
-    def tick(self, now: float) -> None:
-        """About twice a second: time-outs, heartbeats."""
-
-    def resume(self) -> None:
-        """The socket has room again."""
-
-    def finish(self) -> None:
-        """End cleanly: the server shuts down."""
-
-    def abandon(self) -> None:
-        """The client is gone."""
-
-
-class StreamedResponse(LiveResponse, Protocol):
-    """A response that is sent piece by piece."""
-
-    def begin(self) -> None:
-        """Every response before it has been sent: send the head, and start."""
-
-
-class Carrier(Protocol):
+class Carrier(Caller, Protocol):
     """The connection, as an exchange uses it."""
 
     context: Context
@@ -116,11 +94,14 @@ class Exchange:
     """One request that is being answered."""
 
     __slots__ = (
+        "_judged",
+        "_judged_by",
         "began_at_seconds",
         "close",
         "connection",
         "context",
         "fetching",
+        "identity",
         "kind",
         "name",
         "node",
@@ -128,6 +109,7 @@ class Exchange:
         "response",
         "route",
         "start",
+        "ticket",
         "voice",
     )
 
@@ -148,6 +130,38 @@ class Exchange:
         self.route = "none"
         """The method and the endpoint, for the metrics."""
         self.began_at_seconds = monotonic()
+        self.identity = EVERYBODY
+        """Whose request it is."""
+        self.ticket: bytes | None = None
+        """The credential that was in its URL."""
+        self._judged = request
+        self._judged_by = context.gate.changes
+
+    # -- Rights ---------------------------------------------------------------------------------------------------
+
+    def admitted(self, identity: Identity) -> None:
+        """The request is of this identity, which may do it."""
+        self.identity = identity
+        query, self.ticket = cut_access_token(self.request.query)
+        if self.ticket is not None:
+            # No cache, page or URL gets to see it.
+            self.request = self.request.with_query(query)
+
+    def forbid(self, action: Action, name: str | None) -> None:
+        """Refuse what the client may not do."""
+        self.reply(self.context.gate.forbid(self.request, self.identity, action, name))
+
+    def remains_admitted(self) -> bool:
+        """Whether the client may still read: neither its credential nor its right has ended."""
+        gate = self.context.gate
+        if monotonic() >= self.identity.expires_at:
+            return False
+        if self._judged_by != gate.changes:
+            renewed = gate.admit(self._judged, Action.READ, self.name, self.connection)
+            if isinstance(renewed, Refusal):
+                return False
+            self.identity, self._judged_by = renewed, gate.changes
+        return True
 
     # -- Working --------------------------------------------------------------------------------------------------
 
@@ -308,27 +322,13 @@ class Exchange:
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
         if self.context.settings.access_log:
-            self._log_access(status, seconds)
+            log_request(self.request, status, seconds, self.request_id(), self.response)
 
     def began_stream(self) -> None:
         """Count a streamed response when it begins, since its status is final then."""
         self.node.metrics.requests[self.route, 200] += 1
         if self.context.settings.access_log:
-            self._log_access(200, monotonic() - self.began_at_seconds)
-
-    def _log_access(self, status: int, seconds: float) -> None:
-        """Log a request that has its response, or whose streamed response begins; the length of that is unknown."""
-        method, path = self.request.method.decode("latin-1"), self.request.path.decode("latin-1")
-        facts = {
-            "method": method,
-            "path": path,
-            "status": status,
-            "milliseconds": round(seconds * 1000, 3),
-            "request_id": self.request_id(),
-        }
-        if self.response is not None:
-            facts["bytes"] = sum(map(len, self.response))
-        access.info("%s %s %d", method, path, status, extra=facts)
+            log_request(self.request, 200, monotonic() - self.began_at_seconds, self.request_id())
 
     def request_id(self) -> str:
         """The client's name for this request, or else a new one, to find it in the log."""

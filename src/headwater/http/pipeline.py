@@ -2,7 +2,8 @@
 
 from collections import deque
 
-from headwater.http.exchange import FORK, LIVE, READ, WRITE, Exchange, LiveResponse, StreamedResponse
+from headwater.http.exchange import FORK, LIVE, READ, WRITE, Exchange
+from headwater.http.responses import LiveResponse, StreamedResponse
 
 
 class Pipeline:

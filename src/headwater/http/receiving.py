@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from headwater.http.context import Context
+from headwater.http.gates import Caller
 from headwater.http.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Charge
@@ -21,7 +22,7 @@ FULL = Refusal(Code.OVERLOADED, "Too many connections are open; try again in a s
 Find = Callable[[bytes, bytes], Found | Refusal]
 
 
-class Receiver(Protocol):
+class Receiver(Caller, Protocol):
     """The connection, as far as it matters here."""
 
     context: Context
@@ -86,6 +87,10 @@ class Receiving:
                 return None
             self._judging = _Judging(head, None, size)
         else:
+            admitted = self._receiver.context.gate.admit(head, found.route.action, found.judged, self._receiver)
+            if isinstance(admitted, Refusal):
+                self._receiver.refuse_head(head, found, admitted)
+                return None
             self._judging = _Judging(head, found, size)
         if self._intake is None:
             self._intake = Charge(self._receiver.context.receiving)
@@ -112,8 +117,8 @@ class Receiving:
         assert self._judging is not None
         assert self._intake is not None
         (head, found, size), self._judging = self._judging, None
-        refusal = self._receiver.context.origins.refuse(head)
-        if refusal is None and found is not None and found.route.judge is not None and self._receiver.answered:
+        refusal = None
+        if found is not None and found.route.judge is not None and self._receiver.answered:
             refusal = found.route.judge(head, found.address, self._receiver.context)
         if refusal is not None:
             self._receiver.refuse_head(head, found, refusal)

@@ -23,6 +23,8 @@ class Found(NamedTuple):
     label: str
     """The method and the endpoint, for the metrics."""
     route: Route
+    judged: str | None
+    """The canonical name by which a request is judged; None if its handler judges the names."""
 
 
 class Router:
@@ -55,7 +57,10 @@ class Router:
         route = endpoint.routes.get(method)
         if route is None:
             return self._refuse_method(method, endpoint)
-        return Found(route.run, address, f"{method.decode()} {endpoint.label}", route)
+        # Of a bucket, only a grant for all of it counts.
+        name = f"{address.name}/" if endpoint.path == "/{bucket}" else address.name
+        judged = None if route.names_inside else name
+        return Found(route.run, address, f"{method.decode()} {endpoint.label}", route, judged)
 
     def _refuse_path(self, address: Address) -> Refusal:
         if address.name == OWN:

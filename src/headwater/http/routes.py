@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from enum import Enum
 from typing import Any, NamedTuple
 
+from headwater.access.grants import Action
 from headwater.http.addresses import Address, Shape
 from headwater.http.context import Context
 from headwater.http.exchange import Exchange
@@ -20,24 +20,6 @@ Handler = Callable[[Request, Address, Exchange], None]
 ANY = "*/*"
 """The media type of bodies that can be of any."""
 _PARAMETER = re.compile(r"{(\w+)}")
-
-
-class Action(Enum):
-    """What a client must be allowed to do to use a route."""
-
-    NONE = "none"
-    """Nothing: the route is open to everybody."""
-    READ = "read"
-    APPEND = "append"
-    CREATE = "create"
-    DELETE = "delete"
-    SNAPSHOT = "snapshot"
-    """Publish snapshots, which may trim history and which every new reader starts from."""
-    PIPELINE = "pipeline"
-    """Requests about many streams; each stream also needs `read`, `append` or `create`."""
-    OBSERVE = "observe"
-    """Numbers about the server: no contents and no names of streams."""
-    ADMIN = "admin"
 
 
 class Takes(NamedTuple):
@@ -73,6 +55,8 @@ class Route:
     headers: tuple[Header, ...] = ()
     takes: Takes | None = None
     body_bytes_max: int = APPEND_BYTES_MAX
+    names_inside: bool = False
+    """Whether the names that it is about are in its query or body, so that its handler judges them."""
     on_reserve: bool = False
     """Whether it is answered even when all connections are taken."""
     intake: Callable[[Context, Callable[[], None]], Intake] | None = None

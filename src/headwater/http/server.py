@@ -9,7 +9,9 @@ from collections.abc import Collection
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
 from headwater.http.endpoints import ENDPOINTS
+from headwater.http.gates import Guard
 from headwater.http.router import Router
+from headwater.http.rules import Rules
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
 from headwater.settings import Settings
@@ -23,9 +25,11 @@ log = logging.getLogger(__name__)
 class Server:
     """All connections of one process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, guard: Guard | None = None) -> None:
         self.settings = settings
-        self.context = Context(settings)
+        self.context = Context(settings, guard)
+        self._rules = None if guard is None else Rules(guard)
+        self._watching_rules: asyncio.Task[None] | None = None
         self.ready = False
         self._router = Router(ENDPOINTS, self.context.flat_prefixes)
         self._listener: asyncio.Server | None = None
@@ -39,6 +43,8 @@ class Server:
     async def listen(self) -> str:
         """Accept connections, answering 503 until the server is ready; returns the URL."""
         loop = asyncio.get_running_loop()
+        if self._rules is not None:
+            self._watching_rules = loop.create_task(self._rules.watch())
         listening = socket.create_server(
             (self.settings.host, self.settings.port),
             family=socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET,
@@ -47,6 +53,11 @@ class Server:
         self._listener = await loop.create_server(self._connect, sock=listening, backlog=BACKLOG)
         host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
         return f"http://{host}:{listening.getsockname()[1]}"
+
+    def reload(self) -> None:
+        """Look at the access file now."""
+        if self._rules is not None:
+            self._rules.ask()
 
     def report_limits(self) -> None:
         """Log a limit that the system has lowered."""
@@ -93,5 +104,7 @@ class Server:
             self._listener.close()
         if self._ticker is not None:
             self._ticker.cancel()
+        if self._watching_rules is not None:
+            self._watching_rules.cancel()
         for connection in list(connections):
             connection.abort()

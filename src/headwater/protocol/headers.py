@@ -68,7 +68,7 @@ def _row(name: str, **facts: Any) -> Header:
 # -- HTTP's own ------------------------------------------------------------------------------------------------------
 
 ALLOW = _row("Allow", response=Use(shapes.TEXT, "The methods of this resource."))
-AUTHORIZATION = _row("Authorization", allowed=True)
+AUTHORIZATION = _row("Authorization", singular=True, allowed=True)
 CACHE_CONTROL = _row(
     "Cache-Control",
     response=Use(shapes.TEXT, "Whether and how long a cache may keep the response."),
@@ -104,6 +104,9 @@ PREFERENCE_APPLIED = _row(
     "Preference-Applied", response=Use(shapes.TEXT, "The preference that was honoured."), exposed=False
 )
 RETRY_AFTER = _row("Retry-After", response=Use(shapes.COUNT, "Seconds to wait before trying again."))
+WWW_AUTHENTICATE = _row(
+    "WWW-Authenticate", response=Use(shapes.TEXT, "What a credential must prove, on 401 and 403."), exposed=True
+)
 X_ACCEL_BUFFERING = _row(
     "X-Accel-Buffering", response=Use(shapes.TEXT, "`no`: asks proxies not to buffer events."), exposed=False
 )
@@ -135,6 +138,7 @@ TRANSFER_ENCODING = _row("Transfer-Encoding")
 UPGRADE = _row("Upgrade")
 VARY = _row("Vary")
 X_CONTENT_TYPE_OPTIONS = _row("X-Content-Type-Options")
+X_FORWARDED_FOR = _row("X-Forwarded-For")
 X_FORWARDED_PROTO = _row("X-Forwarded-Proto")
 
 # -- Producers -------------------------------------------------------------------------------------------------------

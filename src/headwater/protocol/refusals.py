@@ -47,6 +47,13 @@ class Code(StrEnum):
     TOO_LARGE = "too_large"
     URI_TOO_LONG = "uri_too_long"
     HEADERS_TOO_LARGE = "headers_too_large"
+    UNAUTHORIZED = "unauthorized"
+    TOKEN_EXPIRED = "token_expired"
+    FORBIDDEN = "forbidden"
+    PRODUCER_FORBIDDEN = "producer_forbidden"
+    AUTH_UNAVAILABLE = "auth_unavailable"
+    RATE_LIMITED = "rate_limited"
+    RELOAD_REFUSED = "reload_refused"
     HOST_REFUSED = "host_refused"
     ORIGIN_REFUSED = "origin_refused"
     METHOD_NOT_ALLOWED = "method_not_allowed"
@@ -82,6 +89,8 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     record_next: int | None = None
     allow: str | None = None
     problems: tuple[Problem, ...] | None = None
+    challenge: str | None = None
+    """What a client must prove, for `WWW-Authenticate`."""
 
 
 def stream_not_found(name: str) -> Refusal:

@@ -8,6 +8,8 @@ from headwater.protocol import incarnations
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 HEARTBEAT = b": alive\n\n"
+CREDENTIAL_EXPIRED = b'event: credential-expired\ndata:{"reason":"credential_expired"}\n\n'
+"""The last event for a client that may no longer read; with a new credential it resumes after its last offset."""
 
 
 def data_event(payload: bytes, event_id: str, *, text: bool) -> bytes:

@@ -41,12 +41,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ] = "snapshot"
     private: Annotated[bool, about("Let only clients cache responses, not shared caches such as a CDN.")] = False
     attachments: Annotated[bool, about("Make browsers download byte streams instead of showing them.")] = False
+    auth: Annotated[str, about("File that says who may do what; see `headwater token`.")] = ""
     no_auth: Annotated[bool, about("Let everybody do everything, on any address: a proxy in front decides.")] = False
     hosts: Annotated[
         str,
         about(
             "Comma-separated names under which clients call this server, besides localhost and addresses; * for all."
         ),
+    ] = ""
+    proxies: Annotated[
+        str, about("Comma-separated networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.")
     ] = ""
     public_url: Annotated[
         str,
@@ -127,7 +131,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def mode(self) -> Mode:
         """Who decides what clients may do."""
-        return mode_of(no_auth=self.no_auth)
+        return mode_of(auth=self.auth, no_auth=self.no_auth)
 
     @property
     def data_directory(self) -> Path:

@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 
 from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Setting
 from headwater.settings.fields import Settings
-from headwater.settings.modes import is_loopback
+from headwater.settings.modes import Mode, is_loopback
 
 CLIENT_VARIABLES = frozenset({"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_CONFIG"})
 """Variables of the command line that are not settings of the server."""
@@ -72,11 +73,18 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
 
 
 def _judge_exposure(settings: Settings) -> None:
-    if not (settings.no_auth or is_loopback(settings.host)):
+    if settings.auth and settings.no_auth:
+        raise SettingsError("--auth and --no-auth exclude each other; choose one.")
+    if settings.mode is Mode.LOCAL and not is_loopback(settings.host):
         raise SettingsError(
-            f"Listening on {settings.host or 'all addresses'} would let everybody read and delete every stream; "
-            "give --no-auth if a proxy in front decides who may."
+            f"Listening on {settings.host or 'all addresses'} without authentication would let everybody read and "
+            "delete; give --auth FILE (make one with headwater token init), or --no-auth if a proxy in front decides."
         )
+    for network in filter(None, settings.proxies.split(",")):
+        try:
+            ip_network(network.strip())
+        except ValueError as error:
+            raise SettingsError(f"--proxies has {network!r}, which is not a network such as 10.0.0.0/8.") from error
     if settings.public_url and _PUBLIC_URL.fullmatch(settings.public_url) is None:
         raise SettingsError(
             f"--public-url is {settings.public_url!r}, but it takes an origin such as https://streams.example."

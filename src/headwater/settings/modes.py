@@ -9,13 +9,15 @@ class Mode(Enum):
 
     LOCAL = "local"
     """Everything is allowed, but only to this machine and its own pages."""
+    GUARDED = "guarded"
+    """The access file says who may do what."""
     OPEN = "open"
     """Everything is allowed to everybody: a proxy in front decides."""
 
 
-def mode_of(*, no_auth: bool) -> Mode:
+def mode_of(*, auth: str, no_auth: bool) -> Mode:
     """The mode of a server."""
-    return Mode.OPEN if no_auth else Mode.LOCAL
+    return Mode.GUARDED if auth else Mode.OPEN if no_auth else Mode.LOCAL
 
 
 def is_loopback(host: str) -> bool:

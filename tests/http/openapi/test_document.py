@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from headwater.access.grants import Action
 from headwater.http.endpoints import ENDPOINTS, ROUTER
 from headwater.http.openapi import document as openapi
 from headwater.http.router import Found
-from headwater.http.routes import Action, Endpoint
+from headwater.http.routes import Endpoint
 from headwater.http.wire.codes import REFUSALS
 from headwater.protocol.refusals import Code
 
@@ -78,7 +79,7 @@ def test_every_route_has_an_action_and_every_action_a_route() -> None:
 
 def test_routes_that_anybody_may_use_show_neither_data_nor_numbers() -> None:
     free = {one.path for one in ENDPOINTS if any(route.action is Action.NONE for route in one.routes.values())}
-    assert free == {"/", "/healthz", "/readyz", "/openapi", "/openapi.json"}
+    assert free == {"/", "/healthz", "/readyz", "/openapi", "/openapi.json", "/__headwater/whoami"}
 
 
 def test_every_refusal_has_its_code_in_the_problem_and_its_status_in_a_response() -> None:

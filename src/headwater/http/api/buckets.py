@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from headwater.access.grants import Action
 from headwater.http.addresses import Address
 from headwater.http.exchange import FORK, READ, Exchange
 from headwater.http.wire.rendering import JSON_LINES
@@ -15,6 +16,7 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.queries import Buckets, Listing
 from headwater.streams.replies import BucketFacts, Listed, Reply
 
+_ONLY_WITHIN = "may not list all of these streams; give prefix= so that the listing stays within what it may read."
 _LIMIT = re.compile(r"[1-9][0-9]{0,3}")
 
 
@@ -55,8 +57,15 @@ def _run(request: Request, exchange: Exchange, give: Callable[[Listing, Exchange
     query = parse_listing(request, bucket)
     if isinstance(query, Refusal):
         exchange.reply(query)
-    else:
-        exchange.run(READ, give, query, exchange)
+        return
+    within = query.prefix if bucket is None else f"{bucket}/{query.prefix}"
+    if give is _streams and not exchange.identity.may_all_below(Action.READ, within):
+        refusal = exchange.context.gate.forbid(request, exchange.identity, Action.READ, within)
+        detail = f"{exchange.identity.name[:64]!r} {_ONLY_WITHIN}"
+        forbidden = refusal.code is Code.FORBIDDEN
+        exchange.reply(msgspec.structs.replace(refusal, detail=detail) if forbidden else refusal)
+        return
+    exchange.run(READ, give, query, exchange)
 
 
 def _streams(query: Listing, exchange: Exchange) -> None:

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
+from itertools import compress
 
 import pyarrow as pa
 
+from headwater.access.grants import Action
 from headwater.http.addresses import Address
+from headwater.http.api.rights import refuse_names
 from headwater.http.context import Context
 from headwater.http.exchange import FORK, WRITE, Exchange
 from headwater.http.wire.budgets import Place
@@ -17,8 +20,8 @@ from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.node.bulk.arrow import MEDIA_TYPE
 from headwater.node.bulk.lines import BulkAppend, Outcome
-from headwater.node.bulk.rows import decode
-from headwater.protocol import headers
+from headwater.node.bulk.rows import BulkRows, decode
+from headwater.protocol import headers, names
 from headwater.protocol.content_types import media_type
 from headwater.protocol.limits import BULK_BYTES_MAX, PRODUCER_ID_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -96,6 +99,9 @@ async def _append(exchange: Exchange, place: Place) -> bytes | Refusal | None:
             return rows
         outcomes: list[Outcome] = []
         if rows is not None:
+            refusal = await _forbid(exchange, rows)
+            if refusal is not None:
+                return refusal
             bulk = BulkAppend(exchange.node, rows, lambda: not exchange.connection.lost, exchange.node.threads)
             if not await bulk.run():
                 return None
@@ -103,6 +109,21 @@ async def _append(exchange: Exchange, place: Place) -> bytes | Refusal | None:
         return await in_thread(render, outcomes)
     finally:
         place.leave()
+
+
+async def _forbid(exchange: Exchange, rows: BulkRows) -> Refusal | None:
+    """Why nothing is appended: the client may not append to the stream of some row, or may not create it."""
+    refusal = await refuse_names(exchange, (Action.PIPELINE, Action.APPEND), map(_canonical, rows.lines))
+    if refusal is not None:
+        return refusal
+    created = compress(rows.names, rows.creates)
+    return await refuse_names(exchange, (Action.CREATE,), map(_canonical, created))
+
+
+def _canonical(name: str) -> str:
+    # A name that is not valid is refused with its row.
+    parsed = names.parse_whole(name)
+    return name if isinstance(parsed, Refusal) else parsed
 
 
 def _answer(exchange: Exchange, outcomes: bytes | None) -> None:

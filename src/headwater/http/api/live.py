@@ -8,6 +8,8 @@ it after a while.
 
 import asyncio
 import random
+import time
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +30,7 @@ SSE_LINES = (
     f"{headers.CACHE_CONTROL.line}no-cache\r\n"
     f"{headers.X_ACCEL_BUFFERING.line}no\r\n"
 )
+GUARDED_SSE_LINES = SSE_LINES.replace("no-cache", "no-cache, no-store")
 BASE64_LINE = f"{headers.STREAM_SSE_DATA_ENCODING.line}base64\r\n"
 
 
@@ -46,7 +49,8 @@ class LongPoll:
         """Wait for what follows an empty page."""
         self._node.metrics.long_polls += 1
         self._read = self._read.following(page.next_offset, page.incarnation)
-        self._timer = asyncio.get_running_loop().call_later(self._timeout_seconds, self.finish)
+        seconds = min(self._timeout_seconds, max(0.0, self._exchange.identity.expires_at - time.monotonic()))
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.finish)
         self._node.wait(self._read.name, self)
 
     def wake(self, shared: Shared) -> None:
@@ -84,7 +88,8 @@ class LongPoll:
             self._timer.cancel()
 
     def tick(self, now: float) -> None:
-        pass
+        if not self._exchange.remains_admitted():
+            self.finish()
 
     def resume(self) -> None:
         pass
@@ -114,12 +119,13 @@ class SseRead:
 
     def __init__(self, exchange: Exchange, read: Read, cursor: int, page: Page) -> None:
         self._first: Page | None = page
+        self._exchange = exchange
         self._node, self._voice, self._connection = exchange.node, exchange.voice, exchange.connection
         self._chunked = exchange.request.takes_chunks
         self._read = read
         # A client that echoes a cursor of the current interval gets a higher one, of its own, until time has caught up.
         self._own_cursor = -1
-        self._lines = exchange.with_own_lines(SSE_LINES)
+        self._lines = exchange.with_own_lines(GUARDED_SSE_LINES if exchange.voice.guarded else SSE_LINES)
         if cursor >= cursors.current(self._node.now()):
             self._own_cursor = cursors.advance(self._node.now(), cursor, random.random())
         settings, now = exchange.context.settings, exchange.context.now
@@ -154,11 +160,14 @@ class SseRead:
         self._pump(shared)
 
     def resume(self) -> None:
-        self._pump({})
+        if not self._credential_ended():
+            self._pump({})
 
     def _pump(self, shared: Shared) -> None:
         """Send a page if the socket takes one; the next one has to wait until everyone else has had a turn."""
         if self._over or self._connection.write_paused or self._fetching:
+            return
+        if self._exchange.identity.expires_at < inf and self._credential_ended():
             return
         event = shared.get(self._key()) if self._own_cursor < 0 else None
         if event is None:
@@ -188,7 +197,7 @@ class SseRead:
     def _fetched(self, task: asyncio.Task[Reply]) -> None:
         """A page has arrived from the lake: send it and continue."""
         self._fetching = None
-        if self._over or task.cancelled():
+        if self._over or task.cancelled() or self._credential_ended():
             return
         page = task.result()
         if page is crowding.CROWDED_OUT:
@@ -244,7 +253,7 @@ class SseRead:
         return max(interval, self._own_cursor)
 
     def tick(self, now: float) -> None:
-        if self._connection.write_paused:
+        if self._connection.write_paused or self._credential_ended():
             return
         if self._held_back:
             self._held_back = False
@@ -255,13 +264,25 @@ class SseRead:
             self._beats_at = now + self._heartbeat_seconds
             self._connection.write(self._framed(sse.HEARTBEAT))
 
+    def _credential_ended(self) -> bool:
+        """End the response if the client may no longer read; a page gets a new credential and resumes."""
+        if self._exchange.remains_admitted():
+            return False
+        self._tell_offset()
+        self._connection.write(self._framed(sse.CREDENTIAL_EXPIRED))
+        self._close()
+        return True
+
     def finish(self) -> None:
+        self._tell_offset()
+        self._close()
+
+    def _tell_offset(self) -> None:
         """Tell the client its offset once more, so that it resumes exactly there."""
         page = self._node.read(self._read)
         if isinstance(page, Page) and not self._connection.write_paused:
             empty = msgspec.structs.replace(page, next_offset=page.start)
             self._connection.write(self._framed(self._encode(empty, over=False)))
-        self._close()
 
     def _close(self) -> None:
         self.abandon()

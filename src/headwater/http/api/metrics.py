@@ -9,6 +9,7 @@ from headwater import __version__
 from headwater.http.addresses import Address
 from headwater.http.api.usage import usage
 from headwater.http.exchange import Exchange
+from headwater.http.gates import Guard
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
@@ -20,7 +21,8 @@ PAGE_BYTES = resource.getpagesize()
 
 def metrics(request: Request, address: Address, exchange: Exchange) -> None:
     """All metrics."""
-    every = [*_requests(exchange), *_storage(exchange), *_limits(exchange), *_lake(exchange), *_process(exchange)]
+    kinds = (_requests, _access, _storage, _limits, _lake, _process)
+    every = [metric for kind in kinds for metric in kind(exchange)]
     exchange.answer(Answer(200, METRICS_LINES, render(every).encode()))
 
 
@@ -37,6 +39,18 @@ def _requests(exchange: Exchange) -> Iterator[Metric]:
     yield counter("headwater_sent_bytes_total", "Bytes sent to clients.", context.sent_bytes)
     live = [Sample("", (("mode", "long-poll"),), counted.long_polls), Sample("", (("mode", "sse"),), counted.sse_reads)]
     yield Metric("headwater_live_reads_total", "counter", "Live reads started, by mode.", live)
+
+
+def _access(exchange: Exchange) -> Iterator[Metric]:
+    guard = exchange.context.gate
+    if isinstance(guard, Guard):
+        samples = [Sample("", (("reason", reason),), count) for reason, count in guard.denied.items()]
+        yield Metric("headwater_denied_total", "counter", "Requests denied by the access file, by reason.", samples)
+        yield counter(
+            "headwater_access_reload_failures_total",
+            "Times that a changed access file was bad, so that the old rules stayed.",
+            guard.reload_failures,
+        )
 
 
 def _storage(exchange: Exchange) -> Iterator[Metric]:

@@ -11,15 +11,16 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from headwater.access.grants import Action
 from headwater.http.addresses import Address
 from headwater.http.api.downloads import Download
+from headwater.http.api.rights import may_scan_all_below, refuse_names
 from headwater.http.exchange import READ, Exchange
 from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.lake.format import SCHEMA
 from headwater.node.bulk.arrow import MEDIA_TYPE
-from headwater.node.node import Node
 from headwater.node.reads.cold import LakeUnreadable
 from headwater.node.scans.descriptions import in_order, with_prefix
 from headwater.node.scans.pace import Pace
@@ -177,6 +178,9 @@ def _refused(what: str) -> Refusal:
 A = TypeVar("A")
 T = TypeVar("T")
 
+_SCANNING = (Action.PIPELINE, Action.READ)
+"""What a client must be allowed to do to each stream."""
+
 log = logging.getLogger(__name__)
 
 
@@ -185,16 +189,22 @@ def describe(request: Request, address: Address, exchange: Exchange) -> None:
     wanted = parse_describe(request.body)
     if isinstance(wanted, Refusal):
         exchange.reply(wanted)
+    elif wanted.streams is None and not may_scan_all_below(exchange.identity, wanted.prefix or ""):
+        exchange.forbid(Action.PIPELINE, wanted.prefix or "")
     else:
         exchange.run(READ, _begin, exchange, _answer, _described, wanted)
 
 
-async def _described(wanted: DescribeBody, node: Node) -> Answer:
+async def _described(wanted: DescribeBody, exchange: Exchange) -> Answer | Refusal:
+    shard = exchange.node.only
     if wanted.streams is not None:
+        refusal = await refuse_names(exchange, _SCANNING, wanted.streams)
+        if refusal is not None:
+            return refusal
         names = in_order(wanted.streams)
     else:
-        names = with_prefix(node.only.state, wanted.prefix or "", wanted.after or "")
-    return Answer(200, ARROW_LINES, await node.only.scans.describe(names, wanted.limit or DESCRIBE_STREAMS_MAX))
+        names = with_prefix(shard.state, wanted.prefix or "", wanted.after or "")
+    return Answer(200, ARROW_LINES, await shard.scans.describe(names, wanted.limit or DESCRIBE_STREAMS_MAX))
 
 
 def locate(request: Request, address: Address, exchange: Exchange) -> None:
@@ -202,12 +212,15 @@ def locate(request: Request, address: Address, exchange: Exchange) -> None:
     exchange.run(READ, _begin, exchange, _answer, _located, request.body)
 
 
-async def _located(body: bytes, node: Node) -> Answer | Refusal:
+async def _located(body: bytes, exchange: Exchange) -> Answer | Refusal:
     ordinals = await parse_locate(body)
     if isinstance(ordinals, Refusal):
         return ordinals
+    refusal = await refuse_names(exchange, _SCANNING, (one.name for one in ordinals))
+    if refusal is not None:
+        return refusal
     try:
-        offsets = await node.only.scans.locate(ordinals)
+        offsets = await exchange.node.only.scans.locate(ordinals)
     except LakeUnreadable as error:
         log.error("cannot locate records: %s", error)
         return Refusal(Code.OVERLOADED, "The lake cannot be read at the moment; try again in a second.")
@@ -219,23 +232,26 @@ def scan(request: Request, address: Address, exchange: Exchange) -> None:
     exchange.run(READ, _begin, exchange, _send, _planned, request.body)
 
 
-async def _planned(body: bytes, node: Node) -> Scan | Refusal:
+async def _planned(body: bytes, exchange: Exchange) -> Scan | Refusal:
     wanted = await parse_scan(body)
     if isinstance(wanted, Refusal):
         return wanted
-    return await node.only.scans.plan(wanted.ranges, wanted.columns, wanted.times)
+    refusal = await refuse_names(exchange, _SCANNING, (one.name for one in wanted.ranges))
+    if refusal is not None:
+        return refusal
+    return await exchange.node.only.scans.plan(wanted.ranges, wanted.columns, wanted.times)
 
 
 # -- Answers that take more than one turn of the loop ------------------------------------------------------------------
 
 Then = Callable[[Exchange, T], None]
-Work = Callable[[A, Node], Coroutine[None, None, T | Refusal]]
+Work = Callable[[A, Exchange], Coroutine[None, None, T | Refusal]]
 
 
 def _begin(exchange: Exchange, then: Then[T], work: Work[A, T], wanted: A) -> None:
     # Writes after this request must not be visible to it.
     exchange.fetching = True
-    task = asyncio.get_running_loop().create_task(work(wanted, exchange.node))
+    task = asyncio.get_running_loop().create_task(work(wanted, exchange))
     task.add_done_callback(partial(_done, exchange, then))
 
 

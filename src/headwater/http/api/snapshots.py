@@ -159,6 +159,9 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
     ) + statuses.extensions_line(stream.content_type)
     if address.argument is None:
         location = exchange.url(f"/{render(snapshot.offset, voice.form)}")
+        if exchange.ticket is not None:
+            # Only for the same server, and so not as a whole URL.
+            location = f"{location.removeprefix(exchange.origin())}?access_token={exchange.ticket.decode('latin-1')}"
         exchange.answer(Answer(307, f"{lines}{headers.LOCATION.line}{location}\r\n{NO_STORE_LINE}"))
         return
     lines += f"{headers.CONTENT_TYPE.line}{snapshot.content_type}\r\n{NO_STORE_LINE}"

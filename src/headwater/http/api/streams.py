@@ -5,6 +5,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from headwater.access.grants import Action
 from headwater.http import addresses
 from headwater.http.addresses import Address
 from headwater.http.api.attributes import parse_attributes
@@ -65,7 +66,9 @@ def _split(command: C) -> C | Refusal:
 def create(request: Request, address: Address, exchange: Exchange) -> None:
     """Create a stream, or fork one."""
     parsed = parse_create(request, address, exchange.voice, exchange.context.flat_prefixes)
-    if isinstance(parsed, ForkRequest):
+    if isinstance(parsed, ForkRequest) and not exchange.identity.may(Action.READ, parsed.ancestry.source):
+        exchange.forbid(Action.READ, parsed.ancestry.source)
+    elif isinstance(parsed, ForkRequest):
         # Whether its body is JSON depends on the source; splitting it on the loop could take too long.
         if len(parsed.body) > SPLIT_ON_LOOP_BYTES_MAX:
             exchange.run(FORK, exchange.work_beside, partial(split_body, parsed), partial(_fork, exchange))

@@ -1,7 +1,8 @@
 """Rows for buckets."""
 
+from headwater.access.grants import Action
 from headwater.http.api import buckets
-from headwater.http.routes import Action, Endpoint, Gives, Route
+from headwater.http.routes import Endpoint, Gives, Route
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL
 from headwater.protocol.refusals import Code
@@ -44,6 +45,7 @@ BUCKETS = (
                 "List the streams of a bucket, sorted by id",
                 {200: Gives("A page of the listing.", (CACHE_CONTROL,), content={JSON: "Listing"})},
                 (Code.BUCKET_NOT_FOUND,),
+                names_inside=True,
                 query=("prefix", "after", "limit"),
             )
         },

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from headwater.access.grants import Action
 from headwater.http.addresses import OWN
 from headwater.http.api import buckets, bulk, lake, scans
 from headwater.http.api.generations import of_one_log
-from headwater.http.routes import Action, Endpoint, Gives, Route, Takes
+from headwater.http.routes import Endpoint, Gives, Route, Takes
 from headwater.node.bulk.arrow import MEDIA_TYPE as ARROW
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL, STREAM_LOG_ID
@@ -38,6 +39,7 @@ _LISTING = (
                 Action.READ,
                 "List the streams of all buckets, sorted by whole name",
                 {200: Gives("A page of the listing.", _ABOUT, content={JSON: "WholeListing"})},
+                names_inside=True,
                 query=("prefix", "after", "limit"),
             )
         },
@@ -54,6 +56,7 @@ _READING = (
                 Action.PIPELINE,
                 "Describe many streams: by name, or a page of those whose whole names begin with a prefix",
                 {200: Gives("A row for each that exists, sorted by name.", _ABOUT, content={ARROW: "Descriptions"})},
+                names_inside=True,
                 takes=Takes({JSON: "DescribeRequest"}, required=True, examples={JSON: {"prefix": "shop/"}}),
                 body_bytes_max=scans.BODY_BYTES_MAX,
             )
@@ -74,6 +77,7 @@ _READING = (
                         content={JSON: "Offsets"},
                     )
                 },
+                names_inside=True,
                 takes=Takes({JSON: "LocateRequest"}, required=True, examples={JSON: {"records": [[_NAME, 1, 0]]}}),
                 body_bytes_max=scans.BODY_BYTES_MAX,
             )
@@ -95,6 +99,7 @@ _READING = (
                     )
                 },
                 (Code.RANGES_UNAVAILABLE,),
+                names_inside=True,
                 takes=Takes({JSON: "ScanRequest"}, required=True, examples={JSON: {"ranges": [[_NAME, 1, 0, 1000]]}}),
                 body_bytes_max=scans.BODY_BYTES_MAX,
             )
@@ -119,6 +124,7 @@ _WRITING = (
                         content={ARROW: "Outcomes"},
                     )
                 },
+                names_inside=True,
                 takes=Takes({ARROW: "Appends"}, required=True),
                 body_bytes_max=BULK_BYTES_MAX,
                 intake=bulk.intake,

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from headwater.access.grants import Action
 from headwater.http.addresses import OWN
-from headwater.http.api import metrics, operate, pages
-from headwater.http.routes import Action, Endpoint, Gives, Route
+from headwater.http.api import access, metrics, operate, pages
+from headwater.http.routes import Endpoint, Gives, Route
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, VARY
+from headwater.protocol.refusals import Code
 
 _ABOUT = (CACHE_CONTROL,)
 _TEXT = {"text/plain": "Text"}
@@ -81,6 +83,31 @@ SERVER = (
                 Action.OBSERVE,
                 "Show the server's version, health and usage",
                 {200: Gives("For people and scripts; fields may be added.", _ABOUT, content={JSON: "Status"})},
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/whoami",
+        "whoami",
+        {
+            b"GET": Route(
+                access.whoami,
+                Action.NONE,
+                "Find out who the server takes a client for",
+                {200: Gives("The name, and what proves it.", _ABOUT, content={JSON: "Whoami"})},
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/reload",
+        "reload",
+        {
+            b"POST": Route(
+                access.reload,
+                Action.ADMIN,
+                "Read the access file again",
+                {200: Gives("New rules are in force; these entries have changed.", _ABOUT, content={JSON: "Reloaded"})},
+                (Code.RELOAD_REFUSED, Code.STREAM_NOT_FOUND),
             )
         },
     ),

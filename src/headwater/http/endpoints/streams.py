@@ -1,7 +1,8 @@
 """Rows for streams and what is below them."""
 
+from headwater.access.grants import Action
 from headwater.http.api import attributes, batches, bootstrap, reads, snapshots, streams
-from headwater.http.routes import ANY, Action, Endpoint, Gives, Route, Takes
+from headwater.http.routes import ANY, Endpoint, Gives, Route, Takes
 from headwater.protocol import headers as h
 from headwater.protocol.content_types import DEFAULT, ENVELOPES, JSON, NDJSON
 from headwater.protocol.limits import BATCH_BYTES_MAX, SNAPSHOT_BYTES_MAX

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater import __version__
+from headwater.access.grants import Action
 from headwater.http.addresses import STREAM_SHAPE
 from headwater.http.openapi.fields import PATH, QUERY, REQUEST_HEADERS, RESPONSE_HEADERS
 from headwater.http.openapi.schemas import SCHEMAS
-from headwater.http.routes import Action, Endpoint, Gives, Route, Takes
+from headwater.http.routes import Endpoint, Gives, Route, Takes
 from headwater.http.wire.codes import REFUSALS
 from headwater.protocol import headers as h
 from headwater.protocol.headers import Header, Use
@@ -37,7 +38,8 @@ TAGS = {
 ALWAYS = frozenset(
     {
         *(Code.BAD_REQUEST, Code.INVALID_HEADER, Code.INVALID_NAME, Code.METHOD_NOT_ALLOWED, Code.REQUEST_TIMEOUT),
-        *(Code.HOST_REFUSED, Code.ORIGIN_REFUSED),
+        *(Code.HOST_REFUSED, Code.ORIGIN_REFUSED, Code.UNAUTHORIZED, Code.TOKEN_EXPIRED, Code.FORBIDDEN),
+        *(Code.PRODUCER_FORBIDDEN, Code.AUTH_UNAVAILABLE, Code.RATE_LIMITED),
         *(Code.TOO_LARGE, Code.URI_TOO_LONG, Code.HEADERS_TOO_LARGE, Code.OVERLOADED, Code.DRAINING, Code.INTERNAL),
     }
 )

@@ -1,5 +1,6 @@
 """The shapes of request and response bodies, as JSON Schema."""
 
+from headwater.access.identities import Kind
 from headwater.http.wire.codes import REFUSALS
 from headwater.lake.format import SCHEMA
 from headwater.node.lake.swaps import SEGMENTS_MAX
@@ -7,6 +8,7 @@ from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, LEASE_SECONDS_MAX, L
 from headwater.protocol.refusals import Code
 from headwater.protocol.shapes import OFFSET, TEXT
 from headwater.protocol.shapes import Shape as Schema
+from headwater.settings import Mode
 
 _STATUSES = sorted({status for status, _ in REFUSALS.values()})
 _WHOLE: Schema = {"type": "integer", "minimum": 0}
@@ -60,6 +62,15 @@ SCHEMAS: dict[str, Schema] = {
         {"index": _WHOLE, "code": _CODE, "earliest": {"type": ["integer", "null"], "minimum": 0}},
     ),
     "Root": _object({"name": TEXT, "version": TEXT, "links": {"type": "object", "additionalProperties": TEXT}}),
+    "Whoami": _object(
+        {
+            "name": TEXT,
+            "kind": {"type": "string", "enum": [kind.value for kind in Kind]},
+            "mode": {"type": "string", "enum": [mode.value for mode in Mode]},
+            "expires_in_seconds": {"type": ["number", "null"]},
+        }
+    ),
+    "Reloaded": _object({key: {"type": "array", "items": TEXT} for key in ("added", "removed", "changed")}),
     "Document": {"type": "object", "description": "OpenAPI 3.1."},
     "Bucket": _object({"bucket_id": TEXT, "streams": _WHOLE}),
     "Listing": _listing({"bucket_id": TEXT}),

@@ -43,6 +43,14 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.TOO_LARGE: (413, "Too large"),
     Code.URI_TOO_LONG: (414, "URI too long"),
     Code.HEADERS_TOO_LARGE: (431, "Headers too large"),
+    Code.UNAUTHORIZED: (401, "Unauthorized"),
+    Code.TOKEN_EXPIRED: (401, "Token expired"),
+    Code.FORBIDDEN: (403, "Forbidden"),
+    # Not 403: producers take that for a stale epoch, and may claim the next one for ever.
+    Code.PRODUCER_FORBIDDEN: (401, "Producer forbidden"),
+    Code.AUTH_UNAVAILABLE: (503, "Authentication unavailable"),
+    Code.RATE_LIMITED: (429, "Rate limited"),
+    Code.RELOAD_REFUSED: (409, "Reload refused"),
     Code.HOST_REFUSED: (421, "Host refused"),
     Code.ORIGIN_REFUSED: (403, "Origin refused"),
     Code.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
@@ -54,5 +62,12 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.INTERNAL: (500, "Internal error"),
 }
 
-RETRY_LATER = frozenset({Code.OVERLOADED, Code.WAITERS_TOO_MANY, Code.DRAINING, Code.PRODUCERS_TOO_MANY})
-"""Codes with which a client may succeed if it tries again."""
+RETRY_LATER_SECONDS = {
+    Code.OVERLOADED: 1,
+    Code.WAITERS_TOO_MANY: 1,
+    Code.DRAINING: 1,
+    Code.PRODUCERS_TOO_MANY: 1,
+    Code.RATE_LIMITED: 1,
+    Code.AUTH_UNAVAILABLE: 5,
+}
+"""Codes with which a client may succeed if it tries again, and how long it should wait before."""

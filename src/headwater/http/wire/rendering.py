@@ -11,7 +11,7 @@ from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol import headers
 from headwater.streams.replies import Page
 
-SERVER = f"headwater/{__version__}"
+SERVER, SERVER_AND_VERSION = "headwater", f"headwater/{__version__}"
 ALLOW_ALL_LINE = f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}*\r\n"
 PREFLIGHT_LINES = (
     f"{headers.ACCESS_CONTROL_ALLOW_METHODS.line}GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n"
@@ -56,7 +56,10 @@ def browser_lines(*, to_all: bool = True, exposed_more: str = "", local: bool = 
 class Renderer:
     """Renders the responses of one server."""
 
-    def __init__(self, *, to_all: bool = True, exposed_more: str = "", local: bool = False) -> None:
+    def __init__(
+        self, *, to_all: bool = True, exposed_more: str = "", local: bool = False, guarded: bool = False
+    ) -> None:
+        self._server = SERVER if guarded else SERVER_AND_VERSION
         self._browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more, local=local)
         self._heads: dict[int, bytes] = {}
         """The first lines of a response by status; below zero, of a page of ours."""
@@ -70,7 +73,7 @@ class Renderer:
         head = self._heads.get(status)
         if head is None:
             date, code = formatdate(usegmt=True), abs(status)
-            text = f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{headers.SERVER.line}{SERVER}\r\n"
+            text = f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\n{headers.SERVER.line}{self._server}\r\n"
             text += f"{headers.DATE.line}{date}\r\n{self._browser_lines}{'' if status < 0 else SANDBOX_LINES}"
             head = self._heads[status] = text.encode("latin-1")
         return head

@@ -50,6 +50,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             self.intake,
         )
 
+    def with_query(self, query: bytes) -> "Request":
+        """This request with another query."""
+        return msgspec.structs.replace(self, query=query)
+
     def says_true(self, name: bytes) -> bool:
         """Whether a header is `true` in any case; every other value counts as absent."""
         value = self.headers.get(name)
@@ -76,6 +80,27 @@ def split_target(target: bytes) -> tuple[bytes, bytes, bytes]:
         authority, target = absolute[1], target[absolute.end() :]
     path, _, query = target.partition(b"?")
     return authority, path, query
+
+
+_ACCESS_TOKEN = b"access_token="
+
+
+def cut_access_token(query: bytes) -> tuple[bytes, bytes | None]:
+    """A query without the credential in it, and that credential.
+
+    >>> cut_access_token(b"offset=-1&access_token=eyJ0&live=sse")
+    (b'offset=-1&live=sse', b'eyJ0')
+    """
+    if _ACCESS_TOKEN not in query:
+        return query, None
+    kept, found = [], None
+    for pair in query.split(b"&"):
+        if pair.startswith(_ACCESS_TOKEN):
+            # Two of them are as good as a wrong one.
+            found = unquote_to_bytes(pair[len(_ACCESS_TOKEN) :]) if found is None else b""
+        else:
+            kept.append(pair)
+    return b"&".join(kept), found
 
 
 _HOST, _TRANSFER_ENCODING = names.HOST.key, names.TRANSFER_ENCODING.key

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.http.wire.codes import REFUSALS, RETRY_LATER
+from headwater.http.wire.codes import REFUSALS, RETRY_LATER_SECONDS
 from headwater.protocol import etags, headers, incarnations
 from headwater.protocol.content_types import DEFAULT, is_json, media_type
 from headwater.protocol.offsets import Form, render
@@ -43,6 +43,8 @@ class Voice(NamedTuple):
     """Whether browsers save byte streams instead of showing them."""
     by_origin: bool = False
     """Whether responses depend on the origin of the page that asks."""
+    guarded: bool = False
+    """Whether not everybody may read the stream, so that a cache must ask the server before each use."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +63,7 @@ JSON_EXTENSIONS_LINE = f"{headers.STREAM_EXTENSIONS.line}{JSON_EXTENSIONS}\r\n"
 
 _CACHE_PAGE = f"{headers.CACHE_CONTROL.line}public, max-age=60, stale-while-revalidate=300\r\n"
 _CACHE_TAIL = f"{headers.CACHE_CONTROL.line}no-cache\r\n"
+_CACHE_GUARDED = f"{headers.CACHE_CONTROL.line}private, no-cache\r\n"
 _NO_STORE = f"{headers.CACHE_CONTROL.line}no-store\r\n"
 _VARY = f"{headers.VARY.line}{headers.STREAM_INCARNATION.name}"
 """The URL does not say which incarnation a page is of; a cache must not give it to a client that names another one."""
@@ -101,7 +104,8 @@ def stream_lines(incarnation: int, next_offset: int, closed: bool, voice: Voice)
 
 
 def _vary(voice: Voice) -> str:
-    return f"{_VARY}, {headers.ORIGIN.name}\r\n" if voice.by_origin else f"{_VARY}\r\n"
+    line = f"{_VARY}, {headers.ORIGIN.name}" if voice.by_origin else _VARY
+    return f"{line}, {headers.AUTHORIZATION.name}\r\n" if voice.guarded else f"{line}\r\n"
 
 
 def _created(reply: Created, voice: Voice) -> Answer:
@@ -231,7 +235,9 @@ def _page_lines(  # noqa: PLR0917
         lines += _IS_UP_TO_DATE
     etag = etags.render(voice.log_id, incarnation, start, next_offset, ended)
     cache = _CACHE_PAGE if next_offset > start else _CACHE_TAIL
-    if voice.private:
+    if voice.guarded:
+        cache = _CACHE_GUARDED
+    elif voice.private:
         cache = cache.replace("public", "private")
     if voice.attachments and media_type(content_type) == DEFAULT:
         lines += f"{headers.CONTENT_DISPOSITION.line}attachment\r\n"
@@ -267,8 +273,10 @@ def _refusal(reply: Refusal, voice: Voice) -> Answer:
         problem["problems"] = reply.problems
     if reply.allow is not None:
         lines += f"{headers.ALLOW.line}{reply.allow}\r\n"
-    if reply.code in RETRY_LATER:
-        lines += f"{headers.RETRY_AFTER.line}1\r\n"
+    if reply.code in RETRY_LATER_SECONDS:
+        lines += f"{headers.RETRY_AFTER.line}{RETRY_LATER_SECONDS[reply.code]}\r\n"
+    if reply.challenge is not None:
+        lines += f"{headers.WWW_AUTHENTICATE.line}{reply.challenge}\r\n"
     return Answer(status, lines, msgspec.json.encode(problem))
 
 

@@ -1,0 +1,57 @@
+"""Access: who a client is, and new rules."""
+
+import logging
+from functools import partial
+from math import inf
+from time import monotonic
+
+import msgspec
+
+from headwater.access.policy import Policy, PolicyError, load
+from headwater.http.addresses import Address
+from headwater.http.exchange import WRITE, Exchange
+from headwater.http.gates import Guard
+from headwater.http.wire.rendering import JSON_LINES
+from headwater.http.wire.requests import Request
+from headwater.http.wire.statuses import Answer
+from headwater.protocol.refusals import Code
+
+log = logging.getLogger(__name__)
+
+
+def whoami(request: Request, address: Address, exchange: Exchange) -> None:
+    """Tell a client who it is to this server, and for how long."""
+    identity = exchange.identity
+    body = {
+        "name": identity.name,
+        "kind": identity.kind.value,
+        "mode": exchange.context.settings.mode.value,
+        "expires_in_seconds": None if identity.expires_at == inf else round(identity.expires_at - monotonic(), 3),
+    }
+    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(body)))
+
+
+def reload(request: Request, address: Address, exchange: Exchange) -> None:
+    """Read the access file again; if it is bad, the old rules stay."""
+    guard = exchange.context.gate
+    if not isinstance(guard, Guard):
+        exchange.refuse(Code.STREAM_NOT_FOUND, "This server has no access file; start it with --auth.")
+        return
+    exchange.run(WRITE, exchange.work_beside, partial(_load, guard.policy), partial(_adopt, exchange, guard))
+
+
+def _load(policy: Policy) -> Policy | PolicyError:
+    try:
+        return load(policy.path, policy)
+    except PolicyError as error:
+        return error
+
+
+def _adopt(exchange: Exchange, guard: Guard, found: Policy | PolicyError) -> None:
+    if isinstance(found, PolicyError):
+        guard.reload_failures += 1
+        exchange.refuse(Code.RELOAD_REFUSED, str(found))
+        return
+    changes = guard.adopt(found)
+    log.info("access rules reloaded", extra=changes)
+    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(changes)))

@@ -1,0 +1,287 @@
+"""Gates: whose request it is, and whether that one may do what the route does to the name that it is about.
+
+A request is judged once, before anything looks at state: by its credential, the action of its route and the canonical
+name of its address. So the answer is the same for streams that exist and for those that do not. Requests that name
+streams in their query or body pass here with any right to the action, and their handlers judge each name.
+"""
+
+import time
+from ipaddress import ip_address, ip_network
+from typing import Protocol
+
+from headwater.access.grants import Action, compile_rights, parse_grant
+from headwater.access.identifying import Policy, make_identity
+from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
+from headwater.http.wire.browsers import Origins
+from headwater.http.wire.requests import Request, cut_access_token
+from headwater.protocol import headers
+from headwater.protocol.refusals import Code, Refusal
+
+EVERYBODY = make_identity(Kind.ANONYMOUS, "everybody", compile_rights([parse_grant("* *")]))
+"""Who may do everything: every client, where nobody has to prove anything."""
+
+KNOWN_MAX = 16_384
+"""How many credentials are known at a time; their identities take about 12 MB."""
+KNOWN_SECONDS = 300.0
+"""After this time, signatures are verified again: the keys of an issuer may have changed."""
+FAILURES_PER_SECOND = 20
+"""Wrong signatures from one address; further ones are not verified before a second has passed."""
+ADDRESSES_MAX = 10_000
+
+_AUTHORIZATION, _PRODUCER_ID = headers.AUTHORIZATION.key, headers.PRODUCER_ID.key
+_FORWARDED_FOR = headers.X_FORWARDED_FOR.key
+_BEARER = b"bearer "
+_JWT_BEGIN = b"ey"
+_READING = frozenset({b"GET", b"HEAD"})
+
+_CHALLENGE = 'Bearer realm="headwater"'
+_INVALID = f'{_CHALLENGE}, error="invalid_token"'
+_MISSING_TOKEN = Refusal(
+    Code.UNAUTHORIZED,
+    "This needs a credential; send one in the header Authorization: Bearer.",
+    challenge=_CHALLENGE,
+)
+_INVALID_TOKEN = Refusal(
+    Code.UNAUTHORIZED,
+    "The credential is not valid here; check that it is whole and for this server.",
+    challenge=_INVALID,
+)
+_EXPIRED_TOKEN = Refusal(
+    Code.TOKEN_EXPIRED,
+    "The credential has expired; get a new one.",
+    challenge=f'{_INVALID}, error_description="expired"',
+)
+_UNAVAILABLE = Refusal(
+    Code.AUTH_UNAVAILABLE, "The keys of the token's issuer are not known yet; try again in 5 seconds."
+)
+_TOO_MANY_FAILURES = Refusal(Code.RATE_LIMITED, "Too many credentials of this address were not valid; wait a second.")
+_TWICE = Refusal(Code.BAD_REQUEST, "There is a credential in the header and in access_token; send only one.")
+_TOKEN_IN_URL = Refusal(
+    Code.UNAUTHORIZED,
+    "A token of the access file does not belong into a URL, which is logged; sign a ticket for it instead.",
+    challenge=_INVALID,
+)
+_OF_REASON = {
+    Reason.MISSING: _MISSING_TOKEN,
+    Reason.INVALID: _INVALID_TOKEN,
+    Reason.REVOKED: _INVALID_TOKEN,
+    Reason.EXPIRED: _EXPIRED_TOKEN,
+    Reason.UNAVAILABLE: _UNAVAILABLE,
+}
+
+
+class Caller(Protocol):
+    """A connection, as far as it tells who the client is."""
+
+    @property
+    def address(self) -> str:
+        """The client's IP address, or the proxy's."""
+
+    @property
+    def certificate_names(self) -> tuple[tuple[str, str], ...]:
+        """The alternative names of the client's verified certificate."""
+
+
+class Gate(Protocol):
+    """Decides about every request."""
+
+    changes: int
+    """How often the rules have changed."""
+
+    def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
+        """Whose request it is, unless it is refused; the name is None if the handler judges the names."""
+
+    def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
+        """The refusal of what an identity may not do."""
+
+    def is_public(self, name: str) -> bool:
+        """Whether everybody may read a stream, so that shared caches may keep it."""
+
+
+class OpenGate:
+    """Lets everybody do everything; in local mode, pages from elsewhere excepted."""
+
+    changes = 0
+
+    def __init__(self, origins: Origins) -> None:
+        self._origins = origins
+
+    def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
+        return self._origins.refuse(request) or EVERYBODY
+
+    def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
+        raise AssertionError("everybody may do everything")
+
+    def is_public(self, name: str) -> bool:
+        return True
+
+
+class Guard:
+    """Judges by the access file."""
+
+    def __init__(self, policy: Policy, proxies: str = "") -> None:
+        self.policy = policy
+        self.changes = 0
+        self.denied: dict[str, int] = dict.fromkeys([*Reason, "forbidden"], 0)
+        """How many requests were denied, by reason."""
+        self.reload_failures = 0
+        """How often new rules were bad, so that the old ones stayed."""
+        self._known: dict[bytes, Identity] = {}
+        self._known_until = 0.0
+        self._failures: dict[str, tuple[float, int]] = {}
+        self._proxies = [ip_network(one.strip()) for one in proxies.split(",") if one.strip()]
+
+    def adopt(self, policy: Policy) -> dict[str, list[str]]:
+        """Judge by new rules from now on, live reads included; returns which entries are new, gone or changed."""
+        before, self.policy = self.policy, policy
+        self._known.clear()
+        self.changes += 1
+        return _differences(_entries(before), _entries(policy))
+
+    def is_public(self, name: str) -> bool:
+        return self.policy.anonymous.may(Action.READ, name)
+
+    def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
+        now = time.monotonic()
+        credential = request.headers.get(_AUTHORIZATION)
+        identity = None if credential is None or b"access_token=" in request.query else self._known.get(credential)
+        if identity is None or now >= self._known_until:
+            found = self._identify(request, credential, caller, now)
+            if isinstance(found, Refusal):
+                return found
+            identity = found
+        if now >= identity.expires_at:
+            self.denied[Reason.EXPIRED] += 1
+            return _EXPIRED_TOKEN
+        if identity.may_some(action) if name is None else identity.may(action, name):
+            return identity
+        return self.forbid(request, identity, action, name)
+
+    def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
+        if identity is self.policy.anonymous:
+            self.denied[Reason.MISSING] += 1
+            return _MISSING_TOKEN
+        self.denied["forbidden"] += 1
+        return forbidden(identity, action, name, by_producer=_PRODUCER_ID in request.headers)
+
+    # -- Identifying ----------------------------------------------------------------------------------------------
+
+    def _identify(self, request: Request, credential: bytes | None, caller: Caller, now: float) -> Identity | Refusal:
+        """Find out who sends a request whose credential is not known."""
+        if now >= self._known_until:
+            self._known.clear()
+            self._known_until = now + KNOWN_SECONDS
+        _, ticket = cut_access_token(request.query)
+        if ticket is not None and credential is not None:
+            return _TWICE
+        if credential is not None:
+            if credential[: len(_BEARER)].lower() != _BEARER:
+                return self._deny(Denied(Reason.INVALID, "The credential is not a bearer token."))
+            found = self._check(credential[len(_BEARER) :].strip(), request, caller, now)
+            if isinstance(found, Identity):
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[credential] = found
+            return found
+        if ticket is not None and request.method in _READING:
+            return self._check(ticket, request, caller, now) if ticket.startswith(_JWT_BEGIN) else _TOKEN_IN_URL
+        if caller.certificate_names:
+            found_by_name = self.policy.identify_certificate(caller.certificate_names)
+            if isinstance(found_by_name, Identity):
+                return found_by_name
+        return self.policy.anonymous
+
+    def _check(self, token: bytes, request: Request, caller: Caller, now: float) -> Identity | Refusal:
+        moment = Moment(time.time(), now)
+        if not token.startswith(_JWT_BEGIN):
+            found = self.policy.identify_token(token, moment)
+        else:
+            address = _network_of(self.address(request, caller))
+            if self._fails_too_often(address, now):
+                return _TOO_MANY_FAILURES
+            found = self.policy.identify_jwt(token, moment)
+            if isinstance(found, Denied) and found.verified:
+                self._count_failure(address, now)
+        return found if isinstance(found, Identity) else self._deny(found)
+
+    def _deny(self, denied: Denied) -> Refusal:
+        self.denied[denied.reason] += 1
+        return _OF_REASON[denied.reason]
+
+    # -- Addresses ------------------------------------------------------------------------------------------------
+
+    def address(self, request: Request, caller: Caller) -> str:
+        """The client's address: of several hops, the last one that is not a proxy of ours."""
+        hops = [caller.address]
+        if self._proxies and _FORWARDED_FOR in request.headers:
+            hops = [hop.strip() for hop in request.headers[_FORWARDED_FOR].decode("latin-1").split(",")] + hops
+        while len(hops) > 1 and self._is_proxy(hops[-1]):
+            hops.pop()
+        return hops[-1]
+
+    def _is_proxy(self, address: str) -> bool:
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._proxies)
+
+    def _fails_too_often(self, address: str, now: float) -> bool:
+        since, count = self._failures.get(address, (now, 0))
+        return count >= FAILURES_PER_SECOND and now - since < 1.0
+
+    def _count_failure(self, address: str, now: float) -> None:
+        since, count = self._failures.pop(address, (now, 0))
+        if now - since >= 1.0:
+            since, count = now, 0
+        elif len(self._failures) >= ADDRESSES_MAX:
+            self._failures.pop(next(iter(self._failures)))
+        self._failures[address] = since, count + 1
+
+
+def _entries(policy: Policy) -> dict[str, object]:
+    entries: dict[str, object] = {"anonymous": policy.anonymous_grants}
+    for token in policy.tokens.values():
+        identity = token.identity
+        rights = identity.exact, identity.prefixes, identity.limits
+        entries[f"token {identity.name}"] = rights, token.expires_wall_seconds
+    entries |= {f"key {key.id}": key[2:] for key in policy.keys.values()}
+    entries |= {f"issuer {issuer.url}": (issuer.rules, issuer.audiences) for issuer in policy.issuers.values()}
+    for name, identity in policy.certificates.items():
+        entries[f"certificate {name}"] = identity.exact, identity.prefixes, identity.limits
+    return entries | {"revoked": policy.revocations}
+
+
+def _differences(before: dict[str, object], after: dict[str, object]) -> dict[str, list[str]]:
+    both = before.keys() & after.keys()
+    return {
+        "added": sorted(after.keys() - before.keys()),
+        "removed": sorted(before.keys() - after.keys()),
+        "changed": sorted(name for name in both if before[name] != after[name]),
+    }
+
+
+def _network_of(address: str) -> str:
+    """What one client may have of addresses: one of IPv4, and of IPv6 a whole /64.
+
+    >>> _network_of("192.0.2.7"), _network_of("2001:db8:1:2:3::4"), _network_of("?")
+    ('192.0.2.7', '2001:db8:1:2::/64', '?')
+    """
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return address if parsed.version == 4 else str(ip_network(f"{address}/64", strict=False))
+
+
+def forbidden(identity: Identity, action: Action, name: str | None, *, by_producer: bool = False) -> Refusal:
+    """The refusal of an action, by name alone.
+
+    Clients that write with producer headers take 403 for a stale epoch, and may claim the next one for ever.
+    """
+    what = f"{action.word} any stream" if name is None else f"{action.word} {name[:256]!r}"
+    return Refusal(
+        Code.PRODUCER_FORBIDDEN if by_producer else Code.FORBIDDEN,
+        f"{identity.name[:64]!r} may not {what}.",
+        challenge=f'{_CHALLENGE}, error="insufficient_scope"',
+    )

@@ -1,0 +1,21 @@
+"""The other end of a connection: its address, and what its certificate says."""
+
+import asyncio
+
+
+class PeerProtocol(asyncio.Protocol):
+    """A connection to a client, as far as it tells who the client is."""
+
+    _transport: asyncio.Transport
+
+    @property
+    def address(self) -> str:
+        """The client's IP address, or the proxy's."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    @property
+    def certificate_names(self) -> tuple[tuple[str, str], ...]:
+        """The alternative names of the client's verified certificate."""
+        certificate = self._transport.get_extra_info("peercert") or {}
+        return tuple(certificate.get("subjectAltName", ()))
