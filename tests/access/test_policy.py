@@ -20,69 +20,18 @@ ISSUER = (
     '[[issuer]]\nurl = "https://i/"\naudience = "hw"\nalgorithms = ["ES256"]\njwks = "https://i/jwks"\nrules = []\n'
 )
 
-SPECIFIED = """
-[anonymous]
-grants = ["read public/*"]
-limits = "user"
-
-[[token]]                                  # made by: headwater token make ingest 'append,create agents/*'
-id = "ingest"
-sha256 = "3f1c000000000000000000000000000000000000000000000000000000000000"
-grants = ["append,create agents/*"]
-limits = "user"
-expires = 2027-06-01T00:00:00Z
-note = "gateway of the agents"
-
-[[key]]
-id = "app-2026"
-file = "app-2026.key"
-grants = ["read,append chat/*"]
-seconds_max = 86400
-limits = "user"
-
-[[issuer]]
-url = "https://login.example/"
-audience = "headwater"
-jwks = "https://login.example/.well-known/jwks.json"
-algorithms = ["RS256"]
-claim = "headwater"
-limits = "user"
-rules = [
-  { grants = ["read,append,create users/{sub}/*"] },
-  { when = { scope = "streams:read" }, grants = ["read *"] },
-  { when = { roles = "operator" }, grants = ["observe *"] },
-]
-
-[[certificate]]
-name = "spiffe://prod/spark"
-grants = ["pipeline,read,append,create *"]
-
-[limits.user]
-requests_per_second = 50
-append_bytes_per_second = "1 MiB"
-read_bytes_per_second = "8 MiB"
-creates_per_second = 5
-live_reads = 20
-
-[bucket."tenant-a"]
-streams = 100_000
-stored_bytes = "50 GiB"
-[bucket."*"]
-streams = 1_000_000
-
-[revoked]
-ids = ["jti-of-a-ticket"]
-subjects = [{ sub = "user-17", before = 2026-11-16T12:00:00Z }]
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 
 
 def test_the_file_of_the_documentation_is_compiled(tmp_path: Path) -> None:
     key = write_key(tmp_path, "app-2026.key")
-    policy = load(write(tmp_path, SPECIFIED))
+    (shown,) = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "auth.toml").write_text(shown)
+    policy = load(tmp_path / "auth.toml")
     assert policy.files == (tmp_path / "auth.toml", key)
-    assert policy.limits["user"] == Limits(50, 1024**2, 8 * 1024**2, 5, 20)
+    assert policy.limits["stranger"] == Limits(50, 1024**2, 8 * 1024**2, 5, 20)
     assert policy.buckets == {"tenant-a": Quota(100_000, 50 * 1024**3), "*": Quota(1_000_000, None)}
-    assert may(policy.anonymous, Action.READ, "public/x") and policy.anonymous.limits == "user"
+    assert may(policy.anonymous, Action.READ, "public/x") and policy.anonymous.limits == "stranger"
     assert list(policy.keys) == ["app-2026"] and list(policy.issuers) == ["https://login.example/"]
 
 
