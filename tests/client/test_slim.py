@@ -71,6 +71,13 @@ def test_commands_of_the_client_work_without_the_server(server: RunningServer, n
     assert missing == SERVER_COMMANDS and missing < set(COMMANDS)
 
 
+def test_tokens_and_tickets_are_made_without_the_server(tmp_path: Path) -> None:
+    auth = str(tmp_path / "auth.toml")
+    assert headwater("token", "init", auth).returncode == 0
+    assert headwater("token", "make", "app", "read a/*", "--auth", auth).returncode == 0
+    assert headwater("token", "check", "app", "read a/x", "--auth", auth).returncode == 0
+
+
 @pytest.mark.parametrize(
     "arguments", [("serve",), ("serve", "--port", "0"), ("backup", "create", "x"), ("lake", "--help")]
 )

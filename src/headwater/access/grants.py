@@ -155,7 +155,7 @@ def _parse_pattern(text: str, pattern: str) -> tuple[str, bool]:
 
 
 def _bucket_advice(pattern: str) -> str:
-    if "*" in pattern.removesuffix("*"):
+    if "*" in pattern.removesuffix("*") or not pattern.isprintable():
         return "write BUCKET/*, BUCKET/PREFIX* or BUCKET/STREAM"
     if pattern.endswith("*"):
         begin = pattern.removesuffix("*")
@@ -171,9 +171,10 @@ def _check_reach(text: str, reach: str, is_prefix: bool) -> None:
         raise GrantError(f"{text!r} would reach names that begin with {RESERVED_PREFIX}; only the pattern * does.")
     shortest_end = "" if not is_prefix else "x" if "/" in reach else "x/x"
     try:
-        example = parse_whole(reach + shortest_end)
+        reach.encode()
     except UnicodeEncodeError:
         raise GrantError(f"{text!r} is not valid Unicode; write the name as UTF-8.") from None
+    example = parse_whole(reach + shortest_end)
     if isinstance(example, Refusal):
         raise GrantError(f"{text!r} reaches no stream, since no name can be like that; check the bucket and the name.")
 

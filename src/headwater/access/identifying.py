@@ -141,7 +141,8 @@ class Policy(NamedTuple):
         """
         alternatives = list(names)
         for kind in ("URI", "DNS"):
-            entries = {name for one, name in alternatives if one == kind and name in self.certificates}
+            named = {name for one, name in alternatives if one == kind and (":" in name) == (kind == "URI")}
+            entries = named & self.certificates.keys()
             if len(entries) > 1:
                 return make_identity(Kind.CERTIFICATE, " and ".join(sorted(entries)), NO_RIGHTS)
             if entries:

@@ -31,6 +31,7 @@ COMMANDS = {
     "lake": "lake.sql",
     "spark": "spark.command",
     "backup": "backup.command",
+    "token": "tokens.command",
 }
 """Each command and its module, in the order of the help."""
 

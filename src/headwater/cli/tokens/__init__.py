@@ -1,0 +1,1 @@
+"""`headwater token`: the access file, its tokens, and tickets."""

@@ -1,0 +1,287 @@
+"""`headwater token`: create the access file, make, list and revoke tokens, sign tickets, and check what is allowed.
+
+Needs none of the server's packages, except to check the token of an identity provider. No argument or option takes a
+secret: other users of the machine can see the arguments of a process.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from headwater.access import tickets, tokens
+from headwater.access.document import PolicyError, TokenTable, parse_document, read_document, read_key_file
+from headwater.access.grants import parse_grant
+from headwater.access.identities import Denied
+from headwater.access.jws import TOKEN_BYTES_MAX
+from headwater.cli.examples import examples
+from headwater.cli.failures import fail
+from headwater.cli.parameters import duration
+from headwater.cli.printing import columns, json_list, note, printable, say
+from headwater.cli.tokens.checking import Question, Verdict, check_credential, check_id, parse_question
+from headwater.cli.tokens.editing import FIRST_LINES, add_token, expiry, locked, remove_token, replace_file
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+AUTH = click.option("--auth", type=FILE, envvar="HEADWATER_AUTH", help="The access file; or HEADWATER_AUTH.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, and errors too.")
+ADMIN_ID = "admin"
+
+
+@click.group()
+def token() -> None:
+    """Make, list, revoke and check access tokens; sign tickets."""
+
+
+@token.command(epilog=examples("headwater token init auth.toml"))
+@click.argument("path", metavar="FILE", type=FILE)
+@JSON
+def init(path: Path, as_json: bool) -> None:
+    """Create an access file with one token that may do everything, and print that token once."""
+    with _working():
+        if path.exists():
+            fail(f"{path} exists already; add a token to it with `headwater token make`.")
+        made, entry = _new_token(ADMIN_ID, ("* *",))
+        text = add_token(FIRST_LINES.format(name=path.name), entry, path)
+        replace_file(path, text, is_new=True)
+    _show(made, entry, as_json)
+
+
+@token.command(
+    epilog=examples(
+        "headwater token make ingest 'append,create agents/*' --auth auth.toml",
+        "headwater token make dashboard 'read public/*' 'observe *' --expires 90d > dashboard.token",
+    )
+)
+@click.argument("token_id", metavar="ID")
+@click.argument("grants", metavar="GRANT...", nargs=-1, required=True)
+@AUTH
+@click.option("--expires", callback=duration, help="How long it is valid, for example 90d; for ever if not given.")
+@click.option("--limits", help="Which [limits.NAME] of the file it has.")
+@click.option("--note", "remark", default="", help="What it is for, as a remark in the file.")
+@JSON
+def make(
+    *,
+    token_id: str,
+    grants: tuple[str, ...],
+    auth: Path | None,
+    expires: float | None,
+    limits: str | None,
+    remark: str,
+    as_json: bool,
+) -> None:
+    """Add a token with these grants to the access file, and print it once."""
+    path = _path(auth)
+    with _working(), locked(path):
+        text = _read(path)
+        document = parse_document(text.encode(), path)
+        if any(one.id == token_id for one in document.token):
+            fail(f"{path} has a token {token_id!r} already; choose another id, or revoke that one first.")
+        if limits is not None and limits not in document.limits:
+            fail(f"{path} does not define the limits {limits!r}; add [limits.{limits}] to it.")
+        made, entry = _new_token(token_id, grants, expires, limits, remark)
+        replace_file(path, add_token(text, entry, path))
+    _show(made, entry, as_json)
+
+
+@token.command("list", epilog=examples("headwater token list --auth auth.toml", "headwater token list --json"))
+@AUTH
+@JSON
+def list_tokens(auth: Path | None, as_json: bool) -> None:
+    """List the tokens of the access file, without anything secret."""
+    with _working():
+        found = read_document(_path(auth)).token
+    if as_json:
+        json_list(_facts(one) for one in found)
+        return
+    rows = (
+        (one.id, _moment(one) or "never", one.limits or "-", printable("; ".join(one.grants)), printable(one.note))
+        for one in found
+    )
+    heads = ("ID", "EXPIRES", "LIMITS", "GRANTS", "NOTE")
+    columns(heads, rows, (False,) * len(heads), head=sys.stdout.isatty())
+
+
+@token.command(epilog=examples("headwater token revoke ingest --auth auth.toml"))
+@click.argument("token_id", metavar="ID")
+@AUTH
+@JSON
+def revoke(token_id: str, auth: Path | None, as_json: bool) -> None:
+    """Remove a token from the access file; a running server notices within seconds."""
+    path = _path(auth)
+    _refuse_secret(token_id)
+    with _working(), locked(path):
+        text = remove_token(_read(path), token_id, path)
+        if text is None:
+            fail(f"{path} has no token {token_id!r}; list them with `headwater token list`.")
+        replace_file(path, text)
+    if as_json:
+        click.echo(json.dumps({"id": token_id, "revoked": True}))
+    else:
+        say(f"Revoked token {token_id}.")
+
+
+@token.command(
+    epilog=examples(
+        "headwater token sign --key app-2026.key --for 10m 'read chat/room-42'",
+        "headwater token sign --key app.key --kid app-2026 --for 1h --sub user-17 'read,append chat/*'",
+    )
+)
+@click.argument("grants", metavar="GRANT...", nargs=-1, required=True)
+@click.option("--key", type=FILE, required=True, help="The key file that a [[key]] of the access file names.")
+@click.option("--kid", help="The id of that [[key]]; the name of the file without its suffix if not given.")
+@click.option("--for", "seconds", callback=duration, required=True, help="How long it is valid, for example 10m.")
+@click.option("--sub", help="Whose it is: for logs, limits and revocation.")
+@click.option("--jti", help="An id by which this ticket can be revoked.")
+@click.option("--audience", help="For which server it is, if the [[key]] has an audience.")
+@JSON
+def sign(
+    *,
+    grants: tuple[str, ...],
+    key: Path,
+    kid: str | None,
+    seconds: float,
+    sub: str | None,
+    jti: str | None,
+    audience: str | None,
+    as_json: bool,
+) -> None:
+    """Print a ticket: a short-lived token for one user, signed with a key that the server knows."""
+    with _working():
+        secret = read_key_file(key, "--key")
+        key_id = kid or tickets.default_key_id(key)
+        ticket = tickets.sign(secret, grants, key_id=key_id, seconds=seconds, sub=sub, ticket_id=jti, audience=audience)
+    click.echo(json.dumps({"ticket": ticket, "kid": key_id, "seconds": seconds}) if as_json else ticket)
+
+
+@token.command(
+    epilog=examples(
+        "headwater token check ingest 'append agents/run-1' --auth auth.toml",
+        "headwater token check 'read chat/*' --auth auth.toml < token.txt",
+    )
+)
+@click.argument("words", metavar="[ID] 'ACTION NAME'", nargs=-1, required=True)
+@AUTH
+@JSON
+def check(words: tuple[str, ...], auth: Path | None, as_json: bool) -> None:
+    """Say whether a token may do something, and which grant decides it.
+
+    The token is named by its ID, or read from HEADWATER_TOKEN or standard input. A NAME that ends with * is about
+    everything that begins so, as a listing is.
+    """
+    path = _path(auth)
+    if len(words) > 2:
+        raise click.UsageError("Give an action and a name as one argument, as in 'append chat/room-42'.")
+    for word in words:
+        _refuse_secret(word)
+    with _working():
+        question = parse_question(words[-1])
+        found = _check(path, words[0] if len(words) == 2 else None, question)
+    _print_verdict(found, question, as_json)
+
+
+def _check(path: Path, token_id: str | None, question: Question) -> Verdict:
+    if token_id is not None:
+        verdict = check_id(read_document(path), token_id, question)
+        if verdict is None:
+            fail(f"{path} has no token {token_id!r}; list them with `headwater token list`.")
+        return verdict
+    credential = _credential()
+    if credential.startswith(tokens.PREFIX) and tokens.id_of(credential.decode(errors="replace")) is None:
+        fail("The token is incomplete or was changed, since its checksum does not fit; copy it again.")
+    found = check_credential(path, credential, question)
+    if isinstance(found, Denied):
+        fail(f"The server would not accept this: {found.detail}", f"token_{found.reason.value}")
+    return found
+
+
+def _print_verdict(found: Verdict, question: Question, as_json: bool) -> None:
+    asked = f"{question.action.word} {question.name}{'*' if question.is_prefix else ''}"
+    if as_json:
+        click.echo(json.dumps({"who": found.who, "asked": asked, "allowed": found.is_allowed, "why": found.why}))
+    else:
+        may = "may" if found.is_allowed else "may not"
+        click.echo(f"{printable(found.who)} {may} {printable(asked)}: {printable(found.why)}.")
+    if not found.is_allowed:
+        sys.exit(1)
+
+
+def _credential() -> bytes:
+    """Return the token from the environment or standard input."""
+    text = os.environ.get("HEADWATER_TOKEN", "").encode() or sys.stdin.buffer.read(TOKEN_BYTES_MAX + 2)
+    if not text.strip():
+        raise click.UsageError("Name a token by its ID, or give one by HEADWATER_TOKEN or standard input.")
+    return text.strip()
+
+
+def _refuse_secret(word: str) -> None:
+    """Refuse a token among the arguments, where others can see it."""
+    if tokens.id_of(word) is not None or word.startswith("eyJ"):
+        raise click.UsageError("Do not give a token as an argument, which others can see; use standard input.")
+
+
+def _new_token(
+    token_id: str,
+    grants: tuple[str, ...],
+    seconds: float | None = None,
+    limits: str | None = None,
+    remark: str = "",
+) -> tuple[str, TokenTable]:
+    for grant in grants:
+        parse_grant(grant)
+    made = tokens.make(token_id)
+    digest = tokens.digest(made.encode()).hex()
+    ends = expiry(seconds)
+    return made, TokenTable(id=token_id, sha256=digest, grants=list(grants), limits=limits, expires=ends, note=remark)
+
+
+def _show(made: str, entry: TokenTable, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"token": made, **_facts(entry)}, ensure_ascii=False))
+        return
+    click.echo(made)
+    if sys.stdout.isatty():
+        note("Keep it now: only its digest is in the file, so it cannot be shown again.")
+
+
+def _facts(entry: TokenTable) -> dict[str, object]:
+    return {
+        "id": entry.id,
+        "grants": entry.grants,
+        "expires": _moment(entry),
+        "limits": entry.limits,
+        "note": entry.note,
+    }
+
+
+def _moment(entry: TokenTable) -> str | None:
+    return None if entry.expires is None else entry.expires.isoformat().replace("+00:00", "Z")
+
+
+def _path(auth: Path | None) -> Path:
+    if auth is None:
+        raise click.UsageError("Name the access file with --auth or HEADWATER_AUTH.")
+    return auth
+
+
+def _read(path: Path) -> str:
+    read_document(path)  # For its sentence, if the file is not usable.
+    return path.read_bytes().decode()
+
+
+@contextmanager
+def _working() -> Iterator[None]:
+    """End with one sentence if anything goes wrong."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fail(f"This needs the package {error.name}, which is not installed; run `pip install 'headwater[server]'`.")
+    except PolicyError as error:
+        fail(str(error))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        fail(f"{error.filename or 'The file'} cannot be read or written ({error.strerror}); check its path.")
