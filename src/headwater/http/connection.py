@@ -170,6 +170,8 @@ class Connection(asyncio.Protocol):
             exchange.reply(FULL)
             return
         exchange.name = address.name
+        if route.unevaluated and not route.unevaluated.isdisjoint(request.headers):
+            run = route.refuse_conditions
         if not address.flat:
             exchange.voice = self.context.plain_voice
         run(request, address, exchange)

@@ -1,5 +1,7 @@
 """Cuts: where a byte stream is cut within a message that is longer than a page."""
 
+from itertools import chain
+
 _CHARACTER_BYTES_MAX = 4
 
 
@@ -17,7 +19,7 @@ def cut(payload: bytes, offset: int, start: int, end: int) -> int:
     first, last = start - offset, max(end - offset, start - offset + 1)
     before = range(last, max(last - _CHARACTER_BYTES_MAX, first), -1)
     after = range(last + 1, min(last + _CHARACTER_BYTES_MAX, len(payload) + 1))
-    for at in (*before, *after):
+    for at in chain(before, after):
         if _is_between_characters(payload, at):
             return offset + at
     return offset + last
