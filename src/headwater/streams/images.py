@@ -242,6 +242,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
     cold.flushed, cold.dropped, cold.changed_at = header.flushed, header.dropped, header.changed_at
     cold.next_number, cold.consumers, cold.retired = header.next_number, header.consumers, header.retired
     state.names = SortedNames(state.streams)
+    state.sealed = {bucket: None for bucket, entry in state.buckets.items() if entry.seal is not None}
     state.bucket_names = SortedNames({*state.buckets, *state.lives})
     state.hot_bytes = sum(stream.hot_bytes for stream in state.streams.values())
     return state
