@@ -96,7 +96,7 @@ class Walk:
         self._aside: dict[str, _View] = {}
         self._aside_names: list[str] = []
         cold = state.cold
-        self._segments, self._tombstones = dict(cold.segments), dict(cold.tombstones)
+        self._segments, self._tombstones = iter(dict(cold.segments).items()), cold.tombstones.freeze()
         self._header = Header(
             VERSION,
             state.log_id,
@@ -184,13 +184,12 @@ class Walk:
                 yield name
 
 
-def _cut(entries: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
-    """The entries, as many at a time as one piece may hold, in the order in which they were added.
+def _cut(entries: Iterator[tuple[int, T]]) -> Iterator[list[tuple[int, T]]]:
+    """The entries, as many at a time as one piece may hold, in the order in which the state has them.
 
     That order is part of the state: the log decides it, and `restore` keeps it. Sorting them all would take too long.
     """
-    left = iter(entries.items())
-    while piece := list(islice(left, PIECE_ROWS)):
+    while piece := list(islice(entries, PIECE_ROWS)):
         yield piece
 
 
