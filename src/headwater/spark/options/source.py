@@ -192,8 +192,11 @@ def _columns(words: list[str] | None) -> tuple[str, ...] | None:
 
 
 def _reader_name(text: str | None) -> str | None:
-    if text is not None and not _READER_NAME.fullmatch(text):
-        raise OptionRefused(f"The option readerName must be 1 to 128 letters, digits, '_', '.' and '-', not {text!r}.")
+    if text is not None and (not _READER_NAME.fullmatch(text) or text in (".", "..")):
+        raise OptionRefused(
+            f"The option readerName must be 1 to 128 letters, digits, '_', '.' and '-', and not only one or two dots; "
+            f"it is {text!r}."
+        )
     return text
 
 

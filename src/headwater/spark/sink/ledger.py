@@ -122,11 +122,11 @@ class Ledger:
 def stream_name(producer_id: str) -> str:
     """The stream with the ledger of a producer id.
 
-    >>> stream_name("orders"), stream_name("team/orders"), stream_name("x" * 200)[:20]
-    ('_sink/orders', '_sink/team%2Forders', '_sink/sha256-aa20c23')
+    >>> stream_name("orders"), stream_name("team/orders"), stream_name("..")[:20]
+    ('_sink/orders', '_sink/team%2Forders', '_sink/sha256-5ec1f7e')
     """
     name = f"{LEDGER_BUCKET}/{quote(producer_id, safe='')}"
-    if len(name) <= NAME_BYTES_MAX:
+    if len(name) <= NAME_BYTES_MAX and producer_id not in (".", ".."):
         return name
     return f"{LEDGER_BUCKET}/sha256-{sha256(producer_id.encode()).hexdigest()}"
 
