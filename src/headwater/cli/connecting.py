@@ -117,7 +117,10 @@ def as_flat(offset: str | None) -> str | None:
     return offset if position is None else offsets.render(position, offsets.Form.FLAT)
 
 
-def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
+def check_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    """Return the URL of a server, if one is given."""
+    if url is None:
+        return None
     if not url.isascii() or not url.isprintable():
         raise click.BadParameter(f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}.")
     if problem := problem_of_url(url):
@@ -151,7 +154,7 @@ URL = click.option(
     envvar="HEADWATER_URL",
     show_default=True,
     show_envvar=True,
-    callback=_check_url,
+    callback=check_url,
     help="URL of the server; with a path, of its streams.",
 )
 HEADER = click.option(
