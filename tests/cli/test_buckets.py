@@ -48,7 +48,14 @@ def test_every_bucket_and_every_stream_can_be_listed() -> None:
         assert streams("--all", "--limit", "2") == ["notes", "a/1"]
         assert streams("no") == ["notes"]
         sentence(shell("ls", "demo", "--all"), code=2)
-        assert "not a valid bucket name" in sentence(shell("ls", "x"))
+        assert streams("a/2") == []
+        for arguments in (["x"], ["x/"], ["x/y"], ["x", "--prefix", "y"]):
+            assert sentence(shell("ls", *arguments)) == (
+                f"There is no bucket x at {shell.url}; it comes with its first stream: `headwater create x/NAME`."
+            )
+        assert "reserved" in sentence(shell("ls", "__ds/"))
+        removed = shell("rm", "--prefix", "x/", "--yes")
+        assert (removed.code, removed.err.strip()) == (0, f"No stream at {shell.url} begins with x/.")
         shell.ok("rm", "--prefix", "ab/", "--yes", "--json")
         assert streams("--all") == ["notes", "a/1", "demo/x"]
 

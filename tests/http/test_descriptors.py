@@ -1,5 +1,6 @@
 """A server that may open few files: it takes fewer connections, and has descriptors left for its own files."""
 
+import json
 import re
 import time
 from contextlib import ExitStack
@@ -48,3 +49,13 @@ def test_a_server_that_may_open_enough_files_says_nothing() -> None:
     with running_server("--connections-max", "10", files_max=FILES_MAX) as server:
         time.sleep(0.1)
         assert not LOWERED.search(server.output())
+
+
+def test_the_start_line_and_the_metrics_report_the_limits_in_force() -> None:
+    with running_server("--log-format", "json", files_max=FILES_MAX) as server, Wire(server.url) as wire:
+        lines = wire.ask("GET", "/metrics").body.decode().splitlines()
+        started = next(json.loads(line) for line in server.output().splitlines() if '"started"' in line)
+    assert f"process_max_fds {FILES_MAX}" in lines
+    connections_max = started["limits"]["connections_max"]
+    assert connections_max < FILES_MAX
+    assert f'headwater_limit{{of="connections"}} {connections_max}' in lines

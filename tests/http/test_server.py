@@ -185,6 +185,21 @@ def test_a_connection_that_becomes_free_is_given_to_the_next_client() -> None:
             assert eventually(is_welcome)
 
 
+# -- While it starts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_says_nothing_while_the_server_starts_is_closed() -> None:
+    async def run() -> None:
+        server = Server(Settings(port=0, header_seconds=0.2))
+        url = await server.listen()
+        with Wire(url) as wire:
+            rest = asyncio.get_running_loop().run_in_executor(None, wire.socket.recv, 1)
+            assert await asyncio.wait_for(rest, timeout=10) == b""
+        await server.drain()
+
+    asyncio.run(run())
+
+
 # -- Two servers in one process ----------------------------------------------------------------------------------------
 
 

@@ -170,6 +170,54 @@ def test_a_read_renews_although_the_log_takes_longer_than_the_rest_of_the_lifeti
     on_a_bench(work)
 
 
+def test_reads_renew_although_the_log_stalls_for_longer_than_the_whole_lifetime() -> None:
+    async def work(bench: Bench) -> None:
+        bench.log.stalled = True
+        bench.wait(9)
+        for _ in range(5):
+            assert isinstance(bench.node.read(Read(NAME)), Page)
+            await turns()
+            bench.wait(9)
+        assert isinstance(bench.node.read(Read(NAME)), Page)
+        bench.log.go_on()
+        await turns()
+        bench.wait(9)
+        assert isinstance(bench.node.describe(Head(NAME)), Described)
+        bench.wait(3)
+        assert isinstance(bench.node.describe(Head(NAME)), Refusal)
+
+    on_a_bench(work)
+
+
+def test_a_write_after_reads_in_a_long_stall_finds_its_stream() -> None:
+    async def work(bench: Bench) -> None:
+        bench.log.stalled = True
+        bench.wait(9)
+        for _ in range(5):
+            assert isinstance(bench.node.read(Read(NAME)), Page)
+            await turns()
+            bench.wait(9)
+        written = bench.append()
+        await turns()
+        bench.log.go_on()
+        assert isinstance(await written, Appended)
+
+    on_a_bench(work)
+
+
+def test_a_stalled_log_gets_one_renewal_of_a_stream_at_a_time() -> None:
+    async def work(bench: Bench) -> None:
+        bench.log.stalled = True
+        bench.wait(9)
+        for _ in range(100):
+            bench.node.read(Read(NAME))
+            await turns()
+            bench.wait(1)
+        assert sum(len(commands) for _, commands, _ in bench.log.held) == 1
+
+    on_a_bench(work)
+
+
 def test_a_stream_that_nobody_renewed_in_time_is_gone() -> None:
     async def work(bench: Bench) -> None:
         bench.wait(12)

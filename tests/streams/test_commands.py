@@ -167,7 +167,7 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["retain.1", "b/s", 7, 5, 2, None],
             ["discarded.1", "blob"],
             ["delete.1", "b/s", 7, None],
-            ["touch.1", "b/s", 7, 99],
+            ["touch.1", "b/s", 7, 99, None],
             ["expire.1", "b/s", 7],
             ["pin.1", "b/s", "pin", "b/fork", 99, 7, 5, 2],
             ["confirm.1", "b/s", 7, "pin"],

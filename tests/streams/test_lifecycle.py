@@ -275,6 +275,16 @@ def test_a_touch_for_another_life_or_too_late_does_nothing(incarnation: int, wai
     assert shards.stream(NAME).touched_at == START_US
 
 
+def test_a_read_that_found_the_stream_alive_because_of_an_earlier_renewal_counts(shards: Shards) -> None:
+    shards.ask(Create(NAME, "text/plain", TTL))
+    renewed_at = shards.now
+    shards.wait(10 * TTL_AND_A_TENTH)
+    shards.ask(Touch(NAME, 1, shards.now))
+    assert shards.stream(NAME).touched_at == START_US
+    shards.ask(Touch(NAME, 1, shards.now, renewed_at))
+    assert shards.stream(NAME).touched_at == shards.now
+
+
 def test_a_touch_of_nothing_does_nothing(shards: Shards) -> None:
     assert shards.ask(Touch(NAME, 1, shards.now)) == Done()
 

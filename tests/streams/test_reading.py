@@ -149,7 +149,8 @@ def test_a_page_that_its_first_message_fills_holds_no_other(bytes_max: int, tier
         ("größe", 4, ["grö".encode(), "ße".encode()]),
         ("a\r\n\r\nb", 2, [b"a", b"\r\n", b"\r\n", b"b"]),
         ("🌊🌊", 7, ["🌊".encode(), "🌊".encode()]),
-        ("🌊", 3, ["🌊".encode()[:3], "🌊".encode()[3:]]),
+        ("🌊a", 3, ["🌊".encode(), b"a"]),
+        ("\r\n", 1, [b"\r\n"]),
     ],
 )
 def test_text_is_cut_between_characters_and_not_within_a_line_end(
@@ -163,6 +164,13 @@ def test_text_is_cut_between_characters_and_not_within_a_line_end(
         body, offset, _ = page(shards, "b/s", offset, bytes_max)
         found.append(body)
     assert found == parts
+
+
+def test_bytes_that_are_not_text_are_cut_at_the_limit(tier: str) -> None:
+    shards = Shards()
+    shards.ask(Create("b/s", "image/png", payload="🌊".encode()))
+    sink(shards, tier)
+    assert page(shards, "b/s", 0, 3) == ("🌊".encode()[:3], 3, False)
 
 
 def test_no_slice_of_a_page_is_empty(shards: Shards) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import wraps
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 import httpx2
@@ -23,7 +23,7 @@ from headwater.client import (
     TransportFailed,
 )
 from headwater.client.errors import refusal
-from headwater.client.settings import ClientSettings, move_credentials
+from headwater.client.settings import ClientSettings, move_credentials, problem_of_url
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
 from headwater.protocol.names import DEFAULT_BUCKET
@@ -117,14 +117,14 @@ def as_flat(offset: str | None) -> str | None:
     return offset if position is None else offsets.render(position, offsets.Form.FLAT)
 
 
-def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or not url.isascii() or not url.isprintable():
+def check_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    """Return the URL of a server, if one is given."""
+    if url is None:
+        return None
+    if not url.isascii() or not url.isprintable():
         raise click.BadParameter(f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}.")
+    if problem := problem_of_url(url):
+        raise click.BadParameter(f"{problem}.")
     return url
 
 
@@ -154,7 +154,7 @@ URL = click.option(
     envvar="HEADWATER_URL",
     show_default=True,
     show_envvar=True,
-    callback=_check_url,
+    callback=check_url,
     help="URL of the server; with a path, of its streams.",
 )
 HEADER = click.option(

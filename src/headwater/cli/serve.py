@@ -38,8 +38,8 @@ OLDER_COLLECTION_AFTER = 5
 """How many new containers trigger a young collection, and how many young collections an older one. An object that
 replaces another is not counted, so a collection also visits what caches took in since the last one: they are small."""
 
-LIMITS = ("hot_bytes_max", "flush_bytes_max", "connections_max", "page_bytes")
-"""The settings that the start line reports."""
+LIMITS = ("hot_bytes_max", "flush_bytes_max", "page_bytes")
+"""The settings that the start line reports, beside limits that the system may have lowered."""
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
@@ -161,7 +161,7 @@ async def run(settings: Settings, guard: Guard | None = None) -> None:
     gc.freeze()
     node.start()
     server.serve(node)
-    _announce(settings, url, time.monotonic() - began)
+    _announce(server, url, time.monotonic() - began)
     server.report_limits()
     _warn(settings, guard)
     why = await stopping
@@ -202,8 +202,9 @@ def _stop(stopping: "asyncio.Future[signal.Signals]", number: signal.Signals) ->
         stopping.set_result(number)
 
 
-def _announce(settings: Settings, url: str, seconds: float) -> None:
+def _announce(server: Server, url: str, seconds: float) -> None:
     """Print the URL for people, and log one structured line."""
+    settings = server.settings
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
     if settings.log_format == "human":
         token = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if settings.mode is Mode.GUARDED else ""
@@ -216,7 +217,7 @@ def _announce(settings: Settings, url: str, seconds: float) -> None:
         "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),
         "pid": os.getpid(),
         "start_seconds": round(seconds, 3),
-        "limits": {name: getattr(settings, name) for name in LIMITS},
+        "limits": {name: getattr(settings, name) for name in LIMITS} | server.limits,
     }
     log.info("started", extra=facts)
 

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from headwater.client.errors import NotFound, ProtocolViolation, ResponseIncomplete, TransportFailed
 from headwater.client.operations import RequestTarget, ask, members, with_values
+from headwater.client.settings import quoted
 from headwater.client.wire import Emit, Program, Request, more
 from headwater.protocol import content_types, headers
 from headwater.protocol.refusals import Code
@@ -103,7 +103,7 @@ def forget_consumer(target: RequestTarget, name: str) -> Program[None]:
 
 
 def _consumer(name: str) -> str:
-    return f"/readers/{quote(name, safe='')}"
+    return f"/readers/{quoted(name)}"
 
 
 def _consumer_info(answer: Mapping[str, Any]) -> ConsumerInfo:
@@ -159,7 +159,7 @@ def append(target: RequestTarget, rows: bytes) -> Program[bytes]:
 
 
 def finish_producer(target: RequestTarget, producer: str) -> Program[None]:
-    yield from ask(target.request("DELETE", f"/producers/{quote(producer, safe='')}"), target.policy)
+    yield from ask(target.request("DELETE", f"/producers/{quoted(producer)}"), target.policy)
 
 
 # -- Requests and answers ----------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         url, headers = move_credentials(self.base_url, self.headers)
+        if problem := problem_of_url(url):
+            raise ValueError(f"{problem}.")
         object.__setattr__(self, "base_url", url)
         object.__setattr__(self, "headers", headers)
 
@@ -85,6 +87,24 @@ class ClientSettings:
         return f"{self.root_url}/{segment(name)}"
 
 
+def problem_of_url(url: str) -> str | None:
+    """Why a URL, without a password, cannot be that of a server; None if it can.
+
+    >>> problem_of_url("http://h:1/ds"), problem_of_url("h:1")
+    (None, "'h:1' is not the URL of a server; write it like http://host:4437")
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        return f"{url!r} is not the URL of a server; write it like http://host:4437"
+    if "?" in url or "#" in url:
+        return f"{url!r} has a query or a fragment, which the URL of a server cannot have"
+    return None
+
+
 def move_credentials(url: str, headers: Mapping[str, V]) -> tuple[str, dict[str, V | str]]:
     """The URL without the name and password in it, and the headers with them, unless they have others.
 
@@ -108,6 +128,13 @@ SAFE = "/!$&'()*+,;=:@~"
 def segment(name: str) -> str:
     """A name as one segment of a path."""
     return quote(_checked(name), safe=SAFE[1:])
+
+
+def quoted(name: str) -> str:
+    """A name of any characters, slashes too, as one segment of a path."""
+    if name in (".", ".."):
+        raise ValueError(f"{name!r} is not a valid name: it means another place in a URL.")
+    return quote(name, safe="")
 
 
 def _checked(path: str) -> str:

@@ -8,18 +8,17 @@ import asyncio
 from typing import cast
 
 from headwater.http.context import Context
+from headwater.http.dispatch import dispatch
 from headwater.http.exchange import LIVE, READ, Exchange
 from headwater.http.inflow import Inflow
 from headwater.http.peers import PeerProtocol
 from headwater.http.pipeline import Pipeline
-from headwater.http.receiving import FULL, Receiving
+from headwater.http.receiving import Receiving
 from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.router import Found, Router
-from headwater.http.wire import rendering
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import BODY, HEAD, IDLE, RequestParser
 from headwater.http.wire.requests import NOTHING, Request
-from headwater.http.wire.statuses import Answer
 from headwater.http.wire.unsent import Unsent
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -152,35 +151,11 @@ class Connection(PeerProtocol):
         exchanges = self._exchanges
         exchanges.append(exchange)
         try:
-            self._dispatch(request, exchange)
+            dispatch(request, exchange, self._find, reserved=self.reserved)
         except Exception:
             exchange.fail()
         if len(exchanges) >= PIPELINE_MAX:
             self._parser.full = True
-
-    def _dispatch(self, request: Request, exchange: Exchange) -> None:
-        """Find the route and run it, now or when the exchanges before it allow."""
-        method = request.method
-        if method == b"OPTIONS":
-            exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
-            return
-        found = self._find(method, request.path)
-        if isinstance(found, Refusal):
-            exchange.reply(found)
-            return
-        run, address, exchange.route, route, judged = found
-        identity = self.context.gate.admit(request, route.action, judged, self)
-        if isinstance(identity, Refusal):
-            exchange.give_up()
-            exchange.reply(identity)
-            return
-        exchange.admitted(identity)
-        if self.reserved and not route.on_reserve:
-            exchange.reply(FULL)
-            return
-        exchange.name = address.name
-        exchange.voice = self.context.voice_for(address)
-        run(exchange.request, address, exchange)
 
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None] | Refusal:
         return self._receiving.plan(method, path)

@@ -42,7 +42,7 @@ class Peer(Protocol):
         """Close at once."""
 
 
-def _descriptors() -> int:
+def descriptors_max() -> int:
     """How many files and sockets this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
@@ -78,7 +78,7 @@ class Context:
         self.renderer = Renderer(
             to_all=self.origins.to_all, exposed_more=settings.cors_expose, local=local, guarded=guard is not None
         )
-        descriptors = _descriptors()
+        descriptors = descriptors_max()
         self.reserved_max = min(RESERVED_CONNECTIONS, descriptors // 8)
         left = descriptors - DESCRIPTORS_RESERVE - self.reserved_max
         self.connections_max = min(settings.connections_max, max(1, left // 2))

@@ -11,6 +11,7 @@ from headwater.http.context import Context
 from headwater.http.exchange import Exchange
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.requests import Request
+from headwater.protocol import headers as h
 from headwater.protocol.headers import Header
 from headwater.protocol.limits import APPEND_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -20,6 +21,10 @@ Handler = Callable[[Request, Address, Exchange], None]
 ANY = "*/*"
 """The media type of bodies that can be of any."""
 _PARAMETER = re.compile(r"{(\w+)}")
+
+
+_CHANGES_NOTHING = frozenset({Action.NONE, Action.READ, Action.OBSERVE})
+_CONDITIONS = (h.IF_MATCH, h.IF_NONE_MATCH)
 
 
 class Takes(NamedTuple):
@@ -64,6 +69,19 @@ class Route:
     A large one waits until every earlier request on its connection has been answered."""
     judge: Callable[[Request, Address, Context], Refusal | None] | None = None
     """Why a request with a large body is refused whatever the body is, judged by its head before the body is read."""
+    unevaluated: frozenset[bytes] = field(init=False)
+    """Conditions that it does not evaluate. What they guard must not happen as if they had held, so it is refused; a
+    request that changes nothing is answered without regard to them."""
+
+    def __post_init__(self) -> None:
+        unknown = () if self.action in _CHANGES_NOTHING else set(_CONDITIONS) - set(self.headers)
+        object.__setattr__(self, "unevaluated", frozenset(header.key for header in unknown))
+
+    def refuse_conditions(self, request: Request, address: Address, exchange: Exchange) -> None:
+        """Answer a request that carries a condition which this route does not evaluate."""
+        name = next(one.name for one in _CONDITIONS if one.key in self.unevaluated and one.key in request.headers)
+        exchange.give_up()
+        exchange.refuse(Code.INVALID_HEADER, f"This request cannot depend on {name}; leave the header out.")
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,11 @@ class Server:
         """All that are open."""
         return self.context.connections
 
+    @property
+    def limits(self) -> dict[str, int]:
+        """Limits in force that the system may have lowered."""
+        return {"connections_max": self.context.connections_max}
+
     async def listen(self) -> str:
         """Accept connections, answering 503 until the server is ready; returns the URL."""
         loop = asyncio.get_running_loop()
@@ -70,10 +75,9 @@ class Server:
             )
 
     def _connect(self) -> asyncio.Protocol:
-        if self.context.draining:
-            return UnreadyConnection(ENDING, self.context.renderer)
-        if not self.ready:
-            return UnreadyConnection(STARTING, self.context.renderer)
+        if self.context.draining or not self.ready:
+            reason = ENDING if self.context.draining else STARTING
+            return UnreadyConnection(reason, self.context.renderer, self.settings.header_seconds)
         return Connection(self.context, self._router)
 
     def serve(self, node: Node) -> None:

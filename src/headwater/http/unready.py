@@ -18,12 +18,17 @@ _ALIVE = Answer(200, TEXT_LINES, b"ok\n")
 class UnreadyConnection(asyncio.Protocol):
     """Answers one request by its first line, and closes."""
 
-    def __init__(self, reason: str, renderer: Renderer) -> None:
-        self._renderer = renderer
+    def __init__(self, reason: str, renderer: Renderer, patience_seconds: float) -> None:
+        self._renderer, self._patience_seconds = renderer, patience_seconds
         self._refusal = Refusal(Code.DRAINING, reason)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        # The server's own clock does not tick yet, or no longer.
+        self._timer = asyncio.get_running_loop().call_later(self._patience_seconds, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         alive = data.split(b" ", 2)[1:2] == [b"/healthz"]

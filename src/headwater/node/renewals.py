@@ -20,7 +20,8 @@ class Renewals:
         self._now, self._submit = now, submit
         self._pending: dict[str, tuple[int, int]] = {}
         """How many there are, and when the first was asked for."""
-        self._touching: set[str] = set()
+        self._touching: dict[str, int] = {}
+        """When a stream was last read whose renewal by a read is on its way."""
 
     def time_for(self, name: str) -> int:
         """The time by which a stream is alive or expired: that of a renewal which is still on its way, or now."""
@@ -30,21 +31,36 @@ class Renewals:
     def touch(self, stream: Stream) -> None:
         """Renew a sliding lifetime when its last renewal in the log is old enough; no client waits for it."""
         ttl = stream.lifetime.ttl_seconds
-        if ttl is None or stream.name in self._touching or self._now() - stream.touched_at < touch_interval_us(ttl):
+        if ttl is None:
             return
         name, now = stream.name, self._now()
-        self._touching.add(name)
-        touch = Touch(name, stream.incarnation, now)
-        self._submit(touch, self.renewing(name, now, lambda _: self._touching.discard(name)))
+        if name in self._touching:
+            self._touching[name] = now
+        elif now - stream.touched_at >= touch_interval_us(ttl):
+            self._touch(Touch(name, stream.incarnation, now), touch_interval_us(ttl))
+
+    def _touch(self, touch: Touch, interval_us: int) -> None:
+        """Log one renewal at a time, and another one after it for reads that came much later than what it says."""
+        name, read_at = touch.name, touch.asked_at
+        alive_at = read_at if touch.alive_at is None else touch.alive_at
+        self._touching[name] = read_at
+
+        def touched(_: Reply) -> None:
+            last_read_at = self._touching.pop(name)
+            if last_read_at - read_at >= interval_us:
+                # Those reads found the stream alive because of this renewal, however long it took.
+                self._touch(Touch(name, touch.incarnation, last_read_at, read_at), interval_us)
+
+        self._submit(touch, self.renewing(name, alive_at, touched))
 
     def ask(self, write: W, done: Done) -> tuple[W, Done]:
         """A write that renews its stream, from now until it has been applied."""
-        now = self._now()
-        return msgspec.structs.replace(write, asked_at=now), self.renewing(write.name, now, done)
+        alive_at = self.time_for(write.name)
+        return msgspec.structs.replace(write, asked_at=alive_at), self.renewing(write.name, alive_at, done)
 
-    def renewing(self, name: str, asked_at: int, done: Done) -> Done:
+    def renewing(self, name: str, alive_at: int, done: Done) -> Done:
         """Until a renewal has been applied, the stream is as alive as it was when that was asked for."""
-        count, first = self._pending.get(name, (0, asked_at))
+        count, first = self._pending.get(name, (0, alive_at))
         self._pending[name] = count + 1, first
 
         def renewed(reply: Reply) -> None:

@@ -92,7 +92,7 @@ class Shard:
         self.queries = Queries(state, self.now, self.renewals.time_for, self.renewals.touch, limits.page_bytes)
         self.committer = Committer(state, command_log, tails, metrics, now=clock, on_failure=_end_process)
         self._unsettled: dict[str, int] = {}
-        self._reaper = Reaper(state, self.now, self.submit, self.renewals.touch, tails)
+        self._reaper = Reaper(state, self.now, self.submit, self.renewals, tails)
         self._debts = Debts(state, self.now, self.submit)
         self._sweeper = BlobSweeper(state, blobs, self.submit, threads)
         self.imager = None if images is None else Imager(state, command_log, images, limits.image, self._move_on)

@@ -7,6 +7,8 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.protocol.remembering import remembered
 
 DEFAULT_BUCKET = "_default"
+LEDGER_BUCKET = "_sink"
+"""Where writers that retry whole batches keep their ledgers, which are no data of anybody's."""
 RESERVED_SEGMENT = "__ds"
 """The first path segment that the base protocol reserves."""
 

@@ -16,7 +16,10 @@ TABLE: dict[str, Use] = {
     "timeout_ms": Use(
         shapes.whole(1, LONG_POLL_MS_MAX), "How long a long-poll waits, instead of the server's own setting."
     ),
-    "max_bytes": Use(shapes.POSITIVE, "The maximum number of bytes in one response; a JSON message is never cut."),
+    "max_bytes": Use(
+        shapes.POSITIVE,
+        "The maximum number of bytes in one response; a JSON message or a character of text is never cut.",
+    ),
     "incarnation": Use(shapes.TEXT, "Same as the header `Stream-Incarnation`, for clients that cannot set headers."),
     "record": Use(shapes.RECORD, "The record number of the first message, or `now`; JSON streams only."),
     "tail_records": Use(shapes.whole(0, 10**19 - 1), "Begin this many messages before the tail; JSON streams only."),

@@ -107,6 +107,10 @@ def settle_bucket(state: State, command: SettleBucket) -> Reply:
 def _enter(state: State, bucket: str, entry: Bucket | None) -> None:
     """Enter a bucket that was created explicitly, or remove its entry."""
     known = bucket in state.lives or bucket in state.buckets
+    if entry is not None and entry.seal is not None:
+        state.sealed[bucket] = None
+    else:
+        state.sealed.pop(bucket, None)
     if entry is not None:
         state.buckets[bucket] = entry
         if not known:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.streams.parted import Parted
 from headwater.streams.segments import Extent, Segment
 
 ALL = 2**63 - 1
@@ -97,7 +98,7 @@ class Cold:
         self.next_number = 1
         self.segments: dict[int, Held] = {}
         """Changed by `keep`, `release` and `take_out` only."""
-        self.tombstones: dict[int, Tombstone] = {}
+        self.tombstones: Parted[Tombstone] = Parted()
         self.retired: dict[str, Retired] = {}
         self.consumers: dict[str, Consumer] = {}
         self.dead_in: dict[int, set[int]] = {}

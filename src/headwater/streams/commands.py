@@ -66,7 +66,8 @@ class Append(_Logged, frozen=True, tag="append.1"):
     if_match: tuple[Version, ...] | None = None
     record_match: int | None = None
     asked_at: int | None = None
-    """When a stream with a sliding lifetime was written to: it is alive if it was then, however long the log took."""
+    """When a stream with a sliding lifetime was written to, or, while an earlier renewal is on its way to the log, when
+    that was asked for: the stream is alive if it was then, however long the log took."""
 
 
 class FinishProducer(_Logged, frozen=True, tag="finish-producer.1"):
@@ -130,6 +131,8 @@ class Touch(_Logged, frozen=True, tag="touch.1"):
     name: str
     incarnation: int
     asked_at: int
+    alive_at: int | None = None
+    """When an earlier renewal was asked for that was on its way at the time of the read; it has been applied since."""
 
 
 class Expire(_Logged, frozen=True, tag="expire.1"):

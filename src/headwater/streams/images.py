@@ -96,7 +96,7 @@ class Walk:
         self._aside: dict[str, _View] = {}
         self._aside_names: list[str] = []
         cold = state.cold
-        self._segments, self._tombstones = dict(cold.segments), dict(cold.tombstones)
+        self._segments, self._tombstones = iter(dict(cold.segments).items()), cold.tombstones.freeze()
         self._header = Header(
             VERSION,
             state.log_id,
@@ -184,13 +184,12 @@ class Walk:
                 yield name
 
 
-def _cut(entries: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
-    """The entries, as many at a time as one piece may hold, in the order in which they were added.
+def _cut(entries: Iterator[tuple[int, T]]) -> Iterator[list[tuple[int, T]]]:
+    """The entries, as many at a time as one piece may hold, in the order in which the state has them.
 
     That order is part of the state: the log decides it, and `restore` keeps it. Sorting them all would take too long.
     """
-    left = iter(entries.items())
-    while piece := list(islice(left, PIECE_ROWS)):
+    while piece := list(islice(entries, PIECE_ROWS)):
         yield piece
 
 
@@ -242,6 +241,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
     cold.flushed, cold.dropped, cold.changed_at = header.flushed, header.dropped, header.changed_at
     cold.next_number, cold.consumers, cold.retired = header.next_number, header.consumers, header.retired
     state.names = SortedNames(state.streams)
+    state.sealed = {bucket: None for bucket, entry in state.buckets.items() if entry.seal is not None}
     state.bucket_names = SortedNames({*state.buckets, *state.lives})
     state.hot_bytes = sum(stream.hot_bytes for stream in state.streams.values())
     return state

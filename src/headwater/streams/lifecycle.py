@@ -176,7 +176,7 @@ def delete(state: State, command: Delete) -> Reply:
 def touch(state: State, command: Touch) -> Reply:
     """Renew a sliding lifetime, if that life was alive when it was read."""
     at = min(command.asked_at, state.now)
-    stream = state.present(command.name, at)
+    stream = state.present(command.name, at if command.alive_at is None else min(command.alive_at, at))
     if isinstance(stream, Stream) and stream.incarnation == command.incarnation and at > stream.touched_at:
         state.before_change(stream)
         stream.touched_at = at

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import msgspec
 
-from headwater.protocol.content_types import is_json
+from headwater.protocol.content_types import is_json, is_text
 from headwater.protocol.limits import PAGE_MESSAGES_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.ancestry import Origin
@@ -107,9 +107,7 @@ def plan(
                 until = min(until, _offset_from(pieces, record_until, until))
             end = limit if until >= limit else _boundary_before(pieces, until)
             if end <= position and not slices:
-                piece, json = pieces[first], is_json(stream.content_type)
-                end = _boundary_after(piece, position) if json else cut(piece.payload, piece.offset, position, until)
-                end = min(end, limit)
+                end = min(_end_within(pieces[first], stream.content_type, position, until), limit)
             if end > position:
                 slices.append(Slice(pieces, first, bisect_left(pieces, end, key=_OFFSET), position, end))
                 position = end
@@ -159,6 +157,13 @@ def _boundary_before(pieces: Sequence[Piece], position: int) -> int:
     ends = piece.message_ends
     index = bisect_right(ends, position - piece.offset)
     return piece.offset + (ends[index - 1] if index else 0)
+
+
+def _end_within(piece: Piece, content_type: str, position: int, until: int) -> int:
+    """Where a page ends whose first message does not fit: JSON stays whole, and so do the characters of text."""
+    if is_json(content_type):
+        return _boundary_after(piece, position)
+    return cut(piece.payload, piece.offset, position, until) if is_text(content_type) else until
 
 
 def _record_from(piece: Piece, position: int) -> int:

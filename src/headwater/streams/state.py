@@ -11,7 +11,8 @@ deleted, but kept because forks hold pins on it.
 - `cold`: what the shard knows about the lake.
 - `hot_bytes`: the memory that the hot appends of all streams are charged.
 - `lives` and `ghosts` count lives per bucket, `bucket_names` are the buckets that exist, in order, `warm` names the
-  streams with hot appends, `forks` those that are forks. They are derived and not part of an image.
+  streams with hot appends, `forks` those that are forks, `sealed` the buckets with a seal. They are derived and
+  not part of an image.
 """
 
 from bisect import bisect_right
@@ -159,6 +160,7 @@ class State:
         "observers",
         "owed",
         "position",
+        "sealed",
         "streams",
         "unconfirmed",
         "warm",
@@ -172,6 +174,7 @@ class State:
         self.names = SortedNames()
         self.buckets: dict[str, Bucket] = {}
         self.bucket_names = SortedNames()
+        self.sealed: dict[str, None] = {}
         self.owed: dict[str, Debt] = {}
         self.unconfirmed: dict[str, OpenPin] = {}
         self.discarded: dict[str, None] = {}

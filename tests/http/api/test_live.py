@@ -583,3 +583,25 @@ def test_readers_at_one_offset_get_events_of_the_size_that_each_asked_for(
             for reader, limit in zip(readers, limits, strict=True):
                 events = reader.events(2 * len(expected[limit]))
                 assert [event.data.replace("\n", "") for event in events if event.kind == "data"] == expected[limit]
+
+
+MIXED = "a\r\nbé\r\n€\n\n😀😀 \r\n\r\nz" + "ñ" * 5
+
+
+def heard(wire: Wire, path: str, more: str = "") -> str:
+    """The text of a stream as an EventSource puts it together."""
+    events = wire.open_sse(f"{path}?offset=-1&live=sse{more}").rest()
+    return "".join(event.data for event in events if event.kind == "data")
+
+
+@pytest.mark.parametrize("bytes_max", range(1, 9))
+def test_an_event_of_text_ends_between_two_characters_however_short_a_page_is(
+    server: RunningServer, wire: Wire, path: str, bytes_max: int
+) -> None:
+    expected = MIXED.replace("\r\n", "\n")
+    assert wire.ask("PUT", path, {**TEXT, "Stream-Closed": "true"}, MIXED.encode()).status == 201
+    with Wire(server.url) as reader:
+        assert heard(reader, path, f"&max_bytes={bytes_max}") == expected
+    with running_server("--memory", "--page-bytes", str(bytes_max)) as small, Wire(small.url) as reader:
+        assert reader.ask("PUT", path, {**TEXT, "Stream-Closed": "true"}, MIXED.encode()).status == 201
+        assert heard(reader, path) == expected

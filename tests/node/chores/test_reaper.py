@@ -4,17 +4,18 @@ import asyncio
 
 import pytest
 
+from headwater.node import committer
 from headwater.node.chores import reaper
 from headwater.node.chores.reaper import SWEEP_ENTRIES_MIN, Reaper
-from headwater.node.committer import Done
 from headwater.node.reads.tails import Tails
+from headwater.node.renewals import Renewals
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command, Create, Delete, Expire
-from headwater.streams.replies import Reply
-from headwater.streams.state import State, Stream
+from headwater.streams.replies import Done, Reply
+from headwater.streams.state import State
 
 DAY_SECONDS = 86_400
 START_US = 1_700_000_000 * SECOND_US
@@ -27,12 +28,10 @@ class Run:
         self.state = State("log")
         self.now_us = START_US
         self.expired: list[str] = []
-        self.reaper = Reaper(self.state, lambda: self.now_us, self.submit, self.touched, Tails())
+        self.renewals = Renewals(lambda: self.now_us, self.submit)
+        self.reaper = Reaper(self.state, lambda: self.now_us, self.submit, self.renewals, Tails())
 
-    def touched(self, stream: Stream) -> None:
-        raise AssertionError("nobody reads here")
-
-    def submit(self, command: Command, done: Done) -> None:
+    def submit(self, command: Command, done: committer.Done) -> None:
         assert isinstance(command, Expire)
         self.expired.append(command.name)
         done(self.do(command))
@@ -91,6 +90,27 @@ def test_a_sweep_loses_no_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
         run.reaper._reap()
         assert sorted(run.expired) == sorted(kept)
         assert not run.state.streams
+        run.reaper.stop()
+
+    asyncio.run(work())
+
+
+def test_a_stream_does_not_expire_while_its_renewal_is_on_its_way() -> None:
+    async def work() -> None:
+        run = Run()
+        run.create("b/read", ttl_seconds=10)
+        run.create("b/forgotten", ttl_seconds=10)
+        run.now_us += 9 * SECOND_US
+        renewed = run.renewals.renewing("b/read", run.now_us, lambda _: None)
+        run.now_us += 60 * SECOND_US
+        run.reaper._reap()
+        assert run.expired == ["b/forgotten"]
+        run.reaper._reap()
+        assert run.expired == ["b/forgotten"]
+        renewed(Done())
+        run.now_us += 2 * SECOND_US
+        run.reaper._reap()
+        assert run.expired == ["b/forgotten", "b/read"]
         run.reaper.stop()
 
     asyncio.run(work())

@@ -4,8 +4,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from headwater.streams.cold import ALL
+from headwater.streams.parted import Parted
 from headwater.streams.segments import Segment
 from headwater.streams.state import State
+
+
+class CountedParts(Parted[Any]):
+    """Counts the entries that are visited."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for key in super().__iter__():
+            self.seen += 1
+            yield key
 
 
 class Counted(dict[int, Any]):

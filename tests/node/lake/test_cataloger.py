@@ -20,7 +20,7 @@ from headwater.streams.commands import Delete, PublishSegment
 from headwater.streams.state import State
 from headwater.testing.faulty_store import Fault, FaultyStore
 
-from .histories import Counted, with_history
+from .histories import Counted, CountedParts, with_history
 from .lakes import Bench, bench
 from .stories import Story
 
@@ -182,7 +182,7 @@ def test_a_flush_of_one_row_looks_at_what_changed_and_not_at_the_history_of_the_
             await node.create("b/s", b"one")
             await node.lake.flush()
             assert len(read_tombstones(node.store, node.catalog())) == lives
-            tombstones, held = Counted(cold.tombstones), Counted(cold.segments)
+            tombstones, held = CountedParts(cold.tombstones), Counted(cold.segments)
             cold.tombstones, cold.segments = tombstones, held
             await node.append("b/s", b"two")
             reached = await node.lake.flush()

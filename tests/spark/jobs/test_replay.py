@@ -105,6 +105,19 @@ def test_a_repeated_batch_is_reported_and_a_lost_checkpoint_is_refused(
         assert run(spark, replace(config, name=f"{bucket}-2", into=f"{bucket}-new")).facts["messages"] == 3
 
 
+def test_a_copy_of_everything_leaves_out_the_ledgers_of_the_sink(spark: SparkSession, checkpoint: str) -> None:
+    with running_server() as server, Client(server.url) as client:
+        client.stream("team/x").create("text/plain", body="x")
+        config = ReplayConfig(Origin(server.url, prefix="team/"), server.url, "first", checkpoint, "copy")
+        assert run(spark, config).facts["messages"] == 1
+        with running_server() as target:
+            everything = Origin(server.url, pattern=".*")
+            config = ReplayConfig(everything, target.url, "second", f"{checkpoint}-2", None)
+            facts = run(spark, config).facts
+            assert (facts["streams"], facts["messages"]) == (2, 2)
+            assert contents(target.url, "").keys() == {"_sink/second", "copy/x", "team/x"}
+
+
 def test_a_copy_into_itself_is_refused(spark: SparkSession, lake_server: RunningServer, bucket: str) -> None:
     with Client(f"{lake_server.url}/v1/stream") as client:
         client.stream(f"{bucket}/x").create("text/plain", body="x")

@@ -55,6 +55,31 @@ def test_a_pattern_matches_the_full_name_or_the_name_in_the_bucket() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "is_selected"),
+    [
+        ({"streamsPattern": ".*"}, False),
+        ({"streamsPattern": "_sink/.*"}, False),
+        ({"prefix": "_s"}, False),
+        ({"prefix": "_sink"}, False),
+        ({"prefix": "_sink/"}, True),
+        ({"bucket": "_sink"}, True),
+        ({"bucket": "_sink", "streamsPattern": ".*"}, True),
+        ({"streams": "_sink/job"}, True),
+    ],
+)
+def test_a_ledger_of_the_sink_is_selected_only_by_its_bucket_or_name(
+    options: dict[str, str], is_selected: bool
+) -> None:
+    selection = parse(**options).selection
+    assert selection.has("_sink/job") is is_selected
+    for first, last in (("_sink/job", "_sink/job"), ("_a/x", "a/x"), ("_sink/a", "z/z")):
+        assert selection.checks_names(first, last) or is_selected
+    if "streamsPattern" not in options:
+        assert not selection.checks_names("a/x", "z/z")
+        assert not selection.checks_names("_default/x", "_default/y")
+
+
+@pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({}, "Say which streams"),
@@ -204,6 +229,9 @@ def test_every_option_is_parsed() -> None:
         ({"maxBytesPerTrigger": "5x"}, "a number of bytes"),
         ({"flushInterval": "10"}, "a duration such as"),
         ({"readerName": "a/b"}, "letters, digits"),
+        ({"readerName": ".."}, "not only one or two dots"),
+        ({"url": "http://h:1/?x=1"}, "The option url is wrong: 'http://h:1/?x=1' has a query or a fragment"),
+        ({"url": "http://h:abc"}, "is not the URL of a server"),
         ({"columns": "stream,nope"}, "There is no column 'nope'"),
         ({"columns": "stream,stream"}, "each column only once"),
         ({"columns": "stream,value"}, "needs the option value=string"),

@@ -75,6 +75,12 @@ def test_every_producer_id_has_a_ledger(link: Link, bucket: str, name: str) -> N
     assert stream_name("a/b") != stream_name("a%2Fb")
 
 
+@pytest.mark.parametrize("producer", [".", "..", "a/../b", "\0"])
+def test_an_id_that_cannot_be_part_of_a_url_has_a_ledger_too(link: Link, producer: str) -> None:
+    Ledger(link, producer).claim("batch writes")
+    assert Ledger(link, producer).owner() == "batch writes"
+
+
 # -- Queries ---------------------------------------------------------------------------------------------------------
 
 

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 import click
 import pyarrow as pa
 
+from headwater.cli.connecting import HEADER
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
+from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns, counted, facts, json_list, moment, size
 from headwater.cli.progress import Progress
 from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
@@ -25,6 +27,7 @@ from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 NEXT_STEP = "run `headwater lake verify` to see what else is wrong"
+REPLACED = "the server may have replaced it meanwhile, so try again, with --server if it takes long"
 
 
 class OpenLake(NamedTuple):
@@ -54,11 +57,15 @@ def verb(*lines: str) -> Callable[[Callable[..., None]], click.Command]:
 
     def decorate(command: Callable[..., None]) -> click.Command:
         @wraps(command)
-        def run(url: str | None, data: Path | None, **options: Any) -> None:
-            with failing():
-                command(find_store(url, data), **options)
+        def run(
+            url: str | None, data: Path | None, server: str | None, headers: dict[str, str], **options: Any
+        ) -> None:
+            store = find_store(url, data)
+            with failing(), leased(server, headers):
+                command(store, **options)
 
-        return lake.command(epilog=examples(*lines))(click.argument("url", required=False)(DATA(run)))
+        options = click.argument("url", required=False)(DATA(SERVER(HEADER(run))))
+        return lake.command(epilog=examples(*lines))(options)
 
     return decorate
 
@@ -87,7 +94,9 @@ def failing() -> Iterator[None]:
     except (LakeDamaged, SegmentDamaged) as error:
         fail(f"{str(error).rstrip('.')}; {NEXT_STEP}.")
     except KeyMissing as error:
-        fail(f"{str(error).rstrip('.')}, although the catalog lists it; try again, and if that fails too, {NEXT_STEP}.")
+        fail(
+            f"{str(error).rstrip('.')}, although the catalog lists it; {REPLACED}, and if that fails too, {NEXT_STEP}."
+        )
     except StoreFailed as error:
         fail(f"{str(error).rstrip('.')}; check the URL, the permissions and, for S3, the AWS_ variables.")
 

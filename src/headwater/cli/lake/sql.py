@@ -21,13 +21,16 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from headwater.cli.connecting import HEADER
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.lake.command import DATA, JSON, OpenLake, failing, find_store, lake, open_lake, segment_facts
+from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA, split_name
 from headwater.lake.scanning import inheritance, read_forks_table
+from headwater.storage.store import KeyMissing
 from headwater.streams.segments import Segment
 
 BATCH_ROWS = 1_000
@@ -66,9 +69,19 @@ PIECES = pa.schema(
 )
 @click.argument("url_and_query", nargs=-1, metavar="[URL] QUERY")
 @DATA
+@SERVER
+@HEADER
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a header line.")
 @JSON
-def sql(url_and_query: tuple[str, ...], data: Path | None, as_csv: bool, as_json: bool) -> None:
+def sql(
+    *,
+    url_and_query: tuple[str, ...],
+    data: Path | None,
+    server: str | None,
+    headers: dict[str, str],
+    as_csv: bool,
+    as_json: bool,
+) -> None:
     """Query in SQL, with DuckDB.
 
     The tables are streams, inherited (what forks share with their sources), segments, tombstones and forks. With --json
@@ -83,7 +96,7 @@ def sql(url_and_query: tuple[str, ...], data: Path | None, as_csv: bool, as_json
         duckdb: Any = import_module("duckdb")
     except ImportError:
         fail(MISSING)
-    with failing():
+    with failing(), leased(server, headers):
         _query(duckdb, open_lake(store), url_and_query[-1], as_csv, as_json)
 
 
@@ -111,7 +124,16 @@ def _query(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: boo
     # After the handlers: an exception keeps DuckDB alive, which would then print warnings at exit.
     if invalid:
         raise click.UsageError(f"DuckDB does not understand the query: {failure}.")
+    _find_missing(opened)
     fail(f"DuckDB could not answer the query: {failure}; change it, or run `headwater lake verify`.")
+
+
+def _find_missing(opened: OpenLake) -> None:
+    """Raise KeyMissing if an object of the lake is gone, since that is why a query failed: DuckDB only quotes it."""
+    present = {item.key for item in opened.store.items("segments/")}
+    for listed in opened.catalog.segments:
+        if listed.key not in present:
+            raise KeyMissing(f"There is no object {listed.key} in {opened.store.url}.")
 
 
 def _register(connection: Any, opened: OpenLake) -> None:

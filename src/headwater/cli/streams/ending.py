@@ -11,7 +11,7 @@ from headwater.cli.failures import code_of, report, sentence
 from headwater.cli.printing import counted, note, say
 from headwater.cli.progress import Progress
 from headwater.cli.streams.completing import NAME, complete_name
-from headwater.cli.streams.listing import listed_streams
+from headwater.cli.streams.listing import NoBucket, listed_streams
 from headwater.client import NotFound, RequestRefused
 from headwater.protocol.names import DEFAULT_BUCKET
 
@@ -67,7 +67,7 @@ def _matching(server: Server, prefix: str) -> tuple[str, ...]:
         bucket, beginning = DEFAULT_BUCKET, bucket
     try:
         return tuple(one.name for one in listed_streams(server, bucket, beginning or None))
-    except NotFound:
+    except (NotFound, NoBucket):
         # A bucket that was never created holds no streams.
         return ()
 

@@ -10,12 +10,13 @@ import click
 
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
+from headwater.cli.failures import fail
 from headwater.cli.printing import columns, facts, json_list, moment, page_of, printable, size
 from headwater.cli.streams.completing import NAME
 from headwater.client import BadRequest, NotFound, StreamInfo
 from headwater.client.values import ListedStream
 from headwater.protocol import offsets
-from headwater.protocol.names import DEFAULT_BUCKET
+from headwater.protocol.names import DEFAULT_BUCKET, RESERVED_SEGMENT
 from headwater.protocol.refusals import Code
 
 HEADS = ("STREAM", "TYPE", "SIZE", "CLOSED", "CREATED", "LAST WRITE")
@@ -86,18 +87,24 @@ def ls(server: Server, *, bucket: str, prefix: str | None, everything: bool, lim
         columns(HEADS, map(_row, listed), RIGHT, head=sys.stdout.isatty())
 
 
+class NoBucket(Exception):
+    """No stream is in a bucket whose name is possible only below /v1/stream, so the bucket does not exist."""
+
+
 def _find(server: Server, bucket: str, prefix: str | None, limit: int | None, *, named: bool) -> Iterator[ListedStream]:
     """Return the streams of a bucket; a single word that names none may begin the names of streams without one."""
     streams = listed_streams(server, bucket, prefix, limit)
     try:
         first = list(islice(streams, 1))
-    except (NotFound, BadRequest):
-        if not named:
-            raise
-        streams = listed_streams(server, DEFAULT_BUCKET, bucket, limit)
+    except (NotFound, BadRequest, NoBucket) as error:
+        streams = listed_streams(server, DEFAULT_BUCKET, bucket, limit) if named else iter(())
         first = list(islice(streams, 1))
-        if not first:
-            raise
+        if first:
+            return chain(first, streams)
+        if isinstance(error, NoBucket):
+            advice = f"it comes with its first stream: `headwater create {bucket}/NAME`"
+            fail(f"There is no bucket {bucket} at {server.url}; {advice}.", Code.BUCKET_NOT_FOUND, 404)
+        raise
     return chain(first, streams)
 
 
@@ -112,13 +119,12 @@ def listed_streams(
         if bucket != DEFAULT_BUCKET:
             raise
     except BadRequest as error:
-        # Below /v1/stream a bucket may have a name that is not possible elsewhere.
-        streams = _of_all_buckets(server, f"{bucket}/{prefix or ''}", limit)
-        first = next(streams, None) if error.code == Code.INVALID_NAME else None
-        if first is None:
+        # Below /v1/stream a bucket may have a name that is not possible elsewhere; it exists while it has a stream.
+        if error.code != Code.INVALID_NAME or bucket == RESERVED_SEGMENT:
             raise
-        yield first
-        yield from streams
+        if next(_of_all_buckets(server, f"{bucket}/", 1), None) is None:
+            raise NoBucket from error
+        yield from _of_all_buckets(server, f"{bucket}/{prefix or ''}", limit)
 
 
 def _of_all_buckets(server: Server, prefix: str, limit: int | None) -> Iterator[ListedStream]:

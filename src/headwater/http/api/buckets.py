@@ -1,7 +1,7 @@
 """Buckets: create, inspect, delete; listings of streams and of buckets."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -70,30 +70,30 @@ def _run(request: Request, exchange: Exchange, give: Callable[[Listing, Exchange
 
 def _streams(query: Listing, exchange: Exchange) -> None:
     reply = exchange.node.list_streams(query)
-    if not isinstance(reply, Listed):
+    if isinstance(reply, Listed):
+        last = reply.streams[-1].stream_id if reply.has_more else None
+        page = {"bucket_id": query.bucket} | _page("stream", query.prefix, reply.streams, last)
+        exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(page)))
+    else:
         exchange.reply(reply)
-        return
-    page = {
-        "bucket_id": query.bucket,
-        "prefix": query.prefix,
-        "stream_count": len(reply.streams),
-        "streams": reply.streams,
-        "next_cursor": reply.streams[-1].stream_id if reply.has_more else None,
-        "has_more": reply.has_more,
-    }
-    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(page)))
 
 
 def _buckets(query: Listing, exchange: Exchange) -> None:
     reply = exchange.node.list_buckets(Buckets(query.prefix, query.after, query.limit))
-    page = {
-        "prefix": query.prefix,
-        "bucket_count": len(reply.buckets),
-        "buckets": reply.buckets,
-        "next_cursor": reply.buckets[-1].bucket_id if reply.has_more else None,
-        "has_more": reply.has_more,
-    }
+    last = reply.buckets[-1].bucket_id if reply.has_more else None
+    page = _page("bucket", query.prefix, reply.buckets, last)
     exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(page)))
+
+
+def _page(kind: str, prefix: str, entries: Sequence[object], last: str | None) -> dict[str, object]:
+    """A page of a listing; the next one begins after `last`, if there is one."""
+    return {
+        "prefix": prefix,
+        f"{kind}_count": len(entries),
+        f"{kind}s": entries,
+        "next_cursor": last,
+        "has_more": last is not None,
+    }
 
 
 def parse_listing(request: Request, bucket: str | None) -> Listing | Refusal:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import msgspec
 
@@ -176,13 +176,7 @@ class SseRead:
                 self._fetching = page
                 page.add_done_callback(self._fetched)
                 return
-            if page is crowding.CROWDED_OUT:
-                self._held_back = True
-                return
-            if not isinstance(page, Page):
-                self._close()
-                return
-            if page.next_offset == page.start and not page.closed:
+            if not self._is_news(page):
                 return
             event = self._event(page)
             if self._own_cursor < 0 and not self._context.sending.full:
@@ -200,15 +194,21 @@ class SseRead:
         if self._over or task.cancelled() or self._credential_ended():
             return
         page = task.result()
+        if self._is_news(page):
+            self._send(self._event(page))
+        if isinstance(page, Page):
+            # Nobody woke this reader while it waited for the lake.
+            self._pump({})
+
+    def _is_news(self, page: Reply) -> TypeGuard[Page]:
+        """Whether there is something to send; if not, because of a crowd or because the stream is gone, see to that."""
+        if isinstance(page, Page):
+            return page.next_offset > page.start or page.closed
         if page is crowding.CROWDED_OUT:
             self._held_back = True
-            return
-        if not isinstance(page, Page):
+        else:
             self._close()
-            return
-        if page.next_offset > page.start or page.closed:
-            self._send(self._event(page))
-        self._pump({})
+        return False
 
     def _key(self) -> tuple[object, ...]:
         """What an event depends on."""

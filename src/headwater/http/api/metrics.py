@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from headwater import __version__
 from headwater.http.addresses import Address
 from headwater.http.api.usage import usage
+from headwater.http.context import descriptors_max
 from headwater.http.exchange import Exchange
 from headwater.http.gates import Guard
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
@@ -110,6 +111,7 @@ def _process(exchange: Exchange) -> Iterator[Metric]:
     yield counter("process_cpu_seconds_total", "CPU time.", round(usage.ru_utime + usage.ru_stime, 3))
     yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
     yield gauge("process_open_fds", "Open file descriptors.", _open_files())
+    yield gauge("process_max_fds", "File descriptors that the process may open.", descriptors_max())
     uptime_seconds = round(time.monotonic() - exchange.context.started_at, 3)
     yield gauge("process_uptime_seconds", "Seconds since the start.", uptime_seconds)
 
@@ -118,7 +120,7 @@ def _open_files() -> int:
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
-        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # To count them takes one more.
+        return descriptors_max()  # To count them takes one more.
 
 
 def resident_bytes() -> int:

@@ -113,7 +113,11 @@ def parse_create(
     if isinstance(ancestry, Refusal):
         return ancestry
     name, needs_bucket = address.name, not address.flat
-    absent = (request.header(headers.IF_NONE_MATCH.key) or "").strip() == "*"
+    if_none_match = request.header(headers.IF_NONE_MATCH.key)
+    if if_none_match is not None and if_none_match.strip() != "*":
+        detail = f"{headers.IF_NONE_MATCH.name} can only be * here: create the stream if there is none."
+        return Refusal(Code.INVALID_HEADER, detail)
+    absent = if_none_match is not None
     if ancestry is not None:
         return ForkRequest(name, ancestry, closed, request.body, *writer, attributes, needs_bucket, absent)
     content_type = content_type or content_types.DEFAULT

@@ -56,7 +56,8 @@ class Debts:
             if now > held.deadline and pin not in self._settling:
                 self._settling.add(pin)
                 self._route(Settle(held.fork, pin, held.deadline), self._settled(pin))
-        for bucket, entry in list(self._state.buckets.items()):
+        for bucket in list(self._state.sealed):
+            entry = self._state.buckets[bucket]
             if entry.seal is not None and now > entry.seal_deadline:
                 self._settle_bucket(bucket, entry.seal, entry.seal_deadline)
         self._timer = asyncio.get_running_loop().call_later(self._check_seconds, self._check)

@@ -5,11 +5,11 @@ It only submits commands; `Expire` is judged again when it is applied, so a rene
 
 import asyncio
 import heapq
-from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.node.committer import Done, Now, Submit
 from headwater.node.reads.tails import Tails
+from headwater.node.renewals import Renewals
 from headwater.protocol.lifetimes import deadline, touch_interval_us
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import Expire
@@ -22,6 +22,8 @@ SWEPT_PER_TURN = 1_000
 """A heap with fewer entries is never swept, and how many entries are swept before the loop gets a turn."""
 SLEEP_SECONDS_MAX = 60.0
 RENEW_SECONDS_MIN = 0.02
+RENEWED_US = SECOND_US
+"""After this time it is checked again whether a stream whose renewal is on its way has been renewed."""
 
 
 class _Entry(NamedTuple):
@@ -44,10 +46,10 @@ class Reaper:
         state: State,
         now: Now,
         submit: Submit,
-        touch: Callable[[Stream], None],
+        renewals: Renewals,
         tails: Tails,
     ) -> None:
-        self._state, self._now, self._submit, self._touch, self._tails = state, now, submit, touch, tails
+        self._state, self._now, self._submit, self._renewals, self._tails = state, now, submit, renewals, tails
         self._due: list[_Entry] = []
         self._unswept: list[_Entry] = []
         self._survivors = 0
@@ -98,12 +100,15 @@ class Reaper:
             stream = self._life(heapq.heappop(self._due))
             if stream is None:
                 continue
-            if stream.expired(now):
+            if not stream.expired(now):
+                self.watch(stream)
+            elif stream.expired(self._renewals.time_for(stream.name)):
                 self._submit(
                     Expire(stream.name, stream.incarnation), self._watching_again(stream.name, stream.incarnation)
                 )
             else:
-                self.watch(stream)
+                # A renewal is on its way to the log, which is slow.
+                heapq.heappush(self._due, _Entry(now + RENEWED_US, stream.name, stream.incarnation))
         if self._due:
             self._arm()
 
@@ -146,6 +151,6 @@ class Reaper:
         ttl = None if stream is None else stream.lifetime.ttl_seconds
         if stream is None or ttl is None or name not in self._tails.names or self._stopped:
             return
-        self._touch(stream)
+        self._renewals.touch(stream)
         delay = max(touch_interval_us(ttl) / SECOND_US, RENEW_SECONDS_MIN)
         self._renewing[name] = asyncio.get_running_loop().call_later(delay, self._renew, name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headwater.client.settings import move_credentials
+from headwater.client.settings import move_credentials, problem_of_url
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.values import OptionRefused, OptionValues, or_default
 
@@ -22,6 +22,8 @@ def parse_link(options: Mapping[str, str] | OptionValues) -> LinkSettings:
     if key is not None and cert is None:
         raise OptionRefused("The option tls.key needs tls.cert, the certificate for the key.")
     url, sent = move_credentials(url, values.with_prefix("header."))
+    if problem := problem_of_url(url):
+        raise OptionRefused(f"The option url is wrong: {problem}.")
     retry_ms, timeout_ms = values.number("retryIntervalMs"), values.number("requestTimeoutMs", 1)
     return LinkSettings(
         url=url.rstrip("/"),

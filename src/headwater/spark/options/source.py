@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from headwater.lake.format import SCHEMA
+from headwater.protocol.names import LEDGER_BUCKET
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.boundaries import Boundary, LogPosition, StreamOffsets, full_name, parse_boundary
 from headwater.spark.options.link import parse_link
@@ -22,8 +23,14 @@ OnTrimmed = Literal["fail", "skip", "bootstrap"]
 ValueType = Literal["string", "variant"]
 
 
+_LEDGERS = f"{LEDGER_BUCKET}/"
+
+
 class Selection(NamedTuple):
-    """The streams to read: those whose full names meet every condition."""
+    """The streams to read: those whose full names meet every condition.
+
+    Ledgers of the sink are selected only by their names, or by a prefix that begins with their bucket.
+    """
 
     prefix: str = ""
     names: frozenset[str] | None = None
@@ -33,11 +40,21 @@ class Selection(NamedTuple):
 
     def has(self, name: str) -> bool:
         """Whether a stream is selected."""
-        if self.names is not None and name not in self.names:
+        if self.names is not None:
+            if name not in self.names:
+                return False
+        elif name.startswith(_LEDGERS) and not self.prefix.startswith(_LEDGERS):
             return False
         return name.startswith(self.prefix) and (
             self.pattern is None or re.fullmatch(self.pattern, name[self.pattern_from :]) is not None
         )
+
+    def checks_names(self, first: str, last: str) -> bool:
+        """Whether a name between two others may not be selected, although it has the prefix or is in the list."""
+        if self.pattern is not None:
+            return True
+        may_have_ledgers = last >= _LEDGERS and (first <= _LEDGERS or first.startswith(_LEDGERS))
+        return self.names is None and may_have_ledgers and _LEDGERS.startswith(self.prefix)
 
 
 class SourceOptions(NamedTuple):
@@ -175,8 +192,11 @@ def _columns(words: list[str] | None) -> tuple[str, ...] | None:
 
 
 def _reader_name(text: str | None) -> str | None:
-    if text is not None and not _READER_NAME.fullmatch(text):
-        raise OptionRefused(f"The option readerName must be 1 to 128 letters, digits, '_', '.' and '-', not {text!r}.")
+    if text is not None and (not _READER_NAME.fullmatch(text) or text in (".", "..")):
+        raise OptionRefused(
+            f"The option readerName must be 1 to 128 letters, digits, '_', '.' and '-', and not only one or two dots; "
+            f"it is {text!r}."
+        )
     return text
 
 

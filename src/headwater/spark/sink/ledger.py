@@ -22,10 +22,10 @@ from headwater.client import ScanRange
 from headwater.client.retrying import RETRIED_STATUSES
 from headwater.protocol import content_types
 from headwater.protocol.limits import NAME_BYTES_MAX
+from headwater.protocol.names import LEDGER_BUCKET
 from headwater.spark.link import Link
 from headwater.spark.sink.delivery import DONE, PAYLOAD_MISMATCH, WriteFailed
 
-BUCKET = "_sink"
 EPOCH_STALE = "producer_epoch_stale"
 CLAIM, NOTE = "claim", "note"
 """The producers of the two kinds of entries."""
@@ -122,13 +122,13 @@ class Ledger:
 def stream_name(producer_id: str) -> str:
     """The stream with the ledger of a producer id.
 
-    >>> stream_name("orders"), stream_name("team/orders"), stream_name("x" * 200)[:20]
-    ('_sink/orders', '_sink/team%2Forders', '_sink/sha256-aa20c23')
+    >>> stream_name("orders"), stream_name("team/orders"), stream_name("..")[:20]
+    ('_sink/orders', '_sink/team%2Forders', '_sink/sha256-5ec1f7e')
     """
-    name = f"{BUCKET}/{quote(producer_id, safe='')}"
-    if len(name) <= NAME_BYTES_MAX:
+    name = f"{LEDGER_BUCKET}/{quote(producer_id, safe='')}"
+    if len(name) <= NAME_BYTES_MAX and producer_id not in (".", ".."):
         return name
-    return f"{BUCKET}/sha256-{sha256(producer_id.encode()).hexdigest()}"
+    return f"{LEDGER_BUCKET}/sha256-{sha256(producer_id.encode()).hexdigest()}"
 
 
 ENTRY = pa.schema(

@@ -7,7 +7,7 @@ import pytest
 from headwater.testing import RunningServer
 
 from ...sockets import Response, Wire, refused
-from .pieces import JSON, TEXT, append, flat, frames, made, parsed, plain, standing
+from .pieces import JSON, TEXT, append, flat, frames, made, parsed, plain, publish, standing
 
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0"}
 
@@ -251,3 +251,51 @@ def test_the_condition_of_a_producers_batch_is_judged_once_and_after_the_duplica
     response = wire.ask("POST", batch, late, frames(b"3"))
     refused(response, 412, "precondition_failed")
     assert response.next_offset == plain(2)
+
+
+@pytest.mark.parametrize("header", ["If-Match", "If-None-Match"])
+@pytest.mark.parametrize("value", ["*", '"other"', "seen"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("PUT", "", None, "If-None-Match"),
+        ("PUT", "/attrs", b"{}", None),
+        ("PUT", "/retention/0", None, None),
+        ("PUT", "/snapshot/3", b"folded", "If-Match"),
+        ("POST", "", b"x", "If-Match"),
+        ("POST", "/append-batch", frames(b"x"), "If-Match"),
+        ("DELETE", "", None, "If-Match"),
+    ],
+)
+def test_a_condition_that_is_not_evaluated_is_refused(
+    wire: Wire, text: str, change: tuple[str, str, bytes | None, str | None], header: str, value: str
+) -> None:
+    method, below, body, evaluated = change
+    append(wire, text, b"abc")
+    publish(wire, text, plain(3))
+    before, seen = standing(wire, text), tag(wire, text)
+    headers = (JSON if below == "/attrs" else TEXT) | {header: seen if value == "seen" else value}
+    response = wire.ask(method, f"{text}{below}", headers, body)
+    if header == evaluated:
+        assert response.status in ((400, 412) if value == '"other"' else (200, 204, 400, 412))
+    else:
+        refused(response, 400, "invalid_header")
+        assert header in response.problem["detail"]
+    if response.status >= 400:
+        assert standing(wire, text) == before
+
+
+def test_a_condition_on_a_bucket_is_refused(wire: Wire, free: str) -> None:
+    for header in ("If-Match", "If-None-Match"):
+        refused(wire.ask("PUT", free, {header: "*"}), 400, "invalid_header")
+        refused(wire.ask("GET", free), 404, "bucket_not_found")
+    assert wire.ask("PUT", free).status == 201
+    refused(wire.ask("DELETE", free, {"If-Match": '"x"'}), 400, "invalid_header")
+    assert wire.ask("GET", free, {"If-None-Match": '"x"'}).status == 200
+
+
+@pytest.mark.parametrize("value", ['"other"', 'W/"a", "b"', "**", ""])
+def test_a_create_can_only_ask_that_there_is_no_stream_at_all(wire: Wire, bucket: str, value: str) -> None:
+    path = f"{bucket}/new"
+    refused(wire.ask("PUT", path, {**TEXT, "If-None-Match": value}), 400, "invalid_header")
+    assert wire.ask("HEAD", path).status == 404

@@ -85,6 +85,20 @@ def test_every_live_row_is_read_once_however_the_work_is_cut(seed: int, partitio
             assert rows(tables(partitions)) == [row for row in live if row[0] in names]
 
 
+def test_ledgers_of_the_sink_are_left_out_unless_their_bucket_is_asked_for(small_lake: SmallLake) -> None:
+    for name in ("_sink/job", "_some/x", "a/x"):
+        small_lake.append(name, b"1")
+    small_lake.flush()
+    for selection, names in (
+        (Selection(pattern=".*"), {"_some/x", "a/x"}),
+        (Selection(prefix="_s"), {"_some/x"}),
+        (Selection(prefix="_sink/"), {"_sink/job"}),
+    ):
+        row_filter = row_filter_for(selection, None, None)
+        found = rows(tables(planned(small_lake, row_filter), selection=selection))
+        assert {row[0] for row in found} == names
+
+
 def test_a_pattern_finds_names_that_match_as_a_whole(small_lake: SmallLake) -> None:
     several(small_lake)
     found = rows(tables(planned(small_lake), selection=Selection(pattern="a.*/x")))

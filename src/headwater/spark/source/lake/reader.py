@@ -66,7 +66,7 @@ class SliceReader:
         self._names = None if row_filter.names is None else sorted(row_filter.names)
         has_tombstones = tombstones is not None and len(tombstones) > 0
         self._plan = Plan([], tombstones if has_tombstones else None, inherited, self._row_filter)
-        self._has_pattern = query.selection.pattern is not None
+        self._checks_names = query.selection.checks_names(segment.first_name, segment.last_name)
         # Rows that nothing is needed of are still counted, which takes some column.
         filtered_by = self._filtered_by(has_tombstones, bool(inherited))
         self._columns = query.columns_with(filtered_by) or ["offset"]
@@ -77,7 +77,7 @@ class SliceReader:
     def _filtered_by(self, has_tombstones: bool, inherits: bool) -> frozenset[str]:
         """The columns that decide which rows are returned."""
         row_filter = self._row_filter
-        by_name = row_filter.names is not None or row_filter.prefix or self._has_pattern
+        by_name = row_filter.names is not None or row_filter.prefix or self._checks_names
         needed = {
             "bucket": by_name or inherits,
             "stream": by_name or inherits,
@@ -122,7 +122,7 @@ class SliceReader:
         """The matching rows, one row group at a time."""
         for table in self._stored():
             own = self._plan.own(table)
-            if self._has_pattern:
+            if self._checks_names:
                 own = self._query.matching_names(own)
             inherited = list(self._plan.inherited(table))
             rows = pa.concat_tables([own, *inherited]) if inherited else own

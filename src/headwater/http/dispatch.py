@@ -1,0 +1,36 @@
+"""From a request to its route: found, admitted, and run now or when the exchanges before it allow."""
+
+from headwater.http.exchange import Exchange
+from headwater.http.receiving import FULL, Find
+from headwater.http.wire import rendering
+from headwater.http.wire.requests import Request
+from headwater.http.wire.statuses import Answer
+from headwater.protocol.refusals import Refusal
+
+
+def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool) -> None:
+    """Answer a request, or begin to; `reserved` is whether the connection is on the reserve."""
+    method, context = request.method, exchange.context
+    if method == b"OPTIONS":
+        exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
+        return
+    found = find(method, request.path)
+    if isinstance(found, Refusal):
+        exchange.reply(found)
+        return
+    run, address, exchange.route, route, judged = found
+    identity = context.gate.admit(request, route.action, judged, exchange.connection)
+    if isinstance(identity, Refusal):
+        exchange.give_up()
+        exchange.reply(identity)
+        return
+    if reserved and not route.on_reserve:
+        exchange.reply(FULL)
+        return
+    exchange.admitted(identity)
+    # Only now: before, not even the type of the stream may show in an answer.
+    exchange.name = address.name
+    exchange.voice = context.voice_for(address)
+    if route.unevaluated and not route.unevaluated.isdisjoint(request.headers):
+        run = route.refuse_conditions
+    run(exchange.request, address, exchange)
