@@ -26,7 +26,9 @@ from headwater.units import (
 
 ENVIRONMENT_PREFIX = "HEADWATER_"
 
-CLIENT_VARIABLES = frozenset({"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_CONFIG"})
+CLIENT_VARIABLES = frozenset(
+    {"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_TOKEN_FILE", "HEADWATER_CONTEXT", "HEADWATER_CONFIG"}
+)
 """Variables of the command line that are not settings of the server."""
 TEST_VARIABLES = frozenset(
     ENVIRONMENT_PREFIX + name

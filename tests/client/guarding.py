@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
     detail: str = "As planned."
     headers: tuple[tuple[str, str], ...] = ()
 
-    def render(self) -> bytes:
+    def render(self, method: str) -> bytes:
         problem = {"status": self.status, "code": self.code or None, "detail": self.detail}
         body = json.dumps(problem)
         lines = [
@@ -36,11 +36,16 @@ class Refusal(NamedTuple):
             "Connection: close",
             *(f"{name}: {value}" for name, value in self.headers),
         ]
-        return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
+        return ("\r\n".join(lines) + "\r\n\r\n" + ("" if method == "HEAD" else body)).encode()
 
 
 UNAUTHORIZED = Refusal(401, "unauthorized", headers=(("WWW-Authenticate", 'Bearer realm="headwater"'),))
-EXPIRED = UNAUTHORIZED._replace(code="token_expired", detail="The token has expired.")
+EXPIRED = Refusal(
+    401,
+    "token_expired",
+    "The token has expired.",
+    (("WWW-Authenticate", 'Bearer realm="headwater", error="invalid_token", error_description="expired"'),),
+)
 FORBIDDEN = Refusal(403, "forbidden", "'reader' may not delete 'chat/room-42'.")
 PRODUCER_FORBIDDEN = UNAUTHORIZED._replace(code="producer_forbidden", detail="'reader' may not append to 'chat/x'.")
 HOST_REFUSED = Refusal(421, "host_refused", "This server does not serve the host 'evil.example'.")
@@ -91,9 +96,9 @@ class Guard(Listener):
             self.seen.append(Seen(method, path, given))
             token = (given or "").removeprefix("Bearer ")
             if token not in self.valid:
-                back.write((EXPIRED if token in self._expired else UNAUTHORIZED).render())
+                back.write((EXPIRED if token in self._expired else UNAUTHORIZED).render(method))
             elif self.planned:
-                back.write(self.planned.pop(0).render())
+                back.write(self.planned.pop(0).render(method))
             elif path == WHOAMI and self.has_whoami:
                 answer = json.dumps({"name": token, "kind": "token", "mode": "guarded"}).encode()
                 head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"

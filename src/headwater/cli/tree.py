@@ -31,6 +31,8 @@ COMMANDS = {
     "lake": "lake.sql",
     "spark": "spark.command",
     "backup": "backup.command",
+    "login": "contexts.login",
+    "context": "contexts.command",
 }
 """Each command and its module, in the order of the help."""
 

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.contexts.store import Context
 from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import BATCH, PARTITIONS, pairs, with_origin
+from headwater.cli.spark.options import BATCH, CREDENTIALS, PARTITIONS, has_credentials, pairs, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,4 +47,7 @@ def replay(spark: "SparkSession", *, origin: "Origin", to: str | None, sink: dic
     """
     from headwater.spark.jobs.replay import ReplayConfig, run  # noqa: PLC0415
 
+    # The credentials of one server are never sent to another.
+    if not has_credentials(sink) and (to is None or Context(origin.url).is_for(to)):
+        sink = {**{name: value for name, value in origin.options.items() if name.lower() in CREDENTIALS}, **sink}
     return run(spark, ReplayConfig(origin, to or origin.url, options=sink, **rest))
