@@ -1,5 +1,6 @@
 """`headwater spark replay`: streams into streams."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,7 +48,19 @@ def replay(spark: "SparkSession", *, origin: "Origin", to: str | None, sink: dic
     """
     from headwater.spark.jobs.replay import ReplayConfig, run  # noqa: PLC0415
 
-    # The credentials of one server are never sent to another.
-    if not has_credentials(sink) and (to is None or Context(origin.url).is_for(to)):
-        sink = {**{name: value for name, value in origin.options.items() if name.lower() in CREDENTIALS}, **sink}
-    return run(spark, ReplayConfig(origin, to or origin.url, options=sink, **rest))
+    to = to or origin.url
+    return run(spark, ReplayConfig(origin, to, options=sink_options(origin.url, origin.options, to, sink), **rest))
+
+
+def sink_options(url: str, options: Mapping[str, str], to: str, sink: dict[str, str]) -> dict[str, str]:
+    """The options of the sink, with the credentials of the source if both are one server.
+
+    >>> options = {"token": "t", "via": "live"}
+    >>> [sink_options("http://h", options, to, {}) for to in ("http://h:80/", "https://h", "http://other")]
+    [{'token': 't'}, {}, {}]
+    >>> sink_options("http://h", options, "http://h", {"tokenFile": "/f"})
+    {'tokenFile': '/f'}
+    """
+    if has_credentials(sink) or not Context(url).is_for(to):
+        return sink
+    return {**{name: value for name, value in options.items() if name.lower() in CREDENTIALS}, **sink}
