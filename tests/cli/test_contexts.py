@@ -22,7 +22,7 @@ from ..client.guarding import (
     Guard,
     Refusal,
 )
-from .commands import Done, Shell, in_terminal, sentence
+from .commands import Done, Shell, in_terminal, running, sentence
 
 SECRET = "hw_ci_not-a-real-secret"
 
@@ -88,13 +88,13 @@ def test_a_token_from_a_pipe_is_checked_and_kept_for_its_owner_only(home: Home, 
 
 
 def test_a_terminal_does_not_show_the_token(home: Home, guard: Guard) -> None:
-    with in_terminal(home, "login", guard.url) as running:
-        running.wait_for(b"Token: ")
-        running.type(f"{SECRET}\n".encode())
-        assert running.end() == 0
-    assert f"Logged in to {guard.url} as ".encode() in running.printed
+    with in_terminal(home, "login", guard.url) as login:
+        login.wait_for(b"Token: ")
+        login.type(f"{SECRET}\n".encode())
+        assert login.end() == 0
+    assert f"Logged in to {guard.url} as ".encode() in login.printed
     # The guard calls a token by its value; the input itself was not echoed.
-    assert running.printed.count(SECRET.encode()) == 1
+    assert login.printed.count(SECRET.encode()) == 1
     (name,) = load_contexts(home.path).context
     assert name == guard.url.removeprefix("http://").replace(":", "-")
 
@@ -296,3 +296,25 @@ def test_the_refusal_of_a_head_says_as_much_as_its_headers_do(
     guard.planned = [refusal]
     done = home("head", "x", "--url", guard.url, "--json")
     assert json.loads(done.err)["error"] == code
+
+
+# -- Following ---------------------------------------------------------------------------------------------------------
+
+
+def test_tail_goes_on_when_its_token_file_is_renewed_and_ends_when_it_is_not(
+    home: Home, guard: Guard, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    at = ("--url", guard.url, "--token-file", str(file))
+    home.ok("create", "followed", "one\n", "--type", "text/plain", *at)
+    with running(home, "tail", "followed", "--offset", "-1", *at) as tail:
+        tail.wait_for(b"one")
+        guard.valid.add("second")
+        file.write_text("second")
+        guard.expire(SECRET)
+        home.ok("append", "followed", "two\n", *at)
+        tail.wait_for(b"two")
+        guard.expire("second")
+        assert tail.end() == 1
+    assert tail.printed.startswith(b"one\ntwo\n") and b"has expired; get a new one" in tail.printed

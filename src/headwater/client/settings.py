@@ -105,7 +105,7 @@ class ClientSettings:
 def bearer(token: str) -> str:
     """The value of the header for a token, which white space may surround, as in a file.
 
-    >>> bearer("abc\n")
+    >>> bearer(" abc ")
     'Bearer abc'
     """
     bare = token.strip()
