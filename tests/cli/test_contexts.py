@@ -9,6 +9,7 @@ import pytest
 
 from headwater.cli.contexts.choosing import Destination, choose
 from headwater.cli.contexts.store import Context, Contexts, contexts_path, load_contexts, save_contexts
+from headwater.client import Client
 from headwater.testing import RunningServer, running_server
 
 from ..client.guarding import (
@@ -238,7 +239,13 @@ def test_no_token_is_shown(two: Home) -> None:
 def test_a_stream_at_a_url_of_another_server_gets_no_token(home: Home, guard: Guard, server: RunningServer) -> None:
     """Names of streams may be URLs; the guard stands for the other server here."""
     save_contexts(home.path, Contexts("mine", {"mine": Context(server.url, SECRET)}))
-    sentence(home("read", f"{guard.url}/v1/stream/x"))
+    with Client(server.url) as client:
+        client.stream("numbered").create("application/json", body="[1]")
+    for variables in ({}, {"STREAM_AUTH": f"Bearer {SECRET}"}):
+        other = home.with_variables(**home.variables, **variables)
+        sentence(other("read", f"{guard.url}/v1/stream/x"))
+        assert b"1" in other.ok("read", "numbered", "--records").out
+        sentence(other("read", f"{guard.url}/v1/stream/x", "--records"))
     assert {seen.authorization for seen in guard.seen} == {None}
 
 

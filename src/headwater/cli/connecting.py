@@ -40,8 +40,8 @@ class Server:
 
     def __init__(self, destination: Destination, retry_seconds: float = RETRY_SECONDS) -> None:
         self.destination, self.url = destination, destination.url
-        settings = ClientSettings(self.url)
-        self.streams_url, self.root_url = settings.streams_url, settings.root_url
+        self.client_settings = ClientSettings(self.url)
+        self.streams_url, self.root_url = self.client_settings.streams_url, self.client_settings.root_url
         self._retry = retry_policy(retry_seconds)
         self._http = httpx2.Client(verify=destination.verification)
         self.client = Client(
@@ -77,7 +77,9 @@ class Server:
         """Send a request for which the client library has no method; a refusal is raised as the library would."""
         request = Request(method, url, params=params or {})
         try:
-            headers = self.destination.request_headers()
+            # A stream may be named by the URL of another server, which must not get the token.
+            ours = self.client_settings.is_ours(url)
+            headers = self.destination.request_headers() if ours else self.destination.headers
             found = self._http.request(method, url, params=params, headers=headers, timeout=timeout_seconds)
         except httpx2.HTTPError as error:
             raise TransportFailed(str(error), sent=not isinstance(error, httpx2.ConnectError)) from error

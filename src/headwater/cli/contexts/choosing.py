@@ -86,6 +86,9 @@ def choose(
     if token is None and file is None and (whole := environment.get("STREAM_AUTH")):
         if not whole.isascii() or not whole.isprintable():
             raise click.UsageError("STREAM_AUTH is not a valid header; set it to 'Bearer' and the token.")
+        scheme, _, bare = whole.partition(" ")
+        if scheme.lower() == "bearer":
+            return Destination(chosen, sent, _checked(bare, "STREAM_AUTH"), None, tls_ca, named)
         sent = {**sent, AUTHORIZATION.name: whole}
     return Destination(chosen, sent, token, file, tls_ca, named)
 
