@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from headwater.backup.create import create_backup
 from headwater.backup.restore import restore_backup
-from headwater.spark.link import Link, LinkSettings, LogChanged
+from headwater.spark.failures import LogChanged
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
 from headwater.spark.source.lake.catalogs import lake_url, open_lake
 from headwater.spark.source.lake.stream import LakeStream

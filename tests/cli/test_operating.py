@@ -95,7 +95,8 @@ def test_another_web_server_is_not_taken_for_headwater() -> None:
 def test_a_token_is_sent_with_a_header(status: int) -> None:
     answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\nConnection: close\r\n\r\nnope" % status
     with answering(answer) as (url, received):
-        assert "--header 'Authorization: Bearer ...'" in sentence(Shell(url)("read", "x"))
+        advice = {401: f"run `headwater login {url}`", 403: "ask its operator for the right"}
+        assert advice[status] in sentence(Shell(url)("read", "x"))
         for verb in (["read", "x"], ["status"], ["ls"], ["bench", "append", "--streams", "1"]):
             received.clear()
             assert Shell(url)(*verb, "--header", "Authorization: Bearer mine").code == 1

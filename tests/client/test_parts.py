@@ -138,8 +138,10 @@ def test_an_invalid_bootstrap_is_an_error(content_type: str) -> None:
     ("response", "kind"),
     [
         (Response(400), errors.BadRequest),
-        (Response(401), errors.RequestRefused),
-        (Response(403), errors.RequestRefused),
+        (Response(401), errors.Unauthorized),
+        (Response(401, {}, b'{"code":"producer_forbidden"}'), errors.Unauthorized),
+        (Response(403), errors.Forbidden),
+        (Response(403, {}, b'{"code":"forbidden"}'), errors.Forbidden),
         (Response(403, {"producer-epoch": "2"}), errors.ProducerFenced),
         (Response(404), errors.NotFound),
         (Response(409), errors.Conflict),
@@ -153,8 +155,11 @@ def test_an_invalid_bootstrap_is_an_error(content_type: str) -> None:
         (Response(410, {}, b'{"code":"incarnation_changed"}'), errors.IncarnationChanged),
         (Response(412), errors.PreconditionFailed),
         (Response(413), errors.TooLarge),
-        (Response(429), errors.ServerUnavailable),
-        (Response(507), errors.ServerUnavailable),
+        (Response(421), errors.HostRefused),
+        (Response(429), errors.RateLimited),
+        (Response(429, {}, b'{"code":"producers_too_many"}'), errors.ServerUnavailable),
+        (Response(500), errors.ServerUnavailable),
+        (Response(507), errors.QuotaExceeded),
     ],
 )
 def test_each_answer_is_one_kind_of_error(response: Response, kind: type[errors.RequestRefused]) -> None:
@@ -217,6 +222,28 @@ def test_neither_a_token_nor_a_password_is_shown(kind: Any) -> None:
         shown += [stream, vars(stream), stream.producer("p"), one.bucket("team")]
     assert "h:1" in repr(one) and "secret" not in repr(shown)
     assert one._carrier.settings.headers == {"Authorization": "Basic YWRhOnNlY3JldA==", "X-Key": "secret"}
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient, Admin, AsyncAdmin])
+@pytest.mark.parametrize("token", ["secret", lambda: "secret"])
+def test_a_token_is_not_shown(kind: Any, token: Any) -> None:
+    http = httpx2.Client() if kind in (Client, Admin) else httpx2.AsyncClient()
+    one = kind("http://h:1/", token=token, http=http)
+    assert "secret" not in repr([one, vars(one), vars(one._carrier), one._carrier.settings])
+
+
+def test_a_token_and_another_credential_exclude_each_other() -> None:
+    for url, headers in (("http://h:1", {"authorization": "x"}), ("http://ada:secret@h:1", {})):
+        with pytest.raises(ValueError, match="one of the two") as caught:
+            ClientSettings(url, headers, token="secret")
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["", "\n", "Bearer secret", "sec\nret", "secr\u00e9t", "secret\0"])
+def test_a_token_that_no_header_can_carry_is_refused_without_repeating_it(token: str) -> None:
+    with pytest.raises(ValueError, match="one word of printable ASCII") as caught:
+        ClientSettings("http://h:1", token=token)
+    assert "sec" not in str(caught.value)
 
 
 def test_a_header_that_was_given_wins_over_the_password_in_a_url() -> None:

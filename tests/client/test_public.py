@@ -15,11 +15,13 @@ from headwater import client
 NAMES = """
 NOW START Admin Appended AsyncAdmin AsyncBootstrap AsyncBucket AsyncClient AsyncFlow AsyncFollower AsyncProducer
 AsyncRequestValue AsyncStream BadRequest BatchAck Bootstrap Bucket BucketInfo Chunk Client ClientError Conflict
-ConsumerInfo Created Deframer Flow Follower Fork Gone IfExists IncarnationChanged ListedStream Live NotFound
+ConsumerInfo Created Deframer Flow Follower Forbidden Fork Gone HostRefused IfExists IncarnationChanged ListedStream
+Live NotFound
 OffsetTrimmed OnDuplicate OnTrimmed OutcomeUnknown PreconditionFailed Producer ProducerEnded ProducerEpochUsed
-ProducerFenced ProtocolViolation
+ProducerFenced ProtocolViolation QuotaExceeded RateLimited
 Record RequestRefused RequestValue ResponseIncomplete RetryPolicy ScanRange SequenceConflict ServerUnavailable
-Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed frame
+Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed
+Unauthorized frame
 """
 EXPORTED = NAMES.split()
 

@@ -1,5 +1,6 @@
 """The link to a server: its requests, its retries, and how it reports failures."""
 
+import json
 import pickle
 import shutil
 import ssl
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,10 +19,11 @@ import pytest
 from headwater.client import Admin, ScanRange
 from headwater.lake.format import SCHEMA
 from headwater.spark import link as module
+from headwater.spark.failures import LinkFailed, LinkRefused, ScanBroken
 from headwater.spark.jobs.load.job import LoadConfig
 from headwater.spark.jobs.origin import Origin
 from headwater.spark.jobs.replay import ReplayConfig
-from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings, ScanBroken
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.link import parse_link
 from headwater.spark.options.source import parse_source
 from headwater.testing import RunningServer
@@ -60,8 +63,10 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def answering(*answers: tuple[int, dict[str, str], bytes], tls: ssl.SSLContext | None = None) -> Iterator[Answers]:
-    with Answers(*answers) as server:
+def answering(
+    *answers: tuple[int, dict[str, str], bytes], tls: ssl.SSLContext | None = None, kind: type[Answers] = Answers
+) -> Iterator[Answers]:
+    with kind(*answers) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -169,7 +174,8 @@ def test_neither_tokens_nor_passwords_are_shown() -> None:
     given = {"token": "secret", "header.X-Key": "secret"}
     link = parse_link({"url": "http://ada:secret@127.0.0.1:1", **given, "retries": "0"})
     assert dict(link.headers) == {"Authorization": "Basic YWRhOnNlY3JldA==", "x-key": "secret"}
-    assert link.client_headers()["Authorization"] == "Bearer secret"
+    assert (link.client_headers, link.credential) == ({"x-key": "secret"}, "secret")
+    assert "secret" not in repr(LinkSettings("http://ada:secret@h"))
     origin = Origin("http://h", bucket="b", options=given)
     replay = ReplayConfig(origin, to="http://h", name="n", checkpoint="/c", options=given)
     load = LoadConfig("http://h", ["/f"], "json", "n", options=given)
@@ -183,8 +189,61 @@ def test_neither_tokens_nor_passwords_are_shown() -> None:
 
 def test_a_token_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     settings = LinkSettings("http://127.0.0.1:1", token_file=str(tmp_path / "none"))
-    with Link(settings) as link, pytest.raises(LinkFailed, match="The token cannot be read"):
+    with Link(settings) as link, pytest.raises(LinkFailed, match=r"The token in .*none cannot be read: No such file"):
         link.status()
+    (tmp_path / "none").write_text("not one secret word")
+    with Link(settings) as link, pytest.raises(LinkFailed, match="not one word of printable ASCII") as caught:
+        link.status()
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def refusal(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    problem = {"status": status, "code": code, "detail": "As planned."}
+    return status, {"Content-Type": "application/problem+json", **headers}, json.dumps(problem).encode()
+
+
+def test_a_token_file_that_was_renewed_meanwhile_repeats_the_request(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first")
+
+    class Renewing(Answers):
+        """Renews the file when a request arrives."""
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            file.write_text("second")
+            super().process_request(request, client_address)
+
+    with answering(refusal(401, "token_expired"), STATUS, kind=Renewing) as server:
+        with Link(server.settings._replace(token_file=str(file))) as link:
+            file.write_text("first")
+            assert link.status() == {}
+        assert [request["Authorization"] for request in server.requests] == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (401, "unauthorized", "give the option tokenFile (or token) with a valid token."),
+        (401, "token_expired", "give the option tokenFile (or token) with a valid token."),
+        (401, "producer_forbidden", "ask for the right, or give the option tokenFile (or token) with a token that has"),
+        (403, "forbidden", "ask for the right, or give the option tokenFile (or token) with a token that has it."),
+        (507, "quota_exceeded", "As planned."),
+    ],
+)
+def test_a_refusal_of_access_is_final_and_names_the_option(status: int, code: str, advice: str) -> None:
+    with answering(refusal(status, code)) as server, Link(server.settings._replace(token="secret")) as link:
+        with pytest.raises(LinkRefused) as caught:
+            link.status()
+        assert advice in str(caught.value) and (caught.value.status, caught.value.code) == (status, code)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+        assert len(server.requests) == 1 and "secret" not in str(caught.value)
+
+
+def test_a_rate_limit_is_waited_for_and_not_counted() -> None:
+    limited = refusal(429, "rate_limited", **{"Retry-After": "0"})
+    with answering(*[limited] * 5, STATUS) as server, Link(server.settings._replace(retries=1)) as link:
+        assert link.status() == {}
+        assert len(server.requests) == 6
 
 
 @pytest.fixture

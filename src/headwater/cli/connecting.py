@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ import click
 import httpx2
 
 from headwater.cli import parameters
+from headwater.cli.contexts.choosing import DEFAULT_URL, Destination, choose
 from headwater.cli.failures import fail, fail_request
 from headwater.client import (
     Admin,
@@ -23,13 +25,12 @@ from headwater.client import (
     TransportFailed,
 )
 from headwater.client.errors import refusal
-from headwater.client.settings import ClientSettings, move_credentials, problem_of_url
+from headwater.client.settings import ClientSettings, problem_of_url
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
 from headwater.protocol.names import DEFAULT_BUCKET
 from headwater.units import render_duration
 
-DEFAULT_URL = "http://127.0.0.1:4437"
 RETRY_SECONDS = 1.0
 """Long enough for a server that is starting, short enough for a person who mistyped a URL."""
 
@@ -37,13 +38,21 @@ RETRY_SECONDS = 1.0
 class Server:
     """A server by its URL. A URL with a path is that of the streams, on any server of the protocol."""
 
-    def __init__(self, url: str, headers: dict[str, str], retry_seconds: float = RETRY_SECONDS) -> None:
-        self.url, self.headers = move_credentials(url.rstrip("/"), headers)
-        settings = ClientSettings(self.url)
-        self.streams_url, self.root_url = settings.streams_url, settings.root_url
+    def __init__(self, destination: Destination, retry_seconds: float = RETRY_SECONDS) -> None:
+        self.destination, self.url = destination, destination.url
+        self.client_settings = ClientSettings(self.url)
+        self.streams_url, self.root_url = self.client_settings.streams_url, self.client_settings.root_url
         self._retry = retry_policy(retry_seconds)
-        # A reader that fails for longer is resumed by `tail`, which says so.
-        self.client = Client(self.url, headers=self.headers, retry=self._retry, follow_retry=retry_policy(1.0))
+        self._http = httpx2.Client(verify=destination.verification)
+        self.client = Client(
+            self.url,
+            headers=destination.headers,
+            token=destination.credential,
+            retry=self._retry,
+            # A reader that fails for longer is resumed by `tail`, which says so.
+            follow_retry=retry_policy(1.0),
+            http=self._http,
+        )
 
     def stream(self, name: str, incarnation: str | None = None) -> Stream:
         """The stream `bucket/stream`, or `stream` of the default bucket."""
@@ -68,7 +77,10 @@ class Server:
         """Send a request for which the client library has no method; a refusal is raised as the library would."""
         request = Request(method, url, params=params or {})
         try:
-            found = httpx2.request(method, url, params=params, headers=self.headers, timeout=timeout_seconds)
+            # A stream may be named by the URL of another server, which must not get the token.
+            ours = self.client_settings.is_ours(url)
+            headers = self.destination.request_headers() if ours else self.destination.headers
+            found = self._http.request(method, url, params=params, headers=headers, timeout=timeout_seconds)
         except httpx2.HTTPError as error:
             raise TransportFailed(str(error), sent=not isinstance(error, httpx2.ConnectError)) from error
         response = Response(found.status_code, {key.lower(): one for key, one in found.headers.items()}, found.content)
@@ -81,7 +93,12 @@ class Server:
         """Open the administrative surface, which only a Headwater server has."""
         try:
             with Admin(
-                self.root_url, headers=self.headers, retry=self._retry, timeout_seconds=timeout_seconds
+                self.root_url,
+                headers=self.destination.headers,
+                token=self.destination.credential,
+                retry=self._retry,
+                timeout_seconds=timeout_seconds,
+                http=self._http,
             ) as opened:
                 yield opened
         except (ProtocolViolation, NotFound) as error:
@@ -91,6 +108,7 @@ class Server:
 
     def close(self) -> None:
         self.client.close()
+        self._http.close()
 
 
 def retry_policy(seconds: float) -> RetryPolicy:
@@ -150,12 +168,22 @@ def _split_headers(context: click.Context, parameter: click.Parameter, lines: tu
 
 URL = click.option(
     "--url",
-    default=DEFAULT_URL,
     envvar="HEADWATER_URL",
-    show_default=True,
     show_envvar=True,
     callback=check_url,
-    help="URL of the server; with a path, of its streams.",
+    help=f"URL of the server; with a path, of its streams.  [default: that of the context, or {DEFAULT_URL}]",
+)
+CONTEXT = click.option(
+    "--context",
+    "context_name",
+    envvar="HEADWATER_CONTEXT",
+    show_envvar=True,
+    help="A server that you have logged in to, if --url does not name one.  [default: the current one]",
+)
+TOKEN_FILE = click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="File with the token, read for each request.  [default: HEADWATER_TOKEN_FILE, or the context's]",
 )
 HEADER = click.option(
     "--header", "headers", multiple=True, callback=_split_headers, help="'Name: value' for every request; repeatable."
@@ -171,6 +199,22 @@ RETRY = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON; errors are JSON on standard error.")
 
 
+def destined(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the server that the user means, as `destination`."""
+
+    @URL
+    @CONTEXT
+    @TOKEN_FILE
+    @HEADER
+    @wraps(command)
+    def run(
+        url: str | None, context_name: str | None, token_file: Path | None, headers: dict[str, str], **options: Any
+    ) -> None:
+        command(destination=choose(url, context_name, token_file, headers), **options)
+
+    return run
+
+
 def connected(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the server that it talks to; any failed request ends it with one sentence."""
     return RETRY(connected_once(command))
@@ -179,11 +223,10 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 def connected_once(command: Callable[..., None]) -> Callable[..., None]:
     """The same for a command that has no use for retries."""
 
-    @URL
-    @HEADER
+    @destined
     @wraps(command)
-    def run(url: str, headers: dict[str, str], retry_seconds: float = RETRY_SECONDS, **options: Any) -> None:
-        with closing(Server(url, headers, retry_seconds)) as server:
+    def run(destination: Destination, retry_seconds: float = RETRY_SECONDS, **options: Any) -> None:
+        with closing(Server(destination, retry_seconds)) as server:
             try:
                 command(server, **options)
             except ClientError as error:

@@ -9,14 +9,19 @@ import click
 
 from headwater.client import (
     ClientError,
+    Forbidden,
+    HostRefused,
     OffsetTrimmed,
     OutcomeUnknown,
     ProducerEpochUsed,
     ProducerFenced,
     ProtocolViolation,
+    QuotaExceeded,
+    RateLimited,
     RequestRefused,
     ServerUnavailable,
     TransportFailed,
+    Unauthorized,
 )
 from headwater.protocol.names import DEFAULT_BUCKET
 
@@ -30,6 +35,7 @@ NEXT_STEPS = {
     "snapshot_not_found": "There is no such snapshot of {name}; publish one with `headwater snapshot put {name}`.",
     "offset_beyond_tail": "The offset is beyond the end of {name}; see where that is with `headwater head {name}`.",
     "producers_too_many": "Stream {name} cannot remember another producer; append without --producer.",
+    "token_expired": "The token for {url} has expired; get a new one, and run `headwater login {url}`.",
     "draining": "The server at {url} is shutting down; try again in a moment.",
 }
 """By the code of a refusal, where the next step for a person at a command line differs from that of an HTTP client."""
@@ -65,7 +71,13 @@ def fail_request(error: ClientError, url: str, name: str) -> NoReturn:
 
 def code_of(error: RequestRefused) -> str:
     """Return the code of a refusal; the answer to a HEAD has no body to carry it, so there the status decides."""
-    return error.code or {404: "stream_not_found", 410: "stream_gone"}.get(error.status, "refused")
+    if error.code is not None:
+        return error.code
+    if isinstance(error, Unauthorized) and 'error_description="expired"' in error.headers.get("www-authenticate", ""):
+        return "token_expired"
+    if isinstance(error, Forbidden):
+        return "forbidden"
+    return {401: "unauthorized", 404: "stream_not_found", 410: "stream_gone"}.get(error.status, "refused")
 
 
 def sentence(error: ClientError, url: str, name: str) -> str:
@@ -129,11 +141,33 @@ def _refused(error: RequestRefused, url: str, name: str) -> str:
                 f"This producer has written something else to {name} in this epoch; repeat the input of that run, or "
                 "begin another one with a higher --epoch."
             )
+        case Unauthorized() | Forbidden() | HostRefused() | QuotaExceeded() | RateLimited():
+            return _not_allowed(error, url, detail)
         case ServerUnavailable():
             return f"The server at {url} cannot do this now, try again later: {detail}."
-        case RequestRefused(status=401 | 403):
-            return f"{url} does not allow this; send a token with --header 'Authorization: Bearer ...' ({detail})."
     return f"{detail}."
+
+
+def _not_allowed(error: RequestRefused, url: str, detail: str) -> str:
+    """Say what to do about rules of access: who may do what, how much, and under which host name."""
+    match error:
+        case Unauthorized(code="producer_forbidden") | Forbidden():
+            return f"{url} does not allow this: {detail}; ask its operator for the right, or use another token."
+        case Unauthorized():
+            return (
+                f"{url} needs a valid token ({detail}); run `headwater login {url}`, or set HEADWATER_TOKEN or "
+                "--token-file."
+            )
+        case HostRefused():
+            return (
+                f"The server does not accept the host name in {url} ({detail}); use its IP address or localhost, or "
+                "start it with --hosts and that name."
+            )
+        case QuotaExceeded():
+            return f"{detail}; delete streams or trim them, or ask the operator of {url} for a larger quota."
+    seconds = error.retry_after_seconds if isinstance(error, RateLimited) else None
+    when = "later" if seconds is None else f"in {seconds:.0f} s"
+    return f"{url} limits how much this token may do ({detail}); try again {when}, or raise --retry-seconds."
 
 
 def _clause(text: str) -> str:

@@ -32,6 +32,8 @@ COMMANDS = {
     "spark": "spark.command",
     "backup": "backup.command",
     "token": "tokens.command",
+    "login": "contexts.login",
+    "context": "contexts.command",
 }
 """Each command and its module, in the order of the help."""
 

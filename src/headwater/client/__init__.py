@@ -20,7 +20,9 @@ from headwater.client.errors import (
     BadRequest,
     ClientError,
     Conflict,
+    Forbidden,
     Gone,
+    HostRefused,
     IncarnationChanged,
     NotFound,
     OffsetTrimmed,
@@ -30,6 +32,8 @@ from headwater.client.errors import (
     ProducerEpochUsed,
     ProducerFenced,
     ProtocolViolation,
+    QuotaExceeded,
+    RateLimited,
     RequestRefused,
     ResponseIncomplete,
     SequenceConflict,
@@ -37,6 +41,7 @@ from headwater.client.errors import (
     StreamClosed,
     TooLarge,
     TransportFailed,
+    Unauthorized,
 )
 from headwater.client.framing import Deframer, frame
 from headwater.client.operations import Fork, IfExists
@@ -87,8 +92,10 @@ __all__ = [
     "Deframer",
     "Flow",
     "Follower",
+    "Forbidden",
     "Fork",
     "Gone",
+    "HostRefused",
     "IfExists",
     "IncarnationChanged",
     "ListedStream",
@@ -104,6 +111,8 @@ __all__ = [
     "ProducerEpochUsed",
     "ProducerFenced",
     "ProtocolViolation",
+    "QuotaExceeded",
+    "RateLimited",
     "Record",
     "RequestRefused",
     "RequestValue",
@@ -118,5 +127,6 @@ __all__ = [
     "StreamInfo",
     "TooLarge",
     "TransportFailed",
+    "Unauthorized",
     "frame",
 ]

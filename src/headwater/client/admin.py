@@ -51,6 +51,10 @@ def status(target: RequestTarget) -> Program[dict[str, Any]]:
     return (yield from _object(target, target.request("GET", "/status")))
 
 
+def whoami(target: RequestTarget) -> Program[dict[str, Any]]:
+    return (yield from _object(target, target.request("GET", "/whoami")))
+
+
 def flush(target: RequestTarget) -> Program[dict[str, int]]:
     answer = yield from _object(target, target.request("POST", "/flush"))
     positions: dict[str, int] = answer["positions"]

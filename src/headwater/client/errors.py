@@ -8,6 +8,8 @@
     ├── ProducerEnded            the producer has been closed and takes no more messages
     └── RequestRefused           the server refused: `status`, `code`, `detail`, `problem`, `headers`, `url`
         ├── BadRequest           400
+        ├── Unauthorized         401: no token, or one that is unknown, revoked or expired
+        ├── Forbidden            403: the token does not allow this
         ├── ProducerFenced       403: another instance of the producer has taken over; `current_epoch`
         ├── NotFound             404
         ├── Conflict             409
@@ -19,7 +21,10 @@
         │   └── IncarnationChanged  the stream was deleted and created again
         ├── PreconditionFailed   412
         ├── TooLarge             413
+        ├── HostRefused          421: the server does not serve the host in the URL
+        ├── QuotaExceeded        507: the bucket may hold no more; repeating the request does not help
         └── ServerUnavailable    408, 429 and 5xx, after the last attempt that the policy allows; `retry_after_seconds`
+            └── RateLimited      429: too many requests or bytes for this token
 
 Expected outcomes (an attempt that succeeded before, an unchanged page, a stream that exists already) are values, not
 errors. All errors can be pickled.
@@ -71,12 +76,12 @@ class RequestRefused(ClientError):
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self.url = request.url
-        self.problem: Mapping[str, Any] = _problem(response)
+        self.problem: Mapping[str, Any] = problem_of(response.body)
         """All members of the problem document; for any other body, its text as the `detail`."""
         self.code = self._text("code")
         self.title = self._text("title")
         self.detail = self._text("detail")
-        reason = self.detail or self.title or "no reason given"
+        reason = self.detail or self.title or _REASONS.get(self.status) or "no reason given"
         super().__init__(f"{request.method} {request.url} was answered with {self.status}: {reason}")
         self._response = response
         self._request = Request(request.method, request.url)
@@ -96,6 +101,14 @@ class RequestRefused(ClientError):
 
 class BadRequest(RequestRefused):
     """400."""
+
+
+class Unauthorized(RequestRefused):
+    """401: no token, or one that is unknown, revoked or expired; for a producer, also one that does not allow this."""
+
+
+class Forbidden(RequestRefused):
+    """403: the token does not allow this."""
 
 
 class ProducerFenced(RequestRefused):
@@ -154,6 +167,14 @@ class TooLarge(RequestRefused):
     """413."""
 
 
+class HostRefused(RequestRefused):
+    """421: the server does not serve the host in the URL."""
+
+
+class QuotaExceeded(RequestRefused):
+    """507: the bucket may hold no more; repeating the request does not help."""
+
+
 class ServerUnavailable(RequestRefused):
     """408, 429 or 5xx, at the last attempt."""
 
@@ -162,17 +183,26 @@ class ServerUnavailable(RequestRefused):
         return retry_after_seconds(self._response)
 
 
+class RateLimited(ServerUnavailable):
+    """429: too many requests or bytes for this token."""
+
+
 _BY_STATUS: dict[int, type[RequestRefused]] = {
     400: BadRequest,
-    403: ProducerFenced,
+    401: Unauthorized,
+    403: Forbidden,
     404: NotFound,
     408: ServerUnavailable,
     409: Conflict,
     410: Gone,
     412: PreconditionFailed,
     413: TooLarge,
-    429: ServerUnavailable,
+    421: HostRefused,
+    429: RateLimited,
+    507: QuotaExceeded,
 }
+_REASONS = {421: "the server does not serve the host in this URL"}
+"""For refusals that proxies also give, without a body."""
 _BY_CODE: dict[str, type[RequestRefused]] = {
     "stream_closed": StreamClosed,
     "stream_seq_conflict": SequenceConflict,
@@ -181,18 +211,16 @@ _BY_CODE: dict[str, type[RequestRefused]] = {
     "offset_trimmed": OffsetTrimmed,
     "incarnation_changed": IncarnationChanged,
     "producer_epoch_stale": ProducerFenced,
+    "producers_too_many": ServerUnavailable,
 }
 
 
 def refusal(request: Request, response: Response) -> RequestRefused:
     """The error for a response: by its code, or by its headers and status if the server sends no codes."""
-    kind = _BY_CODE.get(str(_problem(response).get("code")))
+    kind = _BY_CODE.get(str(problem_of(response.body).get("code")))
     if kind is None:
-        kind = _by_headers(response) or _BY_STATUS.get(response.status, RequestRefused)
-        if response.status >= 500:
-            kind = ServerUnavailable
-        elif response.status == 403 and response.header(headers.PRODUCER_EPOCH) is None:
-            kind = RequestRefused
+        other = ServerUnavailable if response.status >= 500 else RequestRefused
+        kind = _by_headers(response) or _BY_STATUS.get(response.status, other)
     return kind(request, response)
 
 
@@ -203,17 +231,19 @@ def _by_headers(response: Response) -> type[RequestRefused] | None:
         expected = response.header(headers.PRODUCER_EXPECTED_SEQ)
         if expected is not None or b"sequence" in response.body[:DETAIL_CHARACTERS_MAX].lower():
             return SequenceConflict
+    if response.status == 403 and response.header(headers.PRODUCER_EPOCH) is not None:
+        return ProducerFenced
     if response.status == 410 and response.header(headers.STREAM_EARLIEST_OFFSET) is not None:
         return OffsetTrimmed
     return None
 
 
-def _problem(response: Response) -> dict[str, Any]:
+def problem_of(body: bytes) -> dict[str, Any]:
     """The members of a problem document; the text of any other body is its detail."""
     try:
-        problem = json.loads(response.body)
+        problem = json.loads(body)
     except ValueError:
-        text = response.body.decode(errors="replace").strip()
+        text = body.decode(errors="replace").strip()
         return {"detail": text[:DETAIL_CHARACTERS_MAX]} if text else {}
     return problem if isinstance(problem, dict) else {}
 

@@ -45,6 +45,8 @@ EVENT_STREAM = "text/event-stream"
 SSE_SHORT_SECONDS = 1.0
 SSE_SHORT_MAX = 3
 """After this many connections in a row that were shorter than `SSE_SHORT_SECONDS`, long-poll replaces SSE."""
+CREDENTIAL_EXPIRED = "credential-expired"
+"""The event with which a server ends a response because the token has expired."""
 POLL_SHORT_SECONDS = 0.1
 """A long-poll that returned nothing in less time did not wait."""
 SSE_REFUSALS = frozenset({400, 405, 406, 415, 501})
@@ -208,6 +210,10 @@ class Reader:
                     chunk = self._control(event, pending)
                     pending = []
                     yield from self._take(request, response, chunk)
+                elif event.name == CREDENTIAL_EXPIRED:
+                    # The next request has another token, or is refused.
+                    yield Shut()
+                    return
 
     def _inexact(self, pending: list[bytes]) -> bool:
         """Whether line ends may have changed; `live="sse"` accepts that."""

@@ -21,7 +21,8 @@ ANSWERED_STATUSES = frozenset({408, 429, 500, 503})
 UNKNOWN_STATUSES = frozenset({502, 504})
 """A proxy lost the server's answer."""
 RETRIED_STATUSES = ANSWERED_STATUSES | UNKNOWN_STATUSES
-BUSY_STATUS = 503
+BUSY_STATUSES = frozenset({429, 503})
+"""The server asks to wait for a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class RetryPolicy:
 
     `attempts_max` counts attempts without progress in between. `connect_attempts_max` is the limit while no connection
     has been made at all, so that a wrong URL or a dead server is reported in about a second; followers and producers do
-    not have it. For `busy_seconds` after the first attempt, a server may answer 503 without that being counted.
+    not have it. For `busy_seconds` after the first attempt, a server may answer 429 or 503 without that being counted.
 
     >>> policy = RetryPolicy(first_delay_seconds=1, delay_seconds_max=5, dice=lambda: 0.5)
     >>> [policy.delay_seconds(failures) for failures in (1, 2, 3, 4)]
@@ -125,7 +126,7 @@ def attempt(request: Request, policy: RetryPolicy, *, repeatable: bool, opened: 
                 return Answer(response, in_doubt)
             in_doubt = in_doubt or response.status in UNKNOWN_STATUSES
             retry_after = retry_after_seconds(response)
-            if response.status == BUSY_STATUS and busy_until is not None and (yield from now()) < busy_until:
+            if response.status in BUSY_STATUSES and busy_until is not None and (yield from now()) < busy_until:
                 delay = policy.delay_seconds(failures.count + 1, retry_after)
             else:
                 delay = failures.next_delay(retry_after)

@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -42,11 +43,18 @@ class ClientSettings:
     follow_retry: RetryPolicy = FOLLOW_RETRY
     timeout_seconds: float = 30.0
     wait_timeout_seconds: float = 75.0
+    token: AsyncRequestValue | None = field(default=None, repr=False)
+    """Sent to the base URL's origin only, also if a stream is named by a URL of another one."""
 
     def __post_init__(self) -> None:
         url, headers = move_credentials(self.base_url, self.headers)
         if problem := problem_of_url(url):
             raise ValueError(f"{problem}.")
+        if self.token is not None:
+            if AUTHORIZATION.lower in map(str.lower, headers):
+                raise ValueError("A token is sent as the header Authorization; give one of the two, or a password.")
+            if isinstance(self.token, str):
+                bearer(self.token)
         object.__setattr__(self, "base_url", url)
         object.__setattr__(self, "headers", headers)
 
@@ -85,6 +93,42 @@ class ClientSettings:
 
     def bucket_url(self, name: str) -> str:
         return f"{self.root_url}/{segment(name)}"
+
+    def is_ours(self, url: str) -> bool:
+        """Whether a URL has the origin of the base URL, which the token is for.
+
+        >>> settings = ClientSettings("http://h:80/ds")
+        >>> [settings.is_ours(url) for url in ("http://H/x", "http://h.other/x", "https://h/x", "http://h:81/x")]
+        [True, False, False, False]
+        """
+        return origin(url) == origin(self.base_url)
+
+
+def bearer(token: str) -> str:
+    """The value of the header for a token, which white space may surround, as in a file.
+
+    >>> bearer(" abc ")
+    'Bearer abc'
+    """
+    bare = token.strip()
+    if not bare or not bare.isascii() or not bare.isprintable() or " " in bare:
+        # The token itself must not get into a log.
+        raise ValueError("The token is empty or not one word of printable ASCII; give it alone, without 'Bearer'.")
+    return f"Bearer {bare}"
+
+
+@lru_cache(maxsize=256)
+def origin(url: str) -> tuple[str, str | None, int | None]:
+    """The scheme, host and port of a URL.
+
+    >>> origin("HTTPS://Host/x")
+    ('https', 'host', 443)
+    """
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+_PORTS = {"http": 80, "https": 443}
 
 
 def problem_of_url(url: str) -> str | None:

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import httpx2
 
-from headwater.client.errors import TransportFailed
+from headwater.client.errors import TransportFailed, problem_of
 from headwater.client.wire import Request
 
+UNAUTHORIZED = 401
 NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -23,6 +24,15 @@ def failed(request: Request, error: httpx2.HTTPError) -> TransportFailed:
     reason = str(error) or type(error).__name__
     sent = not isinstance(error, NOT_SENT)
     return TransportFailed(f"{request.method} {request.url} got no answer: {reason}.", sent=sent)
+
+
+def is_renewable(body: bytes) -> bool:
+    """Whether a refusal with 401 and this body may be due to the token's age; other servers send no codes.
+
+    >>> is_renewable(b'{"code": "token_expired"}'), is_renewable(b"expired"), is_renewable(b'{"code": "x"}')
+    (True, True, False)
+    """
+    return problem_of(body).get("code") in (None, "token_expired", "unauthorized")
 
 
 def not_followed(request: Request) -> bool:

@@ -15,7 +15,9 @@ from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Settin
 from headwater.settings.fields import Settings
 from headwater.settings.modes import Mode, is_loopback
 
-CLIENT_VARIABLES = frozenset({"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_CONFIG"})
+CLIENT_VARIABLES = frozenset(
+    {"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_TOKEN_FILE", "HEADWATER_CONTEXT", "HEADWATER_CONFIG"}
+)
 """Variables of the command line that are not settings of the server."""
 TEST_VARIABLES = frozenset(
     ENVIRONMENT_PREFIX + name

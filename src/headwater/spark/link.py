@@ -13,19 +13,12 @@ from typing import Any, NamedTuple
 import httpx2
 import pyarrow as pa
 
-from headwater.client import (
-    Admin,
-    Client,
-    ClientError,
-    RequestRefused,
-    ResponseIncomplete,
-    RetryPolicy,
-    ScanRange,
-    Stream,
-)
+from headwater.client import Admin, Client, RetryPolicy, ScanRange, Stream
+from headwater.client.settings import bearer, move_credentials
 from headwater.protocol import headers, offsets
 from headwater.protocol.refusals import Code
 from headwater.spark.certificates import tls_context
+from headwater.spark.failures import LinkFailed, LinkRefused, ScanBroken, translated
 from headwater.spark.incoming import Incoming
 
 PAUSE_SECONDS_MAX = 10.0
@@ -54,7 +47,7 @@ class LinkSettings(NamedTuple):
     timeout_seconds: float = 120.0
 
     def __repr__(self) -> str:
-        return f"LinkSettings({self.url!r})"
+        return f"LinkSettings({move_credentials(self.url, {})[0]!r})"
 
     @property
     def retry(self) -> RetryPolicy:
@@ -69,52 +62,27 @@ class LinkSettings(NamedTuple):
             busy_seconds=self.timeout_seconds,
         )
 
-    def client_headers(self) -> dict[str, str | Callable[[], str]]:
-        """The headers of every request. A token's file is read for each of them, so that it can be renewed."""
-        found: dict[str, str | Callable[[], str]] = dict(self.headers)
-        if self.token_file is not None:
-            found[headers.AUTHORIZATION.name] = self._bearer_of_file
-        elif self.token is not None:
-            found[headers.AUTHORIZATION.name] = f"Bearer {self.token}"
-        return found
+    @property
+    def client_headers(self) -> dict[str, str]:
+        """The headers of every request; a token replaces a credential among them."""
+        token = self.credential is not None
+        return {name: value for name, value in self.headers if not token or name.lower() != headers.AUTHORIZATION.lower}
 
-    def _bearer_of_file(self) -> str:
+    @property
+    def credential(self) -> str | Callable[[], str] | None:
+        """The token. Its file is read for each request, so that it can be renewed."""
+        return self.token if self.token_file is None else self._of_file
+
+    def _of_file(self) -> str:
         assert self.token_file is not None
         try:
-            return f"Bearer {Path(self.token_file).read_text().strip()}"
-        except OSError as error:
-            raise LinkFailed(f"The token cannot be read: {error}.") from error
-
-
-class LinkFailed(Exception):
-    """The server gave no usable answer, however often it was asked."""
-
-
-class LinkRefused(Exception):
-    """The server refused: `status`, `code`, the whole `problem`, and the stream's end if the response has it."""
-
-    def __init__(self, what: str, status: int, problem: Mapping[str, Any], next_offset: int | None = None) -> None:
-        self.status, self.problem, self.next_offset = status, problem, next_offset
-        self.code: str | None = problem.get("code")
-        self.detail: str = problem.get("detail") or problem.get("title") or "no reason given"
-        super().__init__(f"{what} was answered with {status}: {self.detail}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _refused, (str(self), self.status, dict(self.problem), self.next_offset)
-
-
-def _refused(message: str, status: int, problem: dict[str, Any], next_offset: int | None) -> LinkRefused:
-    error = LinkRefused("", status, problem, next_offset)
-    error.args = (message,)
-    return error
-
-
-class LogChanged(LinkFailed):
-    """The server has another log than the one that a checkpoint names: it was restored from a backup, or replaced."""
-
-
-class ScanBroken(LinkFailed):
-    """A response ended before it was complete; what had arrived of it is valid."""
+            token = Path(self.token_file).read_text()
+            bearer(token)
+        except (OSError, ValueError) as error:
+            # Some of these errors quote what they read.
+            reason = error.strerror if isinstance(error, OSError) else "it is not one word of printable ASCII"
+            raise LinkFailed(f"The token in {self.token_file} cannot be read: {reason}.") from None
+        return token
 
 
 class Snapshot(NamedTuple):
@@ -131,18 +99,19 @@ class Link:
     def __init__(self, settings: LinkSettings) -> None:
         self.settings = settings
         self._http = httpx2.Client(timeout=settings.timeout_seconds, verify=verification(settings))
-        url, retry, sent = settings.url.rstrip("/"), settings.retry, settings.client_headers()
-        seconds = settings.timeout_seconds
         self._expected: str | None = None
         self._admin = self._new_admin({})
-        self._client = Client(f"{url}/ds", headers=sent, retry=retry, timeout_seconds=seconds, http=self._http)
+        self._client = new_client(settings, self._http)
 
     def _new_admin(self, more: Mapping[str, str]) -> Admin:
         settings = self.settings
-        sent = {**settings.client_headers(), **more}
-        seconds = settings.timeout_seconds
         return Admin(
-            settings.url.rstrip("/"), headers=sent, retry=settings.retry, timeout_seconds=seconds, http=self._http
+            settings.url.rstrip("/"),
+            headers={**settings.client_headers, **more},
+            token=settings.credential,
+            retry=settings.retry,
+            timeout_seconds=settings.timeout_seconds,
+            http=self._http,
         )
 
     def close(self) -> None:
@@ -158,7 +127,7 @@ class Link:
 
     def status(self) -> dict[str, Any]:
         """The server's version, health and usage."""
-        with _translated():
+        with translated():
             return self._admin.status()
 
     def log_id(self) -> str:
@@ -173,12 +142,12 @@ class Link:
 
     def flush(self) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""
-        with _translated():
+        with translated():
             return self._admin.flush()
 
     def register(self, consumer: str, positions: Mapping[str, int]) -> None:
         """Record how far a consumer of the lake has read."""
-        with _translated():
+        with translated():
             self._admin.register_consumer(consumer, positions)
 
     def renew(self, consumer: str, positions: Mapping[str, int]) -> bool:
@@ -187,7 +156,7 @@ class Link:
 
     def lease(self, lease: str, seconds: int) -> None:
         """Have the server keep the objects that the lake has now."""
-        with _translated():
+        with translated():
             self._admin.lease(lease, seconds)
 
     def renew_lease(self, lease: str, seconds: int) -> bool:
@@ -196,18 +165,18 @@ class Link:
 
     def consumers(self) -> dict[str, dict[str, int]]:
         """How far each registered consumer has read whose rows the lake keeps."""
-        with _translated():
+        with translated():
             known = self._admin.consumers()
         return {one.name: dict(one.positions) for one in known if not one.lapsed and not one.lease}
 
     def forget(self, consumer: str) -> None:
         """Remove a consumer; the lake no longer keeps anything for it."""
-        with _translated():
+        with translated():
             self._admin.forget_consumer(consumer)
 
     def swap(self, replaced: Sequence[int], keys: Sequence[str], dropped: int, deadline_us: int) -> None:
         """Replace segments of the lake with rewritten ones."""
-        with _translated():
+        with translated():
             self._admin.swap(replaced, keys, dropped, deadline_us)
 
     # -- Many streams at once ------------------------------------------------------------------------------------------
@@ -215,14 +184,14 @@ class Link:
     def describe(self, streams: Sequence[str]) -> pa.Table:
         """One row for each of these streams; missing streams are left out."""
         pages = (streams[at : at + PAGE_STREAMS] for at in range(0, max(len(streams), 1), PAGE_STREAMS))
-        with _translated():
+        with translated():
             return pa.concat_tables([_table(self._admin.describe(page)) for page in pages])
 
     def describe_all(self, prefix: str) -> Iterator[pa.Table]:
         """One row for each stream with a prefix, sorted by name, a page at a time."""
         after: str | None = None
         while True:
-            with _translated():
+            with translated():
                 page = _table(self._admin.describe_prefix(prefix, after=after, page_streams_max=PAGE_STREAMS))
             if len(page):
                 yield page
@@ -232,7 +201,7 @@ class Link:
 
     def locate(self, records: Sequence[tuple[str, int, int]]) -> list[int | None]:
         """The offset at which each record begins; a record is named by stream, incarnation and ordinal."""
-        with _translated():
+        with translated():
             return self._admin.locate(records)
 
     @contextmanager
@@ -246,7 +215,7 @@ class Link:
         """The rows of ranges, as they arrive; ScanBroken where the response ends too early."""
         with self._admin.scan(ranges, columns=columns, since_us=since, until_us=until) as pieces:
             # Refusals are raised here, before any row is asked for.
-            with _translated():
+            with translated():
                 first = next(pieces, b"")
             yield _batches(Incoming(first, pieces))
 
@@ -255,12 +224,12 @@ class Link:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        with _translated():
+        with translated():
             return _table(self._admin.append(sink.getvalue().to_pybytes()))
 
     def finish(self, producer: str) -> None:
         """Fence a producer off from all streams, which then need not remember it."""
-        with _translated():
+        with translated():
             self._admin.finish_producer(producer)
 
     # -- Snapshots -----------------------------------------------------------------------------------------------------
@@ -268,14 +237,14 @@ class Link:
     def publish_snapshot(self, stream: str, offset: int, data: bytes, content_type: str) -> None:
         """Publish the state of a stream at an offset."""
         at = offsets.render(offset, offsets.Form.PLAIN)
-        with _translated():
+        with translated():
             self._stream(stream).publish_snapshot(data, offset=at, content_type=content_type)
 
     def snapshot(self, stream: str) -> Snapshot | None:
         """The latest snapshot of a stream; None if it has none."""
         for _ in range(SNAPSHOT_TRIES):
             try:
-                with _translated():
+                with translated():
                     found = self._stream(stream).snapshot()
                 return Snapshot(int(found.offset), found.data, found.content_type)
             except LinkRefused as refused:
@@ -291,7 +260,7 @@ class Link:
 
 def _unless_lapsed(renew: Callable[[], None]) -> bool:
     try:
-        with _translated():
+        with translated():
             renew()
     except LinkRefused as refused:
         if refused.code != Code.READER_LAPSED:
@@ -300,33 +269,9 @@ def _unless_lapsed(renew: Callable[[], None]) -> bool:
     return True
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Raise the client's errors as the link's."""
-    try:
-        yield
-    except RequestRefused as error:
-        if error.code == Code.INCARNATION_CHANGED:
-            raise other_log() from error
-        next_offset = offsets.parse(error.next_offset or "")
-        raise _refused(str(error), error.status, dict(error.problem), next_offset) from error
-    except ResponseIncomplete as error:
-        raise ScanBroken(str(error)) from error
-    except ClientError as error:
-        raise LinkFailed(str(error)) from error
-
-
-def other_log() -> LogChanged:
-    """The error for numbers that came from another log."""
-    return LogChanged(
-        "The server was restored from a backup, or replaced, since this query last read from it, so the checkpoint's "
-        "offsets mean nothing there; start a new query with a new checkpoint."
-    )
-
-
 def _batches(incoming: Incoming) -> Iterator[pa.RecordBatch]:
     try:
-        with _translated():
+        with translated():
             yield from pa.ipc.open_stream(pa.PythonFile(incoming, mode="r"))
             # To Arrow a stream may end between any two batches; to HTTP it ends with its last chunk.
             incoming.read()
@@ -346,3 +291,15 @@ def verification(settings: LinkSettings) -> ssl.SSLContext | bool:
     except OSError as error:
         named = ", ".join(filter(None, files))
         raise LinkFailed(f"The certificates ({named}) cannot be read: {error}.") from error
+
+
+def new_client(settings: LinkSettings, http: httpx2.Client) -> Client:
+    """A client for single streams, with their extensions."""
+    return Client(
+        f"{settings.url.rstrip('/')}/ds",
+        headers=settings.client_headers,
+        token=settings.credential,
+        retry=settings.retry,
+        timeout_seconds=settings.timeout_seconds,
+        http=http,
+    )

@@ -3,15 +3,17 @@
 import json
 import shlex
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from headwater.cli import main
+from headwater.cli.contexts.choosing import Destination
 from headwater.cli.examples import commands_in
 from headwater.cli.spark.command import VERBS, sentence, show, spark
-from headwater.cli.spark.options import pairs
+from headwater.cli.spark.options import pairs, with_credentials
 from headwater.spark.jobs.report import Report
 
 
@@ -45,6 +47,20 @@ def test_without_pyspark_a_job_says_how_to_install_it(monkeypatch: pytest.Monkey
     result = CliRunner().invoke(main, ["spark", "compact"])
     assert result.exit_code == 1
     assert result.stderr == ("Error: PySpark is not installed; install it with `pip install 'headwater[spark]'`.\n")
+
+
+def test_a_job_gets_the_credentials_of_the_command_line_unless_it_has_others() -> None:
+    found = Destination("https://h", {"X-Team": "a"}, token="t", tls_ca="/ca")
+    assert with_credentials({"via": "live"}, found) == {
+        "token": "t",
+        "header.X-Team": "a",
+        "tls.ca": "/ca",
+        "via": "live",
+    }
+    for own in ("token", "tokenFile", "header.Authorization"):
+        assert with_credentials({own: "mine", "TLS.CA": "/own"}, found) == {own: "mine", "TLS.CA": "/own"}
+    by_file = Destination("https://h", token_file=Path("/run/token"))
+    assert with_credentials({}, by_file) == {"tokenFile": "/run/token"}
 
 
 def test_pairs_become_a_dictionary() -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
+from headwater.spark.failures import LinkFailed, LinkRefused
+from headwater.spark.link import Link, LinkSettings
 
 POLL_SECONDS = 0.02
 REQUEST_SECONDS_MAX = 5.0

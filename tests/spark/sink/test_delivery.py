@@ -114,6 +114,26 @@ def test_retries_are_counted_again_whenever_something_was_appended() -> None:
     assert len(server.requests) > 2 * SETTINGS.retries
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (401, "producer_forbidden", "may not write to the stream 'a' (401 producer_forbidden); ask for the right"),
+        (403, "forbidden", "may not write to the stream 'a' (403 forbidden); ask for the right"),
+        (507, "quota_exceeded", "its bucket is full (507 quota_exceeded); delete or trim streams"),
+    ],
+)
+def test_a_missing_right_and_a_full_bucket_are_final(status: int, code: str, words: str) -> None:
+    server = Scripted(lambda request, row: (status, code))
+    with pytest.raises(WriteFailed) as caught:
+        deliver(server, table(chunk("a")))
+    assert words in str(caught.value) and len(server.requests) == 1
+
+
+def test_a_rate_limit_is_waited_for() -> None:
+    server = Scripted(lambda request, row: (429, "rate_limited") if request < 3 else (200, None))
+    assert deliver(server, table(chunk("a"))).appends == 1
+
+
 def test_a_stream_keeps_its_own_type_unless_a_row_names_one() -> None:
     def script(_: int, row: dict[str, Any]) -> tuple[int, str | None]:
         return (200, None) if row["content_type"] is None else (409, "content_type_mismatch")

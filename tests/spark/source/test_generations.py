@@ -9,7 +9,8 @@ import pytest
 from headwater.backup.create import Origin, create_backup
 from headwater.backup.restore import restore_backup
 from headwater.client import Client
-from headwater.spark.link import Link, LinkSettings, LogChanged
+from headwater.spark.failures import LogChanged
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
 from headwater.spark.source.filters import NO_CONDITIONS
 from headwater.spark.source.lake.catalogs import lake_url, open_lake

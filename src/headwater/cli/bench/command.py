@@ -79,7 +79,7 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
             result = Result(workload, server.streams_url, {**options, "bytes": size, "seconds": seconds})
             _allow_files(max(options.get("connections", 0), options.get("readers", 0), options.get("clients", 0)))
             with Progress() as progress:
-                target = Target.of_url(server.streams_url, server.headers)
+                target = Target.of_url(server.streams_url, server.destination.request_headers())
                 bench = Bench(server.client, target, progress.show, seconds, size, keep)
                 _measure(command(**options), bench, result)
             if as_json:

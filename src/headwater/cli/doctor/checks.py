@@ -5,6 +5,7 @@ import os
 import resource
 import secrets
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator
@@ -240,11 +241,11 @@ class Contact(NamedTuple):
     date: str | None = None
 
 
-def server(url: str, headers: dict[str, str], expected: bool) -> Contact:
+def server(url: str, headers: dict[str, str], expected: bool, *, verify: ssl.SSLContext | bool = True) -> Contact:
     """Check whether a server is ready; that none answers is a problem only if a URL was given."""
     start = "start it with `headwater serve`, or correct --url"
     try:
-        response = httpx2.get(f"{url}/readyz", headers=headers, timeout=ANSWER_SECONDS_MAX)
+        response = httpx2.get(f"{url}/readyz", headers=headers, timeout=ANSWER_SECONDS_MAX, verify=verify)
     except httpx2.HTTPError as error:
         detail = f"no server answers at {url}"
         if expected:

@@ -7,14 +7,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from headwater.cli.connecting import HEADER, JSON, URL
+from headwater.cli.connecting import JSON, destined
+from headwater.cli.contexts.choosing import Destination
 from headwater.cli.doctor import checks
 from headwater.cli.doctor.checks import Finding
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, json_list
 from headwater.cli.terminal import coloured
-from headwater.client.settings import move_credentials
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -27,22 +27,17 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server; it need not exist yet.")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
-@URL
-@HEADER
+@destined
 @JSON
-@click.pass_context
-def doctor(
-    context: click.Context, *, data: Path | None, lake: str | None, url: str, headers: dict[str, str], as_json: bool
-) -> None:
+def doctor(*, data: Path | None, lake: str | None, destination: Destination, as_json: bool) -> None:
     """Check whether a server runs well here.
 
     Each line is a check; a warning or a problem says how to fix it.
     """
-    named = context.get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
     findings = []
 
     def found() -> Iterator[Finding]:
-        for finding in _findings(data, lake, *move_credentials(url.rstrip("/"), headers), named=named):
+        for finding in _findings(data, lake, destination):
             findings.append(finding)
             yield finding
 
@@ -57,14 +52,17 @@ def doctor(
         fail(f"Found {counted(len(problems), 'problem')} ({names}); follow the advice above, and run this again.")
 
 
-def _findings(
-    data: Path | None, lake: str | None, url: str, headers: dict[str, str], *, named: bool
-) -> Iterator[Finding]:
+def _findings(data: Path | None, lake: str | None, destination: Destination) -> Iterator[Finding]:
     yield checks.python()
     yield checks.packages()
     yield checks.open_files()
-    parts = urlsplit(url)
-    contact = checks.server(f"{parts.scheme}://{parts.netloc}", headers, named)
+    parts = urlsplit(destination.url)
+    contact = checks.server(
+        f"{parts.scheme}://{parts.netloc}",
+        destination.request_headers(),
+        destination.named,
+        verify=destination.verification,
+    )
     yield checks.clock(data, contact.date)
     if data is not None:
         yield from checks.directory(data)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.connecting import CONTEXT, TOKEN_FILE, URL
+from headwater.cli.contexts.choosing import choose
 from headwater.cli.failures import fail
 from headwater.cli.printing import columns
-from headwater.cli.spark.options import pairs
+from headwater.cli.spark.options import pairs, with_credentials
 from headwater.cli.spark.progress import progress
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ def spark() -> None:
 def job(command: Callable[..., "Report"]) -> Callable[..., None]:
     """Make a verb that runs a job in a Spark session, shows its progress and prints its report."""
 
+    @URL
+    @CONTEXT
+    @TOKEN_FILE
     @click.option("--master", help="The Spark master, such as spark://host:7077.  [default: this machine]")
     @pairs("--conf", "A Spark setting, spark.name=value; repeatable.", "spark.name=value")
     @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -49,7 +54,9 @@ def job(command: Callable[..., "Report"]) -> Callable[..., None]:
     def run(master: str | None, conf: dict[str, str], as_json: bool, **options: Any) -> None:
         if util.find_spec("pyspark") is None:
             fail(MISSING)
-        report = _run(command, master, conf, options)
+        destination = choose(options.pop("url"), options.pop("context_name"), options.pop("token_file"), {})
+        options["options"] = with_credentials(options["options"], destination)
+        report = _run(command, master, conf, {**options, "url": destination.url})
         show(report, as_json)
         if not report.ok:
             raise SystemExit(1)

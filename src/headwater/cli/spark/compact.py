@@ -6,7 +6,7 @@ import click
 
 from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import URL, pairs
+from headwater.cli.spark.options import pairs
 from headwater.protocol.limits import MIB
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 @click.command(
     epilog=examples("headwater spark compact", "headwater spark compact --master spark://spark:7077 --rewrite-mib 1024")
 )
-@URL
-@pairs("--option", "An option of the Headwater source, such as token=... or tls.ca=...; repeatable.", name="options")
+@pairs(
+    "--option", "An option of the Headwater source, such as tokenFile=... or tls.ca=...; repeatable.", name="options"
+)
 @click.option("--lake", help="The lake's URL as the executors reach it.  [default: as the server reports it]")
 @click.option("--segment-mib", default=32, show_default=True, type=click.IntRange(1), help="Size of new segments.")
 @click.option(

@@ -4,20 +4,23 @@ from pathlib import Path
 
 import click
 
-from headwater.cli.connecting import JSON
+from headwater.cli.connecting import CONTEXT, JSON, URL
+from headwater.cli.contexts.choosing import choose
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import json_list, say
-from headwater.cli.spark.options import URL
 
 
 @click.command(epilog=examples("headwater spark init pipeline --bucket shop"))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @URL
+@CONTEXT
 @click.option("--bucket", default="shop", show_default=True, help="The bucket that the pipeline reads.")
 @click.option("--results", help="The bucket that the pipeline writes.  [default: the name of --bucket plus -alerts]")
 @JSON
-def init(folder: Path, url: str, bucket: str, results: str | None, as_json: bool) -> None:
+def init(
+    folder: Path, *, url: str | None, context_name: str | None, bucket: str, results: str | None, as_json: bool
+) -> None:
     """Write a declarative pipeline into DIR.
 
     It has bronze, silver and gold tables from streams, and a flow back into streams. It runs unchanged with
@@ -26,7 +29,7 @@ def init(folder: Path, url: str, bucket: str, results: str | None, as_json: bool
     from headwater.spark.pipeline.project import ProjectRefused, write_project  # noqa: PLC0415
 
     try:
-        written = write_project(folder, url, bucket, results)
+        written = write_project(folder, choose(url, context_name, None, {}).url, bucket, results)
     except ProjectRefused as refused:
         fail(str(refused))
     except OSError as error:

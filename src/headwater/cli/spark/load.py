@@ -6,7 +6,7 @@ import click
 
 from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import PARTITIONS, URL, pairs
+from headwater.cli.spark.options import PARTITIONS, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("paths", nargs=-1, required=True)
-@URL
 @click.option("--name", required=True, help="The job's name: files that it has loaded are not loaded again.")
 @click.option(
     "--format", type=click.Choice(["csv", "json", "parquet", "orc"]), required=True, help="The format of the files."

@@ -1,12 +1,14 @@
 """`headwater spark replay`: streams into streams."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.contexts.store import Context
 from headwater.cli.examples import examples
 from headwater.cli.spark.command import job
-from headwater.cli.spark.options import BATCH, PARTITIONS, pairs, with_origin
+from headwater.cli.spark.options import BATCH, CREDENTIALS, PARTITIONS, has_credentials, pairs, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,4 +48,19 @@ def replay(spark: "SparkSession", *, origin: "Origin", to: str | None, sink: dic
     """
     from headwater.spark.jobs.replay import ReplayConfig, run  # noqa: PLC0415
 
-    return run(spark, ReplayConfig(origin, to or origin.url, options=sink, **rest))
+    to = to or origin.url
+    return run(spark, ReplayConfig(origin, to, options=sink_options(origin.url, origin.options, to, sink), **rest))
+
+
+def sink_options(url: str, options: Mapping[str, str], to: str, sink: dict[str, str]) -> dict[str, str]:
+    """The options of the sink, with the credentials of the source if both are one server.
+
+    >>> options = {"token": "t", "via": "live"}
+    >>> [sink_options("http://h", options, to, {}) for to in ("http://h:80/", "https://h", "http://other")]
+    [{'token': 't'}, {}, {}]
+    >>> sink_options("http://h", options, "http://h", {"tokenFile": "/f"})
+    {'tokenFile': '/f'}
+    """
+    if has_credentials(sink) or not Context(url).is_for(to):
+        return sink
+    return {**{name: value for name, value in options.items() if name.lower() in CREDENTIALS}, **sink}

@@ -29,10 +29,11 @@ class AsyncAdmin:
         headers: Mapping[str, AsyncRequestValue] | None = None,
         retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
+        token: AsyncRequestValue | None = None,
         http: httpx2.AsyncClient | None = None,
     ) -> None:
         policy = retry or RetryPolicy()
-        settings = ClientSettings(url, headers or {}, retry=policy, timeout_seconds=timeout_seconds)
+        settings = ClientSettings(url, headers or {}, retry=policy, timeout_seconds=timeout_seconds, token=token)
         self.url = settings.root_url
         self._carrier = AsyncCarrier(settings, http)
         self._target = RequestTarget(self.url + admin.SURFACE, policy)
@@ -54,6 +55,10 @@ class AsyncAdmin:
     async def status(self) -> dict[str, Any]:
         """The server's version, health and usage."""
         return await self._carrier.run(admin.status(self._target))
+
+    async def whoami(self) -> dict[str, Any]:
+        """Whom the server takes this client for: its `name`, its `kind`, and the server's `mode`."""
+        return await self._carrier.run(admin.whoami(self._target))
 
     async def flush(self) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""

@@ -20,7 +20,8 @@ class AsyncClient:
     `base_url` is the server's root, such as `http://127.0.0.1:4437`: its streams are below `/v1/stream`, its buckets
     below the root. A URL with a path is that of the streams, on any server of the protocol.
     `headers` and `params` are sent with every request. A value may also be a function that returns it, which is
-    called for each request.
+    called for each request. So may `token`, which is sent as a bearer token, and only to the server of `base_url`: if
+    the server refuses it and the function returns another one, the request is repeated.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class AsyncClient:
         follow_retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
         wait_timeout_seconds: float = 75.0,
+        token: AsyncRequestValue | None = None,
         http: httpx2.AsyncClient | None = None,
     ) -> None:
         self._settings = ClientSettings(
@@ -43,6 +45,7 @@ class AsyncClient:
             follow_retry or FOLLOW_RETRY,
             timeout_seconds,
             wait_timeout_seconds,
+            token,
         )
         self._carrier = AsyncCarrier(self._settings, http)
 

@@ -30,10 +30,11 @@ class Admin:
         headers: Mapping[str, RequestValue] | None = None,
         retry: RetryPolicy | None = None,
         timeout_seconds: float = 30.0,
+        token: RequestValue | None = None,
         http: httpx2.Client | None = None,
     ) -> None:
         policy = retry or RetryPolicy()
-        settings = ClientSettings(url, headers or {}, retry=policy, timeout_seconds=timeout_seconds)
+        settings = ClientSettings(url, headers or {}, retry=policy, timeout_seconds=timeout_seconds, token=token)
         self.url = settings.root_url
         self._carrier = Carrier(settings, http)
         self._target = RequestTarget(self.url + admin.SURFACE, policy)
@@ -55,6 +56,10 @@ class Admin:
     def status(self) -> dict[str, Any]:
         """The server's version, health and usage."""
         return self._carrier.run(admin.status(self._target))
+
+    def whoami(self) -> dict[str, Any]:
+        """Whom the server takes this client for: its `name`, its `kind`, and the server's `mode`."""
+        return self._carrier.run(admin.whoami(self._target))
 
     def flush(self) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""

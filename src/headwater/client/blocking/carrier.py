@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 import httpx2
 
 from headwater.client.blocking.runtime import Flow, current
-from headwater.client.settings import CONNECTIONS_MAX, KEPT_CONNECTIONS_MAX, ClientSettings
-from headwater.client.transport import failed, not_followed, plain_headers
+from headwater.client.settings import CONNECTIONS_MAX, KEPT_CONNECTIONS_MAX, ClientSettings, bearer
+from headwater.client.transport import UNAUTHORIZED, failed, is_renewable, not_followed, plain_headers
 from headwater.client.wire import Program, Request, Response
+from headwater.protocol.headers import AUTHORIZATION
 
 T = TypeVar("T")
 
@@ -38,10 +39,36 @@ class Carrier:
         return Response(response.status_code, plain_headers(response.headers), body)
 
     def open(self, request: Request, timeout_seconds: float | None = None) -> httpx2.Response:
-        """Send a request, and wait for the head of the response."""
+        """Send a request, and wait for the head of the response.
+
+        If the token is refused, its function is called again. The refused request did nothing, so a new token repeats
+        it once.
+        """
+        sent = self._authorization(request)
+        response = self._open(request, sent, timeout_seconds)
+        if response.status_code != UNAUTHORIZED or sent is None or isinstance(self.settings.token, str):
+            return response
+        try:
+            body = response.read()
+        except httpx2.HTTPError as error:
+            raise failed(request, error) from error
+        if not is_renewable(body):
+            return response
+        renewed = self._authorization(request)
+        if renewed == sent:
+            return response
+        return self._open(request, renewed, timeout_seconds)
+
+    def _authorization(self, request: Request) -> str | None:
+        token = self.settings.token
+        return None if token is None or not self.settings.is_ours(request.url) else bearer(current(token))
+
+    def _open(self, request: Request, authorization: str | None, timeout_seconds: float | None) -> httpx2.Response:
         longest = self.settings.wait_timeout_seconds if request.waits else self.settings.timeout_seconds
         read_seconds = longest if timeout_seconds is None else min(longest, timeout_seconds)
         headers = {name: current(value) for name, value in self.settings.headers.items()}
+        if authorization is not None:
+            headers[AUTHORIZATION.name] = authorization
         params = {name: current(value) for name, value in self.settings.params.items()}
         try:
             built = self._http.build_request(

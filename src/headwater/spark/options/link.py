@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headwater.client.settings import move_credentials, problem_of_url
+from headwater.client.settings import bearer, move_credentials, problem_of_url
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.values import OptionRefused, OptionValues, or_default
 
@@ -18,6 +18,11 @@ def parse_link(options: Mapping[str, str] | OptionValues) -> LinkSettings:
     token, token_file = values.text("token"), values.text("tokenFile")
     if token is not None and token_file is not None:
         raise OptionRefused("The options token and tokenFile exclude each other; choose one.")
+    if token is not None:
+        try:
+            bearer(token)
+        except ValueError:
+            raise OptionRefused("The option token must be one word of printable ASCII, without 'Bearer'.") from None
     cert, key = values.text("tls.cert"), values.text("tls.key")
     if key is not None and cert is None:
         raise OptionRefused("The option tls.key needs tls.cert, the certificate for the key.")

@@ -4,7 +4,7 @@ An append carries its producer's id, epoch and sequence, so sending it again is 
 
     200                       appended now
     204                       appended before; for the last chunk of a stream, as the last one of the batch
-    408, 429, 500 and above   sent again after a pause, as often as the link's settings allow
+    408, 429, 500, 502 to 504 sent again after a pause, as often as the link's settings allow
     content_type_mismatch     sent again with the stream's own type, unless the row names a type
     stream_closed             the stream's last chunk of the batch is sent alone: 204 proves that the whole batch was
                               applied before the stream was closed, anything else that it was not
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.client.retrying import RETRIED_STATUSES
+from headwater.spark.failures import NO_RIGHT
 from headwater.spark.link import LinkSettings
 from headwater.spark.sink.chunks import Flags
 
@@ -218,6 +219,13 @@ def explain(name: str, producer: Producer, answer: dict[str, Any]) -> str:
                 f"The stream {name!r} has reached its limit of producers; give the options producerId and "
                 "producerEpoch, so that not every write counts as a new producer."
             )
+        case "quota_exceeded":
+            return (
+                f"The stream {name!r} takes no more, because its bucket is full ({answer['detail'].rstrip('.')}); "
+                "delete or trim streams, or ask for a larger quota, and start the write again."
+            )
+        case "forbidden" | "producer_forbidden":
+            return f"The token may not write to the stream {name!r} ({answer['detail'].rstrip('.')}); {NO_RIGHT}."
         case "invalid_json":
             return (
                 f"The stream {name!r} holds JSON, but a value is not valid JSON; to create streams of another type, "

@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headwater.spark.link import Link, LinkFailed, LinkRefused
+from headwater.spark.failures import LinkFailed, LinkRefused
+from headwater.spark.link import Link
 from headwater.spark.options.sink import SinkOptions, parse_sink
 from headwater.spark.options.values import OptionRefused
 from headwater.spark.sink.chunks import Chunker

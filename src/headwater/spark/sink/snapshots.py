@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headwater.protocol.refusals import Code
-from headwater.spark.link import Link, LinkRefused
+from headwater.spark.failures import LinkRefused
+from headwater.spark.link import Link
 from headwater.spark.options.sink import SinkOptions
 from headwater.spark.sink.delivery import WriteFailed
 from headwater.spark.sink.rows import default_type, find_columns, stream_names

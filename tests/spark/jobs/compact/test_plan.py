@@ -18,9 +18,9 @@ from headwater.lake.verify.inspecting import inspect
 from headwater.lake.verify.verifier import Verifier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.limits import PIN_DEADLINE_US
+from headwater.spark.failures import LinkRefused
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
-from headwater.spark.link import LinkRefused
 from headwater.streams import forking
 from headwater.streams.ancestry import Ancestry
 from headwater.streams.commands import Command, Delete, Paid, Publication, RegisterConsumer, SwapSegments, Unpin

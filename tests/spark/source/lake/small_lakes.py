@@ -10,7 +10,8 @@ import pytest
 from headwater.lake.catalog import Catalog
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.refusals import Code, Refusal
-from headwater.spark.link import Link, LinkSettings, other_log
+from headwater.spark.failures import other_log
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection, SourceOptions, parse_source
 from headwater.spark.source.filters import NO_CONDITIONS, Conditions
 from headwater.spark.source.lake import worker_cache

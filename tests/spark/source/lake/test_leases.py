@@ -10,7 +10,8 @@ import pytest
 from headwater.client import Admin
 from headwater.node.lake.intervals import LAKE_INTERVALS
 from headwater.protocol.limits import LEASES_MAX
-from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
+from headwater.spark.failures import LinkFailed, LinkRefused
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import parse_source
 from headwater.spark.source.lake import leases
 from headwater.spark.source.lake.leases import renewing, take_lease

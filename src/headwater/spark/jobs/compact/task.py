@@ -16,7 +16,7 @@ from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read, SegmentDamaged
 from headwater.lake.writer import Written
 from headwater.protocol.limits import MINUTE_US
-from headwater.spark.link import LinkFailed, LinkRefused
+from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.segments import Segment
 

@@ -12,11 +12,12 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.jobs.load.files import FORMATS, LINE, PLACE, list_files, read_rows, reading_options, try_rows
 from headwater.spark.jobs.load.ledger import File, Ledger, Round
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.target import check_sink_options
-from headwater.spark.link import Link, LinkFailed, LinkRefused
+from headwater.spark.link import Link
 from headwater.spark.options.sink import SinkOptions
 from headwater.spark.options.values import OptionRefused
 from headwater.spark.sink.delivery import WriteFailed

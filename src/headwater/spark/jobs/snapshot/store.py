@@ -5,14 +5,15 @@ from typing import TypeVar
 
 import httpx2
 
-from headwater.client import Client, Conflict, Gone, NotFound, Stream
+from headwater.client import Conflict, Forbidden, Gone, NotFound, Stream, Unauthorized
 from headwater.protocol import incarnations
 from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code
+from headwater.spark.failures import translated
 from headwater.spark.jobs.snapshot.folds import Reducer
 from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Unfoldable
-from headwater.spark.link import LinkSettings, verification
+from headwater.spark.link import LinkSettings, new_client, verification
 
 T = TypeVar("T")
 
@@ -31,13 +32,7 @@ class SnapshotStore:
     def __init__(self, settings: LinkSettings, log_id: str) -> None:
         self._log_id = log_id
         self._http = httpx2.Client(verify=verification(settings), timeout=settings.timeout_seconds)
-        self._client = Client(
-            f"{settings.url.rstrip('/')}/ds",
-            headers=settings.client_headers(),
-            retry=settings.retry,
-            timeout_seconds=settings.timeout_seconds,
-            http=self._http,
-        )
+        self._client = new_client(settings, self._http)
 
     def close(self) -> None:
         self._client.close()
@@ -78,3 +73,6 @@ class SnapshotStore:
             raise Stale from refused
         except Gone as refused:
             raise StreamChanged from refused
+        except (Unauthorized, Forbidden):
+            with translated():
+                raise

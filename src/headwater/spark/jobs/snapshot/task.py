@@ -15,11 +15,12 @@ from headwater.client import ScanRange
 from headwater.lake.format import name_of
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code
+from headwater.spark.failures import LinkRefused, ScanBroken
 from headwater.spark.jobs.snapshot.folds import Reducer, advance, result_of
 from headwater.spark.jobs.snapshot.plan import Pending
 from headwater.spark.jobs.snapshot.reducers import Fold, Unfoldable
 from headwater.spark.jobs.snapshot.store import SnapshotStore, Stale, StreamChanged
-from headwater.spark.link import Link, LinkRefused, ScanBroken
+from headwater.spark.link import Link
 
 COLUMNS = ("bucket", "stream", "offset", "next_offset", "payload")
 """The columns that a fold needs."""

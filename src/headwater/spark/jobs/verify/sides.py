@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from headwater.client import ScanRange
 from headwater.protocol.limits import MIB
 from headwater.protocol.refusals import Code
+from headwater.spark.failures import LinkRefused
 from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.verify.rows import DIGESTS_DDL, NEEDED, digests
-from headwater.spark.link import Link, LinkRefused, LinkSettings
+from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
 
 RANGE_BYTES = 16 * MIB

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headwater.spark.link import Link, LinkFailed, LinkRefused, LinkSettings
+from headwater.spark.failures import LinkFailed, LinkRefused
+from headwater.spark.link import Link, LinkSettings
 
 LEASE_SECONDS = 600
 """How long the tasks of a planned read may wait for an executor, and how long a killed driver delays deletions."""

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from headwater.lake.catalog import Catalog
 from headwater.lake.scanning import EVER, RowFilter, live_rows
-from headwater.spark.link import Link, other_log
+from headwater.spark.failures import other_log
+from headwater.spark.link import Link
 from headwater.spark.options.boundaries import LogPosition
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.positions import by_shard, position_in

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from headwater.client import ScanRange
 from headwater.lake.format import SCHEMA, name_of, split_name
-from headwater.spark.link import Link, LinkRefused, ScanBroken, Snapshot
+from headwater.spark.failures import LinkRefused, ScanBroken
+from headwater.spark.link import Link, Snapshot
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.schemas import SNAPSHOT
 from headwater.spark.source.data_loss import report_loss, trimmed

@@ -1,0 +1,1 @@
+"""Contexts: the servers that a person has logged in to."""

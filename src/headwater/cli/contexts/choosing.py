@@ -1,0 +1,174 @@
+"""Which server a command talks to, and with which token.
+
+    server   --url, HEADWATER_URL, --context, HEADWATER_CONTEXT, the current context, this machine
+    token    --header 'Authorization: ...' or a password in the URL, --token-file, HEADWATER_TOKEN,
+             HEADWATER_TOKEN_FILE, the context's if the server is the context's, STREAM_AUTH (the whole header)
+
+The first that is given counts. A context's token is never sent to another server than the context's.
+"""
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from headwater.cli.contexts.store import Context, Contexts, ContextsInvalid, contexts_path, load_contexts
+from headwater.client.settings import bearer, move_credentials
+from headwater.protocol.headers import AUTHORIZATION
+
+DEFAULT_URL = "http://127.0.0.1:4437"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A server and what is sent to it; at most one of `token`, `token_file` and an Authorization header."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    tls_ca: str | None = None
+    named: bool = False
+    """Whether the user named the server, here or as the current context."""
+
+    @property
+    def credential(self) -> str | Callable[[], str] | None:
+        """The token in the form that the client takes; a file is read for each request, so that it can be renewed."""
+        path = self.token_file
+        return self.token if path is None else lambda: read_token(path)
+
+    def request_headers(self) -> dict[str, str]:
+        """All headers of a request that is sent now."""
+        token = self.token if self.token_file is None else read_token(self.token_file)
+        return self.headers if token is None else {**self.headers, AUTHORIZATION.name: bearer(token)}
+
+    @property
+    def verification(self) -> ssl.SSLContext | bool:
+        """Whose certificates to trust."""
+        if self.tls_ca is None or not self.url.startswith("https://"):
+            return True
+        try:
+            return ssl.create_default_context(cafile=self.tls_ca)
+        except OSError as error:
+            raise click.ClickException(
+                f"The certificates in {self.tls_ca} cannot be read ({error.strerror}); correct tls_ca of the context."
+            ) from error
+
+
+def choose(
+    url: str | None,
+    context_name: str | None,
+    token_file: Path | None,
+    headers: dict[str, str],
+    environment: Mapping[str, str] = os.environ,
+) -> Destination:
+    """Choose by what the command line says (`url` and `context_name` also by their variables), or UsageError."""
+    context = _context(context_name, environment)
+    if url is None:
+        chosen = DEFAULT_URL if context is None else context.url
+    else:
+        chosen = url
+        if context_name is not None and context is not None and not context.is_for(url):
+            click.echo(f"Context {context_name} is not used, because --url or HEADWATER_URL names {url}.", err=True)
+    ours = context if context is not None and context.is_for(chosen) else None
+    named = url is not None or context is not None
+    tls_ca = None if ours is None else ours.tls_ca
+    chosen, sent = move_credentials(chosen.rstrip("/"), headers)
+    if AUTHORIZATION.lower in map(str.lower, sent):
+        if token_file is not None:
+            raise click.UsageError("--token-file and another credential exclude each other; give one of them.")
+        return Destination(chosen, sent, tls_ca=tls_ca, named=named)
+    token, file = _token(ours, token_file, environment)
+    if token is None and file is None and (whole := environment.get("STREAM_AUTH")):
+        if not whole.isascii() or not whole.isprintable():
+            raise click.UsageError("STREAM_AUTH is not a valid header; set it to 'Bearer' and the token.")
+        scheme, _, bare = whole.partition(" ")
+        if scheme.lower() == "bearer":
+            return Destination(chosen, sent, _checked(bare, "STREAM_AUTH"), None, tls_ca, named)
+        sent = {**sent, AUTHORIZATION.name: whole}
+    return Destination(chosen, sent, token, file, tls_ca, named)
+
+
+def _token(
+    context: Context | None, flag: Path | None, environment: Mapping[str, str]
+) -> tuple[str | None, Path | None]:
+    if flag is not None:
+        return None, _readable(flag)
+    if token := environment.get("HEADWATER_TOKEN"):
+        return _checked(token, "HEADWATER_TOKEN"), None
+    if name := environment.get("HEADWATER_TOKEN_FILE"):
+        return None, _readable(Path(name))
+    if context is None:
+        return None, None
+    if context.token_file is not None:
+        return None, _readable(Path(context.token_file))
+    return (None, None) if context.token is None else (_checked(context.token, "the context"), None)
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file; ClickException if there is none."""
+    try:
+        return _checked(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
+        raise click.ClickException(f"The token in {path} cannot be read: {reason}.") from None
+
+
+def _readable(path: Path) -> Path:
+    read_token(path)
+    return path.absolute()
+
+
+def _checked(token: str, where: str) -> str:
+    try:
+        bearer(token)
+    except ValueError:
+        raise click.ClickException(
+            f"The token in {where} is empty or not one word of printable ASCII; write it there alone."
+        ) from None
+    return token.strip()
+
+
+def _context(name: str | None, environment: Mapping[str, str]) -> Context | None:
+    contexts = load_or_fail(environment)
+    if name is None:
+        return None if contexts.current is None else contexts.context.get(contexts.current)
+    return find(contexts, name)
+
+
+def find(contexts: Contexts, name: str) -> Context:
+    """Return the context of this name, or UsageError."""
+    if name not in contexts.context:
+        known = ", ".join(sorted(contexts.context)) or "none yet"
+        raise click.UsageError(f"There is no context {name!r} (there are: {known}); make one with `headwater login`.")
+    return contexts.context[name]
+
+
+def load_or_fail(environment: Mapping[str, str] = os.environ) -> Contexts:
+    """Return all contexts; ClickException if the file is invalid."""
+    try:
+        contexts = load_contexts(contexts_path(environment))
+        for name, context in contexts.context.items():
+            if not is_url(context.url):
+                raise ContextsInvalid(f"The URL of context {name} is not valid; correct {contexts_path(environment)}.")
+    except ContextsInvalid as error:
+        raise click.ClickException(str(error)) from error
+    return contexts
+
+
+def is_url(url: str) -> bool:
+    """Return whether this is the URL of a server.
+
+    >>> [is_url(url) for url in ("http://127.0.0.1:4437", "https://h/v1/stream", "h:1", "http://h:x", "ftp://h")]
+    [True, True, False, False, False]
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        return False
+    return bool(valid) and url.isascii() and url.isprintable()

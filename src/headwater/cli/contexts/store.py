@@ -1,0 +1,127 @@
+"""The file of contexts: a name for each server, with the token for it. Only its owner can read it.
+
+current = "prod"
+
+[context.prod]
+url = "https://streams.example"
+token = "hw_..."                    # or token_file = "/run/secrets/headwater"
+tls_ca = "/etc/ssl/our-ca.pem"      # optional
+"""
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from headwater.client.settings import ClientSettings, origin
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+
+
+class ContextsInvalid(Exception):
+    """The file cannot be read or written; the message is one sentence."""
+
+
+class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A server, and how to get in."""
+
+    url: str
+    token: str | None = None
+    token_file: str | None = None
+    tls_ca: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Context({self.url!r})"
+
+    def is_for(self, url: str) -> bool:
+        """Whether a URL is that of this server, so that the token may be sent there.
+
+        >>> context = Context("https://h/v1/stream")
+        >>> [context.is_for(url) for url in ("https://H:443", "https://h/v1/stream", "http://h", "https://h/other")]
+        [True, True, False, False]
+        """
+        return _root(url) == _root(self.url)
+
+
+class Contexts(msgspec.Struct, forbid_unknown_fields=True):
+    """All contexts, and which one is used if a command names no server."""
+
+    current: str | None = None
+    context: dict[str, Context] = {}
+
+
+def contexts_path(environment: Mapping[str, str]) -> Path:
+    """Where the file is.
+
+    >>> str(contexts_path({"XDG_CONFIG_HOME": "/home/ada/.config"}))
+    '/home/ada/.config/headwater/contexts.toml'
+    """
+    folder = environment.get("XDG_CONFIG_HOME", "")
+    # A relative path counts as none, as the XDG specification says.
+    base = Path(folder) if folder.startswith("/") else Path(environment.get("HOME") or Path.home()) / ".config"
+    return base / "headwater" / "contexts.toml"
+
+
+def load_contexts(path: Path) -> Contexts:
+    """Read the file; none is as good as an empty one."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContextsInvalid(f"{path} cannot be read: {_reason(error)}.") from error
+    try:
+        return msgspec.convert(tomllib.loads(text), Contexts)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ContextsInvalid(f"{path} is not a valid file of contexts: {error}; correct or remove it.") from error
+
+
+def save_contexts(path: Path, contexts: Contexts) -> None:
+    """Replace the file at once: a command that reads it meanwhile finds the old one or the new one."""
+    try:
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        path.parent.chmod(FOLDER_MODE)
+        # The temporary file can be read by its owner only, from the moment it exists.
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(_render(contexts))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(FILE_MODE)
+            Path(temporary).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise ContextsInvalid(f"{path} cannot be written: {_reason(error)}.") from error
+
+
+def _render(contexts: Contexts) -> str:
+    lines = [] if contexts.current is None else [f"current = {_quoted(contexts.current)}"]
+    for name, context in sorted(contexts.context.items()):
+        lines += ["", f"[context.{_quoted(name)}]"]
+        lines += [f"{key} = {_quoted(value)}" for key, value in msgspec.to_builtins(context).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    # A string of JSON is one of TOML too, but for the character DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _root(url: str) -> tuple[object, str]:
+    root = ClientSettings(url).root_url
+    return origin(root), root.partition("://")[2].partition("/")[2]
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
