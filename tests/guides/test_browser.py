@@ -44,7 +44,7 @@ def test_the_page_says_how_to_follow_many_streams_and_that_survives_a_killed_ser
         with running_server(*flags, data=tmp_path / "data") as server:
             for name in NAMES:
                 client.stream(name).create("application/json")
-            command = [NODE, "main.js", url, *NAMES, "chat/missing"]
+            command = [str(NODE), "main.js", url, *NAMES, "chat/missing"]
             follower = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
             try:
                 write(range(MESSAGES // 3))

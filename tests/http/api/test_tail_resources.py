@@ -1,17 +1,23 @@
 """Many streams on one connection: what a response holds, and that it lets go of it however it ends."""
 
+import asyncio
 import json
 import socket
 import struct
 from contextlib import ExitStack
+from itertools import pairwise
 
+from headwater.http.api.multi_tail import LEGS_PER_TURN
 from headwater.http.server import Server
 from headwater.node.reads.tails import WAITERS_MAX
 from headwater.protocol.limits import TAIL_STREAMS_MAX
+from headwater.settings import Settings
+from headwater.streams.queries import Query
+from headwater.streams.replies import Reply
 from headwater.testing import running_server
 from headwater.testing.faulty_store import Fault
 
-from ...node.lake.lakes import Bench
+from ...node.lake.lakes import Bench, bench
 from ..processes import eventually, resident_bytes
 from ..sockets import Sse, Wire, refused, request
 from .inside import against, wire_to
@@ -83,17 +89,19 @@ def test_a_response_that_ends_by_itself_leaves_no_waiters() -> None:
 
 
 def test_a_server_that_drains_leaves_no_waiters() -> None:
-    left: list[Bench] = []
+    left: list[tuple[Bench, Wire, Sse]] = []
 
     def work(url: str, node: Bench, server: Server) -> None:
         create(url)
-        left.append(node)
         wire = Wire(url)
-        batches(follow(wire, FROM_THE_START), len(NAMES))
-        wire.socket.detach()
+        sse = follow(wire, FROM_THE_START)
+        batches(sse, len(NAMES))
+        left.append((node, wire, sse))
 
     against(work)
-    [node] = left
+    [(node, wire, sse)] = left
+    with wire:
+        assert [(event.kind, event.data) for event in sse.rest()] == [("end", '{"reason":"draining"}')]
     assert node.node.tails.count == 0
 
 
@@ -106,6 +114,64 @@ def test_a_client_that_stops_reading_is_dropped_and_leaves_no_waiters() -> None:
             wait_for_none(node)
 
     against(work, slow_reader_seconds=1)
+
+
+# -- Work --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_streams_begin_over_several_turns_of_the_event_loop() -> None:
+    names = [f"tail/{number}" for number in range(TAIL_STREAMS_MAX)]
+
+    async def run() -> None:
+        begun = [0]
+        async with bench() as node:
+            for name in names:
+                await node.create(name, b"abc")
+            server = Server(Settings(port=0))
+            url = await server.listen()
+            server.serve(node.node)
+            loop = asyncio.get_running_loop()
+
+            def watch() -> None:
+                begun.append(len(node.node.tails.names))
+                if begun[-1] < len(names):
+                    loop.call_soon(watch)
+
+            watch()
+            await loop.run_in_executor(None, read_first_batches, url, names)
+            await server.drain()
+        steps = [after - before for before, after in pairwise(begun)]
+        assert sum(steps) == len(names)
+        assert max(steps) <= LEGS_PER_TURN
+
+    asyncio.run(run())
+
+
+def read_first_batches(url: str, names: list[str]) -> None:
+    with Wire(url) as wire:
+        batches(follow(wire, dict.fromkeys(names, "-1")), len(names))
+
+
+def test_readers_of_the_same_stream_share_what_they_get() -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        create(url)
+        reads: list[object] = []
+        read = node.node.read
+
+        def counted(query: Query) -> Reply | asyncio.Task[Reply]:
+            reads.append(query)
+            return read(query)
+
+        with ExitStack() as wires, wire_to(url) as writer:
+            open_ = [follow(wires.enter_context(wire_to(url)), {NAMES[0]: "-1", NAMES[1]: "now"}) for _ in range(30)]
+            for sse in open_:
+                batches(sse, 2)
+            node.node.read = counted
+            assert writer.ask("POST", at(NAMES[0]), TEXT, b"for all").status == 204
+            assert {batches(sse, 1)[0]["text"] for sse in open_} == {"for all"}
+            assert len(reads) == 1
+
+    against(work)
 
 
 # -- Memory ------------------------------------------------------------------------------------------------------------
@@ -165,7 +231,8 @@ def test_two_hundred_clients_with_a_thousand_streams_each_are_bounded() -> None:
                 assert response.headers["retry-after"] == "1"
         with Wire(server.url) as other:
             assert live_readers(other) == allowed * TAIL_STREAMS_MAX
-            assert resident_bytes(server.pid) - before < 100 * MIB
+            grown = resident_bytes(server.pid) - before
+            assert grown < 100 * MIB, grown
             # An append still reaches all of them.
             assert other.ask("POST", at(names[7]), TEXT, b"more").status == 204
             for wire in accepted:

@@ -130,7 +130,8 @@ class MultiTail:
         """The stream of a leg has changed."""
         if self._over or leg.queued or leg.busy:
             return
-        if self._line or self._connection.write_paused or self._unsent_bytes >= BYTES_PER_TURN:
+        full = self._connection.write_paused or self._unsent_bytes >= BYTES_PER_TURN
+        if full or self._line or (len(self._unsent) >= LEGS_PER_TURN and _key(leg) not in shared):
             self._queue(leg)
         else:
             self._advance(leg, shared)
