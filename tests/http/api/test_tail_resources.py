@@ -7,7 +7,7 @@ import struct
 from contextlib import ExitStack
 from itertools import pairwise
 
-from headwater.http.api.multi_tail import LEGS_PER_TURN
+from headwater.http.api.multi_tail import FETCHES_MAX, LEGS_PER_TURN
 from headwater.http.server import Server
 from headwater.node.reads.tails import WAITERS_MAX
 from headwater.protocol.limits import TAIL_STREAMS_MAX
@@ -200,6 +200,28 @@ def test_nothing_is_read_for_a_client_that_does_not_read_and_everything_once_it_
     against(work, slow_reader_seconds=100)
 
 
+def test_appends_are_not_written_to_a_client_that_has_stopped_reading() -> None:
+    def work(url: str, node: Bench, server: Server) -> None:
+        names, piece = NAMES[:20], b"y" * 500_000
+        create(url, names)
+        with wire_to(url, receive_buffer_bytes=4096) as wire, wire_to(url) as writer:
+            sse = follow(wire, dict.fromkeys(names, "now"))
+            batches(sse, len(names))
+            before = server.context.sent_bytes
+            for _ in range(4):
+                for name in names:
+                    assert writer.ask("POST", at(name), TEXT, piece).status == 204
+            assert server.context.sent_bytes - before < 12 * MIB
+            found = dict.fromkeys(names, 0)
+            while sum(found.values()) < len(names) * 4 * len(piece):
+                batch = next_of(sse, "batch")
+                found[batch["stream"]] += len(batch["text"])
+                sse.raw = b""
+            assert set(found.values()) == {4 * len(piece)}
+
+    against(work, slow_reader_seconds=100)
+
+
 def test_the_body_of_a_request_is_not_kept_while_its_response_lasts() -> None:
     def work(url: str, node: Bench, server: Server) -> None:
         create(url)
@@ -264,6 +286,7 @@ def test_history_that_cannot_be_read_holds_up_no_other_stream_and_comes_later() 
             for number in range(20):
                 writer.ask("POST", at(hot), TEXT, b"%d" % number)
                 assert batches(sse, 1)[0]["text"] == str(number)
+                assert sum(node.lake.reads.in_use.values()) <= FETCHES_MAX
             node.store.heal()
             found = {batch["stream"]: batch["text"] for batch in batches(sse, len(cold))}
             assert found == dict.fromkeys(cold, "cold")
