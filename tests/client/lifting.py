@@ -6,7 +6,7 @@ from typing import Any
 
 MAKERS = (
     *("stream", "bucket", "producer", "follow", "chunks", "records", "last_records", "bootstrap", "scan"),
-    *("streams", "buckets"),
+    *("streams", "buckets", "follow_many"),
 )
 
 

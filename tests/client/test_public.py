@@ -13,15 +13,13 @@ import headwater
 from headwater import client
 
 NAMES = """
-NOW START Admin Appended AsyncAdmin AsyncBootstrap AsyncBucket AsyncClient AsyncFlow AsyncFollower AsyncProducer
-AsyncRequestValue AsyncStream BadRequest BatchAck Bootstrap Bucket BucketInfo Chunk Client ClientError Conflict
-ConsumerInfo Created Deframer Flow Follower Forbidden Fork Gone HostRefused IfExists IncarnationChanged ListedStream
-Live NotFound
-OffsetTrimmed OnDuplicate OnTrimmed OutcomeUnknown PreconditionFailed Producer ProducerEnded ProducerEpochUsed
-ProducerFenced ProtocolViolation QuotaExceeded RateLimited
+NOW START Admin Appended AsyncAdmin AsyncBootstrap AsyncBucket AsyncClient AsyncFlow AsyncFollower AsyncManyFollower
+AsyncProducer AsyncRequestValue AsyncStream BadRequest BatchAck Bootstrap Bucket BucketInfo Chunk Client ClientError
+Conflict ConsumerInfo Created Deframer Flow Follower Forbidden Fork Gone HostRefused IfExists IncarnationChanged
+ListedStream Live ManyFollower NotFound OffsetTrimmed OnDuplicate OnRefused OnTrimmed OutcomeUnknown
+PreconditionFailed Producer ProducerEnded ProducerEpochUsed ProducerFenced ProtocolViolation QuotaExceeded RateLimited
 Record RequestRefused RequestValue ResponseIncomplete RetryPolicy ScanRange SequenceConflict ServerUnavailable
-Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed
-Unauthorized frame
+Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed Unauthorized frame
 """
 EXPORTED = NAMES.split()
 

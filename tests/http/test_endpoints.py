@@ -35,9 +35,9 @@ def test_the_reference_names_the_reserved_buckets() -> None:
     assert [*re.findall(r"`(\w+)`", names[0]), names[1]] == sorted(ROUTER.reserved_buckets)
 
 
-def test_where_there_is_get_there_is_head_except_bootstrap() -> None:
+def test_where_there_is_get_there_is_head_except_bootstrap_and_tail() -> None:
     without = [one.path for one in ENDPOINTS if b"GET" in one.routes and b"HEAD" not in one.routes]
-    assert without == ["/{bucket}/{stream}/bootstrap"]
+    assert without == ["/{bucket}/{stream}/bootstrap", "/__headwater/tail"]
 
 
 @pytest.mark.parametrize("name", sorted(ROUTER.reserved_buckets))

@@ -141,10 +141,13 @@ FILLED = {"bucket": "mine", "stream": "one", "offset": "0", "reader": "r", "prod
 @pytest.mark.parametrize(("method", "path", "action"), RIGHTS)
 def test_a_route_needs_its_action_and_no_other(guard: Guarded, method: str, path: str, action: Action) -> None:
     target = path.format(**FILLED)
+    # Nothing is done to the stream, even where it is allowed.
+    condition = {} if method in ("GET", "HEAD") or path.endswith("/tail") else {"If-Match": '"no:1:1"'}
     for other in EACH:
         with guard.wire() as wire:
-            # Chunked and unfinished, so that nothing is done to the stream even if it is allowed.
-            wire.send(request(method, target, {**guard.bearer(other), "If-Match": '"no:1:1"', **TEXT}, b""))
+            query = "?s=mine/one@-1" if path.endswith("/tail") else ""
+            body = b'{"streams":[{"stream":"mine/one","offset":"-1"}]}' if path.endswith("/tail") else b""
+            wire.send(request(method, target + query, {**guard.bearer(other), **TEXT, **condition}, body))
             status = wire.receive_head()[0]
         allowed = action is Action.NONE or other == f"only-{action.word}"
         assert (status == 403) is not allowed, (method, path, other, status)
@@ -364,6 +367,20 @@ def test_a_revoked_token_ends_its_tails_and_no_others(tmp_path: Path) -> None:
         finally:
             for wire in wires.values():
                 wire.close()
+
+
+def test_a_tail_of_many_streams_needs_the_right_to_all_and_ends_with_its_credential(guard: Guarded, wire: Wire) -> None:
+    def body(*streams: str) -> bytes:
+        return json.dumps({"streams": [{"stream": name, "offset": "-1"} for name in streams]}).encode()
+
+    path = "/__headwater/tail"
+    refused(wire.ask("POST", path, guard.bearer("reader"), body("mine/one", "theirs/one")), 403, "forbidden")
+    refused(wire.ask("GET", f"{path}?s=theirs/one@-1", guard.bearer("reader")), 403, "forbidden")
+    refused(wire.ask("POST", path, None, body("mine/one")), 401, "unauthorized")
+    ticket = {"Authorization": f"Bearer {guard.ticket('read mine/one', seconds=2)}"}
+    wire.send(request("POST", path, ticket, body("mine/one")))
+    events = wire.receive_sse().rest()
+    assert (events[0].kind, json.loads(events[-1].data)) == ("batch", {"reason": "credential_expired"})
 
 
 # -- Reloading ---------------------------------------------------------------------------------------------------------

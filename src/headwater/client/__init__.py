@@ -6,13 +6,13 @@
 from headwater.client.admin import ConsumerInfo, ScanRange
 from headwater.client.asynchronous.admin import AsyncAdmin
 from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
-from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower
+from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower, AsyncManyFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.asynchronous.writing import AsyncProducer
 from headwater.client.blocking.admin import Admin
 from headwater.client.blocking.client import Bucket, Client
-from headwater.client.blocking.flows import Bootstrap, Follower
+from headwater.client.blocking.flows import Bootstrap, Follower, ManyFollower
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.stream import Stream
 from headwater.client.blocking.writing import Producer
@@ -58,6 +58,7 @@ from headwater.client.values import (
     ListedStream,
     Live,
     OnDuplicate,
+    OnRefused,
     OnTrimmed,
     Record,
     Snapshot,
@@ -75,6 +76,7 @@ __all__ = [
     "AsyncClient",
     "AsyncFlow",
     "AsyncFollower",
+    "AsyncManyFollower",
     "AsyncProducer",
     "AsyncRequestValue",
     "AsyncStream",
@@ -100,9 +102,11 @@ __all__ = [
     "IncarnationChanged",
     "ListedStream",
     "Live",
+    "ManyFollower",
     "NotFound",
     "OffsetTrimmed",
     "OnDuplicate",
+    "OnRefused",
     "OnTrimmed",
     "OutcomeUnknown",
     "PreconditionFailed",

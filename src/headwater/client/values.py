@@ -16,6 +16,7 @@ NOW = "now"
 Live = Literal["auto", "sse", "long-poll"]
 OnTrimmed = Literal["raise", "earliest", "bootstrap"]
 OnDuplicate = Literal["raise", "accept"]
+OnRefused = Literal["raise", "drop"]
 
 
 @dataclass(frozen=True, slots=True)

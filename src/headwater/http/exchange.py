@@ -14,7 +14,7 @@ import re
 import secrets
 import sys
 from asyncio import Future, Task, get_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from functools import partial
 from time import monotonic
@@ -151,14 +151,20 @@ class Exchange:
         """Refuse what the client may not do."""
         self.reply(self.context.gate.forbid(self.request, self.identity, action, name))
 
-    def remains_admitted(self) -> bool:
-        """Whether the client may still read: neither its credential nor its right has ended."""
+    def forget_body(self) -> None:
+        """Release the body of a request that is kept as long as its response lasts."""
+        if self.request.intake is not None:
+            self.request.intake.release()
+        self.request, self._judged = self.request.with_body(b""), self._judged.with_body(b"")
+
+    def remains_admitted(self, names: Sequence[str] = ()) -> bool:
+        """Whether the client may still read its stream, or all of these: no credential and no right has ended."""
         gate = self.context.gate
         if monotonic() >= self.identity.expires_at:
             return False
         if self._judged_by != gate.changes:
-            renewed = gate.admit(self._judged, Action.READ, self.name, self.connection)
-            if isinstance(renewed, Refusal):
+            renewed = gate.admit(self._judged, Action.READ, None if names else self.name, self.connection)
+            if isinstance(renewed, Refusal) or not all(renewed.may(Action.READ, name) for name in names):
                 return False
             self.identity, self._judged_by = renewed, gate.changes
         return True

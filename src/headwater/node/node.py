@@ -28,7 +28,7 @@ from headwater.streams import buckets, forking
 from headwater.streams.buckets import BucketSaga, To
 from headwater.streams.commands import Append, Command
 from headwater.streams.forking import ForkRequest, Saga
-from headwater.streams.queries import Boundary, Buckets, Head, Listing, Query
+from headwater.streams.queries import Boundary, Buckets, Head, Listing, Query, Read
 from headwater.streams.replies import BucketsListed, Described, Listed, Reply
 from headwater.streams.state import Stream
 
@@ -107,6 +107,10 @@ class Node:
 
     def _latest(self) -> int:
         return max(shard.now() for shard in self.shards)
+
+    def read_hot(self, query: Read) -> Reply | None:
+        """The answer to a read from memory; None where it needs bytes from the lake."""
+        return self.shard_of(query.name).read_hot(query)
 
     @property
     def queued_bytes(self) -> int:

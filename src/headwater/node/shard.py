@@ -290,6 +290,13 @@ class Shard:
         except NotFetched as need:
             return self._cold.read(query, need)
 
+    def read_hot(self, query: Query) -> Reply | None:
+        """The answer to a query, as far as memory has it; None where it needs bytes from the lake."""
+        try:
+            return self.queries.read(query)
+        except NotFetched:
+            return None
+
     @property
     def _cold(self) -> ColdReads:
         assert self.lake is not None, "only a server with a lake has bytes in it"

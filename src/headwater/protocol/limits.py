@@ -33,6 +33,11 @@ SCAN_RANGES_MAX = 100_000
 RANGES_COMMAS_MAX = 524_288
 """Commas in a describe, locate or scan request, counted before the body is decoded: counting is fast, decoding a body
 full of tiny elements would block the event loop for seconds. The largest valid request has 400,000."""
+TAIL_STREAMS_MAX = 1_000
+TAIL_URL_STREAMS_MAX = 50
+"""Streams followed on one connection, named in the body or in the URL; a batch for each is sent when it begins."""
+TAIL_BYTES_MAX = MIB
+"""The body that names them: names of the greatest length, even if every character is escaped, take 0.9 MiB."""
 URI_BYTES_MAX = 8 * KIB
 """The request target; names are short, so a longer one is a mistake."""
 HEADERS_BYTES_MAX = 32 * KIB

@@ -1,8 +1,8 @@
-"""THE table of query parameters: every one that means something, its shape and its meaning. Others are ignored."""
+"""THE tables of query parameters: every one that means something, its shape and its meaning. Others are ignored."""
 
 from headwater.protocol import shapes
 from headwater.protocol.headers import Use
-from headwater.protocol.limits import LISTING_MAX, LONG_POLL_MS_MAX
+from headwater.protocol.limits import LISTING_MAX, LONG_POLL_MS_MAX, TAIL_URL_STREAMS_MAX
 
 TABLE: dict[str, Use] = {
     "offset": Use(
@@ -32,3 +32,12 @@ TABLE: dict[str, Use] = {
     "after": Use(shapes.TEXT, "List only ids that sort after this: the `next_cursor` of the previous page."),
     "limit": Use(shapes.whole(1, LISTING_MAX), "The maximum number of ids on one page."),
 }
+"""Those that a request has once."""
+
+REPEATED: dict[str, Use] = {
+    "s": Use(
+        shapes.several(shapes.TEXT, TAIL_URL_STREAMS_MAX),
+        "A stream to follow: `bucket/stream@OFFSET`, or `bucket/stream@OFFSET/INCARNATION`; may appear several times.",
+    ),
+}
+"""Those that a request may have several times; where they mean nothing, they are ignored."""

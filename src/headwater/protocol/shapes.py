@@ -39,3 +39,8 @@ def whole(minimum: int, maximum: int) -> Shape:
 def one_of(*values: str) -> Shape:
     """One of a few words."""
     return {"type": "string", "enum": list(values)}
+
+
+def several(shape: Shape, most: int) -> Shape:
+    """From one to so many values of a shape."""
+    return {"type": "array", "items": shape, "minItems": 1, "maxItems": most}

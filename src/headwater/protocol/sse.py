@@ -20,13 +20,23 @@ def data_event(payload: bytes, event_id: str, *, text: bool) -> bytes:
     >>> data_event(b"\x00", "7", text=False)
     b'event: data\ndata:AA==\nid: 7\n\n'
     """
-    if not text:
-        lines = b"data:" + b64encode(payload)
-    elif b"\n" in payload or b"\r" in payload:
-        lines = b"\n".join(map(_data_line, _LINE_END.split(payload)))
-    else:
-        lines = _data_line(payload)
+    lines = _data_lines(payload) if text else b"data:" + b64encode(payload)
     return b"event: data\n%b\nid: %b\n\n" % (lines, event_id.encode())
+
+
+def event(name: str, text: bytes) -> bytes:
+    r"""An event without an id.
+
+    >>> event("batch", b'{"items":[\n1]}')
+    b'event: batch\ndata:{"items":[\ndata:1]}\n\n'
+    """
+    return b"event: %b\n%b\n\n" % (name.encode(), _data_lines(text))
+
+
+def _data_lines(text: bytes) -> bytes:
+    if b"\n" in text or b"\r" in text:
+        return b"\n".join(map(_data_line, _LINE_END.split(text)))
+    return _data_line(text)
 
 
 def _data_line(line: bytes) -> bytes:

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 import httpx2
 
-from headwater.client import extensions, operations
+from headwater.client import extensions, operations, tailing
 from headwater.client.asynchronous.carrier import AsyncCarrier
+from headwater.client.asynchronous.flows import AsyncManyFollower
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import FOLLOW_RETRY, AsyncRequestValue, ClientSettings, segment
-from headwater.client.values import BucketInfo, ListedStream
+from headwater.client.values import BucketInfo, ListedStream, OnRefused
 
 
 class AsyncClient:
@@ -60,6 +61,24 @@ class AsyncClient:
     def bucket(self, name: str) -> "AsyncBucket":
         """A bucket, for servers that have them; its streams have snapshots, batches and attributes."""
         return AsyncBucket(self._carrier, self._settings.bucket_url(name))
+
+    def follow_many(
+        self,
+        offsets: Mapping[str, str | None],
+        *,
+        on_refused: OnRefused = "raise",
+        timeout_seconds: float | None = None,
+    ) -> AsyncManyFollower:
+        """The data of many streams of a Headwater server on one connection: from an offset each, None for the start.
+
+        It ends when all streams are closed, or the time is up. A stream that is missing, deleted or trimmed past its
+        offset raises the error that a read of it would raise; with `on_refused="drop"` the others go on, and the error
+        is in `refused`.
+        """
+        policy = self._settings.follow_retry
+        streams = tailing.followed(self._settings, offsets)
+        reader = tailing.ManyReader(self._settings.root_url + tailing.PATH, policy, streams, on_refused)
+        return AsyncManyFollower(self._carrier, reader, timeout_seconds)
 
     def __repr__(self) -> str:
         return f"AsyncClient({self._settings.base_url!r})"

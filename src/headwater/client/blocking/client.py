@@ -5,14 +5,15 @@ from collections.abc import Mapping
 
 import httpx2
 
-from headwater.client import extensions, operations
+from headwater.client import extensions, operations, tailing
 from headwater.client.blocking.carrier import Carrier
+from headwater.client.blocking.flows import ManyFollower
 from headwater.client.blocking.runtime import Flow
 from headwater.client.blocking.stream import Stream
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import FOLLOW_RETRY, ClientSettings, RequestValue, segment
-from headwater.client.values import BucketInfo, ListedStream
+from headwater.client.values import BucketInfo, ListedStream, OnRefused
 
 
 class Client:
@@ -61,6 +62,24 @@ class Client:
     def bucket(self, name: str) -> "Bucket":
         """A bucket, for servers that have them; its streams have snapshots, batches and attributes."""
         return Bucket(self._carrier, self._settings.bucket_url(name))
+
+    def follow_many(
+        self,
+        offsets: Mapping[str, str | None],
+        *,
+        on_refused: OnRefused = "raise",
+        timeout_seconds: float | None = None,
+    ) -> ManyFollower:
+        """The data of many streams of a Headwater server on one connection: from an offset each, None for the start.
+
+        It ends when all streams are closed, or the time is up. A stream that is missing, deleted or trimmed past its
+        offset raises the error that a read of it would raise; with `on_refused="drop"` the others go on, and the error
+        is in `refused`.
+        """
+        policy = self._settings.follow_retry
+        streams = tailing.followed(self._settings, offsets)
+        reader = tailing.ManyReader(self._settings.root_url + tailing.PATH, policy, streams, on_refused)
+        return ManyFollower(self._carrier, reader, timeout_seconds)
 
     def __repr__(self) -> str:
         return f"Client({self._settings.base_url!r})"

@@ -2,14 +2,15 @@
 """What the blocking client reads as it arrives: followers and bootstraps."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Flow
-from headwater.client.errors import ProtocolViolation
+from headwater.client.errors import ProtocolViolation, RequestRefused
 from headwater.client.extensions import BootstrapHead
 from headwater.client.reading import Reader
+from headwater.client.tailing import ManyReader
 from headwater.client.values import Chunk, Snapshot
 from headwater.client.wire import Program
 
@@ -53,6 +54,27 @@ class Follower(Flow[Chunk]):
         for chunk in self:
             if piece := decoder.decode(chunk.data):
                 yield piece
+
+
+class ManyFollower(Flow[tuple[str, Chunk]]):
+    """The chunks of many streams as they arrive, each with the name of its stream; in order for each of them.
+
+    Iterate it in a `with` block.
+    """
+
+    def __init__(self, carrier: Carrier, reader: ManyReader, timeout_seconds: float | None = None) -> None:
+        super().__init__(carrier, reader.run(), timeout_seconds)
+        self._reader = reader
+
+    @property
+    def offsets(self) -> Mapping[str, str]:
+        """The position after the last chunk returned, by name; another follower can resume there."""
+        return self._reader.offsets
+
+    @property
+    def refused(self) -> Mapping[str, RequestRefused]:
+        """Why streams are not followed any more, by name."""
+        return self._reader.refused
 
 
 class Bootstrap(Flow[bytes]):

@@ -23,7 +23,9 @@ def usage(exchange: Exchange) -> dict[str, Use]:
     shard = node.only
     return {
         "connections": Use("Open connections.", len(context.connections), context.connections_max),
-        "live_readers": Use("Long-polls and SSE reads that are waiting.", node.tails.count, WAITERS_MAX),
+        "live_readers": Use(
+            "Long-polls, SSE reads and streams of tails that are waiting.", node.tails.count, WAITERS_MAX
+        ),
         "receiving_bytes": Use("Request bodies larger than 64 KiB, in memory.", receiving.used, receiving.limit),
         "sending_bytes": Use("Responses that wait for slow readers.", sending.used, sending.limit),
         "bulk_appends": Use("Bulk appends in progress.", bulk.inside, bulk.inside_max),

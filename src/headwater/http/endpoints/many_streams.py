@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from headwater.access.grants import Action
 from headwater.http.addresses import OWN
-from headwater.http.api import buckets, bulk, lake, scans
+from headwater.http.api import buckets, bulk, lake, scans, tail
 from headwater.http.api.generations import of_one_log
 from headwater.http.routes import Endpoint, Gives, Route, Takes
 from headwater.node.bulk.arrow import MEDIA_TYPE as ARROW
 from headwater.protocol.content_types import JSON
-from headwater.protocol.headers import CACHE_CONTROL, STREAM_LOG_ID
-from headwater.protocol.limits import BULK_BYTES_MAX
+from headwater.protocol.headers import CACHE_CONTROL, STREAM_LOG_ID, X_ACCEL_BUFFERING
+from headwater.protocol.limits import BULK_BYTES_MAX, TAIL_BYTES_MAX
 from headwater.protocol.refusals import Code
 
 _ABOUT = (CACHE_CONTROL,)
@@ -104,6 +104,46 @@ _READING = (
                 body_bytes_max=scans.BODY_BYTES_MAX,
             )
         },
+    ),
+)
+
+_EVENTS = {
+    200: Gives(
+        "Batches of all these streams as they come.",
+        (CACHE_CONTROL, X_ACCEL_BUFFERING),
+        content={"text/event-stream": "TailEvents"},
+    )
+}
+_FOLLOWING = (
+    Endpoint(
+        f"/{OWN}/tail",
+        "tail",
+        {
+            b"POST": Route(
+                tail.follow,
+                Action.READ,
+                "Follow many streams on one connection",
+                _EVENTS,
+                (Code.INVALID_OFFSET, Code.WAITERS_TOO_MANY),
+                names_inside=True,
+                takes=Takes(
+                    {JSON: "TailRequest"},
+                    required=True,
+                    examples={JSON: {"streams": [{"stream": _NAME, "offset": "-1"}]}},
+                ),
+                body_bytes_max=TAIL_BYTES_MAX,
+            ),
+            b"GET": Route(
+                tail.follow_few,
+                Action.READ,
+                "Follow a few streams on one connection, for clients that can send no body, such as `EventSource`",
+                _EVENTS,
+                (Code.INVALID_OFFSET, Code.WAITERS_TOO_MANY),
+                names_inside=True,
+                query=("s",),
+            ),
+        },
+        head=False,
     ),
 )
 
@@ -233,4 +273,4 @@ def _of_one_log(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, routes=routes)
 
 
-MANY_STREAMS = (*_LISTING, *map(_of_one_log, (*_READING, *_WRITING, *_LAKE)))
+MANY_STREAMS = (*_LISTING, *_FOLLOWING, *map(_of_one_log, (*_READING, *_WRITING, *_LAKE)))

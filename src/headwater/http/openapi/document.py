@@ -163,7 +163,7 @@ def _tag(place: Place) -> str:
     if place.endpoint.has_surfaces:
         return BUCKETED
     actions = {route.action for route in place.endpoint.routes.values()}
-    return MANY if actions & {Action.PIPELINE, Action.ADMIN} else SERVER
+    return MANY if actions & {Action.PIPELINE, Action.ADMIN, Action.READ} else SERVER
 
 
 def _responses(place: Place, route: Route, *, bodiless: bool) -> Iterator[tuple[str, Schema]]:

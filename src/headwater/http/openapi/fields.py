@@ -29,6 +29,6 @@ PATH: dict[str, Use] = {
     ),
 }
 
-QUERY: dict[str, Use] = parameters.TABLE
+QUERY: dict[str, Use] = parameters.TABLE | parameters.REPEATED
 REQUEST_HEADERS = {header.name: header.request for header in headers.TABLE if header.request is not None}
 RESPONSE_HEADERS = {header.name: header.response for header in headers.TABLE if header.response is not None}

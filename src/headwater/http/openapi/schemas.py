@@ -4,9 +4,16 @@ from headwater.access.identities import Kind
 from headwater.http.wire.codes import REFUSALS
 from headwater.lake.format import SCHEMA
 from headwater.node.lake.swaps import SEGMENTS_MAX
-from headwater.protocol.limits import DESCRIBE_STREAMS_MAX, LEASE_SECONDS_MAX, LISTING_MAX, SCAN_RANGES_MAX
+from headwater.protocol.limits import (
+    DESCRIBE_STREAMS_MAX,
+    LEASE_SECONDS_MAX,
+    LISTING_MAX,
+    NAME_BYTES_MAX,
+    SCAN_RANGES_MAX,
+    TAIL_STREAMS_MAX,
+)
 from headwater.protocol.refusals import Code
-from headwater.protocol.shapes import OFFSET, TEXT
+from headwater.protocol.shapes import ANY_OFFSET, OFFSET, TEXT, several
 from headwater.protocol.shapes import Shape as Schema
 from headwater.settings import Mode
 
@@ -154,6 +161,19 @@ SCHEMAS: dict[str, Schema] = {
         },
         *("columns", "since", "until"),
     ),
+    "TailRequest": _object({"streams": several({"$ref": "#/components/schemas/TailedStream"}, TAIL_STREAMS_MAX)}),
+    "TailedStream": _object(
+        {
+            "stream": _NAME | {"maxLength": NAME_BYTES_MAX, "pattern": r"^[^/\u0000]+/[^\u0000]+$"},
+            "offset": ANY_OFFSET,
+            "incarnation": {"type": ["string", "null"], "description": "The incarnation that the offset is of."},
+        },
+        "incarnation",
+    ),
+    "TailEvents": {
+        "description": "A `batch` event for each stream at once, then one for each that has something new; `refused` "
+        "for a stream that cannot be read; at last `end`. The reference, docs/reference/http.md, has their members.",
+    },
     "SwapRequest": _object(
         {
             "shard": {"type": "integer", "enum": [0]},

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 WAITERS_MAX = 65_536
-"""The most live readers in one process; each also costs a connection."""
+"""The most live readers in one process; each has its own connection, or is one of many streams on one."""
 
 Shared = dict[Any, Any]
 """What the waiters of one stream encode once and share within one wake, keyed by what it depends on."""
@@ -23,10 +23,22 @@ class Tails:
         self._waiters: dict[str, dict[Waiter, None]] = {}
         self._waiters_max = waiters_max
         self.count = 0
+        """Waiters, and places that are reserved for them."""
 
     @property
     def full(self) -> bool:
         return self.count >= self._waiters_max
+
+    def reserve(self, count: int) -> bool:
+        """Reserve places for waiters that come later; returns whether there are so many."""
+        if self.count + count > self._waiters_max:
+            return False
+        self.count += count
+        return True
+
+    def release(self, count: int) -> None:
+        """Give reserved places back: their waiters come now, or never."""
+        self.count -= count
 
     @property
     def names(self) -> Collection[str]:
