@@ -1,0 +1,117 @@
+"""Every setting, once: its type, limits, unit, choices, default and help."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def about(help: str, **limits: Any) -> Meta:
+    """Describe a setting, and add limits to those of its type."""
+    return Meta(description=help, **limits)
+
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=1)]
+Bytes = Annotated[int, Meta(extra={"unit": "bytes"})]
+Size = Annotated[Bytes, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that an operator may choose."""
+
+    host: Annotated[str, about("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[Port, about("Port to listen on; 0 picks a free one.")] = 4437
+    data: Annotated[str, about("Directory of the journal and its images.")] = "data"
+    memory: Annotated[bool, about("Keep everything in memory and nothing on disk.")] = False
+    lake: Annotated[
+        str,
+        about("Where history is stored: a folder or s3://bucket/prefix. Empty: the folder lake in the data directory."),
+    ] = ""
+    retention: Annotated[
+        Literal["snapshot", "explicit"],
+        about("When history is trimmed: whenever a snapshot that covers it is published, or only on explicit request."),
+    ] = "snapshot"
+    private: Annotated[bool, about("Let only clients cache responses, not shared caches such as a CDN.")] = False
+    attachments: Annotated[bool, about("Make browsers download byte streams instead of showing them.")] = False
+    cors_origins: Annotated[
+        str, about("Origins whose pages may read responses: * for all, or a comma-separated list.")
+    ] = "*"
+    cors_expose: Annotated[
+        str, about("Comma-separated response headers that pages may read in addition to Headwater's own.")
+    ] = ""
+    mount: Annotated[
+        str,
+        Meta(extra={"repeatable": True}),
+        about(
+            "Further path where streams are found as below /v1/stream, such as /api/streams; join several by commas."
+        ),
+    ] = ""
+    log_format: Annotated[
+        Literal["human", "json"],
+        about(
+            "Format of the log on standard error. With json every line is a JSON object, the first and the last too."
+        ),
+    ] = "human"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], about("Least severe level that is logged.")] = (
+        "info"
+    )
+    access_log: Annotated[bool, about("Log every request.")] = False
+    long_poll_seconds: Annotated[Seconds, about("How long a long-poll waits for data.")] = 20.0
+    sse_seconds: Annotated[Seconds, about("How long an SSE connection lasts before the client has to reconnect.")] = (
+        60.0
+    )
+    heartbeat_seconds: Annotated[Seconds, about("How often an idle SSE connection gets a comment.")] = 15.0
+    page_bytes: Annotated[
+        Size, about("Maximum size of one catch-up response; a larger JSON message has a response of its own.")
+    ] = MIB
+    segment_bytes: Annotated[Bytes, about("Size of a journal file.", ge=64 * KIB)] = 64 * MIB
+    image_log_bytes: Annotated[Size, about("How much is written to the journal between two images.")] = 64 * MIB
+    hot_bytes_max: Annotated[Size, about("How much memory hot data may take before appends wait for the lake.")] = (
+        512 * MIB
+    )
+    flush_seconds: Annotated[Seconds, about("Age at which data in memory is flushed to the lake.")] = 300.0
+    flush_bytes_min: Annotated[Bytes, about("Minimum amount of data in memory for a flush because of age.", ge=0)] = (
+        64 * KIB
+    )
+    flush_bytes_max: Annotated[Size, about("Amount of data in memory that starts a flush at once.")] = 64 * MIB
+    flush_journal_bytes: Annotated[Size, about("Amount of journal since the last flush that starts the next one.")] = (
+        256 * MIB
+    )
+    flush_segment_bytes: Annotated[Size, about("Approximate payload of one object in the lake.")] = 32 * MIB
+    flush_concurrency: Annotated[Count, about("How many objects are built and uploaded at the same time.", le=16)] = 2
+    flush_at_stop: Annotated[bool, about("Flush everything to the lake before the server stops.")] = False
+    lake_grace_seconds: Annotated[
+        Seconds, about("How long a replaced object stays in the lake, for readers that still use it.")
+    ] = 900.0
+    connections_max: Annotated[
+        Count, about("Maximum number of open connections; beyond it only /healthz, /readyz and /metrics answer.")
+    ] = 20_000
+    receiving_bytes_max: Annotated[
+        Bytes,
+        about("How much memory request bodies may take together; those larger than 64KiB count.", ge=32 * MIB),
+    ] = 256 * MIB
+    sending_bytes_max: Annotated[
+        Size, about("How much memory responses to clients that do not read may take before only short ones are sent.")
+    ] = 256 * MIB
+    header_seconds: Annotated[Seconds, about("How long a client may take to send the headers of a request.")] = 10.0
+    body_seconds: Annotated[Seconds, about("How long a client may pause within the body of a request.")] = 30.0
+    idle_seconds: Annotated[Seconds, about("How long a connection may stay open without a request.")] = 75.0
+    slow_reader_seconds: Annotated[
+        Seconds, about("How long a reader may take nothing from a full socket before it is disconnected.")
+    ] = 30.0
+    drain_seconds: Annotated[Seconds, about("How long running requests may take to finish at shutdown.")] = 10.0
+
+    @property
+    def data_directory(self) -> Path:
+        return Path(self.data)
+
+    @property
+    def lake_url(self) -> str:
+        """Where the lake is; empty if nothing is kept."""
+        return "" if self.memory else self.lake or str(self.data_directory / "lake")

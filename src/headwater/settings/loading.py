@@ -1,0 +1,114 @@
+"""Loading: the values of the settings from a file, the environment and the flags, judged together."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Setting
+from headwater.settings.fields import Settings
+
+CLIENT_VARIABLES = frozenset({"HEADWATER_URL", "HEADWATER_TOKEN", "HEADWATER_CONFIG"})
+"""Variables of the command line that are not settings of the server."""
+TEST_VARIABLES = frozenset(
+    ENVIRONMENT_PREFIX + name
+    for name in (
+        "CLIENT_SEEDS",
+        "CRASH_CYCLES",
+        "CRASH_SEED",
+        "EXAMPLES",
+        "FUZZ_SECONDS",
+        "FUZZ_SEED",
+        "HOSTILE_ROUNDS",
+        "POWER_SEED",
+        "POWER_SEEDS",
+        "SCREENSHOTS",
+        "SPARK_KILLS",
+        "SPARK_SEED",
+        "TEST_POLLS",
+    )
+)
+"""Variables of the test suite, which the servers that it starts inherit."""
+OTHER_VARIABLES = CLIENT_VARIABLES | TEST_VARIABLES
+_KUBERNETES = re.compile(r"HEADWATER_(.+_)?(SERVICE_(HOST|PORT|PORT_.+)|PORT_[0-9]+_(TCP|UDP|SCTP)(_.+)?)")
+_KUBERNETES_PORT = re.compile(r"HEADWATER_(.+_)?PORT=(tcp|udp|sctp)://.*")
+"""Variables that Kubernetes sets in every pod of a namespace with a service named `headwater` or `headwater-...`."""
+
+_MOUNT = re.compile(r"(?!/ds(?:/|$))(?!/__)(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._~-]+)+")
+
+
+class SettingsError(Exception):
+    """A setting has no usable value; the message is one sentence for a person."""
+
+
+def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Return the settings in force; a flag that is None was not given."""
+    values: dict[str, Any] = {}
+    if config is not None:
+        values |= _from_file(config)
+    values |= _from_environment(environment)
+    for name, value in flags.items():
+        if value is not None:
+            values[name] = _parsed(SETTINGS[name], value, SETTINGS[name].flag)
+    if values.get("memory") and "data" in values:
+        raise SettingsError("--data and --memory exclude each other; choose one.")
+    if values.get("memory") and values.get("lake"):
+        raise SettingsError("--lake and --memory exclude each other: a server in memory keeps no history.")
+    for mount in filter(None, values.get("mount", "").split(",")):
+        if _MOUNT.fullmatch(mount) is None:
+            raise SettingsError(
+                f"{mount!r} cannot be mounted; write a path such as /api/streams, but not /ds or /__..."
+            )
+    return Settings(**values)
+
+
+def _from_file(config: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(config.read_text())
+    except OSError as error:
+        raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"The settings file {config} is not valid TOML: {error}.") from error
+    for name in found:
+        if name not in SETTINGS:
+            raise SettingsError(f"{name} in {config} is not a setting; {_nearest(name)}.")
+    return {name: _parsed(SETTINGS[name], value, f"{name} in {config}") for name, value in found.items()}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    known = {setting.variable: setting for setting in SETTINGS.values()}
+    values = {}
+    for variable, text in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        if _KUBERNETES.fullmatch(variable) or _KUBERNETES_PORT.fullmatch(f"{variable}={text}"):
+            continue
+        if variable not in known:
+            near = _nearest(variable.removeprefix(ENVIRONMENT_PREFIX).lower(), variable=True)
+            raise SettingsError(f"{variable} is set, but there is no such setting; {near}.")
+        values[known[variable].name] = _parsed(known[variable], text, variable)
+    return values
+
+
+def _parsed(setting: Setting, value: Any, origin: str) -> Any:
+    try:
+        return setting.parse(value)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise SettingsError(f"{origin} is {value!r}, but it takes {setting.expects}.") from error
+
+
+def _nearest(name: str, *, variable: bool = False) -> str:
+    """Suggest the nearest setting, if one is near enough for a typing error.
+
+    >>> _nearest("prot"), _nearest("hot_bytes", variable=True), _nearest("xyz")
+    ('the nearest one is port', 'the nearest one is HEADWATER_HOT_BYTES_MAX', '`headwater serve --help` lists all')
+    """
+    near = get_close_matches(name, SETTINGS, n=1)
+    if not near:
+        return "`headwater serve --help` lists all"
+    return f"the nearest one is {SETTINGS[near[0]].variable if variable else near[0]}"
