@@ -107,6 +107,8 @@ def serve(config: Path | None, **flags: Any) -> None:
     logs.set_up(settings.log_format, settings.log_level)
     try:
         uvloop.run(run(settings))
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
     except (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError) as error:
         _fail(settings, _reason(error))
 
@@ -132,17 +134,23 @@ async def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, stopping, number)
     server = Server(settings)
+    if settings.tls_cert:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
     began = time.monotonic()
     try:
         url = await server.listen()
     except OSError as error:
-        raise OSError(_cannot_listen(settings, error)) from error
+        raise OSError(_cannot_listen(f"{settings.host}:{settings.port}", "--port", error)) from error
+    try:
+        ops_url = await server.listen_for_operators()
+    except OSError as error:
+        raise OSError(_cannot_listen(settings.ops, "--ops", error)) from error
     # In a thread, so that /healthz and /readyz answer (alive, but not ready) for as long as the recovery takes.
     node = await asyncio.get_running_loop().run_in_executor(None, open_node, settings)
     gc.freeze()
     node.start()
     server.serve(node)
-    _announce(settings, url, time.monotonic() - began)
+    _announce(settings, url, ops_url, time.monotonic() - began)
     server.report_limits()
     why = await stopping
     log.info("draining", extra={"signal": why.name, "connections": len(server.connections)})
@@ -154,12 +162,13 @@ async def run(settings: Settings) -> None:
     log.info("stopped", extra={"signal": why.name} | {name: round(value, 3) for name, value in took.items()})
 
 
-def _cannot_listen(settings: Settings, error: OSError) -> str:
+def _cannot_listen(address: str, flag: str, error: OSError) -> str:
     # For a number of the system, the loop's own text repeats the address; for a failed name lookup it is the reason.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
     in_use = error.errno == errno.EADDRINUSE
-    advice = "choose another --port, or 0 for a free one" if in_use else "check --host and --port"
-    return f"Cannot listen on {settings.host}:{settings.port} ({reason}); {advice}."
+    check = "--host and --port" if flag == "--port" else flag
+    advice = f"choose another {flag}, or 0 for a free one" if in_use else f"check {check}"
+    return f"Cannot listen on {address} ({reason}); {advice}."
 
 
 def _stop(stopping: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:
@@ -167,15 +176,18 @@ def _stop(stopping: "asyncio.Future[signal.Signals]", number: signal.Signals) ->
         stopping.set_result(number)
 
 
-def _announce(settings: Settings, url: str, seconds: float) -> None:
+def _announce(settings: Settings, url: str, ops_url: str | None, seconds: float) -> None:
     """Print the URL for people, and log one structured line."""
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
     if settings.log_format == "human":
         click.echo(READY.format(url=url, where=where), nl=False)
+        if ops_url is not None:
+            click.echo(f"Operators are served at {ops_url}.")
         sys.stdout.flush()
     facts = {
         "version": __version__,
         "url": url,
+        "ops_url": ops_url,
         "data": None if settings.memory else str(settings.data_directory.resolve()),
         "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),
         "pid": os.getpid(),

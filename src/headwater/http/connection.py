@@ -13,6 +13,7 @@ from headwater.http.inflow import Inflow
 from headwater.http.pipeline import Pipeline
 from headwater.http.receiving import FULL, Receiving
 from headwater.http.router import Found, Router
+from headwater.http.secured import SecurableProtocol
 from headwater.http.wire import rendering
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import BODY, HEAD, IDLE, RequestParser
@@ -32,7 +33,7 @@ LINGER_BYTES_MAX = 2 * SNAPSHOT_BYTES_MAX
 _NEVER = float("inf")
 
 
-class Connection(asyncio.Protocol):
+class Connection(SecurableProtocol):
     """One client; at its `deadline` the server expires it."""
 
     def __init__(self, context: Context, router: Router) -> None:

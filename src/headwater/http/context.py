@@ -6,6 +6,7 @@ import time
 from typing import Protocol
 
 from headwater.http.addresses import flat_prefixes
+from headwater.http.tls import Certificates
 from headwater.http.wire.budgets import Budget, Line
 from headwater.http.wire.heads import KnownHeads
 from headwater.http.wire.rendering import Renderer
@@ -61,6 +62,9 @@ class Context:
         """A coarse clock: the server sets it about twice a second."""
         self.started_at = self.now
         self.draining = False
+        self.certificates = Certificates(settings) if settings.tls_cert else None
+        """For TLS; None for plain HTTP."""
+        self.secure = self.certificates is not None
         self.heads = KnownHeads()
         self.origins = None if settings.cors_origins == "*" else frozenset(settings.cors_origins.split(","))
         """Origins whose pages may read responses; None for all."""

@@ -4,12 +4,13 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
 from headwater.http.endpoints import ENDPOINTS
-from headwater.http.router import Router
+from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
+from headwater.http.secured import SecuredConnection
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
 from headwater.settings import Settings
@@ -27,9 +28,9 @@ class Server:
         self.settings = settings
         self.context = Context(settings)
         self.ready = False
-        self._router = Router(ENDPOINTS, self.context.flat_prefixes)
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def connections(self) -> Collection[Peer]:
@@ -38,15 +39,31 @@ class Server:
 
     async def listen(self) -> str:
         """Accept connections, answering 503 until the server is ready; returns the URL."""
+        if self.context.certificates is not None:
+            self._watching = asyncio.ensure_future(self.context.certificates.watch())
+        allowed = FOR_CLIENTS if self.settings.ops else EVERYTHING
+        router = Router(ENDPOINTS, self.context.flat_prefixes, allowed=allowed)
+        return await self._open(self.settings.host, self.settings.port, router)
+
+    async def listen_for_operators(self) -> str | None:
+        """The same on the address for operators, if there is one."""
+        address = self.settings.ops_address
+        if address is None:
+            return None
+        return await self._open(*address, Router(ENDPOINTS, self.context.flat_prefixes, allowed=FOR_OPERATORS))
+
+    async def _open(self, host: str, port: int, router: Router) -> str:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
         loop = asyncio.get_running_loop()
-        listening = socket.create_server(
-            (self.settings.host, self.settings.port),
-            family=socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET,
-            backlog=BACKLOG,
-        )
-        self._listener = await loop.create_server(self._connect, sock=listening, backlog=BACKLOG)
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"http://{host}:{listening.getsockname()[1]}"
+        self._listeners.append(await loop.create_server(self._factory(router), sock=listening, backlog=BACKLOG))
+        scheme = "http" if self.context.certificates is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+    def reload(self) -> None:
+        """Look at the files of the certificate now."""
+        if self.context.certificates is not None:
+            self.context.certificates.ask()
 
     def report_limits(self) -> None:
         """Log a limit that the system has lowered."""
@@ -58,12 +75,30 @@ class Server:
                 self.settings.connections_max,
             )
 
-    def _connect(self) -> asyncio.Protocol:
+    def _factory(self, router: Router) -> Callable[[], asyncio.Protocol]:
+        """What makes the protocol of each connection of a listener."""
+        certificates, seconds = self.context.certificates, self.settings.header_seconds
+
+        def connect() -> asyncio.Protocol:
+            return self._connect(router)
+
+        def connect_securely() -> asyncio.Protocol:
+            assert certificates is not None
+            return SecuredConnection(
+                certificates.context,
+                self._connect(router),
+                handshake_seconds=seconds,
+                failed=certificates.count_failure,
+            )
+
+        return connect if certificates is None else connect_securely
+
+    def _connect(self, router: Router) -> asyncio.Protocol:
         if self.context.draining:
             return UnreadyConnection(ENDING, self.context.renderer)
         if not self.ready:
             return UnreadyConnection(STARTING, self.context.renderer)
-        return Connection(self.context, self._router)
+        return Connection(self.context, router)
 
     def serve(self, node: Node) -> None:
         """Become ready: answer requests with this node."""
@@ -89,8 +124,10 @@ class Server:
         until = time.monotonic() + self.settings.drain_seconds
         while connections and time.monotonic() < until:
             await asyncio.sleep(0.01)
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._ticker is not None:
             self._ticker.cancel()
         for connection in list(connections):

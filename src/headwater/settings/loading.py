@@ -64,7 +64,26 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
             raise SettingsError(
                 f"{mount!r} cannot be mounted; write a path such as /api/streams, but not /ds or /__..."
             )
-    return Settings(**values)
+    settings = Settings(**values)
+    _judge_tls(settings)
+    return settings
+
+
+def _judge_tls(settings: Settings) -> None:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise SettingsError("--tls-cert and --tls-key belong together; give both or neither.")
+    if settings.tls_client_ca and not settings.tls_cert:
+        raise SettingsError("--tls-client-ca needs TLS; give --tls-cert and --tls-key too.")
+    for name in ("tls_cert", "tls_key", "tls_client_ca"):
+        path = getattr(settings, name)
+        if path and not Path(path).is_file():
+            raise SettingsError(f"{SETTINGS[name].flag} is {path}, but there is no such file.")
+    try:
+        address = settings.ops_address
+    except ValueError as error:
+        raise SettingsError(f"--ops is {settings.ops!r}, but it takes an address such as 127.0.0.1:4438.") from error
+    if address is not None and address == (settings.host, settings.port) and settings.port:
+        raise SettingsError("--ops is the address of the server itself; choose another port.")
 
 
 def _from_file(config: Path) -> dict[str, Any]:
