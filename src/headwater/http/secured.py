@@ -160,7 +160,9 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
             self._send()
             self.abort()
             return
-        self._send()
+        if self._outgoing.pending:
+            self._send()
+            self._judge_room()
         if pieces:
             self._inner.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if self._eof and not self._eof_told and self.is_reading():
@@ -220,7 +222,7 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
             self._turn.cancel()
             self._turn = None
         queue, done_bytes = self._queue, 0
-        while queue and self._ready and not self._paused_below:
+        while queue and self._ready and not (self._paused_below or self._tcp.is_closing()):
             if done_bytes >= TURN_BYTES:
                 self._turn = asyncio.get_running_loop().call_soon(self._pump)
                 return
@@ -254,10 +256,14 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
             self._inner.resume_writing()
 
     def _encrypt(self, data: Data) -> None:
-        sent_bytes = self._tls.write(data)
-        while sent_bytes < len(data):
-            sent_bytes += self._tls.write(memoryview(data)[sent_bytes:])
-        self._tcp.write(self._outgoing.read())
+        try:
+            sent_bytes = self._tls.write(data)
+            while sent_bytes < len(data):
+                sent_bytes += self._tls.write(memoryview(data)[sent_bytes:])
+        except ssl.SSLError:
+            self.abort()
+        else:
+            self._tcp.write(self._outgoing.read())
 
     def _send(self) -> None:
         """Send what TLS itself has to say."""
@@ -274,6 +280,8 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
         if not (self._paused_above or self._lost) and self.get_write_buffer_size() > self._high_bytes:
             self._paused_above = True
             self._inner.pause_writing()
+            if not (self._queue or self._paused_below):
+                asyncio.get_running_loop().call_soon(self._resume_above)
 
     def get_write_buffer_size(self) -> int:
         return self._queued_bytes + self._tcp.get_write_buffer_size()
