@@ -66,7 +66,7 @@ class Router:
             if endpoint is None:
                 return self._refuse_path(address)
         if not self._serves(endpoint):
-            return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL here; --ops has a listener of its own.")
+            return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL on this listener.")
         route = endpoint.routes.get(method)
         if route is None or route.action not in self._allowed:
             return self._refuse_method(method, endpoint)

@@ -84,8 +84,8 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
         inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            return
+        if self._closing or self._eof:
+            return  # What comes after the end is dropped.
         self._incoming.write(data)
         if self._ready or self._shake_hands():
             self._deliver()

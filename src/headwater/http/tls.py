@@ -144,7 +144,8 @@ class Certificates:
         self._settings = settings
         self._watch_seconds = watch_seconds
         files = read_files(settings)
-        self._seen = files.digest()
+        self._loaded = files.digest()
+        self._failed: tuple[bytes, str] | None = None
         self.context = make_context(settings, files)
         """What new connections use."""
         self.reloads = 0
@@ -167,17 +168,22 @@ class Certificates:
 
     def renew(self) -> None:
         """Take the files if they have changed and can be used; otherwise keep what there is, and log why."""
+        digest = b""
         try:
             files = read_files(self._settings)
             digest = files.digest()
-            if digest == self._seen:
+            if digest == self._loaded:
+                self._failed = None
                 return
-            self._seen = digest
             self.context = make_context(self._settings, files)
-        except SettingsError as error:
-            self.reload_failures += 1
-            log.error("the certificate was not renewed, and the old one stays in use: %s", error)
+        except (SettingsError, OSError) as error:
+            # It is tried again and again, but reported once.
+            if (digest, str(error)) != self._failed:
+                self._failed = digest, str(error)
+                self.reload_failures += 1
+                log.error("the certificate was not renewed, and the old one stays in use: %s", error)
         else:
+            self._loaded, self._failed = digest, None
             self.reloads += 1
             log.info("certificate renewed", extra={"tls_cert": self._settings.tls_cert})
 

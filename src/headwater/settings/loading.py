@@ -76,7 +76,7 @@ def _judge_tls(settings: Settings) -> None:
         raise SettingsError("--tls-client-ca needs TLS; give --tls-cert and --tls-key too.")
     for name in ("tls_cert", "tls_key", "tls_client_ca"):
         path = getattr(settings, name)
-        if path and not Path(path).is_file():
+        if path and not os.path.isfile(path):
             raise SettingsError(f"{SETTINGS[name].flag} is {path}, but there is no such file.")
     try:
         address = settings.ops_address
