@@ -592,6 +592,7 @@ OPERATORS = ["/metrics", "/__headwater/status", "/__headwater/buckets"]
 @pytest.mark.parametrize("flags", ["plain", "secure"])
 def test_operators_have_a_listener_of_their_own(pair: Pair, authority: Authority, flags: str) -> None:
     with running_server("--ops", "127.0.0.1:0", *(pair.flags if flags == "secure" else ())) as server:
+        assert eventually(lambda: "Operators are served at " in server.output())
         [line] = [line for line in logged(server) if line.startswith("Operators are served at ")]
         ops_url = line.removeprefix("Operators are served at ").rstrip(".")
         assert ops_url.startswith("https:" if flags == "secure" else "http:")

@@ -180,9 +180,8 @@ def _announce(settings: Settings, url: str, ops_url: str | None, seconds: float)
     """Print the URL for people, and log one structured line."""
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
     if settings.log_format == "human":
-        click.echo(READY.format(url=url, where=where), nl=False)
-        if ops_url is not None:
-            click.echo(f"Operators are served at {ops_url}.")
+        operators = "" if ops_url is None else f"Operators are served at {ops_url}.\n"
+        click.echo(READY.format(url=url, where=where) + operators, nl=False)
         sys.stdout.flush()
     facts = {
         "version": __version__,
