@@ -14,6 +14,7 @@ from headwater.http.context import Context
 from headwater.settings import Settings
 from headwater.testing import running_server
 
+from ..http.authorities import Authority, Pair
 from .commands import Shell, sentence
 
 
@@ -122,3 +123,53 @@ def test_the_limit_of_open_files_that_doctor_asks_for_is_enough(monkeypatch: pyt
     monkeypatch.setattr("resource.getrlimit", lambda which: (enough, enough))
     assert checks.open_files().verdict == "ok"
     assert Context(Settings()).connections_max == Settings().connections_max
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def tls_findings(shell: Shell, pair: Pair) -> dict[str, dict[str, Any]]:
+    return findings(shell, *pair.flags)
+
+
+def test_a_certificate_is_judged_by_its_days_names_chain_and_key_file(shell: Shell, authority: Authority) -> None:
+    pair = authority.issue("whole")
+    pair.cert.write_bytes(pair.cert.read_bytes() + authority.ca.read_bytes())
+    pair.key.chmod(0o640)
+    found = tls_findings(shell, pair)
+    assert [found[check]["verdict"] for check in ("certificate", "chain", "key file")] == ["ok", "ok", "ok"]
+    assert found["certificate"]["detail"] == "it is valid for 29 days, for localhost, 127.0.0.1"
+    assert found["chain"]["detail"].startswith("2 in the file")
+
+
+def test_a_certificate_that_ends_soon_or_has_no_chain_is_a_warning(shell: Shell, authority: Authority) -> None:
+    pair = authority.issue("soon", days=10)
+    pair.key.chmod(0o644)
+    found = tls_findings(shell, pair)
+    assert [found[check]["verdict"] for check in ("certificate", "chain", "key file")] == 3 * ["warning"]
+    assert "for 9 days" in found["certificate"]["detail"]
+
+
+def test_an_expired_certificate_and_a_foreign_key_are_problems(shell: Shell, authority: Authority) -> None:
+    expired, other = authority.issue("expired", days=-1), authority.issue("other")
+    assert "expired" in tls_findings(shell, expired)["certificate"]["detail"]
+    found = tls_findings(shell, Pair(expired.cert, other.key))
+    assert found["certificate"]["verdict"] == "problem"
+    assert "does not belong to" in found["certificate"]["detail"]
+
+
+def test_certificates_in_the_wrong_order_or_that_are_strangers_are_a_problem(
+    shell: Shell, authority: Authority, tmp_path: Path
+) -> None:
+    pair = authority.issue("confused")
+    pair.cert.write_bytes(pair.cert.read_bytes() + Authority(tmp_path, "stranger").ca.read_bytes())
+    assert tls_findings(shell, pair)["chain"]["verdict"] == "problem"
+
+
+def test_a_certificate_without_its_key_is_refused(shell: Shell, authority: Authority) -> None:
+    assert shell("doctor", "--tls-cert", str(authority.ca)).code == 2

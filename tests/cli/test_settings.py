@@ -133,3 +133,30 @@ def test_the_limits_of_the_lake_are_those_of_the_settings() -> None:
     assert LakeLimits.of(Settings()) == LAKE_LIMITS
     found = LakeLimits.of(load(flush_segment_bytes="1MiB", lake_grace_seconds="1s", hot_bytes_max="3MiB"))
     assert (found.flush.segment_bytes, found.grace_seconds, found.hot_bytes_max) == (2**20, 1.0, 3 * 2**20)
+
+
+# -- TLS and operators -------------------------------------------------------------------------------------------------
+
+
+def test_files_for_tls_are_given_together_and_exist(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.touch()
+    together = "--tls-cert and --tls-key belong together; give both or neither."
+    assert refusal(tls_cert=str(cert)) == refusal(tls_key=str(key)) == together
+    assert refusal(tls_cert=str(cert), tls_key=str(key)) == f"--tls-key is {key}, but there is no such file."
+    assert refusal(tls_client_ca=str(cert)) == "--tls-client-ca needs TLS; give --tls-cert and --tls-key too."
+    key.touch()
+    assert load(tls_cert=str(cert), tls_key=str(key)).tls_min == "1.2"
+    missing = refusal(tls_cert=str(cert), tls_key=str(key), tls_client_ca="none.pem")
+    assert missing == "--tls-client-ca is none.pem, but there is no such file."
+
+
+@pytest.mark.parametrize("text", ["4438", ":4438", "127.0.0.1", "127.0.0.1:99999", "::1:4438", "http://h:1", "h:1/x"])
+def test_the_address_for_operators_has_a_host_and_a_port(text: str) -> None:
+    assert refusal(ops=text) == f"--ops is {text!r}, but it takes an address such as 127.0.0.1:4438."
+
+
+def test_the_address_for_operators_is_another_one() -> None:
+    assert load(ops="[::1]:4438").ops_address == ("::1", 4438)
+    assert load().ops_address is None
+    assert refusal(ops="127.0.0.1:4437") == "--ops is the address of the server itself; choose another port."

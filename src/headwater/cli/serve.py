@@ -115,6 +115,8 @@ def serve(config: Path | None, **flags: Any) -> None:
     logs.set_up(settings.log_format, settings.log_level)
     try:
         uvloop.run(run(settings, guard))
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
     except (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError) as error:
         _fail(settings, _reason(error))
 
@@ -155,13 +157,17 @@ async def run(settings: Settings, guard: Guard | None = None) -> None:
     try:
         url = await server.listen()
     except OSError as error:
-        raise OSError(_cannot_listen(settings, error)) from error
+        raise OSError(_cannot_listen(f"{settings.host}:{settings.port}", "--port", error)) from error
+    try:
+        ops_url = await server.listen_for_operators()
+    except OSError as error:
+        raise OSError(_cannot_listen(settings.ops, "--ops", error)) from error
     # In a thread, so that /healthz and /readyz answer (alive, but not ready) for as long as the recovery takes.
     node = await asyncio.get_running_loop().run_in_executor(None, open_node, settings)
     gc.freeze()
     node.start()
     server.serve(node)
-    _announce(server, url, time.monotonic() - began)
+    _announce(server, url, ops_url, time.monotonic() - began)
     server.report_limits()
     _warn(settings, guard)
     why = await stopping
@@ -181,7 +187,7 @@ def _warn(settings: Settings, guard: Guard | None) -> None:
             "serving without authentication: whoever reaches this server may read, change and delete everything"
         )
     if guard is not None:
-        if not is_loopback(settings.host):
+        if not (settings.tls_cert or is_loopback(settings.host)):
             log.warning("serving without TLS: credentials can be read on the way, unless a proxy in front has TLS")
         anonymous = guard.policy.anonymous
         writing = [action.word for action in _CHANGING if anonymous.may_some(action)]
@@ -189,12 +195,13 @@ def _warn(settings: Settings, guard: Guard | None) -> None:
             log.warning("the access file lets everybody %s without a credential", ", ".join(writing))
 
 
-def _cannot_listen(settings: Settings, error: OSError) -> str:
+def _cannot_listen(address: str, flag: str, error: OSError) -> str:
     # For a number of the system, the loop's own text repeats the address; for a failed name lookup it is the reason.
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
     in_use = error.errno == errno.EADDRINUSE
-    advice = "choose another --port, or 0 for a free one" if in_use else "check --host and --port"
-    return f"Cannot listen on {settings.host}:{settings.port} ({reason}); {advice}."
+    check = "--host and --port" if flag == "--port" else flag
+    advice = f"choose another {flag}, or 0 for a free one" if in_use else f"check {check}"
+    return f"Cannot listen on {address} ({reason}); {advice}."
 
 
 def _stop(stopping: "asyncio.Future[signal.Signals]", number: signal.Signals) -> None:
@@ -202,17 +209,19 @@ def _stop(stopping: "asyncio.Future[signal.Signals]", number: signal.Signals) ->
         stopping.set_result(number)
 
 
-def _announce(server: Server, url: str, seconds: float) -> None:
+def _announce(server: Server, url: str, ops_url: str | None, seconds: float) -> None:
     """Print the URL for people, and log one structured line."""
     settings = server.settings
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
     if settings.log_format == "human":
         token = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if settings.mode is Mode.GUARDED else ""
-        click.echo(READY.format(url=url, where=where, token=token), nl=False)
+        operators = "" if ops_url is None else f"Operators are served at {ops_url}.\n"
+        click.echo(READY.format(url=url, where=where, token=token) + operators, nl=False)
         sys.stdout.flush()
     facts = {
         "version": __version__,
         "url": url,
+        "ops_url": ops_url,
         "data": None if settings.memory else str(settings.data_directory.resolve()),
         "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),
         "pid": os.getpid(),

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from headwater.http.addresses import Address, flat_prefixes
 from headwater.http.gates import Gate, Guard, OpenGate
+from headwater.http.tls import Certificates
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line
 from headwater.http.wire.heads import KnownHeads
@@ -66,6 +67,9 @@ class Context:
         """A coarse clock: the server sets it about twice a second."""
         self.started_at = self.now
         self.draining = False
+        self.certificates = Certificates(settings) if settings.tls_cert else None
+        """For TLS; None for plain HTTP."""
+        self.secure = self.certificates is not None
         self.heads = KnownHeads()
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)

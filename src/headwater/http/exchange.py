@@ -315,7 +315,8 @@ class Exchange:
         request = self.request
         authority = request.authority or request.headers.get(headers.HOST.key, b"localhost")
         # A proxy that terminates TLS says so.
-        scheme = "https" if request.headers.get(headers.X_FORWARDED_PROTO.key) == b"https" else "http"
+        secure = self.context.secure or request.headers.get(headers.X_FORWARDED_PROTO.key) == b"https"
+        scheme = "https" if secure else "http"
         return f"{scheme}://{authority.decode('latin-1').strip()}"
 
     def url(self, more: str = "") -> str:

@@ -2,8 +2,10 @@
 
 import asyncio
 
+from headwater.http.secured import SecurableProtocol
 
-class PeerProtocol(asyncio.Protocol):
+
+class PeerProtocol(SecurableProtocol):
     """A connection to a client, as far as it tells who the client is."""
 
     _transport: asyncio.Transport
@@ -17,5 +19,5 @@ class PeerProtocol(asyncio.Protocol):
     @property
     def certificate_names(self) -> tuple[tuple[str, str], ...]:
         """The alternative names of the client's verified certificate."""
-        certificate = self._transport.get_extra_info("peercert") or {}
-        return tuple(certificate.get("subjectAltName", ()))
+        uris, dns = self.client_names
+        return (*(("URI", name) for name in uris), *(("DNS", name) for name in dns))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from headwater.access.grants import Action
 from headwater.http import addresses
 from headwater.http.addresses import LISTING, OWN, Address
 from headwater.http.routes import Endpoint, Handler, Route
@@ -13,6 +14,11 @@ from headwater.protocol.refusals import Code, Refusal
 FOUND_MAX = 4_096
 RESERVED_FOR_LATER = frozenset({"console"})
 """Bucket names kept free for endpoints of later versions."""
+OPERATING = frozenset({Action.OBSERVE, Action.ADMIN})
+"""What operators do, if they have a listener of their own."""
+EVERYTHING = frozenset(Action)
+FOR_CLIENTS = EVERYTHING - OPERATING
+FOR_OPERATORS = OPERATING | {Action.NONE}
 
 
 class Found(NamedTuple):
@@ -30,9 +36,17 @@ class Found(NamedTuple):
 class Router:
     """Derived from the endpoint table once; what it has found is cached."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], flat: tuple[bytes, ...] = addresses.FLAT_PREFIXES) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        flat: tuple[bytes, ...] = addresses.FLAT_PREFIXES,
+        *,
+        allowed: frozenset[Action] = EVERYTHING,
+    ) -> None:
+        """Routes with other actions than the allowed ones do not exist for this router."""
         self.endpoints = tuple(endpoints)
         self._flat = flat
+        self._allowed = allowed
         self._fixed = {one.path.encode(): one for one in endpoints if not one.parameters}
         self._by_shape = {one.shape: one for one in endpoints if one.parameters}
         fixed = {one.path[1:] for one in endpoints if not one.parameters}
@@ -54,8 +68,10 @@ class Router:
             address, endpoint = parsed, self._by_shape.get(parsed.shape)
             if endpoint is None:
                 return self._refuse_path(address)
+        if not self._serves(endpoint):
+            return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL on this listener.")
         route = endpoint.routes.get(method)
-        if route is None:
+        if route is None or route.action not in self._allowed:
             return self._refuse_method(method, endpoint)
         # Of a bucket, only a grant for all of it counts.
         name = f"{address.name}/" if endpoint.path == "/{bucket}" else address.name
@@ -64,10 +80,14 @@ class Router:
 
     def _refuse_path(self, address: Address) -> Refusal:
         if address.name == OWN:
-            below = sorted({one.path.split("/")[2] for one in self.endpoints if one.path.startswith(f"/{OWN}/")})
+            own = [one for one in self.endpoints if one.path.startswith(f"/{OWN}/")]
+            below = sorted({one.path.split("/")[2] for one in own if self._serves(one)})
             detail = f"There is nothing at this URL; below /{OWN} there are {', '.join(below)}."
             return Refusal(Code.STREAM_NOT_FOUND, detail)
         return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL: a stream has no such sub-resource.")
+
+    def _serves(self, endpoint: Endpoint) -> bool:
+        return any(route.action in self._allowed for route in endpoint.routes.values())
 
     def _refuse_method(self, method: bytes, endpoint: Endpoint) -> Refusal:
         name = endpoint.path.rpartition("/")[2]
@@ -75,6 +95,7 @@ class Router:
             return Refusal(Code.INVALID_NAME, f"The stream name {name!r} is reserved for the bucket's listing.")
         if name in self.reserved_buckets and endpoint.path == f"/{name}" and method in (b"PUT", b"DELETE"):
             return Refusal(Code.INVALID_NAME, f"The bucket name {name!r} is reserved.")
-        allow = ", ".join(one.decode() for one in (*endpoint.routes, b"OPTIONS"))
+        served = [one for one, route in endpoint.routes.items() if route.action in self._allowed]
+        allow = ", ".join(one.decode() for one in (*served, b"OPTIONS"))
         detail = f"This URL does not support {method.decode('latin-1')}; use one of {allow}."
         return Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow)

@@ -4,14 +4,15 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
 from headwater.http.endpoints import ENDPOINTS
 from headwater.http.gates import Guard
-from headwater.http.router import Router
+from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.rules import Rules
+from headwater.http.secured import SecuredConnection
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
 from headwater.settings import Settings
@@ -31,9 +32,9 @@ class Server:
         self._rules = None if guard is None else Rules(guard)
         self._watching_rules: asyncio.Task[None] | None = None
         self.ready = False
-        self._router = Router(ENDPOINTS, self.context.flat_prefixes)
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def connections(self) -> Collection[Peer]:
@@ -47,20 +48,33 @@ class Server:
 
     async def listen(self) -> str:
         """Accept connections, answering 503 until the server is ready; returns the URL."""
-        loop = asyncio.get_running_loop()
+        if self.context.certificates is not None:
+            self._watching = asyncio.ensure_future(self.context.certificates.watch())
         if self._rules is not None:
-            self._watching_rules = loop.create_task(self._rules.watch())
-        listening = socket.create_server(
-            (self.settings.host, self.settings.port),
-            family=socket.AF_INET6 if ":" in self.settings.host else socket.AF_INET,
-            backlog=BACKLOG,
-        )
-        self._listener = await loop.create_server(self._connect, sock=listening, backlog=BACKLOG)
-        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-        return f"http://{host}:{listening.getsockname()[1]}"
+            self._watching_rules = asyncio.ensure_future(self._rules.watch())
+        allowed = FOR_CLIENTS if self.settings.ops else EVERYTHING
+        router = Router(ENDPOINTS, self.context.flat_prefixes, allowed=allowed)
+        return await self._open(self.settings.host, self.settings.port, router)
+
+    async def listen_for_operators(self) -> str | None:
+        """The same on the address for operators, if there is one."""
+        address = self.settings.ops_address
+        if address is None:
+            return None
+        return await self._open(*address, Router(ENDPOINTS, self.context.flat_prefixes, allowed=FOR_OPERATORS))
+
+    async def _open(self, host: str, port: int, router: Router) -> str:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        loop = asyncio.get_running_loop()
+        self._listeners.append(await loop.create_server(self._factory(router), sock=listening, backlog=BACKLOG))
+        scheme = "http" if self.context.certificates is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
     def reload(self) -> None:
-        """Look at the access file now."""
+        """Look at the access file and at the files of the certificate now."""
+        if self.context.certificates is not None:
+            self.context.certificates.ask()
         if self._rules is not None:
             self._rules.ask()
 
@@ -74,11 +88,29 @@ class Server:
                 self.settings.connections_max,
             )
 
-    def _connect(self) -> asyncio.Protocol:
+    def _factory(self, router: Router) -> Callable[[], asyncio.Protocol]:
+        """What makes the protocol of each connection of a listener."""
+        certificates, seconds = self.context.certificates, self.settings.header_seconds
+
+        def connect() -> asyncio.Protocol:
+            return self._connect(router)
+
+        def connect_securely() -> asyncio.Protocol:
+            assert certificates is not None
+            return SecuredConnection(
+                certificates.context,
+                self._connect(router),
+                handshake_seconds=seconds,
+                failed=certificates.count_failure,
+            )
+
+        return connect if certificates is None else connect_securely
+
+    def _connect(self, router: Router) -> asyncio.Protocol:
         if self.context.draining or not self.ready:
             reason = ENDING if self.context.draining else STARTING
             return UnreadyConnection(reason, self.context.renderer, self.settings.header_seconds)
-        return Connection(self.context, self._router)
+        return Connection(self.context, router)
 
     def serve(self, node: Node) -> None:
         """Become ready: answer requests with this node."""
@@ -104,8 +136,10 @@ class Server:
         until = time.monotonic() + self.settings.drain_seconds
         while connections and time.monotonic() < until:
             await asyncio.sleep(0.01)
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._ticker is not None:
             self._ticker.cancel()
         if self._watching_rules is not None:

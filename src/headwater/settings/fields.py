@@ -1,5 +1,6 @@
 """Every setting, once: its type, limits, unit, choices, default and help."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -7,6 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from headwater.settings.modes import Mode, mode_of
+
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s\[\]:/]+)):(?P<port>[0-9]{1,5})")
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -22,6 +25,18 @@ Count = Annotated[int, Meta(ge=1)]
 Bytes = Annotated[int, Meta(extra={"unit": "bytes"})]
 Size = Annotated[Bytes, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port; `ValueError` if it is not an address with a port.
+
+    >>> parse_address("127.0.0.1:4438"), parse_address("[::1]:0")
+    (('127.0.0.1', 4438), ('::1', 0))
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise ValueError(f"{text!r} is not an address with a port")
+    return found["bracketed"] or found["host"], int(found["port"])
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,6 +87,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         about(
             "Further path where streams are found as below /v1/stream, such as /api/streams; join several by commas."
         ),
+    ] = ""
+    tls_cert: Annotated[
+        str, about("File with the certificate chain for TLS, PEM; give --tls-key too. Empty: plain HTTP.")
+    ] = ""
+    tls_key: Annotated[str, about("File with the private key of the certificate, PEM, without a passphrase.")] = ""
+    tls_client_ca: Annotated[
+        str, about("File with the authorities whose client certificates are believed, PEM. Empty: none is requested.")
+    ] = ""
+    tls_client: Annotated[
+        Literal["required", "optional"],
+        about("Whether each client must present a certificate, if --tls-client-ca is given."),
+    ] = "required"
+    tls_min: Annotated[Literal["1.2", "1.3"], about("Oldest version of TLS that is accepted.")] = "1.2"
+    ops: Annotated[
+        str,
+        about("Address of a listener for operators, such as 127.0.0.1:4438; then metrics and status are only there."),
     ] = ""
     log_format: Annotated[
         Literal["human", "json"],
@@ -136,6 +167,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def data_directory(self) -> Path:
         return Path(self.data)
+
+    @property
+    def ops_address(self) -> tuple[str, int] | None:
+        """Where operators are served, if apart from clients."""
+        return parse_address(self.ops) if self.ops else None
 
     @property
     def lake_url(self) -> str:

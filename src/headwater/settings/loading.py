@@ -70,6 +70,7 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
                 f"{mount!r} cannot be mounted; write a path such as /api/streams, but not /ds or /__..."
             )
     settings = Settings(**values)
+    _judge_tls(settings)
     _judge_exposure(settings)
     return settings
 
@@ -77,9 +78,11 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
 def _judge_exposure(settings: Settings) -> None:
     if settings.auth and settings.no_auth:
         raise SettingsError("--auth and --no-auth exclude each other; choose one.")
-    if settings.mode is Mode.LOCAL and not is_loopback(settings.host):
+    ops_host = settings.ops_address[0] if settings.ops_address else settings.host
+    exposed = next((host for host in (settings.host, ops_host) if not is_loopback(host)), None)
+    if settings.mode is Mode.LOCAL and exposed is not None:
         raise SettingsError(
-            f"Listening on {settings.host or 'all addresses'} without authentication would let everybody read and "
+            f"Listening on {exposed or 'all addresses'} without authentication would let everybody read and "
             "delete; give --auth FILE (make one with headwater token init), or --no-auth if a proxy in front decides."
         )
     for network in filter(None, settings.proxies.split(",")):
@@ -91,6 +94,23 @@ def _judge_exposure(settings: Settings) -> None:
         raise SettingsError(
             f"--public-url is {settings.public_url!r}, but it takes an origin such as https://streams.example."
         )
+
+
+def _judge_tls(settings: Settings) -> None:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise SettingsError("--tls-cert and --tls-key belong together; give both or neither.")
+    if settings.tls_client_ca and not settings.tls_cert:
+        raise SettingsError("--tls-client-ca needs TLS; give --tls-cert and --tls-key too.")
+    for name in ("tls_cert", "tls_key", "tls_client_ca"):
+        path = getattr(settings, name)
+        if path and not os.path.isfile(path):
+            raise SettingsError(f"{SETTINGS[name].flag} is {path}, but there is no such file.")
+    try:
+        address = settings.ops_address
+    except ValueError as error:
+        raise SettingsError(f"--ops is {settings.ops!r}, but it takes an address such as 127.0.0.1:4438.") from error
+    if address is not None and address == (settings.host, settings.port) and settings.port:
+        raise SettingsError("--ops is the address of the server itself; choose another port.")
 
 
 def _from_file(config: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ START_TIMEOUT_SECONDS = 30.0
 STOP_TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.01
 
-URL = re.compile(r"http://[^\s/]+:\d+")
+URL = re.compile(r"https?://[^\s/]+:\d+")
 
 
 class ServerNotStarted(Exception):

@@ -16,17 +16,16 @@ from re import match, search
 from shutil import disk_usage
 from statistics import median
 from tempfile import TemporaryFile
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import httpx2
 
+from headwater.cli.doctor.findings import Finding, Verdict
 from headwater.cli.printing import moment, size
 from headwater.protocol.limits import DESCRIPTORS_RESERVE, RESERVED_CONNECTIONS
 from headwater.settings import Settings
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
-
-Verdict = Literal["ok", "warning", "problem"]
 
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 256 * 1024**2
@@ -39,15 +38,6 @@ CLOCK_BEFORE_US = 1_735_689_600_000_000
 """The beginning of 2025: a correct clock shows a later time."""
 SKEW_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 10.0
-
-
-class Finding(NamedTuple):
-    """The result of one check, and how to fix what it found."""
-
-    check: str
-    verdict: Verdict
-    detail: str
-    fix: str = ""
 
 
 # -- This machine ------------------------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ import click
 
 from headwater.cli.connecting import JSON, destined
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.doctor import checks
-from headwater.cli.doctor.checks import Finding
+from headwater.cli.doctor import certificates, checks
+from headwater.cli.doctor.findings import Finding
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, json_list
 from headwater.cli.terminal import coloured
+from headwater.settings import SETTINGS
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -27,17 +28,32 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server; it need not exist yet.")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
+@click.option("--tls-cert", envvar=SETTINGS["tls_cert"].variable, help="Certificate chain of a server.")
+@click.option("--tls-key", envvar=SETTINGS["tls_key"].variable, help="Private key of the certificate.")
 @destined
 @JSON
-def doctor(*, data: Path | None, lake: str | None, destination: Destination, as_json: bool) -> None:
+def doctor(
+    *,
+    data: Path | None,
+    lake: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    destination: Destination,
+    as_json: bool,
+) -> None:
     """Check whether a server runs well here.
 
     Each line is a check; a warning or a problem says how to fix it.
     """
     findings = []
+    if bool(tls_cert) != bool(tls_key):
+        raise click.UsageError("--tls-cert and --tls-key belong together; give both or neither.")
 
     def found() -> Iterator[Finding]:
         for finding in _findings(data, lake, destination):
+            findings.append(finding)
+            yield finding
+        for finding in certificates.certificate(tls_cert, tls_key) if tls_cert and tls_key else ():
             findings.append(finding)
             yield finding
 

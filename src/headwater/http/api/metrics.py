@@ -40,6 +40,18 @@ def _requests(exchange: Exchange) -> Iterator[Metric]:
     yield counter("headwater_sent_bytes_total", "Bytes sent to clients.", context.sent_bytes)
     live = [Sample("", (("mode", "long-poll"),), counted.long_polls), Sample("", (("mode", "sse"),), counted.sse_reads)]
     yield Metric("headwater_live_reads_total", "counter", "Live reads started, by mode.", live)
+    tls = context.certificates
+    yield counter("headwater_tls_reloads_total", "Renewed certificates that were loaded.", tls.reloads if tls else 0)
+    yield counter(
+        "headwater_tls_reload_failures_total",
+        "Renewed certificates that cannot be used; the old one stays.",
+        tls.reload_failures if tls else 0,
+    )
+    yield counter(
+        "headwater_tls_handshake_failures_total",
+        "Connections that ended before their TLS handshake was complete.",
+        tls.handshake_failures if tls else 0,
+    )
 
 
 def _access(exchange: Exchange) -> Iterator[Metric]:

@@ -1,0 +1,105 @@
+"""The checks of `headwater doctor` on the files for TLS. They are tried in a handshake that stays in memory."""
+
+import re
+import ssl
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headwater.cli.doctor.findings import Finding
+from headwater.http.tls import make_context, read_files
+from headwater.settings import Settings, SettingsError
+
+DAYS_ENOUGH = 14
+DAY_SECONDS = 86_400
+SELF_SIGNED = 18
+"""OpenSSL's code for a certificate that is its own authority."""
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
+_TURNS_MAX = 10
+
+
+def certificate(cert: str, key: str) -> Iterator[Finding]:
+    """Check that the files fit together, how long they are valid and for which names, and who can read the key."""
+    settings = Settings(tls_cert=cert, tls_key=key)
+    try:
+        files = read_files(settings)
+        context = make_context(settings, files)
+    except SettingsError as error:
+        fix = "store the certificate chain and its key without a passphrase, both as PEM"
+        yield Finding("certificate", "problem", str(error).rstrip("."), fix)
+        return
+    chain = _PEM.findall(files.cert)
+    yield _validity(context, chain[0])
+    yield _chain(context, chain)
+    yield _key_file(Path(key))
+
+
+def _validity(context: ssl.SSLContext, own: bytes) -> Finding:
+    try:
+        found = _verified(context, _trusting(own))
+    except ssl.SSLCertVerificationError as error:
+        return Finding("certificate", "problem", f"clients refuse it: {error.verify_message}", "renew it")
+    days = int((ssl.cert_time_to_seconds(found["notAfter"]) - time.time()) // DAY_SECONDS)
+    names = ", ".join(name for _, name in found.get("subjectAltName", ()))
+    detail = f"it is valid for {days} days, for {names or 'no name'}"
+    if not names:
+        return Finding("certificate", "warning", detail, "clients compare alternative names only: have some added")
+    if days < DAYS_ENOUGH:
+        return Finding("certificate", "warning", detail, "renew it; the server takes the new files by itself")
+    return Finding("certificate", "ok", detail)
+
+
+def _chain(context: ssl.SSLContext, chain: list[bytes]) -> Finding:
+    """Check that each certificate in the file is confirmed by the next, up to an authority."""
+    public = ssl.create_default_context()
+    public.check_hostname = False
+    size = f"{len(chain)} in the file"
+    try:
+        _verified(context, public)
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code == SELF_SIGNED:
+            return Finding("chain", "warning", "the certificate is self-signed", "clients have to trust it by itself")
+        if len(chain) == 1:
+            fix = "add those between it and its authority to the file, unless clients know that authority"
+            return Finding("chain", "warning", f"{size}, and this machine does not know its authority", fix)
+    else:
+        return Finding("chain", "ok", f"{size}, and this machine trusts its authority")
+    try:
+        _verified(context, _trusting(chain[-1]))
+    except ssl.SSLCertVerificationError:
+        fix = "begin the file with the server's own certificate, each followed by that of its authority"
+        return Finding("chain", "problem", f"{size}, but they do not confirm each other", fix)
+    return Finding("chain", "ok", f"{size}, up to an authority that clients have to trust; this machine does not")
+
+
+def _key_file(key: Path) -> Finding:
+    mode = stat.S_IMODE(key.stat().st_mode)
+    if mode & stat.S_IRWXO:
+        detail = f"every user of this machine has access to {key} (mode {mode:o})"
+        return Finding("key file", "warning", detail, f"run `chmod 600 {key}`")
+    return Finding("key file", "ok", f"other users have no access to {key}")
+
+
+def _trusting(authority: bytes) -> ssl.SSLContext:
+    """A client that believes this certificate, whether it is an authority or not."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=authority.decode("ascii"))
+    return context
+
+
+def _verified(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
+    """The server's certificate as the client verifies it, or `ssl.SSLCertVerificationError`."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
+    for turn in range(_TURNS_MAX):
+        try:
+            ends[turn % 2].do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        if turn % 2 == 0:
+            break
+    return dict(ends[0].getpeercert() or {})
