@@ -8,6 +8,7 @@ from io import BytesIO
 import pyarrow as pa
 
 from headwater.http.addresses import Address
+from headwater.http.api.streams import submitter
 from headwater.http.context import Context
 from headwater.http.exchange import FORK, WRITE, Exchange
 from headwater.http.wire.budgets import Place
@@ -96,7 +97,13 @@ async def _append(exchange: Exchange, place: Place) -> bytes | Refusal | None:
             return rows
         outcomes: list[Outcome] = []
         if rows is not None:
-            bulk = BulkAppend(exchange.node, rows, lambda: not exchange.connection.lost, exchange.node.threads)
+            bulk = BulkAppend(
+                exchange.node,
+                rows,
+                lambda: not exchange.connection.lost,
+                exchange.node.threads,
+                submit=submitter(exchange),
+            )
             if not await bulk.run():
                 return None
             outcomes = bulk.outcomes
