@@ -46,8 +46,8 @@ def is_full(response: Response) -> bool:
     return True
 
 
-def put(wire: Wire, path: str, body: bytes = b"", **more: str) -> Response:
-    return wire.ask("PUT", path, {**TEXT, **more}, body)
+def put(wire: Wire, path: str, body: bytes = b"", more: dict[str, str] | None = None) -> Response:
+    return wire.ask("PUT", path, TEXT | (more or {}), body)
 
 
 def post(wire: Wire, path: str, body: bytes, headers: dict[str, str] | None = None) -> Response:
@@ -62,7 +62,7 @@ def test_a_bucket_with_as_many_streams_as_it_may_have_takes_no_other() -> None:
         assert [put(wire, path).status for path in (A, B)] == [201, 201]
         assert is_full(put(wire, C))
         assert put(wire, A).status == 200, "it exists"
-        assert put(wire, A, **{"Content-Type": "text/html"}).status == 409
+        assert put(wire, A, more={"Content-Type": "text/html"}).status == 409
         assert put(wire, "/v1/stream/other/a").status == 201, "another bucket"
         assert post(wire, A, b"x").status == 204, "bytes are not limited"
         assert wire.ask("DELETE", B).status == 204
@@ -84,11 +84,11 @@ def test_a_fork_is_a_stream_and_stores_only_what_it_adds() -> None:
     def work(wire: Wire, node: Bench) -> None:
         assert put(wire, A, b"12345678").status == 201
         fork = {"Stream-Forked-From": A}
-        assert is_full(put(wire, B, b"345", **fork))
-        assert put(wire, B, b"90", **fork).status == 201
-        assert put(wire, B, b"90", **fork).status == 200
+        assert is_full(put(wire, B, b"345", fork))
+        assert put(wire, B, b"90", fork).status == 201
+        assert put(wire, B, b"90", fork).status == 200
         assert node.state.bytes["full"] == 10
-        assert is_full(put(wire, C, **fork)), "a third stream"
+        assert is_full(put(wire, C, more=fork)), "a third stream"
 
     with_quota(2, 10, work)
 
@@ -104,7 +104,7 @@ def test_a_bucket_that_does_not_exist_is_not_full() -> None:
 def test_a_deleted_stream_counts_until_its_forks_are_gone() -> None:
     def work(wire: Wire, node: Bench) -> None:
         assert put(wire, A, b"12345678").status == 201
-        assert put(wire, "/v1/stream/other/f", **{"Stream-Forked-From": A}).status == 201
+        assert put(wire, "/v1/stream/other/f", more={"Stream-Forked-From": A}).status == 201
         assert wire.ask("DELETE", A).status == 204
         assert is_full(put(wire, B, b"123"))
         assert wire.ask("DELETE", "/v1/stream/other/f").status == 204
@@ -138,7 +138,7 @@ def test_an_append_that_does_not_fit_is_refused_and_a_smaller_one_is_not() -> No
 
 def test_json_is_counted_as_it_is_stored() -> None:
     def work(wire: Wire, node: Bench) -> None:
-        assert put(wire, A, b"[ 1,  2 ]", **JSON).status == 201
+        assert put(wire, A, b"[ 1,  2 ]", JSON).status == 201
         assert post(wire, A, b"[3 , 4]", JSON).status == 204
         assert is_full(post(wire, A, b"5", JSON))
         assert node.state.bytes["full"] == 4
@@ -261,7 +261,7 @@ def test_a_large_body_for_a_full_bucket_is_refused_before_it_is_sent(with_produc
 
 def test_an_expired_stream_makes_room_for_its_successor() -> None:
     def work(wire: Wire, node: Bench) -> None:
-        assert put(wire, A, b"12345678", **{"Stream-TTL": "0"}).status == 201
+        assert put(wire, A, b"12345678", {"Stream-TTL": "0"}).status == 201
         assert put(wire, A, b"1234567890").status == 201
         assert is_full(put(wire, B))
 
