@@ -4,7 +4,7 @@ from collections import Counter
 
 from headwater.protocol.names import bucket_of
 from headwater.streams.hot import hot_cost
-from headwater.streams.state import Hold, Stream
+from headwater.streams.state import Hold, State, Stream
 
 from ..streams.shards import Shards
 from .lake_invariants import check_lakes
@@ -23,6 +23,7 @@ def check_shards(shards: Shards) -> None:
         assert state.hot_bytes == sum(
             hot_cost(len(hot.payload), 1, hot.messages) for stream in state.streams.values() for hot in stream.hot or ()
         )
+        _check_bytes(state)
         for name, stream in state.streams.items():
             assert stream.name == name
             assert shards.owner(name) is shard
@@ -42,6 +43,19 @@ def check_shards(shards: Shards) -> None:
             assert source.incarnation == opened.incarnation
             assert pin in (source.pins or {})
     check_lakes(shards)
+
+
+def _check_bytes(state: State) -> None:
+    """What buckets store follows from their streams, and a bucket without streams is not counted."""
+    stored: Counter[str] = Counter()
+    for name, stream in state.streams.items():
+        held = [hold.start for hold in (stream.pins or {}).values()]
+        inherited = 0 if stream.origin is None else stream.origin.to
+        kept = stream.tail - max(inherited, min([stream.start, *held]))
+        assert kept >= 0
+        stored[bucket_of(name)] += kept
+    assert state.bytes == stored
+    assert state.bytes.keys() == state.lives.keys()
 
 
 def _check_appends(stream: Stream) -> None:

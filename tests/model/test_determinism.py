@@ -144,6 +144,7 @@ def test_a_log_may_be_cut_by_images_anywhere(log: list[bytes], cuts: list[int]) 
     assert image_of(state) == image_of(replay(log))
     whole = replay(log)
     assert state.hot_bytes == whole.hot_bytes
+    assert (state.bytes, state.lives) == (whole.bytes, whole.lives)
     assert (state.warm, state.forks, state.cold.dead_in) == (whole.warm, whole.forks, whole.cold.dead_in)
 
 

@@ -122,3 +122,45 @@ def test_all_watchers_of_a_state_are_notified_until_they_stop(shards: Shards) ->
     shards.ask(Append("b/s", b"6", content_type="text/plain"))
     assert early.seen == [("b/s", 3, False)]
     assert late.seen == [("b/s", 3, False), ("b/s", 5, False)]
+
+
+def test_what_a_bucket_stores_follows_its_appends_trims_forks_and_deletions(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", payload=b"12345"))
+    shards.ask(Append("b/s", b"67890", content_type="text/plain"))
+    stored = shards.all[0].state.bytes
+    assert stored == {"b": 10}
+    shards.finish(shards.fork("c/f", "b/s"))
+    shards.ask(Append("c/f", b"xyz", content_type="text/plain"))
+    assert stored == {"b": 10, "c": 3}, "a fork stores what it adds"
+    shards.publish("b/s", 5, "folded", trims=True)
+    assert shards.stream("b/s").start == 5
+    assert stored["b"] == 10, "the fork needs what was trimmed"
+    shards.ask(Delete("b/s"))
+    assert stored["b"] == 10, "and what was deleted"
+    shards.ask(Delete("c/f"))
+    shards.tidy()
+    assert stored == {}
+
+
+def test_trimming_and_the_release_of_a_fork_make_room(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", payload=b"12345"))
+    shards.ask(Append("b/s", b"67890", content_type="text/plain"))
+    stored = shards.all[0].state.bytes
+    shards.finish(shards.fork("c/f", "b/s"))
+    shards.publish("b/s", 5, "folded", trims=True)
+    shards.ask(Delete("c/f"))
+    shards.tidy()
+    assert stored == {"b": 5}
+    shards.publish("b/s", 10, "all of it", trims=True)
+    assert stored == {"b": 0}
+
+
+def test_a_fork_that_was_trimmed_beyond_its_fork_point_stores_what_is_left(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", payload=b"12345"))
+    shards.finish(shards.fork("c/f", "b/s"))
+    for payload in (b"67", b"890"):
+        shards.ask(Append("c/f", payload, content_type="text/plain"))
+    shards.publish("c/f", 5, "inherited", trims=True)
+    assert shards.all[0].state.bytes["c"] == 5
+    shards.publish("c/f", 7, "more", trims=True)
+    assert shards.all[0].state.bytes["c"] == 3

@@ -14,6 +14,7 @@ from headwater.http.wire.heads import KnownHeads
 from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
 from headwater.node.node import Node
+from headwater.node.quotas import Quotas
 from headwater.protocol.limits import (
     BULK_APPENDS_MAX,
     BULK_WAIT_SECONDS_MAX,
@@ -71,6 +72,8 @@ class Context:
         """For TLS; None for plain HTTP."""
         self.secure = self.certificates is not None
         self.heads = KnownHeads()
+        self.quotas: Quotas = {}
+        """What buckets may hold."""
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
         """The names under which clients may call this server; None for all."""

@@ -57,6 +57,7 @@ class Code(StrEnum):
     HOST_REFUSED = "host_refused"
     ORIGIN_REFUSED = "origin_refused"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    QUOTA_EXCEEDED = "quota_exceeded"
     REQUEST_TIMEOUT = "request_timeout"
     OVERLOADED = "overloaded"
     WAITERS_TOO_MANY = "waiters_too_many"

@@ -11,6 +11,7 @@ from crc32c import crc32c
 
 from headwater.protocol.content_types import is_json, media_type
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
+from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted, Producer, Standing, compare
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import finishing
@@ -125,6 +126,7 @@ def extend(state: State, stream: Stream, payload: bytes, ends: bytes | None, pro
     else:
         stream.hot.append(hot)
     stream.tail += len(payload)
+    state.bytes[bucket_of(stream.name)] += len(payload)
     messages = hot.messages
     stream.record_next += messages
     state.hot_bytes += hot_cost(len(payload), 1, messages)

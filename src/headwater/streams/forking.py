@@ -120,8 +120,10 @@ def unpin(state: State, command: Unpin) -> Reply:
     if stream is None or stream.incarnation != command.incarnation or not stream.pins or command.pin not in stream.pins:
         return Done()
     state.before_change(stream)
+    stored_bytes = stream.stored_bytes
     hold = stream.pins.pop(command.pin)
     stream.pins = stream.pins or None
+    state.recount(stream, stored_bytes)
     if hold.blob is not None and (stream.snapshot is None or stream.snapshot.blob != hold.blob):
         state.discard(stream, hold.blob)
     if stream.deleted and stream.pins is None:

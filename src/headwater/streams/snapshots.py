@@ -106,7 +106,9 @@ def discarded(state: State, command: Discarded) -> Reply:
 
 
 def _retain_from(state: State, stream: Stream, offset: int, record: int) -> None:
+    stored_bytes = stream.stored_bytes
     stream.start, stream.record_start = offset, record
+    state.recount(stream, stored_bytes)
     state.trim(stream)
 
 

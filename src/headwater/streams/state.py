@@ -10,9 +10,9 @@ deleted, but kept because forks hold pins on it.
 - `discarded`: snapshot blobs that are no longer used and may still be on disk.
 - `cold`: what the shard knows about the lake.
 - `hot_bytes`: the memory that the hot appends of all streams are charged.
-- `lives` and `ghosts` count lives per bucket, `bucket_names` are the buckets that exist, in order, `warm` names the
-  streams with hot appends, `forks` those that are forks, `sealed` the buckets with a seal. They are derived and
-  not part of an image.
+- `lives` and `ghosts` count lives per bucket, `bytes` what they store; `bucket_names` are the buckets that exist, in
+  order, `warm` names the streams with hot appends, `forks` those that are forks, `sealed` the buckets with a seal.
+  They are derived and not part of an image.
 """
 
 from bisect import bisect_right
@@ -91,6 +91,12 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
             return self.start
         return min(self.start, *(hold.start for hold in self.pins.values()))
 
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes that are kept because of it: its own, for itself and its forks, without those it inherits."""
+        own = self.floor if self.origin is None else max(self.floor, self.origin.to)
+        return self.tail - own
+
     def judge_version(self, if_match: tuple[Version, ...] | None) -> Refusal | None:
         """Why a change that is meant for certain versions of the stream does not apply to the present one."""
         if if_match is None or Version(self.incarnation, self.tail, self.closed) in if_match:
@@ -147,6 +153,7 @@ class State:
     __slots__ = (
         "bucket_names",
         "buckets",
+        "bytes",
         "cold",
         "discarded",
         "finished",
@@ -185,6 +192,7 @@ class State:
         self.forks: dict[str, None] = {}
         self.lives: Counter[str] = Counter()
         self.ghosts: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
         self.observers: list[Observer] = []
 
     def present(self, name: str, now: int) -> Stream | Refusal:
@@ -217,9 +225,11 @@ class State:
         if stream.lifetime == FOREVER:
             stream.lifetime = FOREVER
         self.streams[stream.name] = stream
-        self.lives[bucket_of(stream.name)] += 1
+        bucket = bucket_of(stream.name)
+        self.lives[bucket] += 1
+        self.bytes[bucket] += stream.stored_bytes
         if stream.deleted:
-            self.ghosts[bucket_of(stream.name)] += 1
+            self.ghosts[bucket] += 1
         if stream.hot:
             self.warm[stream.name] = None
         if stream.origin is not None:
@@ -245,8 +255,11 @@ class State:
         del self.streams[stream.name]
         self.names.remove(stream.name)
         _count_down(self.lives, bucket)
-        if bucket not in self.lives and bucket not in self.buckets:
-            self.bucket_names.remove(bucket)
+        self.bytes[bucket] -= stream.stored_bytes
+        if bucket not in self.lives:
+            del self.bytes[bucket]
+            if bucket not in self.buckets:
+                self.bucket_names.remove(bucket)
         if stream.deleted:
             _count_down(self.ghosts, bucket)
         self.hot_bytes -= stream.hot_bytes
@@ -284,6 +297,10 @@ class State:
         appends = stream.hot
         if appends and appends[0].end <= floor:
             self.cool(stream, bisect_right(appends, floor, key=attrgetter("end")))
+
+    def recount(self, stream: Stream, stored_bytes: int) -> None:
+        """Count anew what a stream stores, which was `stored_bytes` so far."""
+        self.bytes[bucket_of(stream.name)] += stream.stored_bytes - stored_bytes
 
     def _shorten(self, stream: Stream) -> None:
         """Release the trimmed rows at the beginning of the first extent; with forks it stays whole."""

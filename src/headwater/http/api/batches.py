@@ -15,6 +15,7 @@ from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
+from headwater.node.quotas import judge_append
 from headwater.protocol import content_types, framing, headers, message_ends
 from headwater.protocol.etags import Version
 from headwater.protocol.limits import MESSAGES_PER_APPEND_MAX
@@ -169,6 +170,10 @@ def _append(exchange: Exchange, batch: Batch | Refusal) -> None:
 
 
 def _submit(batch: Batch, exchange: Exchange) -> None:
+    refusal = _judge_quota(batch, exchange)
+    if refusal is not None:
+        exchange.reply(refusal)
+        return
     replies: list[Reply | None] = [None] * len(batch.appends)
 
     def done(index: int, reply: Reply) -> None:
@@ -181,6 +186,15 @@ def _submit(batch: Batch, exchange: Exchange) -> None:
             done(index, exchange.node.judge_append(append.append) or append.refusal)
         else:
             exchange.node.submit(append, partial(done, index))
+
+
+def _judge_quota(batch: Batch, exchange: Exchange) -> Refusal | None:
+    """Why the bucket has no room for the batch as a whole."""
+    quotas = exchange.context.quotas
+    appends = [append for append in batch.appends if isinstance(append, Append)] if quotas else []
+    if not appends:
+        return None
+    return judge_append(exchange.node, quotas, appends[0], sum(len(append.payload) for append in appends))
 
 
 def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:

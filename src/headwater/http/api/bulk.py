@@ -11,6 +11,7 @@ import pyarrow as pa
 from headwater.access.grants import Action
 from headwater.http.addresses import Address
 from headwater.http.api.rights import refuse_names
+from headwater.http.api.streams import submitter
 from headwater.http.context import Context
 from headwater.http.exchange import FORK, WRITE, Exchange
 from headwater.http.wire.budgets import Place
@@ -102,7 +103,13 @@ async def _append(exchange: Exchange, place: Place) -> bytes | Refusal | None:
             refusal = await _forbid(exchange, rows)
             if refusal is not None:
                 return refusal
-            bulk = BulkAppend(exchange.node, rows, lambda: not exchange.connection.lost, exchange.node.threads)
+            bulk = BulkAppend(
+                exchange.node,
+                rows,
+                lambda: not exchange.connection.lost,
+                exchange.node.threads,
+                submit=submitter(exchange),
+            )
             if not await bulk.run():
                 return None
             outcomes = bulk.outcomes

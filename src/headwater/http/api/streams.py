@@ -22,6 +22,10 @@ from headwater.http.exchange import FORK, READ, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
+from headwater.node.committer import Done, Submit
+from headwater.node.node import Node
+from headwater.node.quotas import Quotas, judge_target
+from headwater.node.quotas import judge as judge_quota
 from headwater.protocol import content_types, etags, headers, json_mode, lifetimes, message_ends, offsets
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import KIB
@@ -29,7 +33,7 @@ from headwater.protocol.offsets import Form
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.ancestry import Ancestry
 from headwater.streams.appending import BadBody
-from headwater.streams.commands import Append, Create, Delete
+from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.forking import ForkRequest, split_body
 from headwater.streams.queries import Head
 from headwater.streams.replies import Described
@@ -60,6 +64,21 @@ def _split(command: C) -> C | Refusal:
     return msgspec.structs.replace(command, payload=b"".join(messages), ends=message_ends.of(messages))
 
 
+def submitter(exchange: Exchange) -> Submit:
+    """Submits appends and creations that the quotas of their buckets allow, and answers the others."""
+    quotas, node = exchange.context.quotas, exchange.node
+    return partial(_submit_within, node, quotas) if quotas else node.submit
+
+
+def _submit_within(node: Node, quotas: Quotas, command: Command, done: Done) -> None:
+    assert isinstance(command, Append | Create)
+    refusal = judge_quota(node, quotas, command)
+    if refusal is None:
+        node.submit(command, done)
+    else:
+        done(refusal)
+
+
 # -- Creating ---------------------------------------------------------------------------------------------------------
 
 
@@ -81,12 +100,17 @@ def create(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _fork(exchange: Exchange, request: ForkRequest) -> None:
-    exchange.node.fork(request, exchange.reply)
+    quotas = exchange.context.quotas
+    refusal = judge_quota(exchange.node, quotas, request) if quotas else None
+    if refusal is None:
+        exchange.node.fork(request, exchange.reply)
+    else:
+        exchange.reply(refusal)
 
 
 def _create(exchange: Exchange, command: Create | Refusal) -> None:
     if isinstance(command, Create):
-        exchange.run(WRITE, exchange.node.submit, command, exchange.reply)
+        exchange.run(WRITE, submitter(exchange), command, exchange.reply)
     else:
         exchange.reply(command)
 
@@ -160,7 +184,10 @@ def _parse_ancestry(
 
 def judge(request: Request, address: Address, context: Context) -> Refusal | None:
     """Why an append would be refused whatever its body is: there is no such stream, or no room."""
-    return context.node.judge_target(address.name)
+    refusal = context.node.judge_target(address.name)
+    if refusal is not None or not context.quotas or headers.PRODUCER_ID.key in request.headers:
+        return refusal
+    return judge_target(context.node, context.quotas, address.name)
 
 
 def append(request: Request, address: Address, exchange: Exchange) -> None:
@@ -174,7 +201,7 @@ def append(request: Request, address: Address, exchange: Exchange) -> None:
 
 def _append(exchange: Exchange, parsed: Append | BadBody | Refusal) -> None:
     if isinstance(parsed, Append):
-        exchange.run(WRITE, exchange.node.submit, parsed, exchange.reply)
+        exchange.run(WRITE, submitter(exchange), parsed, exchange.reply)
     elif isinstance(parsed, BadBody):
         exchange.run(READ, _refuse_body, parsed, exchange)
     else:

@@ -54,6 +54,8 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.HOST_REFUSED: (421, "Host refused"),
     Code.ORIGIN_REFUSED: (403, "Origin refused"),
     Code.METHOD_NOT_ALLOWED: (405, "Method not allowed"),
+    # Not 429 or 503: nothing but a decision makes room. Not 403 or 409: to a producer they mean a fence and a gap.
+    Code.QUOTA_EXCEEDED: (507, "Quota exceeded"),
     Code.REQUEST_TIMEOUT: (408, "Request timeout"),
     Code.OVERLOADED: (503, "Overloaded"),
     Code.WAITERS_TOO_MANY: (503, "Too many waiters"),

@@ -80,13 +80,20 @@ class _Line:
 class BulkAppend:
     """The rows of one request; `wanted` says whether the client still waits for them.
 
-    Large rows are cut in `threads`, by default those of the loop.
+    Large rows are cut in `threads`, by default those of the loop. `submit` stands in for the target's.
     """
 
     def __init__(
-        self, target: Submitter, rows: BulkRows, wanted: Callable[[], bool], threads: Executor | None = None
+        self,
+        target: Submitter,
+        rows: BulkRows,
+        wanted: Callable[[], bool],
+        threads: Executor | None = None,
+        *,
+        submit: Submit | None = None,
     ) -> None:
         self._target, self._rows, self._wanted, self._threads = target, rows, wanted, threads
+        self._submit_command = submit or target.submit
         self.outcomes: list[Outcome] = [_UNDECIDED] * len(rows)
         self._undecided = len(rows)
         self._fresh = deque(rows.lines.values())
@@ -185,13 +192,13 @@ class BulkAppend:
 
     def _submit(self, line: _Line, row: int, append: Append, *, founding: bool) -> None:
         if not founding:
-            self._target.submit(append, partial(self._appended, line, row, append))
+            self._submit_command(append, partial(self._appended, line, row, append))
             return
         # As one command, so that no stream is created for messages that are refused.
         content_type = append.content_type or self._rows.content_types[row] or DEFAULT
         messages = append.payload, append.ends
         create = Create(append.name, content_type, FOREVER, append.close, *messages, producer=append.producer)
-        self._target.submit(create, partial(self._founded, line, row, append))
+        self._submit_command(create, partial(self._founded, line, row, append))
 
     def _founded(self, line: _Line, row: int, append: Append, reply: Reply) -> None:
         exists = isinstance(reply, Existed) or (isinstance(reply, Refusal) and reply.code is Code.STREAM_EXISTS)
