@@ -18,6 +18,7 @@ import uvloop
 
 from headwater import __version__
 from headwater import settings as settings_module
+from headwater.access.audit import Audit, Event, Record
 from headwater.access.grants import Action
 from headwater.access.policy import PolicyError
 from headwater.access.policy import load as load_policy
@@ -111,10 +112,10 @@ def serve(config: Path | None, **flags: Any) -> None:
         settings = settings_module.load(flags, config)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
-    guard = _guard(settings)
+    guard, audit = _guard(settings), _audit(settings)
     logs.set_up(settings.log_format, settings.log_level)
     try:
-        uvloop.run(run(settings, guard))
+        uvloop.run(run(settings, guard, audit))
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     except (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError) as error:
@@ -131,6 +132,16 @@ def _guard(settings: Settings) -> Guard | None:
         raise click.UsageError(str(error)) from error
 
 
+def _audit(settings: Settings) -> Audit | None:
+    """The audit log, if there is one."""
+    if not (settings.audit or settings.mode is Mode.GUARDED):
+        return None
+    try:
+        return Audit(Path(settings.audit) if settings.audit else None)
+    except OSError as error:
+        raise click.UsageError(f"The audit log {settings.audit} cannot be written ({error.strerror}).") from error
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"The server cannot use {error.filename} ({error.strerror}); check --data and --lake."
@@ -145,13 +156,14 @@ def _fail(settings: Settings, reason: str) -> NoReturn:
     sys.exit(1)
 
 
-async def run(settings: Settings, guard: Guard | None = None) -> None:
+async def run(settings: Settings, guard: Guard | None = None, audit: Audit | None = None) -> None:
     """Listen, recover, announce the URL, and serve until a signal arrives."""
     _tune_process()
     stopping: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, stopping, number)
     server = Server(settings, guard)
+    server.context.audit = audit
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
     began = time.monotonic()
     try:
@@ -170,12 +182,17 @@ async def run(settings: Settings, guard: Guard | None = None) -> None:
     _announce(server, url, ops_url, time.monotonic() - began)
     server.report_limits()
     _warn(settings, guard)
+    if audit is not None:
+        audit.record(Record(Event.STARTED))
     why = await stopping
     log.info("draining", extra={"signal": why.name, "connections": len(server.connections)})
     draining_since = time.monotonic()
     await server.drain()
     drained_at = time.monotonic()
     await node.stop()
+    if audit is not None:
+        audit.record(Record(Event.STOPPED))
+        audit.close()
     took = {"drain_seconds": drained_at - draining_since, "stop_seconds": time.monotonic() - drained_at}
     log.info("stopped", extra={"signal": why.name} | {name: round(value, 3) for name, value in took.items()})
 

@@ -58,7 +58,7 @@ class Connection(PeerProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.reserved = not self.context.admit(self)
+        self.reserved = not self.context.admit(self, self.address)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
@@ -134,7 +134,7 @@ class Connection(PeerProtocol):
         self.balance()
 
     def _lacks_room(self) -> bool:
-        self._parser.full = len(self._exchanges) >= PIPELINE_MAX
+        self._parser.full = len(self._exchanges) >= PIPELINE_MAX or self._inflow.muted
         return self._receiving.full or self.write_paused or self._parser.full
 
     # -- The parser's side ----------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Connection(PeerProtocol):
             dispatch(request, exchange, self._find, reserved=self.reserved)
         except Exception:
             exchange.fail()
-        if len(exchanges) >= PIPELINE_MAX:
+        if len(exchanges) >= PIPELINE_MAX or self._inflow.muted:
             self._parser.full = True
 
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None] | Refusal:
@@ -190,6 +190,12 @@ class Connection(PeerProtocol):
         self.balance()
 
     # -- Exchanges ------------------------------------------------------------------------------------------------
+
+    def mute(self, seconds: float) -> None:
+        """Take nothing from the client for a while: it has used more than its share."""
+        if not self.lost:
+            self._inflow.mute(seconds)
+            self.balance()
 
     def may_start(self, exchange: Exchange) -> bool:
         """Whether nothing before this exchange holds it up."""

@@ -1,10 +1,13 @@
 """What all connections of one server share."""
 
+import logging
 import resource
 import sys
 import time
+from collections import Counter
 from typing import Protocol
 
+from headwater.access.audit import Audit, Event, Record
 from headwater.http.addresses import Address, flat_prefixes
 from headwater.http.gates import Gate, Guard, OpenGate
 from headwater.http.tls import Certificates
@@ -24,6 +27,8 @@ from headwater.protocol.limits import (
 )
 from headwater.protocol.offsets import Form
 from headwater.settings import Mode, Settings
+
+log = logging.getLogger(__name__)
 
 
 class Peer(Protocol):
@@ -72,7 +77,10 @@ class Context:
         """For TLS; None for plain HTTP."""
         self.secure = self.certificates is not None
         self.heads = KnownHeads()
-        self.quotas: Quotas = {}
+        self.guard = guard
+        self.audit: Audit | None = None
+        """Where changes and denied requests are recorded."""
+        self._quotas: Quotas = {}
         """What buckets may hold."""
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
@@ -92,6 +100,9 @@ class Context:
         """The setting, unless the process may not open as many files: two for each connection."""
         self.connections: set[Peer] = set()
         self._reserved: dict[Peer, None] = {}
+        self._addresses: dict[Peer, str] = {}
+        self._of_address: Counter[str] = Counter()
+        """The address of each connection and how many it has, if that is limited."""
         self.live: set[Peer] = set()
         """Connections with live responses."""
         self.receiving = Budget(settings.receiving_bytes_max)
@@ -115,15 +126,31 @@ class Context:
         self.guarded_voice = self.voice._replace(guarded=True)
         self.guarded_plain_voice = self.plain_voice._replace(guarded=True)
 
+    @property
+    def quotas(self) -> Quotas:
+        """How much each bucket may hold."""
+        return self._quotas if self.guard is None else self.guard.policy.buckets
+
+    def report_reload(self, changes: dict[str, list[str]]) -> None:
+        """Log which entries of the access file have changed."""
+        log.info("access rules reloaded", extra=changes)
+        if self.audit is not None:
+            changed = tuple(f"{how} {entry}" for how, entries in changes.items() for entry in entries)
+            self.audit.record(Record(Event.RELOADED, changed=changed))
+
     def voice_for(self, address: Address) -> Voice:
         """How to speak about what a path names."""
         if self.gate.is_public(address.name):
             return self.voice if address.flat else self.plain_voice
         return self.guarded_voice if address.flat else self.guarded_plain_voice
 
-    def admit(self, connection: Peer) -> bool:
+    def admit(self, connection: Peer, address: str = "") -> bool:
         """Count a new connection; returns whether there is room for it, and it is not on the reserve."""
         has_room = len(self.connections) - len(self._reserved) < self.connections_max
+        if self.settings.address_connections_max:
+            self._addresses[connection] = address
+            self._of_address[address] += 1
+            has_room = has_room and self._of_address[address] <= self.settings.address_connections_max
         if not has_room:
             if len(self._reserved) >= self.reserved_max:
                 oldest = next(iter(self._reserved))
@@ -137,3 +164,7 @@ class Context:
         self.connections.discard(connection)
         self._reserved.pop(connection, None)
         self.live.discard(connection)
+        if (address := self._addresses.pop(connection, None)) is not None:
+            self._of_address[address] -= 1
+            if not self._of_address[address]:
+                del self._of_address[address]

@@ -1,6 +1,10 @@
 """From a request to its route: found, admitted, and run now or when the exchanges before it allow."""
 
+from headwater.access.grants import Action
+from headwater.http.accounts import charge
+from headwater.http.auditing import record_denied
 from headwater.http.exchange import Exchange
+from headwater.http.gates import Guard
 from headwater.http.receiving import FULL, Find
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import Request
@@ -21,6 +25,7 @@ def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool
     run, address, exchange.route, route, judged = found
     identity = context.gate.admit(request, route.action, judged, exchange.connection)
     if isinstance(identity, Refusal):
+        record_denied(context, request, exchange.connection, route.action, judged, identity)
         exchange.give_up()
         exchange.reply(identity)
         return
@@ -28,9 +33,27 @@ def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool
         exchange.reply(FULL)
         return
     exchange.admitted(identity)
+    if context.guard is not None and route.action is not Action.NONE:
+        refusal = _charge(context.guard, request, exchange, route.action)
+        if refusal is not None:
+            exchange.give_up()
+            exchange.reply(refusal)
+            return
     # Only now: before, not even the type of the stream may show in an answer.
     exchange.name = address.name
     exchange.voice = context.voice_for(address)
     if route.unevaluated and not route.unevaluated.isdisjoint(request.headers):
         run = route.refuse_conditions
     run(exchange.request, address, exchange)
+
+
+def _charge(guard: Guard, request: Request, exchange: Exchange, action: Action) -> Refusal | None:
+    """Charge the client for its request; beyond its share, mute or refuse it."""
+    exchange.account = account = guard.account_of(request, exchange.identity, exchange.connection)
+    outcome = charge(account, request, action)
+    if isinstance(outcome, Refusal):
+        guard.limited += 1
+        return outcome
+    if outcome:
+        exchange.connection.mute(outcome)
+    return None

@@ -14,20 +14,21 @@ import re
 import secrets
 import sys
 from asyncio import Future, Task, get_running_loop
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from enum import Enum
 from functools import partial
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from headwater.access.grants import Action
-from headwater.access.identities import Identity
+from headwater.http.admission import AdmittedRequest
+from headwater.http.auditing import EVENTS, record_change, record_denied
 from headwater.http.context import Context
-from headwater.http.gates import EVERYBODY, Caller
+from headwater.http.gates import Caller
 from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.wire import statuses
 from headwater.http.wire.access_log import log_request
-from headwater.http.wire.requests import Request, cut_access_token
+from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.node import Node
 from headwater.protocol import headers
@@ -86,37 +87,36 @@ class Carrier(Caller, Protocol):
     def end_sse(self) -> None:
         """The SSE response is complete, and the connection with it."""
 
+    def mute(self, seconds: float) -> None:
+        """Take nothing from the client for a while."""
+
     def abort(self) -> None:
         """Close at once, so that the client sees that the response is incomplete."""
 
 
-class Exchange:
+class Exchange(AdmittedRequest):
     """One request that is being answered."""
 
     __slots__ = (
-        "_judged",
-        "_judged_by",
         "began_at_seconds",
         "close",
         "connection",
-        "context",
         "fetching",
-        "identity",
         "kind",
         "name",
         "node",
-        "request",
         "response",
         "route",
         "start",
-        "ticket",
         "voice",
     )
 
+    connection: Carrier
+
     def __init__(self, connection: Carrier, request: Request, *, close: bool) -> None:
+        super().__init__(connection.context, request)
         self.connection = connection
-        self.context = context = connection.context
-        self.request = request
+        context = connection.context
         self.close = close
         self.node: Node = context.node
         self.voice: Voice = context.voice
@@ -130,44 +130,12 @@ class Exchange:
         self.route = "none"
         """The method and the endpoint, for the metrics."""
         self.began_at_seconds = monotonic()
-        self.identity = EVERYBODY
-        """Whose request it is."""
-        self.ticket: bytes | None = None
-        """The credential that was in its URL."""
-        self._judged = request
-        self._judged_by = context.gate.changes
-
-    # -- Rights ---------------------------------------------------------------------------------------------------
-
-    def admitted(self, identity: Identity) -> None:
-        """The request is of this identity, which may do it."""
-        self.identity = identity
-        query, self.ticket = cut_access_token(self.request.query)
-        if self.ticket is not None:
-            # No cache, page or URL gets to see it.
-            self.request = self.request.with_query(query)
 
     def forbid(self, action: Action, name: str | None) -> None:
         """Refuse what the client may not do."""
-        self.reply(self.context.gate.forbid(self.request, self.identity, action, name))
-
-    def forget_body(self) -> None:
-        """Release the body of a request that is kept as long as its response lasts."""
-        if self.request.intake is not None:
-            self.request.intake.release()
-        self.request, self._judged = self.request.with_body(b""), self._judged.with_body(b"")
-
-    def remains_admitted(self, names: Sequence[str] = ()) -> bool:
-        """Whether the client may still read its stream, or all of these: no credential and no right has ended."""
-        gate = self.context.gate
-        if monotonic() >= self.identity.expires_at:
-            return False
-        if self._judged_by != gate.changes:
-            renewed = gate.admit(self._judged, Action.READ, None if names else self.name, self.connection)
-            if isinstance(renewed, Refusal) or not all(renewed.may(Action.READ, name) for name in names):
-                return False
-            self.identity, self._judged_by = renewed, gate.changes
-        return True
+        refusal = self.context.gate.forbid(self.request, self.identity, action, name)
+        record_denied(self.context, self.request, self.connection, action, name, refusal)
+        self.reply(refusal)
 
     # -- Working --------------------------------------------------------------------------------------------------
 
@@ -242,6 +210,8 @@ class Exchange:
 
     def drop(self) -> None:
         """It is not answered any more: do not begin its work if that still waits, and release its body."""
+        if self.live_slots:
+            self.release_live_slots()
         if self.start is not None:
             self.start = None
             self.give_up()
@@ -286,6 +256,8 @@ class Exchange:
         if not _OWN_LINES.isdisjoint(self.request.headers):
             self.answer(statuses.answer(page, self.voice))
             return
+        if self.account is not None:
+            self.charge_read(len(page.body))
         self.response = self.context.renderer.page(page, self.voice, close=self.close)
         self._count(200)
         self.connection.finished()
@@ -328,6 +300,9 @@ class Exchange:
     def _count(self, status: int) -> None:
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
+        if self.context.audit is not None and (event := EVENTS.get((self.route, status))) is not None:
+            who, kind = self.identity.name, self.identity.kind.value
+            record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
         if self.context.settings.access_log:
             log_request(self.request, status, seconds, self.request_id(), self.response)
 

@@ -9,6 +9,7 @@ import time
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
+from headwater.access.allowances import Account, Allowances
 from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
 from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
@@ -126,6 +127,9 @@ class Guard:
         """How many requests were denied, by reason."""
         self.reload_failures = 0
         """How often new rules were bad, so that the old ones stayed."""
+        self.allowances = Allowances(time.monotonic)
+        self.limited = 0
+        """How many requests were refused because of a limit."""
         self._known: dict[bytes, Identity] = {}
         self._known_until = 0.0
         self._failures: dict[str, tuple[float, int]] = {}
@@ -163,6 +167,19 @@ class Guard:
             return _MISSING_TOKEN
         self.denied["forbidden"] += 1
         return forbidden(identity, action, name, by_producer=_PRODUCER_ID in request.headers)
+
+    def account_of(self, request: Request, identity: Identity, caller: Caller) -> Account:
+        """The account of a client: of its identity, or of its address if it has none."""
+        limits = None if identity.limits is None else self.policy.limits[identity.limits]
+        principal = identity.principal
+        if identity is self.policy.anonymous:
+            principal = f"anonymous {_network_of(self.address(request, caller))}"
+        return self.allowances.of(principal, limits)
+
+    def name_of(self, request: Request) -> str | None:
+        """Who sends a request, if its credential was good."""
+        identity = self._known.get(request.headers.get(_AUTHORIZATION, b""))
+        return None if identity is None else identity.name
 
     # -- Identifying ----------------------------------------------------------------------------------------------
 

@@ -7,13 +7,16 @@ from collections.abc import Callable
 class Inflow:
     """Pauses and resumes the input of one connection."""
 
-    __slots__ = ("_continue", "_turn", "paused")
+    __slots__ = ("_continue", "_turn", "_unmuting", "muted", "paused")
 
     def __init__(self, go_on: Callable[[], None]) -> None:
         self._continue = go_on
         self._turn: asyncio.Handle | None = None
         self.paused = False
         """Whether nothing is read from the socket."""
+        self.muted = False
+        """Whether nothing is taken for a while, because the client has used more than its share."""
+        self._unmuting: asyncio.TimerHandle | None = None
 
     def steer(self, transport: asyncio.Transport, *, has_room: bool, has_rest: bool) -> None:
         """Continue with input that has arrived in another turn of the event loop; without such input, read more."""
@@ -27,12 +30,23 @@ class Inflow:
             else:
                 transport.resume_reading()
 
+    def mute(self, seconds: float) -> None:
+        """Take nothing for a while."""
+        if not self.muted:
+            self.muted = True
+            self._unmuting = asyncio.get_running_loop().call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self.muted = False
+        self._continue()
+
     def _take_turn(self) -> None:
         self._turn = None
         self._continue()
 
     def close(self) -> None:
         """Break the reference cycle with the connection."""
-        if self._turn is not None:
-            self._turn.cancel()
+        for handle in (self._turn, self._unmuting):
+            if handle is not None:
+                handle.cancel()
         del self._continue

@@ -46,6 +46,8 @@ class Pipeline:
             out += response
             if last.request.intake is not None:
                 last.request.intake.release()
+            if last.live_slots:
+                last.release_live_slots()
             if self._live and (live := self._live.pop(last, None)) is not None:
                 live.abandon()
             if last.close:

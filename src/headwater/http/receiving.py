@@ -7,6 +7,7 @@ depends on earlier requests of the connection, it waits for theirs; meanwhile th
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from headwater.http.auditing import record_denied
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.router import Found
@@ -89,6 +90,8 @@ class Receiving:
         else:
             admitted = self._receiver.context.gate.admit(head, found.route.action, found.judged, self._receiver)
             if isinstance(admitted, Refusal):
+                context = self._receiver.context
+                record_denied(context, head, self._receiver, found.route.action, found.judged, admitted)
                 self._receiver.refuse_head(head, found, admitted)
                 return None
             self._judging = _Judging(head, found, size)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +23,10 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 class Rules:
     """Keeps a guard's rules up to date."""
 
-    def __init__(self, guard: Guard, look_seconds: float = LOOK_SECONDS) -> None:
-        self._guard, self._look_seconds = guard, look_seconds
+    def __init__(
+        self, guard: Guard, adopted: Callable[[dict[str, list[str]]], None], look_seconds: float = LOOK_SECONDS
+    ) -> None:
+        self._guard, self._adopted, self._look_seconds = guard, adopted, look_seconds
         self._asked = asyncio.Event()
         self._seen = _signature(guard.policy.files)
 
@@ -56,7 +58,7 @@ class Rules:
             return
         self._seen = _signature(policy.files)
         if self._guard.policy is before:
-            log.info("access rules reloaded", extra=self._guard.adopt(policy))
+            self._adopted(self._guard.adopt(policy))
 
 
 def _signature(files: Sequence[Path]) -> Signature:

@@ -29,7 +29,7 @@ class Server:
     def __init__(self, settings: Settings, guard: Guard | None = None) -> None:
         self.settings = settings
         self.context = Context(settings, guard)
-        self._rules = None if guard is None else Rules(guard)
+        self._rules = None if guard is None else Rules(guard, self.context.report_reload)
         self._watching_rules: asyncio.Task[None] | None = None
         self.ready = False
         self._listeners: list[asyncio.Server] = []
@@ -72,11 +72,13 @@ class Server:
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
     def reload(self) -> None:
-        """Look at the access file and at the files of the certificate now."""
+        """Look at the access file and at the files of the certificate now, and open the audit log again."""
         if self.context.certificates is not None:
             self.context.certificates.ask()
         if self._rules is not None:
             self._rules.ask()
+        if self.context.audit is not None:
+            self.context.audit.reopen()
 
     def report_limits(self) -> None:
         """Log a limit that the system has lowered."""
@@ -121,6 +123,8 @@ class Server:
     def _tick(self) -> None:
         context = self.context
         context.now = now = time.monotonic()
+        if context.guard is not None:
+            context.guard.allowances.tidy()
         for connection in [c for c in context.connections if c.deadline < now]:
             connection.expire()
         for connection in list(context.live):

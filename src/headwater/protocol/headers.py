@@ -104,6 +104,8 @@ PREFERENCE_APPLIED = _row(
     "Preference-Applied", response=Use(shapes.TEXT, "The preference that was honoured."), exposed=False
 )
 RETRY_AFTER = _row("Retry-After", response=Use(shapes.COUNT, "Seconds to wait before trying again."))
+RATE_LIMIT = _row("RateLimit", response=Use(shapes.TEXT, "What is left of a limit, and when there is more."))
+RATE_LIMIT_POLICY = _row("RateLimit-Policy", response=Use(shapes.TEXT, "The limit: so much in a window of seconds."))
 WWW_AUTHENTICATE = _row(
     "WWW-Authenticate", response=Use(shapes.TEXT, "What a credential must prove, on 401 and 403."), exposed=True
 )
@@ -136,6 +138,7 @@ REFERRER_POLICY = _row("Referrer-Policy")
 SERVER = _row("Server")
 TRANSFER_ENCODING = _row("Transfer-Encoding")
 UPGRADE = _row("Upgrade")
+USER_AGENT = _row("User-Agent")
 VARY = _row("Vary")
 X_CONTENT_TYPE_OPTIONS = _row("X-Content-Type-Options")
 X_FORWARDED_FOR = _row("X-Forwarded-For")

@@ -53,6 +53,7 @@ class Code(StrEnum):
     PRODUCER_FORBIDDEN = "producer_forbidden"
     AUTH_UNAVAILABLE = "auth_unavailable"
     RATE_LIMITED = "rate_limited"
+    LIVE_READS_TOO_MANY = "live_reads_too_many"
     RELOAD_REFUSED = "reload_refused"
     HOST_REFUSED = "host_refused"
     ORIGIN_REFUSED = "origin_refused"
@@ -74,6 +75,15 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     earliest: int | None = None
 
 
+class RateLimit(msgspec.Struct, frozen=True, gc=False):
+    """A limit of a client: so much in a window of time, or at the same time if there is none."""
+
+    name: str
+    quota: int
+    window_seconds: int | None
+    retry_after_seconds: int
+
+
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """A failed request: one sentence for a person, and the facts that go into headers."""
 
@@ -92,6 +102,8 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     problems: tuple[Problem, ...] | None = None
     challenge: str | None = None
     """What a client must prove, for `WWW-Authenticate`."""
+    rate_limit: RateLimit | None = None
+    """The limit that is used up."""
 
 
 def stream_not_found(name: str) -> Refusal:

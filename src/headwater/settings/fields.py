@@ -67,6 +67,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     proxies: Annotated[
         str, about("Comma-separated networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.")
     ] = ""
+    audit: Annotated[
+        str, about("File for the audit log. Empty: with --auth it goes to standard error, else there is none.")
+    ] = ""
+    address_connections_max: Annotated[
+        int, Meta(ge=0), about("Maximum number of connections from one address; 0 for no limit of their own.")
+    ] = 0
     public_url: Annotated[
         str,
         about("Origin under which clients reach this server, such as https://streams.example, if a proxy hides it."),

@@ -26,7 +26,7 @@ def with_quota(
     """Run a client against a server that has a quota for one bucket."""
 
     def client(url: str, node: Bench, server: Server) -> None:
-        server.context.quotas = {bucket: Quota(streams, stored_bytes)}
+        server.context._quotas = {bucket: Quota(streams, stored_bytes)}
         with wire_to(url) as wire:
             work(wire, node)
 

@@ -1,22 +1,21 @@
 """Access: who a client is, and new rules."""
 
-import logging
 from functools import partial
 from math import inf
 from time import monotonic
 
 import msgspec
 
+from headwater.access.allowances import Usage
+from headwater.access.grants import Action
 from headwater.access.policy import Policy, PolicyError, load
 from headwater.http.addresses import Address
-from headwater.http.exchange import WRITE, Exchange
+from headwater.http.exchange import READ, WRITE, Exchange
 from headwater.http.gates import Guard
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.protocol.refusals import Code
-
-log = logging.getLogger(__name__)
 
 
 def whoami(request: Request, address: Address, exchange: Exchange) -> None:
@@ -26,6 +25,7 @@ def whoami(request: Request, address: Address, exchange: Exchange) -> None:
         "name": identity.name,
         "kind": identity.kind.value,
         "mode": exchange.context.settings.mode.value,
+        "log_id": exchange.node.log_id if identity.may_some(Action.PIPELINE) else None,
         "expires_in_seconds": None if identity.expires_at == inf else round(identity.expires_at - monotonic(), 3),
     }
     exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(body)))
@@ -53,5 +53,28 @@ def _adopt(exchange: Exchange, guard: Guard, found: Policy | PolicyError) -> Non
         exchange.refuse(Code.RELOAD_REFUSED, str(found))
         return
     changes = guard.adopt(found)
-    log.info("access rules reloaded", extra=changes)
+    exchange.context.report_reload(changes)
     exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(changes)))
+
+
+# -- Usage ------------------------------------------------------------------------------------------------------------
+
+
+def usage(request: Request, address: Address, exchange: Exchange) -> None:
+    """What each client and each bucket uses."""
+    # Copies of the tables, since a thread must not walk through what the event loop changes.
+    guard, state = exchange.context.guard, exchange.node.only.state
+    clients = [] if guard is None else list(guard.allowances.usage())
+    lives, stored = dict(state.lives), dict(state.bytes)
+    answer = partial(_answer_usage, exchange)
+    exchange.run(READ, exchange.work_beside, partial(_render_usage, clients, lives, stored), answer)
+
+
+def _render_usage(clients: list[tuple[str, Usage]], lives: dict[str, int], stored: dict[str, int]) -> bytes:
+    buckets = {name: {"streams": count, "stored_bytes": stored.get(name, 0)} for name, count in lives.items()}
+    used = {principal: one._asdict() for principal, one in clients}
+    return msgspec.json.encode({"principals": used, "buckets": buckets})
+
+
+def _answer_usage(exchange: Exchange, body: bytes) -> None:
+    exchange.answer(Answer(200, JSON_LINES, body))

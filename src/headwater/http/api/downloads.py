@@ -59,6 +59,7 @@ class Download:
                         return
                     assert part, "an empty chunk would end the response"
                     self._connection.write(rendering.chunk(part) if self._chunked else part)
+                    self._exchange.charge_read(len(part))
         except OSError as error:
             # The head has been sent, so the only way left to report the failure is an incomplete response.
             log.error("response cut short: %s", error)

@@ -135,7 +135,7 @@ class SseRead:
         self._over = False
         self._context = exchange.context
         self._held_back = False
-        """Whether its next page has to wait until there is no crowd."""
+        """Whether its next page has to wait until there is no crowd, or until the client has paid for the last one."""
         self._fetching: asyncio.Task[Reply] | None = None
         self._turn: asyncio.Handle | None = None
 
@@ -168,6 +168,10 @@ class SseRead:
         if self._over or self._connection.write_paused or self._fetching:
             return
         if self._exchange.identity.expires_at < inf and self._credential_ended():
+            return
+        account = self._exchange.account
+        if account is not None and account.reads.level < 0 and account.reads.debt_seconds():
+            self._held_back = True
             return
         event = shared.get(self._key()) if self._own_cursor < 0 else None
         if event is None:
@@ -224,6 +228,8 @@ class SseRead:
         """Send an event; returns whether the reader is up to date then."""
         self._read = event.following
         self._connection.write(event.data)
+        if self._exchange.account is not None:
+            self._exchange.account.reads.spend(len(event.data))
         if event.over:
             self._close()
         return event.up_to_date

@@ -22,7 +22,7 @@ PAGE_BYTES = resource.getpagesize()
 
 def metrics(request: Request, address: Address, exchange: Exchange) -> None:
     """All metrics."""
-    kinds = (_requests, _access, _storage, _limits, _lake, _process)
+    kinds = (_requests, _access, _audit, _storage, _limits, _lake, _process)
     every = [metric for kind in kinds for metric in kind(exchange)]
     exchange.answer(Answer(200, METRICS_LINES, render(every).encode()))
 
@@ -59,11 +59,18 @@ def _access(exchange: Exchange) -> Iterator[Metric]:
     if isinstance(guard, Guard):
         samples = [Sample("", (("reason", reason),), count) for reason, count in guard.denied.items()]
         yield Metric("headwater_denied_total", "counter", "Requests denied by the access file, by reason.", samples)
+        yield counter("headwater_limited_total", "Requests refused because of a client's limits.", guard.limited)
         yield counter(
             "headwater_access_reload_failures_total",
             "Times that a changed access file was bad, so that the old rules stayed.",
             guard.reload_failures,
         )
+
+
+def _audit(exchange: Exchange) -> Iterator[Metric]:
+    audit = exchange.context.audit
+    if audit is not None:
+        yield counter("headwater_audit_lost_total", "Lines of the audit log that could not be written.", audit.lost)
 
 
 def _storage(exchange: Exchange) -> Iterator[Metric]:

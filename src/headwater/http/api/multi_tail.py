@@ -153,7 +153,9 @@ class MultiTail:
 
     def _take_turn(self) -> None:
         self._turn = None
-        if self._credential_ended():
+        account = self._exchange.account
+        in_debt = account is not None and account.reads.level < 0 and account.reads.debt_seconds() > 0
+        if in_debt or self._credential_ended():
             return
         line = self._line
         for _ in range(min(len(line), LEGS_PER_TURN)):
@@ -266,10 +268,14 @@ class MultiTail:
             data = b"".join(self._unsent)
             self._unsent, self._unsent_bytes = [], 0
             self._connection.write(rendering.chunk(data) if self._chunked else data)
+            if self._exchange.account is not None:
+                self._exchange.account.reads.spend(len(data))
 
     def tick(self, now: float) -> None:
         if self._connection.write_paused or self._credential_ended():
             return
+        if self._line:
+            self._schedule()
         held_back, self._held_back = self._held_back, []
         for leg in held_back:
             self._back_in_line(leg)

@@ -200,6 +200,8 @@ def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:
         _catch_up(request, page, exchange)
     elif exchange.node.tails.full:
         exchange.refuse(Code.WAITERS_TOO_MANY, "Too many live readers are connected; try again in a second.")
+    elif (refusal := exchange.take_live_slots()) is not None:
+        exchange.reply(refusal)
     elif request.live is Live.SSE:
         sse = SseRead(exchange, request.read, request.cursor, page)
         exchange.connection.take_over(exchange, sse)

@@ -124,7 +124,9 @@ def _judge(exchange: Exchange, reads: list[Read] | Refusal) -> None:
 
 
 def _begin(exchange: Exchange, reads: Sequence[Read]) -> None:
-    if exchange.node.tails.reserve(len(reads)):
+    if (refusal := exchange.take_live_slots(len(reads))) is not None:
+        exchange.reply(refusal)
+    elif exchange.node.tails.reserve(len(reads)):
         exchange.connection.take_over(exchange, MultiTail(exchange, reads))
     else:
         detail = f"There is no room for {len(reads)} more live readers; try again in a second."

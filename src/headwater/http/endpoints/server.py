@@ -99,6 +99,22 @@ SERVER = (
         },
     ),
     Endpoint(
+        f"/{OWN}/usage",
+        "usage",
+        {
+            b"GET": Route(
+                access.usage,
+                Action.ADMIN,
+                "Show what each client and each bucket uses",
+                {
+                    200: Gives(
+                        "Since the server started, or since a client was last idle.", _ABOUT, content={JSON: "Usage"}
+                    )
+                },
+            )
+        },
+    ),
+    Endpoint(
         f"/{OWN}/reload",
         "reload",
         {

@@ -74,7 +74,22 @@ SCHEMAS: dict[str, Schema] = {
             "name": TEXT,
             "kind": {"type": "string", "enum": [kind.value for kind in Kind]},
             "mode": {"type": "string", "enum": [mode.value for mode in Mode]},
+            "log_id": {"type": ["string", "null"]},
             "expires_in_seconds": {"type": ["number", "null"]},
+        }
+    ),
+    "Usage": _object(
+        {
+            "principals": {
+                "type": "object",
+                "additionalProperties": _object(
+                    dict.fromkeys(("requests", "appended_bytes", "read_bytes", "creates"), _WHOLE)
+                ),
+            },
+            "buckets": {
+                "type": "object",
+                "additionalProperties": _object({"streams": _WHOLE, "stored_bytes": _WHOLE}),
+            },
         }
     ),
     "Reloaded": _object({key: {"type": "array", "items": TEXT} for key in ("added", "removed", "changed")}),

@@ -50,6 +50,7 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.PRODUCER_FORBIDDEN: (401, "Producer forbidden"),
     Code.AUTH_UNAVAILABLE: (503, "Authentication unavailable"),
     Code.RATE_LIMITED: (429, "Rate limited"),
+    Code.LIVE_READS_TOO_MANY: (429, "Too many live reads"),
     Code.RELOAD_REFUSED: (409, "Reload refused"),
     Code.HOST_REFUSED: (421, "Host refused"),
     Code.ORIGIN_REFUSED: (403, "Origin refused"),

@@ -14,7 +14,7 @@ from headwater.http.wire.codes import REFUSALS, RETRY_LATER_SECONDS
 from headwater.protocol import etags, headers, incarnations
 from headwater.protocol.content_types import DEFAULT, is_json, media_type
 from headwater.protocol.offsets import Form, render
-from headwater.protocol.refusals import Refusal
+from headwater.protocol.refusals import RateLimit, Refusal
 from headwater.streams.replies import (
     Acknowledged,
     Appended,
@@ -273,11 +273,20 @@ def _refusal(reply: Refusal, voice: Voice) -> Answer:
         problem["problems"] = reply.problems
     if reply.allow is not None:
         lines += f"{headers.ALLOW.line}{reply.allow}\r\n"
-    if reply.code in RETRY_LATER_SECONDS:
+    if reply.rate_limit is not None:
+        lines += _rate_limit_lines(reply.rate_limit)
+    elif reply.code in RETRY_LATER_SECONDS:
         lines += f"{headers.RETRY_AFTER.line}{RETRY_LATER_SECONDS[reply.code]}\r\n"
     if reply.challenge is not None:
         lines += f"{headers.WWW_AUTHENTICATE.line}{reply.challenge}\r\n"
     return Answer(status, lines, msgspec.json.encode(problem))
+
+
+def _rate_limit_lines(limit: RateLimit) -> str:
+    lines = f"{headers.RETRY_AFTER.line}{limit.retry_after_seconds}\r\n"
+    window = "" if limit.window_seconds is None else f";w={limit.window_seconds}"
+    lines += f'{headers.RATE_LIMIT_POLICY.line}"{limit.name}";q={limit.quota}{window}\r\n'
+    return f'{lines}{headers.RATE_LIMIT.line}"{limit.name}";r=0;t={limit.retry_after_seconds}\r\n'
 
 
 SAYS_EXTENSIONS = frozenset({Created, Existed, Described, Appended, Page})

@@ -1,0 +1,50 @@
+"""Accounts: what a request is charged, and how one is refused whose principal has used up a limit."""
+
+from headwater.access.allowances import Account, Exceeded, Overdrawn
+from headwater.access.grants import Action
+from headwater.http.wire.requests import Request
+from headwater.protocol import headers
+from headwater.protocol.refusals import Code, RateLimit, Refusal
+
+_CONTENT_LENGTH = headers.CONTENT_LENGTH.key
+_SENDING = frozenset({Action.APPEND, Action.CREATE, Action.SNAPSHOT, Action.PIPELINE})
+_READING = frozenset({Action.READ, Action.PIPELINE})
+
+
+def charge(account: Account, request: Request, action: Action) -> float | Refusal:
+    """Charge a request, and return for how many seconds its connection is muted; one that is refused costs nothing."""
+    taken = [(account.requests, 1)]
+    if action in _SENDING:
+        taken.append((account.appends, _size(request)))
+    if action is Action.CREATE:
+        taken.append((account.creates, 1))
+    mute_seconds = 0.0
+    for number, (allowance, cost) in enumerate(taken):
+        outcome = allowance.take(cost)
+        if isinstance(outcome, Exceeded):
+            for before, paid in taken[:number]:
+                before.level += paid
+            return refuse(outcome)
+        if isinstance(outcome, Overdrawn):
+            mute_seconds = max(mute_seconds, outcome.mute_seconds)
+    exceeded = account.reads.refuse() if action in _READING else None
+    if exceeded is not None:
+        account.requests.level += 1
+        return refuse(exceeded)
+    return mute_seconds
+
+
+def _size(request: Request) -> int:
+    # A body that is written to disk as it arrives is not in the request; its length is known unless it is chunked.
+    return len(request.body) or int(request.headers.get(_CONTENT_LENGTH, b"0"))
+
+
+def refuse(exceeded: Exceeded) -> Refusal:
+    """The refusal of a request beyond a limit."""
+    seconds = exceeded.retry_after_seconds
+    limit = RateLimit(exceeded.limit, exceeded.quota, exceeded.window_seconds, seconds)
+    if exceeded.window_seconds is None:
+        detail = f"There are {exceeded.quota} live reads already, which is the limit; end one first."
+        return Refusal(Code.LIVE_READS_TOO_MANY, detail, rate_limit=limit)
+    detail = f"The limit for {exceeded.limit} is used up; try again in {seconds} s."
+    return Refusal(Code.RATE_LIMITED, detail, rate_limit=limit)

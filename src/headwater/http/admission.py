@@ -1,0 +1,89 @@
+"""Admission: whose request it is, what that one may still do, and how much."""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Protocol
+
+from headwater.access.allowances import Account
+from headwater.access.grants import Action
+from headwater.access.identities import Identity
+from headwater.http.accounts import refuse
+from headwater.http.context import Context
+from headwater.http.gates import EVERYBODY, Caller
+from headwater.http.wire.requests import Request, cut_access_token
+from headwater.protocol.refusals import Refusal
+
+
+class Client(Caller, Protocol):
+    """The connection, as far as it matters here."""
+
+    def mute(self, seconds: float) -> None:
+        """Take nothing from the client for a while."""
+
+
+class AdmittedRequest:
+    """A request that has passed the gate."""
+
+    __slots__ = ("_judged", "_judged_by", "account", "context", "identity", "live_slots", "request", "ticket")
+
+    connection: Client
+    name: str
+
+    def __init__(self, context: Context, request: Request) -> None:
+        self.context, self.request = context, request
+        self.identity = EVERYBODY
+        """Whose request it is."""
+        self.account: Account | None = None
+        """What its principal has left of its limits, if there may be any."""
+        self.live_slots = 0
+        self.ticket: bytes | None = None
+        """The credential that was in its URL."""
+        self._judged = request
+        self._judged_by = context.gate.changes
+
+    def admitted(self, identity: Identity) -> None:
+        """The request is of this identity, which may do it."""
+        self.identity = identity
+        query, self.ticket = cut_access_token(self.request.query)
+        if self.ticket is not None:
+            # No cache, page or URL gets to see it.
+            self.request = self.request.with_query(query)
+
+    def charge_read(self, size: int) -> None:
+        """Charge bytes that are sent to the client."""
+        if self.account is not None:
+            seconds = self.account.reads.spend(size)
+            if seconds:
+                self.connection.mute(seconds)
+
+    def take_live_slots(self, count: int = 1) -> Refusal | None:
+        """Count live reads of the client until this exchange has ended, unless it has too many."""
+        exceeded = None if self.account is None else self.account.live_reads.begin(count)
+        if exceeded is not None:
+            return refuse(exceeded)
+        self.live_slots = count
+        return None
+
+    def release_live_slots(self) -> None:
+        """The live reads have ended. Idempotent."""
+        if self.account is not None:
+            self.account.live_reads.end(self.live_slots)
+        self.live_slots = 0
+
+    def forget_body(self) -> None:
+        """Release the body of a request that is kept as long as its response lasts."""
+        if self.request.intake is not None:
+            self.request.intake.release()
+        self.request, self._judged = self.request.with_body(b""), self._judged.with_body(b"")
+
+    def remains_admitted(self, names: Sequence[str] = ()) -> bool:
+        """Whether the client may still read its stream, or all of these: no credential and no right has ended."""
+        gate = self.context.gate
+        if monotonic() >= self.identity.expires_at:
+            return False
+        if self._judged_by != gate.changes:
+            renewed = gate.admit(self._judged, Action.READ, None if names else self.name, self.connection)
+            if isinstance(renewed, Refusal) or not all(renewed.may(Action.READ, name) for name in names):
+                return False
+            self.identity, self._judged_by = renewed, gate.changes
+        return True

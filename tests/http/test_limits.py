@@ -1,0 +1,221 @@
+"""Limits of clients, quotas of buckets, their usage, and the audit log."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli.serve import serve
+from headwater.testing import running_server
+
+from .guarded import Guarded, guarded
+from .processes import eventually
+from .sockets import Response, Wire, refused, request
+
+TEXT = {"Content-Type": "text/plain"}
+STREAM = "/v1/stream/mine/s"
+LIMITS = """
+[limits.few]
+requests_per_second = 20
+[limits.quiet]
+live_reads = 2
+[limits.small]
+append_bytes_per_second = "1 MiB"
+[limits.narrow]
+read_bytes_per_second = "64 KiB"
+[limits.maker]
+creates_per_second = 1
+[bucket."tight"]
+streams = 2
+stored_bytes = 10
+"""
+GRANTS = ["read,append,create,delete *"]
+
+
+@pytest.fixture(scope="module")
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("limits")
+    names = ("few", "quiet", "small", "narrow", "maker")
+    with guarded(
+        folder, dict.fromkeys([*names, "free"], GRANTS), "--audit", str(folder / "audit.log"), more=LIMITS
+    ) as one:
+        text = one.file.read_text()
+        for name in names:
+            text = text.replace(f'id = "{name}"\n', f'id = "{name}"\nlimits = "{name}"\n')
+        one.file.write_text(text)
+        one.reload()
+        with one.wire() as wire:
+            assert wire.ask("PUT", STREAM, {**TEXT, **one.bearer("root")}, b"hello").status == 201
+        yield one
+
+
+@pytest.fixture
+def wire(guard: Guarded) -> Iterator[Wire]:
+    with guard.wire() as opened:
+        yield opened
+
+
+def test_a_client_that_waits_for_its_answers_is_slowed_down_and_not_refused(guard: Guarded, wire: Wire) -> None:
+    began, count = time.monotonic(), 100
+    statuses = [wire.ask("POST", STREAM, {**TEXT, **guard.bearer("few")}, b"x").status for _ in range(count)]
+    seconds = time.monotonic() - began
+    assert set(statuses) == {204}
+    # Two bursts of 20 may pass at once.
+    assert seconds > (count - 45) / 20 * 0.9
+
+
+def test_a_client_that_does_not_wait_gets_429_and_when_to_come_again(guard: Guarded) -> None:
+    wires = [guard.wire() for _ in range(80)]
+    try:
+        for one in wires:
+            one.send(request("GET", STREAM, guard.bearer("few")))
+        responses = [one.receive() for one in wires]
+    finally:
+        for one in wires:
+            one.close()
+    over = [response for response in responses if response.status == 429]
+    assert over
+    refused(over[0], 429, "rate_limited")
+    assert int(over[0].headers["retry-after"]) >= 1
+    assert over[0].headers["ratelimit-policy"] == '"requests";q=20;w=1'
+    assert over[0].headers["ratelimit"].startswith('"requests";r=0;t=')
+    with guard.wire() as other:
+        assert other.ask("GET", STREAM, guard.bearer("free")).status == 200
+
+
+def test_muting_holds_back_a_pipeline_and_loses_nothing(guard: Guarded, wire: Wire) -> None:
+    time.sleep(2)
+    wire.send(60 * request("GET", STREAM, guard.bearer("few")))
+    assert {wire.receive().status for _ in range(60)} == {200}
+
+
+def test_live_reads_are_counted_until_they_end_in_any_way(guard: Guarded) -> None:
+    def open_one(how: str) -> Wire:
+        opened = guard.wire()
+        opened.send(request("GET", f"{STREAM}?offset=now&live={how}", guard.bearer("quiet")))
+        return opened
+
+    for _ in range(3):
+        first, second = open_one("sse"), open_one("long-poll")
+        assert first.receive_sse().event().kind == "control"
+        with guard.wire() as third:
+            seen: list[Response] = []
+
+            def is_refused(third: Wire = third, seen: list[Response] = seen) -> bool:
+                target = f"{STREAM}?offset=now&live=long-poll&timeout_ms=1"
+                seen.append(third.ask("GET", target, guard.bearer("quiet")))
+                return seen[-1].status == 429
+
+            assert eventually(is_refused)
+            refused(seen[-1], 429, "live_reads_too_many")
+            first.close()
+            second.close()
+            assert eventually(lambda is_refused=is_refused: not is_refused())
+    body = json.dumps({"streams": [{"stream": f"mine/{number}", "offset": "-1"} for number in range(3)]}).encode()
+    with guard.wire() as tail:
+        response = tail.ask("POST", "/__headwater/tail", guard.bearer("quiet"), body)
+        refused(response, 429, "live_reads_too_many")
+
+
+def test_appended_bytes_are_limited(guard: Guarded, wire: Wire) -> None:
+    statuses = []
+    for _ in range(4):
+        with guard.wire() as one:
+            response = one.ask("POST", STREAM, {**TEXT, **guard.bearer("small")}, bytes(15 * 1024 * 1024))
+            statuses.append(response.status)
+    assert statuses[0] == 204
+    assert 429 in statuses
+
+
+def test_read_bytes_are_limited(guard: Guarded, wire: Wire) -> None:
+    path = "/v1/stream/mine/long"
+    wire.ask("PUT", path, {**TEXT, **guard.bearer("free")}, bytes(1024 * 1024))
+    statuses = []
+    for _ in range(6):
+        with guard.wire() as one:
+            statuses.append(one.ask("GET", f"{path}?offset=-1", guard.bearer("narrow")).status)
+    assert statuses[0] == 200
+    assert statuses[-1] == 429
+
+
+def test_creations_are_limited(guard: Guarded) -> None:
+    statuses = []
+    for number in range(10):
+        with guard.wire() as one:
+            statuses.append(one.ask("PUT", f"/v1/stream/mine/new-{number}", {**TEXT, **guard.bearer("maker")}).status)
+    assert statuses[0] == 201
+    assert 429 in statuses
+
+
+def test_a_bucket_takes_no_more_than_its_quota(guard: Guarded, wire: Wire) -> None:
+    free = {**TEXT, **guard.bearer("free")}
+    assert [wire.ask("PUT", f"/v1/stream/tight/{n}", free).status for n in "ab"] == [201, 201]
+    refused(wire.ask("PUT", "/v1/stream/tight/c", free), 507, "quota_exceeded")
+    assert wire.ask("PUT", "/v1/stream/tight/a", free).status == 200
+    assert wire.ask("POST", "/v1/stream/tight/a", free, b"0123456789").status == 204
+    refused(wire.ask("POST", "/v1/stream/tight/b", free, b"x"), 507, "quota_exceeded")
+    assert wire.ask("DELETE", "/v1/stream/tight/a", guard.bearer("free")).status == 204
+    assert wire.ask("POST", "/v1/stream/tight/b", free, b"x").status == 204
+
+
+def test_usage_shows_clients_and_buckets_to_administrators(guard: Guarded, wire: Wire) -> None:
+    refused(wire.ask("GET", "/__headwater/usage", guard.bearer("free")), 403, "forbidden")
+    usage = json.loads(wire.ask("GET", "/__headwater/usage", guard.bearer("root")).body)
+    assert usage["principals"]["token few"]["requests"] >= 1
+    assert usage["buckets"]["mine"]["streams"] >= 1
+    assert not [token for token in guard.tokens.values() if token in json.dumps(usage)]
+
+
+def test_an_address_has_so_many_connections() -> None:
+    with running_server("--address-connections-max", "3") as server:
+        open_ones = [Wire(server.url) for _ in range(3)]
+        for one in open_ones:
+            assert one.ask("GET", "/v1/stream/none").status == 404
+        with Wire(server.url) as fourth:
+            refused(fourth.ask("GET", "/v1/stream/none"), 503, "overloaded")
+            assert fourth.ended()
+        open_ones.pop().close()
+
+        def admitted() -> bool:
+            with Wire(server.url) as again:
+                return again.ask("GET", "/v1/stream/none").status == 404
+
+        assert eventually(admitted)
+        for one in open_ones:
+            one.close()
+
+
+def lines(guard: Guarded) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (guard.file.parent / "audit.log").read_text().splitlines()]
+
+
+def test_the_audit_log_says_who_changed_what_and_who_was_denied(guard: Guarded, wire: Wire) -> None:
+    free = {**TEXT, **guard.bearer("free"), "User-Agent": "audited/1.0"}
+    odd = "/v1/stream/mine/a%0Ab%22%E2%80%A8c"
+    wire.ask("PUT", odd, free)
+    wire.ask("PUT", "/v1/stream/mine/forked", {**free, "Stream-Forked-From": odd})
+    wire.ask("DELETE", odd, free)
+    wire.ask("POST", "/__headwater/flush", free)
+    wire.ask("GET", f"{STREAM}?secret=1", {"Authorization": "Bearer hw_stolen_token"})
+
+    def found(event: str, **fields: str) -> bool:
+        return any(one["event"] == event and fields.items() <= one.items() for one in lines(guard))
+
+    assert eventually(lambda: found("denied", code="unauthorized", action="read"))
+    assert found("created", who="free", name='mine/a\nb"\u2028c', agent="audited/1.0", address="127.0.0.1")
+    assert found("forked", who="free", name="mine/forked")
+    assert found("deleted", who="free")
+    assert found("denied", who="free", code="forbidden", action="pipeline")
+    assert found("started")
+    assert found("reloaded")
+    text = (guard.file.parent / "audit.log").read_text()
+    assert not [token for token in [*guard.tokens.values(), "hw_stolen_token", "secret=1"] if token in text]
+
+
+def test_an_audit_log_that_cannot_be_written_stops_the_start(tmp_path: Path) -> None:
+    done = CliRunner().invoke(serve, ["--memory", "--audit", str(tmp_path / "none" / "audit.log")])
+    assert (done.exit_code, "cannot be written" in done.output) == (2, True)
