@@ -18,7 +18,7 @@ from headwater.client.settings import bearer, move_credentials
 from headwater.protocol import headers, offsets
 from headwater.protocol.refusals import Code
 from headwater.spark.certificates import tls_context
-from headwater.spark.failures import LinkFailed, LinkRefused, ScanBroken, translated
+from headwater.spark.failures import NO_RIGHT, LinkFailed, LinkRefused, ScanBroken, translated
 from headwater.spark.incoming import Incoming
 
 PAUSE_SECONDS_MAX = 10.0
@@ -132,7 +132,11 @@ class Link:
 
     def log_id(self) -> str:
         """The id of the server's log, which positions and incarnations belong to."""
-        found: str = self.status()["log_id"]
+        # Not from the status, which is for operators.
+        with translated():
+            found = self._admin.whoami().get("log_id")
+        if not isinstance(found, str):
+            raise LinkFailed(f"The server lets this client do nothing to many streams at once; {NO_RIGHT}.")
         return found
 
     def expect_log(self, log_id: str) -> None:

@@ -60,7 +60,7 @@ def run(spark: SparkSession, config: ReplayConfig) -> Report:
     settings = _check(config)
     try:
         with config.origin.link() as source, Link(settings) as target:
-            apart = source.status()["log_id"] != target.status()["log_id"]
+            apart = source.log_id() != target.log_id()
             streams, ends = 0, dict[str, str]()
             for page in copies(spark, config, source):
                 streams += len(page)

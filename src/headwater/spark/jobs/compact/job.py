@@ -160,7 +160,7 @@ def _catalog(store: Store, link: Link) -> Catalog:
         catalog = read_catalog(store)
     except (StoreFailed, KeyMissing, LakeDamaged) as error:
         raise JobFailed(f"The lake at {store.url} cannot be read: {error}") from error
-    if catalog is None or catalog.log_id != link.status()["log_id"]:
+    if catalog is None or catalog.log_id != link.log_id():
         raise JobFailed(
             f"{store.url} is not the lake of {link.settings.url}; pass the lake's URL as reached from here as --lake."
         )

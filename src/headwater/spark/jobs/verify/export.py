@@ -51,7 +51,7 @@ def open_export(url: str, origin: Origin, catalog: str | None = None, table: str
     origin = chosen(origin, selection, store.location)
     times = replace(origin, options={name: selection[name] for name in TIMES if name in selection}).parsed()
     with origin.link() as link:
-        log_id = link.status()["log_id"]
+        log_id = link.log_id()
     if log_id != identity["log_id"]:
         raise JobFailed(
             f"The export at {store.location} is from another server than {origin.url}; pass that server as --url."
