@@ -104,7 +104,7 @@ def test_a_port_in_use_is_a_failure_of_one_sentence() -> None:
 
 
 def test_a_foreign_address_is_a_failure_of_one_sentence() -> None:
-    finished = headwater("serve", "--memory", "--port", "0", "--host", "192.0.2.1")
+    finished = headwater("serve", "--memory", "--no-auth", "--port", "0", "--host", "192.0.2.1")
     assert finished.returncode == 1
     assert "192.0.2.1" in sentence(finished)
 

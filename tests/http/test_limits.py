@@ -93,28 +93,26 @@ def test_muting_holds_back_a_pipeline_and_loses_nothing(guard: Guarded, wire: Wi
     assert {wire.receive().status for _ in range(60)} == {200}
 
 
+def open_live(guard: Guarded, how: str) -> Wire:
+    opened = guard.wire()
+    opened.send(request("GET", f"{STREAM}?offset=now&live={how}", guard.bearer("quiet")))
+    return opened
+
+
+def ask_live(guard: Guarded) -> Response:
+    with guard.wire() as wire:
+        return wire.ask("GET", f"{STREAM}?offset=now&live=long-poll&timeout_ms=1", guard.bearer("quiet"))
+
+
 def test_live_reads_are_counted_until_they_end_in_any_way(guard: Guarded) -> None:
-    def open_one(how: str) -> Wire:
-        opened = guard.wire()
-        opened.send(request("GET", f"{STREAM}?offset=now&live={how}", guard.bearer("quiet")))
-        return opened
-
     for _ in range(3):
-        first, second = open_one("sse"), open_one("long-poll")
+        first, second = open_live(guard, "sse"), open_live(guard, "long-poll")
         assert first.receive_sse().event().kind == "control"
-        with guard.wire() as third:
-            seen: list[Response] = []
-
-            def is_refused(third: Wire = third, seen: list[Response] = seen) -> bool:
-                target = f"{STREAM}?offset=now&live=long-poll&timeout_ms=1"
-                seen.append(third.ask("GET", target, guard.bearer("quiet")))
-                return seen[-1].status == 429
-
-            assert eventually(is_refused)
-            refused(seen[-1], 429, "live_reads_too_many")
-            first.close()
-            second.close()
-            assert eventually(lambda is_refused=is_refused: not is_refused())
+        assert eventually(lambda: ask_live(guard).status == 429)
+        refused(ask_live(guard), 429, "live_reads_too_many")
+        first.close()
+        second.close()
+        assert eventually(lambda: ask_live(guard).status == 204)
     body = json.dumps({"streams": [{"stream": f"mine/{number}", "offset": "-1"} for number in range(3)]}).encode()
     with guard.wire() as tail:
         response = tail.ask("POST", "/__headwater/tail", guard.bearer("quiet"), body)
