@@ -1,4 +1,6 @@
 # The server in a container: docker build --tag headwater . && docker run --publish 127.0.0.1:4437:4437 --volume headwater:/data --env HEADWATER_NO_AUTH=true headwater
+# HEADWATER_NO_AUTH is for a port that only this machine, or a proxy that decides, can reach. For any other, mount an access file instead
+# (--volume ./access:/access:ro --env HEADWATER_AUTH=/access/auth.toml); user 10001 must be able to read it.
 # Settings are variables (--env HEADWATER_RETENTION=explicit) or flags behind `serve`; docs/reference/settings.md lists them.
 # `scripts/docker-steps` replays this file without a Docker daemon.
 
