@@ -102,9 +102,7 @@ def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
     command = [find("caddy") or "caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
     with _running(command, folder / "caddy.log", port, environment):
         root = folder / "storage" / "pki" / "authorities" / "local" / "root.crt"
-        yield Proxy(
-            f"https://localhost:{port}", ssl.create_default_context(cafile=str(root)), folder / "caddy.log"
-        )
+        yield Proxy(f"https://localhost:{port}", ssl.create_default_context(cafile=str(root)), folder / "caddy.log")
 
 
 @contextmanager
