@@ -1,4 +1,4 @@
-"""Who decides behind a proxy, under the name that the files of `deploy/` have: the access file, the proxy, or nobody."""
+"""Who decides behind a proxy, under the name that the files of `deploy/` have: access file, proxy, or nobody."""
 
 import base64
 import secrets
