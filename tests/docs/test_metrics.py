@@ -30,9 +30,11 @@ def listed() -> list[Metric]:
 def test_the_page_lists_every_metric_of_a_running_server_and_no_others(tmp_path: Path) -> None:
     access = tmp_path / "auth.toml"
     access.write_text('version = 1\n[anonymous]\ngrants = ["observe *"]\n')
-    with running_server("--auth", str(access), data=tmp_path / "data") as server:
-        with urllib.request.urlopen(f"{server.url}/metrics") as response:
-            text = response.read().decode()
+    with (
+        running_server("--auth", str(access), data=tmp_path / "data") as server,
+        urllib.request.urlopen(f"{server.url}/metrics") as response,
+    ):
+        text = response.read().decode()
     meanings = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     assert listed() == [Metric(name, kinds[name], meaning) for name, meaning in meanings.items()]
