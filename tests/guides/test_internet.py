@@ -21,7 +21,7 @@ from headwater.access import policy
 from headwater.testing import RunningServer, running_server
 
 from ..access.signing import jwks, make, signer
-from .node_project import GUIDES, NODE, RUN_SECONDS_MAX, NodeProject, wait_until
+from .node_project import GUIDES, MODULES, NODE, RUN_SECONDS_MAX, NodeProject, wait_until
 
 PAGE = (GUIDES / "internet.md").read_text()
 BLOCK = re.compile(
@@ -32,11 +32,29 @@ BLOCKS = BLOCK.findall(PAGE)
 NAMED = re.compile(r"(?:#|//) (\S+)\n(.*)", re.DOTALL)
 JWKS = "https://login.example/.well-known/jwks.json"
 ROOM = "/v1/stream/chat/room-42"
-MAIN = """
+PAGE_MAIN = """
 import { follow } from "./follow.js";
-const [stream, ...tickets] = process.argv.slice(2);
-const getTicket = async () => { console.log("ticket"); return tickets.shift(); };
+const [stream, first, second] = process.argv.slice(2);
+const tickets = [first, second];
+const getTicket = async () => {
+  if (tickets.length === 1) console.log("second ticket");
+  return tickets.shift();
+};
 await follow(stream, getTicket, (messages) => messages.forEach((one) => console.log(one)));
+"""
+CLIENT_MAIN = """
+import { open } from "./session.ts";
+const [stream, first, second] = process.argv.slice(2);
+const began = Date.now();
+let used = 0;
+const getTicket = async () => {
+  if (Date.now() - began < 1000) return first;
+  if (used++ === 0) console.log("second ticket");
+  return second;
+};
+const session = await open(stream, getTicket);
+session.subscribeJson(({ items }) => items.forEach((one) => console.log(one)));
+await session.closed;
 """
 
 
@@ -147,6 +165,9 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         port = taken.server_port
     with serving_keys() as keys_url:
         walk = Walk(folder, port, keys_url)
+        # What `npm install @durable-streams/client` leaves there.
+        (folder / "node_modules").symlink_to(MODULES)
+        (folder / "package.json").write_text('{"type": "module"}')
         try:
             for skipped, language, text in BLOCKS:
                 if not skipped:
@@ -160,8 +181,8 @@ def admin(walk: Walk) -> str:
     return (walk.folder / "admin.token").read_text().strip()
 
 
-def ticket(walk: Walk, seconds: int) -> str:
-    return walk.run(f"headwater token sign --key app-2026.key --for {seconds}s 'read chat/room-42'").strip()
+def ticket(walk: Walk, seconds: int, name: str = "chat/room-42") -> str:
+    return walk.run(f"headwater token sign --key app-2026.key --for {seconds}s 'read {name}'").strip()
 
 
 def test_every_block_of_the_page_runs(walk: Walk) -> None:
@@ -170,44 +191,50 @@ def test_every_block_of_the_page_runs(walk: Walk) -> None:
 
 
 def test_the_types_of_the_page_are_right(tmp_path: Path) -> None:
-    [text] = [text for _, language, text in BLOCKS if language == "typescript"]
-    found = NAMED.fullmatch(text)
-    assert found
-    NodeProject(tmp_path / "project", [(found[1], found[2], "")], {}).check()
+    files = [NAMED.fullmatch(text) for _, language, text in BLOCKS if language == "typescript"]
+    project = NodeProject(tmp_path / "project", [(file[1], file[2], "") for file in files if file], {})
+    assert sorted(path.name for path in project.folder.glob("*.ts")) == ["session.ts", "ticket.ts"]
+    project.check()
 
 
-def test_a_page_goes_on_after_its_ticket_has_ended_and_gets_every_message_once(walk: Walk) -> None:
-    (walk.folder / "package.json").write_text('{"type": "module"}')
-    (walk.folder / "main.js").write_text(MAIN)
-    stream = "/v1/stream/chat/renewed"
-    assert walk.ask("PUT", stream, admin(walk)) == 201
-    command = "headwater token sign --key app-2026.key --for {}s 'read chat/renewed'"
-    tickets = [walk.run(command.format(seconds)).strip() for seconds in (3, 60)]
-    printed = walk.folder / "printed.txt"
-    with (
-        printed.open("w") as output,
-        subprocess.Popen(
-            [NODE, "--experimental-eventsource", "main.js", f"https://localhost:{walk.port}{stream}", *tickets],
+@pytest.mark.parametrize("main", [PAGE_MAIN, CLIENT_MAIN], ids=["EventSource", "official client"])
+def test_a_reader_goes_on_after_its_ticket_has_ended_and_gets_every_message_once(
+    walk: Walk, main: str, tmp_path: Path
+) -> None:
+    name = f"chat/renewed-{len(main)}"
+    assert walk.ask("PUT", f"/v1/stream/{name}", admin(walk)) == 201
+    tickets = [ticket(walk, seconds, name) for seconds in (7, 60)]
+    (walk.folder / "main.js").write_text(main)
+    printed = tmp_path / "printed.txt"
+    with printed.open("w") as output:
+        reader = subprocess.Popen(
+            [
+                NODE,
+                "--experimental-eventsource",
+                "main.js",
+                f"https://localhost:{walk.port}/v1/stream/{name}",
+                *tickets,
+            ],
             cwd=walk.folder,
             env={**os.environ, "NODE_EXTRA_CA_CERTS": str(walk.folder / "cert.pem"), "NODE_NO_WARNINGS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-        ) as page,
-    ):
-        try:
-            numbers = 0
-            deadline = time.monotonic() + RUN_SECONDS_MAX
-            while printed.read_text().count("ticket") < 2:
-                assert time.monotonic() < deadline, printed.read_text()
-                assert walk.ask("POST", stream, admin(walk), str(numbers).encode()) == 204
-                numbers += 1
-                time.sleep(0.1)
-            assert walk.ask("POST", stream, admin(walk), b'"end"') == 204
-            wait_until(lambda: "end" in printed.read_text(), "the page has got the last message")
-        finally:
-            page.kill()
-    lines = [line for line in printed.read_text().splitlines() if line != "ticket"]
+        )
+    try:
+        numbers, deadline = 0, time.monotonic() + RUN_SECONDS_MAX
+        while "second ticket" not in printed.read_text():
+            assert time.monotonic() < deadline, printed.read_text()
+            assert walk.ask("POST", f"/v1/stream/{name}", admin(walk), str(numbers).encode()) == 204
+            numbers += 1
+            time.sleep(0.1)
+        assert walk.ask("POST", f"/v1/stream/{name}", admin(walk), b'"end"') == 204
+        wait_until(lambda: "end" in printed.read_text(), "the last message has arrived")
+    finally:
+        reader.kill()
+        reader.wait()
+    assert numbers > 1
+    lines = [line for line in printed.read_text().splitlines() if line != "second ticket"]
     assert lines == [*map(str, range(numbers)), "end"]
 
 
