@@ -1,4 +1,6 @@
 # The server in a container: docker build --tag headwater . && docker run --publish 127.0.0.1:4437:4437 --volume headwater:/data --env HEADWATER_NO_AUTH=true headwater
+# HEADWATER_NO_AUTH is for a port that only this machine, or a proxy that decides, can reach. For any other, mount an access file instead
+# (--volume ./access:/access:ro --env HEADWATER_AUTH=/access/auth.toml); user 10001 must be able to read it.
 # Settings are variables (--env HEADWATER_RETENTION=explicit) or flags behind `serve`; docs/reference/settings.md lists them.
 # `scripts/docker-steps` replays this file without a Docker daemon.
 
@@ -44,6 +46,7 @@ EXPOSE 4437
 USER 10001:10001
 
 # /healthz answers during recovery too, so a long start is not taken for a failure.
+# It speaks plain HTTP: with HEADWATER_TLS_CERT, give the container a check of your own (--health-cmd), or let a proxy end TLS.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
     CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ['HEADWATER_PORT']), timeout=4); c.request('GET', '/healthz'); sys.exit(c.getresponse().status != 200)"]
 

@@ -17,6 +17,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+PUBLIC_NAME = "headwater.example.com"
+"""What the files call the site; clients that connect to this machine may say so in `Host`."""
 START_SECONDS_MAX = 30.0
 TIMEOUT_SECONDS = 20.0
 
@@ -33,6 +35,8 @@ class Proxy:
 
     url: str
     tls: ssl.SSLContext
+    log: Path
+    """Where it logs requests."""
 
     @contextmanager
     def connected(self, source: str = "127.0.0.1") -> Iterator[HTTPSConnection]:
@@ -44,10 +48,10 @@ class Proxy:
             yield connection
 
     @contextmanager
-    def opened(self, target: str) -> Iterator[HTTPResponse]:
+    def opened(self, target: str, headers: Mapping[str, str] | None = None) -> Iterator[HTTPResponse]:
         """A response whose body may still be arriving."""
         with self.connected() as connection:
-            connection.request("GET", target)
+            connection.request("GET", target, headers=headers or {})
             with connection.getresponse() as response:
                 yield response
 
@@ -81,24 +85,24 @@ def find(name: str) -> str | None:
 
 @contextmanager
 def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
-    """Caddy with our Caddyfile; for `localhost` it creates its own certificate authority."""
+    """Caddy with our Caddyfile; it creates its own certificate authority."""
     port = free_port()
     config = folder / "Caddyfile"
     config.write_text(
-        "{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n"
+        "{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n\tlocal_certs\n"
         f"\tstorage file_system {folder}/storage\n\tdefault_bind 127.0.0.1\n}}\n"
         f"import {DEPLOY}/caddy/Caddyfile\n"
     )
     environment = {
         **os.environ,
         "HOME": str(folder),
-        "PROXY_SITE": f"https://localhost:{port}",
+        "PROXY_SITE": f"https://localhost:{port}, https://{PUBLIC_NAME}:{port}",
         "PROXY_UPSTREAM": upstream,
     }
     command = [find("caddy") or "caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
     with _running(command, folder / "caddy.log", port, environment):
         root = folder / "storage" / "pki" / "authorities" / "local" / "root.crt"
-        yield Proxy(f"https://localhost:{port}", ssl.create_default_context(cafile=str(root)))
+        yield Proxy(f"https://localhost:{port}", ssl.create_default_context(cafile=str(root)), folder / "caddy.log")
 
 
 @contextmanager
@@ -113,6 +117,7 @@ def nginx(upstream: str, folder: Path) -> Iterator[Proxy]:
         "listen 443 ": f"listen 127.0.0.1:{port} ",
         "/etc/ssl/headwater/fullchain.pem": str(certificate),
         "/etc/ssl/headwater/privkey.pem": str(key),
+        "/var/log/nginx/headwater.log": str(folder / "access.log"),
     }.items():
         assert ours in text, f"{ours!r} is missing in deploy/nginx/headwater.conf"
         text = text.replace(ours, theirs)
@@ -128,7 +133,9 @@ def nginx(upstream: str, folder: Path) -> Iterator[Proxy]:
     )
     command = [find("nginx") or "nginx", "-e", "stderr", "-p", str(folder), "-c", str(config)]
     with _running(command, folder / "nginx.log", port, dict(os.environ)):
-        yield Proxy(f"https://localhost:{port}", ssl.create_default_context(cafile=str(certificate)))
+        yield Proxy(
+            f"https://localhost:{port}", ssl.create_default_context(cafile=str(certificate)), folder / "access.log"
+        )
 
 
 PROXIES: dict[str, Callable[[str, Path], AbstractContextManager[Proxy]]] = {"caddy": caddy, "nginx": nginx}

@@ -40,7 +40,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server(data=tmp_path_factory.mktemp("data")) as server:
+    with running_server("--no-auth", data=tmp_path_factory.mktemp("data")) as server:
         yield server
 
 
@@ -172,6 +172,15 @@ def test_only_this_machine_may_operate_the_server(proxy: Proxy, path: str) -> No
     assert proxy.ask("GET", path, source="127.0.0.2").status == 403
 
 
+def test_other_machines_may_follow_many_streams_and_ask_who_they_are(proxy: Proxy, path: str) -> None:
+    closing = {**TEXT, "Stream-Closed": "true"}
+    assert proxy.ask("POST", path, b"all", closing).status == 204
+    name = f"_default/{path.rpartition('/')[2]}"
+    response = proxy.ask("GET", f"/__headwater/tail?s={name}@-1", source="127.0.0.2")
+    assert (response.status, b'"text":"all"' in response.body) == (200, True)
+    assert proxy.ask("GET", "/__headwater/whoami", source="127.0.0.2").status == 200
+
+
 def test_a_client_resumes_behind_the_proxy_when_the_server_was_killed(kind: str, tmp_path: Path) -> None:
     port = free_port()
     seen: list[Any] = []
@@ -188,7 +197,7 @@ def test_a_client_resumes_behind_the_proxy_when_the_server_was_killed(kind: str,
                 seen.extend(follower.messages())
 
         follower = threading.Thread(target=follow)
-        with running_server("--port", str(port), data=tmp_path / "data") as server:
+        with running_server("--no-auth", "--port", str(port), data=tmp_path / "data") as server:
             stream.create()
             follower.start()
             for number in range(10):
@@ -197,7 +206,7 @@ def test_a_client_resumes_behind_the_proxy_when_the_server_was_killed(kind: str,
             while len(seen) < 5 and time.monotonic() < deadline:
                 time.sleep(0.01)
             server.kill()
-        with running_server("--port", str(port), data=tmp_path / "data"):
+        with running_server("--no-auth", "--port", str(port), data=tmp_path / "data"):
             for number in range(10, 20):
                 stream.append_json(number)
             stream.close_stream()

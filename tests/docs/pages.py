@@ -19,6 +19,7 @@ ELSEWHERE = {
     "docs/guides/ai-sdk.md": "tests/guides/test_ai_sdk.py",
     "docs/guides/client.md": "tests/client/test_guide.py",
     "docs/guides/fastapi.md": "tests/guides/test_fastapi.py",
+    "docs/guides/internet.md": "tests/guides/test_internet.py",
     "docs/guides/typescript.md": "tests/guides/test_typescript.py",
     "docs/guides/yjs.md": "tests/guides/test_yjs.py",
     **{

@@ -28,7 +28,12 @@ def listed() -> list[Metric]:
 
 
 def test_the_page_lists_every_metric_of_a_running_server_and_no_others(tmp_path: Path) -> None:
-    with running_server(data=tmp_path) as server, urllib.request.urlopen(f"{server.url}/metrics") as response:
+    access = tmp_path / "auth.toml"
+    access.write_text('version = 1\n[anonymous]\ngrants = ["observe *"]\n')
+    with (
+        running_server("--auth", str(access), data=tmp_path / "data") as server,
+        urllib.request.urlopen(f"{server.url}/metrics") as response,
+    ):
         text = response.read().decode()
     meanings = dict(re.findall(r"^# HELP (\w+) (.+)$", text, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))

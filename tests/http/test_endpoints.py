@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import headwater.http
+from headwater.access.grants import Action
 from headwater.http.api import snapshots
 from headwater.http.endpoints import ENDPOINTS, ROUTER
 from headwater.http.router import Found
@@ -28,6 +29,21 @@ def described() -> Iterator[tuple[str, str, str, str]]:
 def test_the_reference_has_the_table_of_urls() -> None:
     listed = re.findall(r"^\| `(/\S*)` \| `([A-Z]+)` \| (.+) \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
     assert listed == list(described())
+
+
+def test_the_reference_says_which_action_each_url_needs() -> None:
+    requests: dict[str, list[str]] = {f"`{action.word}`": [] for action in Action if action is not Action.NONE}
+    requests["none"] = []
+    for endpoint in ENDPOINTS:
+        methods: dict[str, list[str]] = {}
+        for method, route in endpoint.routes.items():
+            if method != b"HEAD":
+                word = "none" if route.action is Action.NONE else f"`{route.action.word}`"
+                methods.setdefault(word, []).append(method.decode())
+        for word, words in methods.items():
+            requests[word].append(f"`{' '.join(words)} {endpoint.path}`")
+    listed = dict(re.findall(r"^\| (`[a-z]+`|none) \| (`[A-Z]+ .+`) \|$", REFERENCE.read_text(), re.MULTILINE))
+    assert listed == {word: ", ".join(found) for word, found in requests.items()}
 
 
 def test_the_reference_names_the_reserved_buckets() -> None:
