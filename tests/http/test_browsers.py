@@ -170,6 +170,17 @@ def test_a_page_from_elsewhere_changes_nothing(
             assert found.startswith(SECRET + MORE)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_looks_like_this_machine_is_elsewhere(
+    browser: chromium.Page, site: Site, local: RunningServer, name: str
+) -> None:
+    url = put(local, "alike", "text/plain", SECRET)
+    visit(browser, site.url(name))
+    for script in (READS["fetch"][2], WRITES["POST"], WRITES["DELETE"]):
+        assert outcome(browser, script, url) == "refused"
+    assert content(local, "alike") == SECRET
+
+
 CALLS = """(async () => {
     const headers = {'Content-Type': 'text/plain'}, statuses = [];
     for (const [method, body] of [['GET'], ['POST', 'of the attacker'], ['DELETE']])
@@ -258,6 +269,7 @@ def test_a_page_of_this_machine_does_everything(browser: chromium.Page, site: Si
         assert outcome(browser, f"fetch(URL, {{...{POST}, mode: 'cors'}}).then((done) => done.status)", url) == 204
         assert outcome(browser, READS["fetch"][2], url) == (content(local, "ours") or b"").decode()
         assert str(outcome(browser, EVENTS, url)).startswith("secret")
+        assert outcome(browser, "fetch(URL, {credentials: 'include'})", url) == "refused"  # Cookies are never taken.
         outcome(browser, WRITES["PUT"], url)
         assert content(local, "ours-new") == MORE
         outcome(browser, WRITES["DELETE"], f"{url}-new")
