@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from headwater.http.endpoints import ENDPOINTS
 
 from .api.bulk.requests import ARROW, encode, row, table_of
 from .guarded import Guarded, guarded
-from .processes import eventually
+from .processes import eventually, resident_bytes
 from .sockets import Wire, refused, request
 
 TEXT, JSON = {"Content-Type": "text/plain"}, {"Content-Type": "application/json"}
@@ -89,6 +90,16 @@ def test_two_credentials_are_refused(guard: Guarded) -> None:
 
 def test_a_scheme_is_written_in_any_case(guard: Guarded, wire: Wire) -> None:
     assert wire.ask("GET", ONE, {"Authorization": f"bEaReR {guard.tokens['reader']}"}).status == 200
+
+
+def test_a_token_with_many_spellings_is_not_kept_in_each(guard: Guarded, wire: Wire) -> None:
+    before = resident_bytes(guard.server.pid)
+    token = guard.tokens["root"]
+    for first in range(0, 4_096, 32):
+        blanks = [" " * (20_000 + first + more) for more in range(32)]
+        wire.send(b"".join(request("GET", ONE, {"Authorization": f"Bearer {some}{token}"}) for some in blanks))
+        assert {wire.receive().status for _ in blanks} == {200}
+    assert resident_bytes(guard.server.pid) - before < 40_000_000
 
 
 def test_a_ticket_gives_what_it_says_until_it_ends(guard: Guarded, wire: Wire) -> None:
@@ -277,6 +288,19 @@ def test_a_large_body_is_refused_before_it_is_read(guard: Guarded) -> None:
             assert wire.ended()
 
 
+@pytest.mark.parametrize("line", ["OPTIONS /v1/stream/mine/one", "GET /healthz", "HEAD /", "GET /v1/stream/open/one"])
+def test_strangers_cannot_take_the_memory_for_bodies(guard: Guarded, wire: Wire, line: str) -> None:
+    size = 16 * 1024 * 1024
+    head = f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
+    with ExitStack() as strangers:
+        for _ in range(20):
+            stranger = strangers.enter_context(guard.wire())
+            stranger.send(head)
+            assert stranger.receive(bodiless=line.startswith("HEAD")).status == 413
+        headers = {**TEXT, **guard.bearer("root")}
+        assert wire.ask("PUT", "/v1/stream/other/large", headers, bytes(1_000_000)).status in (200, 201)
+
+
 def test_each_request_of_a_pipeline_has_its_own_verdict(guard: Guarded, wire: Wire) -> None:
     reader, writer = guard.bearer("reader"), guard.bearer("writer")
     body = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -367,6 +391,26 @@ def test_a_revoked_token_ends_its_tails_and_no_others(tmp_path: Path) -> None:
         finally:
             for wire in wires.values():
                 wire.close()
+
+
+def test_a_request_that_waited_in_a_pipeline_is_judged_again(tmp_path: Path) -> None:
+    with guarded(tmp_path, {"bob": ["read mine/*"]}, anonymous=["read open/*"]) as guard:
+        root = guard.bearer("root")
+        with guard.wire() as wire, guard.wire() as pipeline:
+            for path in (ONE, "/v1/stream/open/one"):
+                assert wire.ask("PUT", path, {**TEXT, **root}, b"old").status == 201
+            tail = wire.ask("HEAD", "/v1/stream/open/one").next_offset
+            wait = f"/v1/stream/open/one?offset={tail}&live=long-poll&timeout_ms=2000"
+            waits = request("GET", wait) + request("GET", ONE, guard.bearer("bob"))
+            ends = request("GET", ONE, {"Authorization": f"Bearer {guard.ticket('read mine/*', seconds=1)}"})
+            pipeline.send(waits + ends)
+            assert pipeline.silent_for(0.2)
+            guard.write({"root": ["* *"]}, anonymous=["read open/*"])
+            guard.reload()
+            assert wire.ask("POST", ONE, {**TEXT, **root}, b"new").status == 204
+            assert pipeline.receive().status == 204
+            refused(pipeline.receive(), 401, "unauthorized")
+            refused(pipeline.receive(), 401, "token_expired")
 
 
 def test_a_tail_of_many_streams_needs_the_right_to_all_and_ends_with_its_credential(guard: Guarded, wire: Wire) -> None:

@@ -166,3 +166,15 @@ def test_a_server_does_not_listen_beyond_loopback_unless_told_who_decides(host: 
 def test_a_public_url_is_an_origin(url: str) -> None:
     done = CliRunner().invoke(serve, ["--memory", "--public-url", url])
     assert (done.exit_code, "takes an origin such as" in done.output) == (2, True)
+
+
+def test_a_query_cannot_add_headers_to_a_redirect(server: RunningServer) -> None:
+    with Wire(server.url) as wire:
+        wire.ask("PUT", "/redirects")
+        assert wire.ask("PUT", "/redirects/one", {"Content-Type": "text/plain"}, b"abc").status in (200, 201)
+        offset = wire.ask("HEAD", "/redirects/one").next_offset
+        assert wire.ask("PUT", f"/redirects/one/snapshot/{offset}", {}, b"state").status == 204
+        response = wire.ask("GET", "/redirects/one/snapshot?access_token=x%0d%0aSet-Cookie:%20a=b")
+        assert response.status == 307
+        assert "set-cookie" not in response.headers
+        assert response.headers["location"].endswith("?access_token=x%0D%0ASet-Cookie%3A%20a%3Db")

@@ -139,7 +139,7 @@ def parse_document(text: bytes, path: Path) -> Document:
         tables = tomllib.loads(text.decode())
     except UnicodeDecodeError:
         raise PolicyError(f"{path} is not UTF-8; save it as UTF-8.") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # A number of thousands of digits is a plain ValueError.
         raise PolicyError(f"{path} is not TOML; correct this: {str(error).rstrip('.')}.") from None
     if tables.get("version") != VERSION or isinstance(tables.get("version"), bool):
         raise PolicyError(f"{path} does not say its version; write version = {VERSION} as its first line.")
@@ -231,6 +231,10 @@ def _read(path: Path, place: str, bytes_max: int, *, is_secret: bool = False) ->
             text = file.read(bytes_max + 1)
     except OSError as error:
         raise PolicyError(f"{place} names {path}, which cannot be read ({error.strerror}); check its path.") from None
+    except PolicyError:
+        raise
+    except ValueError:
+        raise PolicyError(f"{place} names {str(path)!r}, which is no path; write it in plain characters.") from None
     if len(text) > bytes_max:
         raise PolicyError(f"{place} names {path}, which is larger than {bytes_max:,} bytes; make it smaller.")
     return text

@@ -24,7 +24,7 @@ class Client(Caller, Protocol):
 class AdmittedRequest:
     """A request that has passed the gate."""
 
-    __slots__ = ("_judged", "_judged_by", "account", "context", "identity", "live_slots", "request", "ticket")
+    __slots__ = ("account", "context", "identity", "judged", "judged_by", "live_slots", "request", "ticket")
 
     connection: Client
     name: str
@@ -38,8 +38,8 @@ class AdmittedRequest:
         self.live_slots = 0
         self.ticket: bytes | None = None
         """The credential that was in its URL."""
-        self._judged = request
-        self._judged_by = context.gate.changes
+        self.judged = request
+        self.judged_by = context.gate.changes
 
     def admitted(self, identity: Identity) -> None:
         """The request is of this identity, which may do it."""
@@ -74,16 +74,16 @@ class AdmittedRequest:
         """Release the body of a request that is kept as long as its response lasts."""
         if self.request.intake is not None:
             self.request.intake.release()
-        self.request, self._judged = self.request.with_body(b""), self._judged.with_body(b"")
+        self.request, self.judged = self.request.with_body(b""), self.judged.with_body(b"")
 
     def remains_admitted(self, names: Sequence[str] = ()) -> bool:
         """Whether the client may still read its stream, or all of these: no credential and no right has ended."""
         gate = self.context.gate
         if monotonic() >= self.identity.expires_at:
             return False
-        if self._judged_by != gate.changes:
-            renewed = gate.admit(self._judged, Action.READ, None if names else self.name, self.connection)
+        if self.judged_by != gate.changes:
+            renewed = gate.admit(self.judged, Action.READ, None if names else self.name, self.connection)
             if isinstance(renewed, Refusal) or not all(renewed.may(Action.READ, name) for name in names):
                 return False
-            self.identity, self._judged_by = renewed, gate.changes
+            self.identity, self.judged_by = renewed, gate.changes
         return True

@@ -1,5 +1,7 @@
 """From a request to its route: found, admitted, and run now or when the exchanges before it allow."""
 
+from time import monotonic
+
 from headwater.access.grants import Action
 from headwater.http.accounts import charge
 from headwater.http.auditing import record_denied
@@ -9,7 +11,9 @@ from headwater.http.receiving import FULL, Find
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.protocol.refusals import Refusal
+from headwater.protocol.refusals import Code, Refusal
+
+_RULES_CHANGED = Refusal(Code.OVERLOADED, "The access rules changed while this request waited; send it again.")
 
 
 def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool) -> None:
@@ -56,4 +60,33 @@ def _charge(guard: Guard, request: Request, exchange: Exchange, action: Action) 
         return outcome
     if outcome:
         exchange.connection.mute(outcome)
+    return None
+
+
+def begin(exchange: Exchange, find: Find) -> None:
+    """Do the work that had to wait for earlier exchanges, unless the client may not do it any more."""
+    refusal = _refuse_by_now(exchange, find)
+    if refusal is None:
+        exchange.begin()
+        return
+    exchange.start, exchange.name = None, ""
+    exchange.give_up()
+    exchange.reply(refusal)
+
+
+def _refuse_by_now(exchange: Exchange, find: Find) -> Refusal | None:
+    """Why a request that was admitted is refused now: its credential has ended since, or the rules are others."""
+    gate, identity, request = exchange.context.gate, exchange.identity, exchange.judged
+    if exchange.judged_by == gate.changes and monotonic() < identity.expires_at:
+        return None
+    found = find(request.method, request.path)
+    if isinstance(found, Refusal):
+        return found
+    renewed = gate.admit(request, found.route.action, found.judged, exchange.connection)
+    if isinstance(renewed, Refusal):
+        return renewed
+    if (renewed.exact, renewed.prefixes) != (identity.exact, identity.prefixes):
+        # Names in its body, its query or its headers were judged by the rights that it had.
+        return _RULES_CHANGED
+    exchange.identity, exchange.judged_by = renewed, gate.changes
     return None

@@ -130,13 +130,25 @@ class Guard:
         self.allowances = Allowances(time.monotonic)
         self.limited = 0
         """How many requests were refused because of a limit."""
+        self._loads = self._adopted = 0
         self._known: dict[bytes, Identity] = {}
         self._known_until = 0.0
         self._failures: dict[str, tuple[float, int]] = {}
         self._proxies = [ip_network(one.strip()) for one in proxies.split(",") if one.strip()]
 
-    def adopt(self, policy: Policy) -> dict[str, list[str]]:
-        """Judge by new rules from now on, live reads included; returns which entries are new, gone or changed."""
+    def begin_loading(self) -> int:
+        """The number of a load of the rules that begins now, to adopt them with."""
+        self._loads += 1
+        return self._loads
+
+    def adopt(self, policy: Policy, number: int) -> dict[str, list[str]]:
+        """Judge by new rules from now on, live reads included; returns which entries are new, gone or changed.
+
+        If a load that began later has been adopted, nothing changes: this one may have read an older file.
+        """
+        if number < self._adopted:
+            return _differences({}, {})
+        self._adopted = number
         before, self.policy = self.policy, policy
         self._known.clear()
         self.changes += 1
@@ -194,8 +206,10 @@ class Guard:
         if credential is not None:
             if credential[: len(_BEARER)].lower() != _BEARER:
                 return self._deny(Denied(Reason.INVALID, "The credential is not a bearer token."))
-            found = self._check(credential[len(_BEARER) :].strip(), request, caller, now)
-            if isinstance(found, Identity):
+            token = credential[len(_BEARER) :].strip()
+            found = self._check(token, request, caller, now)
+            # With blanks around it, one token would have thousands of spellings, each as long as a header may be.
+            if isinstance(found, Identity) and len(credential) == len(_BEARER) + len(token):
                 if len(self._known) >= KNOWN_MAX:
                     self._known.clear()
                 self._known[credential] = found
@@ -281,14 +295,17 @@ def _differences(before: dict[str, object], after: dict[str, object]) -> dict[st
 def _network_of(address: str) -> str:
     """What one client may have of addresses: one of IPv4, and of IPv6 a whole /64.
 
-    >>> _network_of("192.0.2.7"), _network_of("2001:db8:1:2:3::4"), _network_of("?")
-    ('192.0.2.7', '2001:db8:1:2::/64', '?')
+    >>> _network_of("192.0.2.7"), _network_of("::ffff:192.0.2.7"), _network_of("2001:db8:1:2:3::4"), _network_of("?")
+    ('192.0.2.7', '192.0.2.7', '2001:db8:1:2::/64', '?')
     """
     try:
         parsed = ip_address(address)
     except ValueError:
         return address
-    return address if parsed.version == 4 else str(ip_network(f"{address}/64", strict=False))
+    if parsed.version == 4:
+        return address
+    # On a listener for both, a client with IPv4 has such an address; all of them are in one /64.
+    return str(parsed.ipv4_mapped or ip_network(f"{address}/64", strict=False))
 
 
 def forbidden(identity: Identity, action: Action, name: str | None, *, by_producer: bool = False) -> Refusal:

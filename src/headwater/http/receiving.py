@@ -13,11 +13,14 @@ from headwater.http.gates import Caller
 from headwater.http.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Charge
-from headwater.http.wire.intakes import Intake
+from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
 from headwater.http.wire.requests import Request
 from headwater.protocol.limits import APPEND_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 
+NO_BODY = Refusal(
+    Code.TOO_LARGE, f"This request takes no body, and one of more than {SMALL_BODY_BYTES} bytes is not read."
+)
 FULL = Refusal(Code.OVERLOADED, "Too many connections are open; try again in a second.")
 
 Find = Callable[[bytes, bytes], Found | Refusal]
@@ -80,21 +83,13 @@ class Receiving:
     def begin(self, head: Request, size: int | None, *, expects_continue: bool) -> Intake | None:
         """A large body is about to come, of unknown size if None; returns its intake unless it is refused."""
         self._owes_continue = expects_continue
-        found = self._find(head.method, head.path)
-        if isinstance(found, Refusal):
-            # Preflights have no route.
-            if head.method != b"OPTIONS":
-                self._receiver.refuse_head(head, None, found)
-                return None
-            self._judging = _Judging(head, None, size)
-        else:
-            admitted = self._receiver.context.gate.admit(head, found.route.action, found.judged, self._receiver)
-            if isinstance(admitted, Refusal):
-                context = self._receiver.context
-                record_denied(context, head, self._receiver, found.route.action, found.judged, admitted)
-                self._receiver.refuse_head(head, found, admitted)
-                return None
-            self._judging = _Judging(head, found, size)
+        looked_up = self._find(head.method, head.path)
+        found = None if isinstance(looked_up, Refusal) else looked_up
+        refusal = self._refuse(head, looked_up, size)
+        if refusal is not None:
+            self._receiver.refuse_head(head, found, refusal)
+            return None
+        self._judging = _Judging(head, found, size)
         if self._intake is None:
             self._intake = Charge(self._receiver.context.receiving)
             self._judge()
@@ -103,6 +98,21 @@ class Receiving:
         else:
             self._receiver.balance()
         return self._intake
+
+    def _refuse(self, head: Request, found: Found | Refusal, size: int | None) -> Refusal | None:
+        """Why a body is not received, as far as the route and the rights of the client say."""
+        if head.method != b"OPTIONS":  # Preflights have no route.
+            if isinstance(found, Refusal):
+                return found
+            context, action = self._receiver.context, found.route.action
+            admitted = context.gate.admit(head, action, found.judged, self._receiver)
+            if isinstance(admitted, Refusal):
+                record_denied(context, head, self._receiver, action, found.judged, admitted)
+                return admitted
+        if not isinstance(found, Refusal) and found.route.takes is not None:
+            return None
+        # Much of what takes no body is for everybody, and strangers must not take all the memory for bodies.
+        return NO_BODY if size is None or size > SMALL_BODY_BYTES else None
 
     def answered(self) -> None:
         """Every earlier request has been answered."""

@@ -16,8 +16,8 @@ LOOK_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
-Signature = tuple[tuple[int, int, int] | None, ...]
-"""What changes when a file is written or replaced; None for a file that is not there."""
+Signature = dict[Path, tuple[int, ...] | None]
+"""What changes when a file is written, replaced or made readable; None for a file that is not there."""
 
 
 class Rules:
@@ -29,6 +29,8 @@ class Rules:
         self._guard, self._adopted, self._look_seconds = guard, adopted, look_seconds
         self._asked = asyncio.Event()
         self._seen = _signature(guard.policy.files)
+        self._problem = ""
+        """Why the rules could not be loaded the last time; empty if they were."""
 
     def ask(self) -> None:
         """Look at the files now."""
@@ -44,30 +46,42 @@ class Rules:
             asked = self._asked.is_set()
             self._asked.clear()
             seen = await loop.run_in_executor(None, _signature, self._guard.policy.files)
-            if asked or seen != self._seen:
-                self._seen = seen
-                await self._reload()
+            if asked:
+                self._problem = ""  # Whoever asks gets to know it again.
+            # What failed is tried again: the file may be right, and a file that it names may have been in the way.
+            if asked or self._problem or seen != self._seen:
+                await self._reload(seen)
 
-    async def _reload(self) -> None:
-        before = self._guard.policy
+    async def _reload(self, seen: Signature) -> None:
+        """Load the files, which looked like this before: what changes while they are read is found the next time."""
+        before, number = self._guard.policy, self._guard.begin_loading()
         try:
             policy = await asyncio.get_running_loop().run_in_executor(None, load, before.path, before)
         except PolicyError as error:
+            self._fail(str(error))
+        except Exception as error:
+            # Whatever it is, the next file must be looked at.
+            self._fail(f"{type(error).__name__}: {error}")
+        else:
+            self._seen, self._problem = seen, ""
+            self._adopted(self._guard.adopt(policy, number))
+
+    def _fail(self, problem: str) -> None:
+        """Report a problem once, however often it is met."""
+        if problem != self._problem:
+            self._problem = problem
             self._guard.reload_failures += 1
-            log.error("the access rules stay as they were: %s", error)
-            return
-        self._seen = _signature(policy.files)
-        if self._guard.policy is before:
-            self._adopted(self._guard.adopt(policy))
+            log.error("the access rules stay as they were: %s", problem)
 
 
 def _signature(files: Sequence[Path]) -> Signature:
-    return tuple(map(_look_at, files))
+    return {path: _look_at(path) for path in files}
 
 
-def _look_at(path: Path) -> tuple[int, int, int] | None:
+def _look_at(path: Path) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    # The time of the last change includes that of the mode, which decides whether a key is taken.
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

@@ -37,7 +37,12 @@ def reload(request: Request, address: Address, exchange: Exchange) -> None:
     if not isinstance(guard, Guard):
         exchange.refuse(Code.STREAM_NOT_FOUND, "This server has no access file; start it with --auth.")
         return
-    exchange.run(WRITE, exchange.work_beside, partial(_load, guard.policy), partial(_adopt, exchange, guard))
+    exchange.run(WRITE, _begin, exchange, guard)
+
+
+def _begin(exchange: Exchange, guard: Guard) -> None:
+    then = partial(_adopt, exchange, guard, guard.begin_loading())
+    exchange.work_beside(partial(_load, guard.policy), then)
 
 
 def _load(policy: Policy) -> Policy | PolicyError:
@@ -47,12 +52,12 @@ def _load(policy: Policy) -> Policy | PolicyError:
         return error
 
 
-def _adopt(exchange: Exchange, guard: Guard, found: Policy | PolicyError) -> None:
+def _adopt(exchange: Exchange, guard: Guard, number: int, found: Policy | PolicyError) -> None:
     if isinstance(found, PolicyError):
         guard.reload_failures += 1
         exchange.refuse(Code.RELOAD_REFUSED, str(found))
         return
-    changes = guard.adopt(found)
+    changes = guard.adopt(found, number)
     exchange.context.report_reload(changes)
     exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(changes)))
 

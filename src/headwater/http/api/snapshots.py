@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from urllib.parse import quote
 
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import NUMBER, parse_incarnation, parse_versions
@@ -161,7 +162,7 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
         location = exchange.url(f"/{render(snapshot.offset, voice.form)}")
         if exchange.ticket is not None:
             # Only for the same server, and so not as a whole URL.
-            location = f"{location.removeprefix(exchange.origin())}?access_token={exchange.ticket.decode('latin-1')}"
+            location = f"{location.removeprefix(exchange.origin())}?access_token={quote(exchange.ticket, safe='')}"
         exchange.answer(Answer(307, f"{lines}{headers.LOCATION.line}{location}\r\n{NO_STORE_LINE}"))
         return
     lines += f"{headers.CONTENT_TYPE.line}{snapshot.content_type}\r\n{NO_STORE_LINE}"

@@ -1,0 +1,98 @@
+"""Rules that change: the access file is taken as it is in the end, whatever was in the way."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headwater.access.policy import PolicyError, load
+from headwater.http.gates import Guard
+
+from .guarded import Guarded, guarded
+from .processes import eventually
+
+BOTH, ONE = {"root": ["* *"], "bob": ["read mine/*"]}, {"root": ["* *"]}
+MANY_TOKENS = "".join(
+    f'[[token]]\nid = "t{number}"\nsha256 = "{number:064x}"\ngrants = ["read a/*"]\n' for number in range(8_000)
+)
+"""So many that reading them takes a while."""
+
+
+def is_known(guard: Guarded, name: str) -> bool:
+    with guard.wire() as wire:
+        return wire.ask("GET", "/__headwater/whoami", guard.bearer(name)).status == 200
+
+
+def look(guard: Guarded) -> None:
+    """Let the server look at its files now."""
+    os.kill(guard.server.pid, signal.SIGHUP)
+
+
+def test_what_changes_while_the_file_is_read_is_not_lost(tmp_path: Path) -> None:
+    with guarded(tmp_path, BOTH) as guard:
+        guard.write(BOTH, MANY_TOKENS)
+        look(guard)
+        time.sleep(0.25)
+        guard.write(ONE, MANY_TOKENS)
+        assert eventually(lambda: not is_known(guard, "bob"), 20)
+
+
+def unreadable(guard: Guarded, key: Path) -> None:
+    key.chmod(0o644)
+    guard.write(ONE)
+
+
+def missing(guard: Guarded, key: Path) -> None:
+    key.rename(key.with_suffix(".away"))
+    guard.write(ONE)
+
+
+def too_long_a_number(guard: Guarded, key: Path) -> None:
+    guard.write(ONE, f"[limits.user]\nlive_reads = {'9' * 5_000}\n")
+
+
+def no_path(guard: Guarded, key: Path) -> None:
+    guard.write(ONE, '[[key]]\nid = "other"\nfile = "a\\u0000b"\ngrants = []\n')
+
+
+def make_right(guard: Guarded, key: Path) -> None:
+    """What the message asks for; the access file itself is written only if it was wrong."""
+    away = key.with_suffix(".away")
+    if away.exists():
+        away.rename(key)
+    key.chmod(0o600)
+    try:
+        load(guard.file)
+    except PolicyError:
+        guard.write(ONE)
+
+
+@pytest.mark.parametrize("break_rules", [unreadable, missing, too_long_a_number, no_path])
+def test_rules_take_effect_once_what_was_wrong_is_right(
+    tmp_path: Path, break_rules: Callable[[Guarded, Path], None]
+) -> None:
+    with guarded(tmp_path, BOTH) as guard:
+        key = tmp_path / "app.key"
+        break_rules(guard, key)
+        look(guard)
+        assert eventually(lambda: "the access rules stay as they were" in guard.server.output())
+        assert is_known(guard, "bob")
+        make_right(guard, key)
+        assert eventually(lambda: not is_known(guard, "bob"), 20)
+        assert guard.server.output().count("the access rules stay as they were") == 1
+
+
+def test_rules_that_were_read_earlier_do_not_replace_later_ones(tmp_path: Path) -> None:
+    files = Guarded(tmp_path)
+    files.write(BOTH)
+    earlier = load(files.file)
+    guard = Guard(earlier)
+    first, second = guard.begin_loading(), guard.begin_loading()
+    files.write(ONE)
+    later = load(files.file)
+    assert guard.adopt(later, second)["removed"] == ["token bob"]
+    assert guard.adopt(earlier, first) == {"added": [], "removed": [], "changed": []}
+    assert guard.policy is later
