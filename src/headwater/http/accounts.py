@@ -13,6 +13,18 @@ _READING = frozenset({Action.READ, Action.PIPELINE})
 
 def charge(account: Account, request: Request, action: Action) -> float | Refusal:
     """Charge a request, and return for how many seconds its connection is muted; one that is refused costs nothing."""
+    if action is Action.READ and account.requests.level >= 1 and account.reads.level >= 0:
+        account.requests.level -= 1
+        return 0.0
+    if action is Action.APPEND and account.requests.level >= 1 and account.appends.level >= len(request.body):
+        account.requests.level -= 1
+        account.appends.level -= len(request.body)
+        return 0.0
+    return _charge(account, request, action)
+
+
+def _charge(account: Account, request: Request, action: Action) -> float | Refusal:
+    """Charge a request that is of a rare kind, or not in credit."""
     taken = [(account.requests, 1)]
     if action in _SENDING:
         taken.append((account.appends, _size(request)))

@@ -140,7 +140,7 @@ class Context:
 
     def voice_for(self, address: Address) -> Voice:
         """How to speak about what a path names."""
-        if self.gate.is_public(address.name):
+        if self.guard is None or self.guard.is_public(address.name):
             return self.voice if address.flat else self.plain_voice
         return self.guarded_voice if address.flat else self.guarded_plain_voice
 

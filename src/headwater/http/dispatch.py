@@ -36,8 +36,8 @@ def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool
     if reserved and not route.on_reserve:
         exchange.reply(FULL)
         return
-    exchange.admitted(identity)
-    if context.guard is not None and route.action is not Action.NONE:
+    if context.guard is not None:
+        exchange.admitted(identity)
         refusal = _charge(context.guard, request, exchange, route.action)
         if refusal is not None:
             exchange.give_up()
@@ -53,6 +53,8 @@ def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool
 
 def _charge(guard: Guard, request: Request, exchange: Exchange, action: Action) -> Refusal | None:
     """Charge the client for its request; beyond its share, mute or refuse it."""
+    if action is Action.NONE:
+        return None
     exchange.account = account = guard.account_of(request, exchange.identity, exchange.connection)
     outcome = charge(account, request, action)
     if isinstance(outcome, Refusal):

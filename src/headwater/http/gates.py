@@ -29,7 +29,7 @@ FAILURES_PER_SECOND = 20
 """Wrong signatures from one address; further ones are not verified before a second has passed."""
 ADDRESSES_MAX = 10_000
 
-_AUTHORIZATION, _PRODUCER_ID = headers.AUTHORIZATION.key, headers.PRODUCER_ID.key
+_AUTHORIZATION, _ORIGIN, _PRODUCER_ID = headers.AUTHORIZATION.key, headers.ORIGIN.key, headers.PRODUCER_ID.key
 _FORWARDED_FOR = headers.X_FORWARDED_FOR.key
 _BEARER = b"bearer "
 _JWT_BEGIN = b"ey"
@@ -108,6 +108,8 @@ class OpenGate:
         self._origins = origins
 
     def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
+        if _ORIGIN not in request.headers:
+            return EVERYBODY
         return self._origins.refuse(request) or EVERYBODY
 
     def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
