@@ -1,6 +1,8 @@
 """TLS: versions and ciphers, requests of every kind, slow clients, renewal, client certificates, and the end."""
 
+import _ssl
 import asyncio
+import ctypes
 import os
 import shutil
 import signal
@@ -321,6 +323,32 @@ def test_tls_on_a_plain_port_is_closed_without_a_line_in_the_log(server: Running
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             SecureWire(server.url, trust)
     assert len(logged(server)) == lines
+
+
+def send_new_keys(wire: SecureWire, count: int) -> None:
+    """Change the keys of TLS 1.3 again and again, and ask the server to do the same; Python has no name for that."""
+    secured = wire.socket
+    assert isinstance(secured, ssl.SSLSocket)
+    library = ctypes.CDLL(_ssl.__file__)
+    library.SSL_key_update.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    library.SSL_do_handshake.argtypes = [ctypes.c_void_p]
+    # The handle comes after the head of the object and a reference.
+    handle = ctypes.c_void_p.from_address(id(secured._sslobj) + object.__basicsize__ + 8).value  # type: ignore[attr-defined]
+    for _ in range(count):
+        if library.SSL_key_update(handle, 1) != 1 or library.SSL_do_handshake(handle) != 1:
+            raise ConnectionError("the server takes no more keys")
+
+
+def test_a_client_that_only_changes_its_keys_is_cut(secure: RunningServer, trust: ssl.SSLContext) -> None:
+    with SecureWire(secure.url, trust) as wire:
+        wire.socket.setblocking(True)
+        send_new_keys(wire, 100)
+        assert wire.ask("GET", "/healthz").status == 200
+        with pytest.raises(OSError):
+            send_new_keys(wire, 6_000)
+            wire.ask("GET", "/healthz")
+        with SecureWire(secure.url, trust) as other:
+            assert other.ask("GET", "/healthz").status == 200
 
 
 def test_a_record_that_was_tampered_with_ends_the_connection(secure: RunningServer, trust: ssl.SSLContext) -> None:

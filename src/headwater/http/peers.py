@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headwater.http.secured import SecurableProtocol
+from headwater.http.tls import SecurableProtocol
 
 
 class PeerProtocol(SecurableProtocol):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
-from headwater.http.tls import NO_NAMES, ClientNames, names_of
+from headwater.http.tls import SecurableProtocol, names_of
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns."""
@@ -22,15 +22,10 @@ SLICE_BYTES = 4 * RECORD_BYTES
 TURN_BYTES = 4 * SLICE_BYTES
 """How much is encrypted in one turn of the event loop: about 0.2 ms."""
 WRITE_BUFFER_BYTES = 64 * 1024
+IDLE_BYTES_MAX = 64 * 1024
+"""How much a client may send of which nothing is for the protocol above: new keys, of which each costs 40 us."""
 
 Data = bytes | bytearray | memoryview
-
-
-class SecurableProtocol(asyncio.Protocol):
-    """A protocol that is told whose certificate the client has."""
-
-    client_names: ClientNames = NO_NAMES
-    """Set when the handshake is done; stays empty without TLS, and for clients without a certificate."""
 
 
 class SecuredConnection(asyncio.Protocol, asyncio.Transport):
@@ -53,6 +48,8 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
         self._timer: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None
         self._high_bytes = WRITE_BUFFER_BYTES
+        self._arrived = b""
+        self._idle_bytes = 0
         self._queue: deque[Data] = deque()
         self._queued_bytes = 0
         self._ready = self._lost = False
@@ -76,6 +73,7 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
         self._stop_timer()
         if self._turn is not None:
             self._turn.cancel()
+        self._arrived = b""
         self._queue.clear()
         self._queued_bytes = 0
         inner = self._inner
@@ -86,9 +84,32 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
     def data_received(self, data: bytes) -> None:
         if self._closing or self._eof:
             return  # What comes after the end is dropped.
-        self._incoming.write(data)
-        if self._ready or self._shake_hands():
-            self._deliver()
+        self._arrived += data
+        self._take_in()
+
+    def _take_in(self) -> None:
+        """Decrypt what has arrived, a slice at a time; where little comes of it, others get a turn in between."""
+        while self._arrived and not (self._closing or self._eof or self._reading_paused):
+            piece, self._arrived = self._arrived[:RECORD_BYTES], self._arrived[RECORD_BYTES:]
+            self._incoming.write(piece)
+            was_ready = self._ready
+            passed_bytes = self._deliver() if was_ready or self._shake_hands() else 0
+            self._idle_bytes = 0 if passed_bytes or not was_ready else self._idle_bytes + len(piece)
+            if self._idle_bytes > IDLE_BYTES_MAX:
+                self.abort()
+            elif self._arrived and 2 * passed_bytes < len(piece):
+                asyncio.get_running_loop().call_soon(self._take_in)
+                break
+        self._steer()
+
+    def _steer(self) -> None:
+        """Read from the client unless something that it has sent still waits."""
+        if self._closing or self._tcp.is_closing():
+            return
+        if self._reading_paused or self._arrived:
+            self._tcp.pause_reading()
+        else:
+            self._tcp.resume_reading()
 
     def eof_received(self) -> bool:
         if not self._ready or self._closing:
@@ -139,10 +160,10 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
 
     # -- Input ----------------------------------------------------------------------------------------------------
 
-    def _deliver(self) -> None:
-        """Pass on what has arrived, then the end of the input."""
+    def _deliver(self) -> int:
+        """Pass on what has arrived, then the end of the input; returns how many bytes that was."""
         if self._reading_paused or self._closing:
-            return
+            return 0
         pieces: list[bytes] = []
         incoming, tls = self._incoming, self._tls
         try:
@@ -159,16 +180,18 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLError:
             self._send()
             self.abort()
-            return
+            return 0
         if self._outgoing.pending:
             self._send()
             self._judge_room()
-        if pieces:
-            self._inner.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if data:
+            self._inner.data_received(data)
         if self._eof and not self._eof_told and self.is_reading():
             self._eof_told = True
             if not self._inner.eof_received():
                 self.close()
+        return len(data)
 
     def is_reading(self) -> bool:
         return not (self._reading_paused or self._closing)
@@ -176,18 +199,19 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
     def pause_reading(self) -> None:
         if not self._reading_paused and not self._closing:
             self._reading_paused = True
-            self._tcp.pause_reading()
+            self._steer()
 
     def resume_reading(self) -> None:
         if self._reading_paused and not self._closing:
             self._reading_paused = False
-            self._tcp.resume_reading()
-            if self._eof or self._incoming.pending:
+            self._steer()
+            if self._eof or self._incoming.pending or self._arrived:
                 asyncio.get_running_loop().call_soon(self._deliver_rest)
 
     def _deliver_rest(self) -> None:
         if not self._lost:
             self._deliver()
+            self._take_in()
 
     # -- Output ---------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,13 @@ class ClientNames(NamedTuple):
 NO_NAMES = ClientNames()
 
 
+class SecurableProtocol(asyncio.Protocol):
+    """A protocol that is told whose certificate the client has."""
+
+    client_names: ClientNames = NO_NAMES
+    """Set when the handshake is done; stays empty without TLS, and for clients without a certificate."""
+
+
 def names_of(certificate: Mapping[str, Any] | None) -> ClientNames:
     """The names in a certificate, in the form of `ssl.SSLObject.getpeercert`; none without a certificate.
 
