@@ -177,4 +177,4 @@ def test_a_query_cannot_add_headers_to_a_redirect(server: RunningServer) -> None
         response = wire.ask("GET", "/redirects/one/snapshot?access_token=x%0d%0aSet-Cookie:%20a=b")
         assert response.status == 307
         assert "set-cookie" not in response.headers
-        assert response.headers["location"].endswith("?access_token=x%0D%0ASet-Cookie%3A%20a%3Db")
+        assert "access_token" not in response.headers["location"]
