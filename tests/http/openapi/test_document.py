@@ -104,7 +104,9 @@ def refusals() -> list[tuple[str, dict[str, Any]]]:
 
 def test_every_reference_leads_somewhere_and_everything_is_referred_to() -> None:
     references = set(re.findall(r'"#/components/([^"]+)"', json.dumps(DOCUMENT)))
-    components = {f"{kind}/{name}" for kind, named in DOCUMENT["components"].items() for name in named}
+    # Security schemes are referred to by their names alone.
+    kinds = [(kind, named) for kind, named in DOCUMENT["components"].items() if kind != "securitySchemes"]
+    components = {f"{kind}/{name}" for kind, named in kinds for name in named}
     assert references <= components
     # Every header is there twice, required and not; one of them may be unused.
     assert {name.replace("required.", "") for name in components - references} <= {
@@ -141,3 +143,11 @@ def test_the_document_answers_options_and_can_only_be_read(wire: Wire) -> None:
         response = wire.ask(method, "/openapi.json", body=b"")
         refused(response, 405, "method_not_allowed")
         assert response.headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+def test_every_operation_says_which_action_it_needs_and_how_to_prove_who_asks() -> None:
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    for path, method, operation in operations():
+        action = operation.get("x-headwater-action")
+        assert (action is None) == ("security" not in operation), (path, method)
+        assert all(name in schemes for one in operation.get("security", ()) for name in one)

@@ -35,6 +35,18 @@ TAGS = {
 }
 """Groups of operations, and what they are for."""
 
+SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A token, a ticket or a provider's JWT."},
+    "ticket": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "access_token",
+        "description": "A ticket or a provider's JWT in the URL, for `EventSource`.",
+    },
+    "certificate": {"type": "mutualTLS", "description": "A client certificate that the access file names."},
+}
+"""How a client proves who it is, to a server with an access file."""
+
 ALWAYS = frozenset(
     {
         *(Code.BAD_REQUEST, Code.INVALID_HEADER, Code.INVALID_NAME, Code.METHOD_NOT_ALLOWED, Code.REQUEST_TIMEOUT),
@@ -109,6 +121,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "parameters": dict(_parameters(routes)),
             "headers": dict(_response_headers(routes)),
             "responses": {str(status): _refused(status) for status in sorted(_CODES)},
+            "securitySchemes": SECURITY_SCHEMES,
         },
     }
 
@@ -150,6 +163,12 @@ def _operation(place: Place, method: bytes, route: Route) -> dict[str, Any]:
     }
     parameters = [f"query.{name}" for name in route.query]
     parameters += [f"header.{header.name}" for header in route.headers]
+    if route.action is not Action.NONE:
+        # Without a credential a request is anonymous, which may be enough.
+        described["security"] = [{}, {"bearer": []}, {"certificate": []}]
+        if method in (b"GET", b"HEAD"):
+            described["security"].append({"ticket": []})
+        described["x-headwater-action"] = route.action.word
     if parameters:
         described["parameters"] = [_reference("parameters", name) for name in parameters]
     if route.takes is not None:
