@@ -9,6 +9,8 @@ import time
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
+import msgspec
+
 from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
 from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
@@ -80,6 +82,10 @@ class Caller(Protocol):
     @property
     def certificate_names(self) -> tuple[tuple[str, str], ...]:
         """The alternative names of the client's verified certificate."""
+
+    @property
+    def client_until(self) -> float:
+        """When that certificate ends, in seconds since 1970."""
 
 
 class Gate(Protocol):
@@ -202,7 +208,8 @@ class Guard:
         if caller.certificate_names:
             found_by_name = self.policy.identify_certificate(caller.certificate_names)
             if isinstance(found_by_name, Identity):
-                return found_by_name
+                ends = Moment(time.time(), now).monotonic_at(caller.client_until)
+                return msgspec.structs.replace(found_by_name, expires_at=ends)
         return self.policy.anonymous
 
     def _check(self, token: bytes, request: Request, caller: Caller, now: float) -> Identity | Refusal:
