@@ -158,8 +158,8 @@ def test_a_file_must_exist_and_say_its_version(tmp_path: Path) -> None:
         assert "write version = 1 as its first line" in refusal(path)
     path.write_bytes(b"version = 1\n# \xff")
     assert "is not UTF-8" in refusal(path)
-    path.write_bytes(b"version = 1\n#" + b"x" * 1024 * 1024)
-    assert "larger than 1,048,576 bytes" in refusal(path)
+    path.write_bytes(b"version = 1\n#" + b"x" * 4 * 1024 * 1024)
+    assert "larger than 4,194,304 bytes" in refusal(path)
     path.write_text("version = 1\nx = " + "[" * 100_000)
     assert "is not TOML" in refusal(path)
 

@@ -30,6 +30,7 @@ from headwater.testing import RunningServer, running_server
 
 from ..node.lake.lakes import bench
 from .authorities import Authority, Pair, SecureWire
+from .guarded import guarded
 from .processes import eventually, open_files
 from .sockets import Response, Wire, refused, request
 
@@ -586,6 +587,21 @@ def test_a_connection_knows_the_names_of_its_client(authority: Authority, pair: 
             await server.drain()
 
     asyncio.run(run())
+
+
+def test_a_certificate_that_has_ended_is_no_credential_on_a_connection_that_lasts(
+    tmp_path: Path, authority: Authority, pair: Pair
+) -> None:
+    client = authority.issue_for_seconds("brief", "URI:spiffe://prod/brief", 8)
+    flags = (*pair.flags, "--tls-client-ca", str(authority.ca), "--tls-client", "optional")
+    more = '[[certificate]]\nname = "spiffe://prod/brief"\ngrants = ["* *"]\n'
+    with (
+        guarded(tmp_path, {}, *flags, more=more) as guard,
+        SecureWire(guard.server.url, authority.trusting(client)) as wire,
+    ):
+        assert wire.ask("PUT", PATH, TEXT, b"text").status == 201
+        assert eventually(lambda: wire.ask("GET", PATH).status == 401, 20)
+        refused(wire.ask("GET", PATH), 401, "token_expired")
 
 
 def test_a_certificate_without_names_has_none() -> None:

@@ -15,7 +15,7 @@ from headwater.access.jwks import DOCUMENT_BYTES_MAX
 from headwater.access.tickets import parse_key
 
 VERSION = 1
-FILE_BYTES_MAX = 1024 * 1024
+FILE_BYTES_MAX = 4 * 1024 * 1024
 KEY_FILE_BYTES_MAX = 4_096
 ENTRIES_MAX = {"token": 10_000, "key": 100, "issuer": 16, "certificate": 1_000}
 SECONDS_MAX_DEFAULT = 86_400

@@ -9,6 +9,8 @@ import time
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
+import msgspec
+
 from headwater.access.allowances import Account, Allowances
 from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
@@ -82,6 +84,10 @@ class Caller(Protocol):
     def certificate_names(self) -> tuple[tuple[str, str], ...]:
         """The alternative names of the client's verified certificate."""
 
+    @property
+    def client_until(self) -> float:
+        """When that certificate ends, in seconds since 1970."""
+
 
 class Gate(Protocol):
     """Decides about every request."""
@@ -143,18 +149,15 @@ class Guard:
         self._loads += 1
         return self._loads
 
-    def adopt(self, policy: Policy, number: int) -> dict[str, list[str]]:
-        """Judge by new rules from now on, live reads included; returns which entries are new, gone or changed.
+    def adopt(self, policy: Policy, number: int) -> None:
+        """Judge by new rules from now on, live reads included.
 
         If a load that began later has been adopted, nothing changes: this one may have read an older file.
         """
-        if number < self._adopted:
-            return _differences({}, {})
-        self._adopted = number
-        before, self.policy = self.policy, policy
-        self._known.clear()
-        self.changes += 1
-        return _differences(_entries(before), _entries(policy))
+        if number >= self._adopted:
+            self._adopted, self.policy = number, policy
+            self._known.clear()
+            self.changes += 1
 
     def is_public(self, name: str) -> bool:
         return self.policy.anonymous.may(Action.READ, name)
@@ -221,7 +224,8 @@ class Guard:
         if caller.certificate_names:
             found_by_name = self.policy.identify_certificate(caller.certificate_names)
             if isinstance(found_by_name, Identity):
-                return found_by_name
+                ends = Moment(time.time(), now).monotonic_at(caller.client_until)
+                return msgspec.structs.replace(found_by_name, expires_at=ends)
         return self.policy.anonymous
 
     def _check(self, token: bytes, request: Request, caller: Caller, now: float) -> Identity | Refusal:
@@ -270,28 +274,6 @@ class Guard:
         elif len(self._failures) >= ADDRESSES_MAX:
             self._failures.pop(next(iter(self._failures)))
         self._failures[address] = since, count + 1
-
-
-def _entries(policy: Policy) -> dict[str, object]:
-    entries: dict[str, object] = {"anonymous": policy.anonymous_grants}
-    for token in policy.tokens.values():
-        identity = token.identity
-        rights = identity.exact, identity.prefixes, identity.limits
-        entries[f"token {identity.name}"] = rights, token.expires_wall_seconds
-    entries |= {f"key {key.id}": key[2:] for key in policy.keys.values()}
-    entries |= {f"issuer {issuer.url}": (issuer.rules, issuer.audiences) for issuer in policy.issuers.values()}
-    for name, identity in policy.certificates.items():
-        entries[f"certificate {name}"] = identity.exact, identity.prefixes, identity.limits
-    return entries | {"revoked": policy.revocations}
-
-
-def _differences(before: dict[str, object], after: dict[str, object]) -> dict[str, list[str]]:
-    both = before.keys() & after.keys()
-    return {
-        "added": sorted(after.keys() - before.keys()),
-        "removed": sorted(before.keys() - after.keys()),
-        "changed": sorted(name for name in both if before[name] != after[name]),
-    }
 
 
 def _network_of(address: str) -> str:

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwater.access.identities import Moment
-from headwater.access.policy import PolicyError, load
+from headwater.access.policy import PolicyError
+from headwater.access.reloading import Changes, reload
 from headwater.http.gates import Guard
 
 LOOK_SECONDS = 5.0
@@ -23,9 +24,7 @@ Signature = dict[Path, tuple[int, ...] | None]
 class Rules:
     """Keeps a guard's rules up to date."""
 
-    def __init__(
-        self, guard: Guard, adopted: Callable[[dict[str, list[str]]], None], look_seconds: float = LOOK_SECONDS
-    ) -> None:
+    def __init__(self, guard: Guard, adopted: Callable[[Changes], None], look_seconds: float = LOOK_SECONDS) -> None:
         self._guard, self._adopted, self._look_seconds = guard, adopted, look_seconds
         self._asked = asyncio.Event()
         self._seen = _signature(guard.policy.files)
@@ -56,7 +55,7 @@ class Rules:
         """Load the files, which looked like this before: what changes while they are read is found the next time."""
         before, number = self._guard.policy, self._guard.begin_loading()
         try:
-            policy = await asyncio.get_running_loop().run_in_executor(None, load, before.path, before)
+            loaded = await asyncio.get_running_loop().run_in_executor(None, reload, before)
         except PolicyError as error:
             self._fail(str(error))
         except Exception as error:
@@ -64,7 +63,8 @@ class Rules:
             self._fail(f"{type(error).__name__}: {error}")
         else:
             self._seen, self._problem = seen, ""
-            self._adopted(self._guard.adopt(policy, number))
+            self._guard.adopt(loaded.policy, number)
+            self._adopted(loaded.changes)
 
     def _fail(self, problem: str) -> None:
         """Report a problem once, however often it is met."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
-from headwater.http.tls import SecurableProtocol, names_of
+from headwater.http.tls import SecurableProtocol
 
 RECORD_BYTES = 16 * 1024
 """The most that one read returns."""
@@ -145,7 +145,7 @@ class SecuredConnection(asyncio.Protocol, asyncio.Transport):
         self._stop_timer()
         self._send()
         if isinstance(self._inner, SecurableProtocol):
-            self._inner.client_names = names_of(self._tls.getpeercert())
+            self._inner.introduce(self._tls.getpeercert())
         self._pump()
         return True
 

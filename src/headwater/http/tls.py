@@ -12,6 +12,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -43,6 +44,14 @@ class SecurableProtocol(asyncio.Protocol):
 
     client_names: ClientNames = NO_NAMES
     """Set when the handshake is done; stays empty without TLS, and for clients without a certificate."""
+    client_until: float = inf
+    """When the client's certificate ends, in seconds since 1970: a connection may last longer."""
+
+    def introduce(self, certificate: Mapping[str, Any] | None) -> None:
+        """Learn whose the verified certificate is, and how long it is valid."""
+        self.client_names = names_of(certificate)
+        if certificate:
+            self.client_until = ssl.cert_time_to_seconds(certificate["notAfter"])
 
 
 def names_of(certificate: Mapping[str, Any] | None) -> ClientNames:

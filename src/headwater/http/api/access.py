@@ -6,9 +6,11 @@ from time import monotonic
 
 import msgspec
 
+from headwater.access import reloading
 from headwater.access.allowances import Usage
 from headwater.access.grants import Action
-from headwater.access.policy import Policy, PolicyError, load
+from headwater.access.policy import Policy, PolicyError
+from headwater.access.reloading import Reloaded
 from headwater.http.addresses import Address
 from headwater.http.exchange import READ, WRITE, Exchange
 from headwater.http.gates import Guard
@@ -45,21 +47,21 @@ def _begin(exchange: Exchange, guard: Guard) -> None:
     exchange.work_beside(partial(_load, guard.policy), then)
 
 
-def _load(policy: Policy) -> Policy | PolicyError:
+def _load(policy: Policy) -> Reloaded | PolicyError:
     try:
-        return load(policy.path, policy)
+        return reloading.reload(policy)
     except PolicyError as error:
         return error
 
 
-def _adopt(exchange: Exchange, guard: Guard, number: int, found: Policy | PolicyError) -> None:
+def _adopt(exchange: Exchange, guard: Guard, number: int, found: Reloaded | PolicyError) -> None:
     if isinstance(found, PolicyError):
         guard.reload_failures += 1
         exchange.refuse(Code.RELOAD_REFUSED, str(found))
         return
-    changes = guard.adopt(found, number)
-    exchange.context.report_reload(changes)
-    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(changes)))
+    guard.adopt(found.policy, number)
+    exchange.context.report_reload(found.changes)
+    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(found.changes)))
 
 
 # -- Usage ------------------------------------------------------------------------------------------------------------
