@@ -33,6 +33,8 @@ from .authorities import Authority, Pair, SecureWire
 from .processes import eventually, open_files
 from .sockets import Response, Wire, refused, request
 
+pytestmark = pytest.mark.attack
+
 MIB = 1024 * 1024
 TEXT = {"Content-Type": "text/plain"}
 PATH = "/v1/stream/s"
