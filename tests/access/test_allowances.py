@@ -19,6 +19,8 @@ from headwater.access.allowances import (
 )
 from headwater.access.limits import Limits
 
+pytestmark = pytest.mark.attack
+
 MIB = 1024 * 1024
 LIMITS = Limits(10.0, MIB, MIB, 2.0, 3)
 

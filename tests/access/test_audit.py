@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from headwater.access import audit as audit_module
 from headwater.access.audit import Audit, Event, Record, Throttle, program_of
 
+pytestmark = pytest.mark.attack
+
 DENIED = Record(Event.DENIED, status=401, code="unauthorized", address="192.0.2.1")
 FULL_DISK = Path("/dev/full")
 

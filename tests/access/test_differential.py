@@ -17,6 +17,8 @@ from headwater.access.policy import Policy
 from .files import ISSUER, NOW, provided, with_issuer
 from .signing import ALGORITHMS, base64url, encode, make, signer
 
+pytestmark = pytest.mark.attack
+
 OTHER_VALUES = (
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
 )

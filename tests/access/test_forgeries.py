@@ -13,6 +13,8 @@ from headwater.access.policy import Policy
 from .files import ISSUER, NOW, denied, identity, provided, ticketed, with_issuer, with_key
 from .signing import ALGORITHMS, Signer, base64url, encode, make, signer
 
+pytestmark = pytest.mark.attack
+
 EVERY = [*ALGORITHMS, "HS256"]
 
 

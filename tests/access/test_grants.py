@@ -18,6 +18,8 @@ from headwater.access.grants import (
 )
 from headwater.access.templates import parse_template
 
+pytestmark = pytest.mark.attack
+
 SEGMENTS = st.text("ab_-", min_size=1, max_size=4)
 STREAMS = st.builds("/".join, st.lists(SEGMENTS, min_size=1, max_size=2))
 NAMES = st.builds("{}/{}".format, SEGMENTS, STREAMS) | st.just(SERVER_NAME)

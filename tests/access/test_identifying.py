@@ -12,6 +12,8 @@ from headwater.access.policy import load
 from .files import ISSUER, NOW, denied, identity, may, provided, ticketed, with_issuer, with_key, write, write_key
 from .signing import ALGORITHMS, jwks, make, signer
 
+pytestmark = pytest.mark.attack
+
 TICKET_KEY = signer("HS256")
 
 

@@ -26,6 +26,8 @@ from headwater.access.policy import Policy, load
 from .files import ISSUER, NOW, denied, identity, provided, write
 from .signing import ALGORITHMS, Signer, jwks, make, number, signer
 
+pytestmark = pytest.mark.attack
+
 WAIT_SECONDS = 30.0
 KEY, NEXT = signer("ES256"), signer("ES256", 1)
 Answer = Callable[[BaseHTTPRequestHandler], None]

@@ -14,6 +14,8 @@ from headwater.access.policy import PolicyError, load
 from .files import may, write, write_key
 from .signing import base64url, jwks, signer
 
+pytestmark = pytest.mark.attack
+
 HEX = "ab" * 32
 TOKEN = f'[[token]]\nid = "a"\nsha256 = "{HEX}"\ngrants = ["read a/*"]\n'
 ISSUER = (

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from headwater.access.grants import GrantError
 from headwater.access.templates import parse_template
 
+pytestmark = pytest.mark.attack
+
 
 @pytest.mark.parametrize(
     "value",

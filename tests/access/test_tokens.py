@@ -12,6 +12,8 @@ from headwater.access.policy import Policy, load
 
 from .files import NOW, denied, identity, may, write
 
+pytestmark = pytest.mark.attack
+
 
 def policy_with(folder: Path, token: str, more: str = "") -> Policy:
     digest = hashlib.sha256(token.encode()).hexdigest()

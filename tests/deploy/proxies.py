@@ -100,7 +100,7 @@ def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
         "PROXY_UPSTREAM": upstream,
     }
     command = [find("caddy") or "caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
-    with _running(command, folder / "caddy.log", port, environment):
+    with running(command, folder / "caddy.log", port, environment):
         root = folder / "storage" / "pki" / "authorities" / "local" / "root.crt"
         yield Proxy(f"https://localhost:{port}", ssl.create_default_context(cafile=str(root)), folder / "caddy.log")
 
@@ -132,7 +132,7 @@ def nginx(upstream: str, folder: Path) -> Iterator[Proxy]:
         f"http {{\naccess_log off;\n{temporary}include {folder}/headwater.conf;\n}}\n"
     )
     command = [find("nginx") or "nginx", "-e", "stderr", "-p", str(folder), "-c", str(config)]
-    with _running(command, folder / "nginx.log", port, dict(os.environ)):
+    with running(command, folder / "nginx.log", port, dict(os.environ)):
         yield Proxy(
             f"https://localhost:{port}", ssl.create_default_context(cafile=str(certificate)), folder / "access.log"
         )
@@ -142,13 +142,15 @@ PROXIES: dict[str, Callable[[str, Path], AbstractContextManager[Proxy]]] = {"cad
 
 
 @contextmanager
-def _running(command: list[str], log: Path, port: int, environment: dict[str, str]) -> Iterator[None]:
+def running(
+    command: list[str], log: Path, port: int, environment: dict[str, str], *, tls: bool = True
+) -> Iterator[None]:
     """Run a proxy for the duration of the block, which begins once the proxy listens."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _listens(port):
+        while not _listens(port, tls=tls):
             assert process.poll() is None, f"{command[0]} ended:\n{log.read_text()}"
             assert time.monotonic() < deadline, f"{command[0]} does not listen:\n{log.read_text()}"
             time.sleep(0.05)
@@ -158,15 +160,14 @@ def _running(command: list[str], log: Path, port: int, environment: dict[str, st
         process.wait(TIMEOUT_SECONDS)
 
 
-def _listens(port: int) -> bool:
-    """Whether a handshake succeeds: Caddy accepts connections before it has its certificate."""
+def _listens(port: int, *, tls: bool) -> bool:
+    """Whether a connection succeeds, and a handshake: Caddy accepts connections before it has its certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS) as probe,
-            context.wrap_socket(probe, server_hostname="localhost"),
-        ):
+        with socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS) as probe:
+            if tls:
+                context.wrap_socket(probe, server_hostname="localhost").close()
             return True
     except OSError:
         return False

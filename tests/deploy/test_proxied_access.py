@@ -13,6 +13,8 @@ from headwater.testing import RunningServer, running_server
 
 from .proxies import PROXIES, PUBLIC_NAME, Proxy, find
 
+pytestmark = pytest.mark.attack
+
 PATH = "/v1/stream/chat/room-42"
 PUBLIC = {"Host": PUBLIC_NAME, "Content-Type": "text/plain"}
 KEY = secrets.token_bytes(32)

@@ -44,6 +44,12 @@ class Guarded:
         """A ticket as a backend would sign it."""
         return tickets.sign(self._key, list(grants), key_id=KEY_ID, sub=sub, seconds=seconds)
 
+    def secrets(self) -> dict[str, str]:
+        """What nobody else may learn, by what it is: the random part of each token, and the key in several forms."""
+        found = {f"token {name}": token.rpartition(f"{name}_")[2][:20] for name, token in self.tokens.items()}
+        encoded = base64.urlsafe_b64encode(self._key).decode().rstrip("=")
+        return found | {"key": encoded, "key in hex": self._key.hex(), "key as bytes": repr(self._key)[2:-1]}
+
     def wire(self) -> Wire:
         return Wire(self.server.url)
 
@@ -56,10 +62,15 @@ class Guarded:
 
 @contextmanager
 def guarded(
-    folder: Path, entries: Mapping[str, Sequence[str]], *flags: str, anonymous: Sequence[str] = (), more: str = ""
+    folder: Path,
+    entries: Mapping[str, Sequence[str]],
+    *flags: str,
+    anonymous: Sequence[str] = (),
+    more: str = "",
+    data: Path | None = None,
 ) -> Iterator[Guarded]:
     """Run a server whose file has these tokens, and one, `root`, that may do everything."""
     found = Guarded(folder)
     found.write({"root": ["* *"], **entries}, more, anonymous=anonymous)
-    with running_server("--auth", str(found.file), *flags) as found.server:
+    with running_server("--auth", str(found.file), *flags, data=data) as found.server:
         yield found

@@ -18,6 +18,8 @@ from .guarded import guarded
 from .sites import Document, Site, running_site
 from .sockets import Wire
 
+pytestmark = pytest.mark.attack
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser" / "index.html"
 EVIL = "evil.example"
 NAMES = [EVIL, "localhost.evil.com", "127.0.0.1.nip.io"]

@@ -17,6 +17,8 @@ from .guarded import Guarded, guarded
 from .processes import eventually, resident_bytes
 from .sockets import Wire, refused, request
 
+pytestmark = pytest.mark.attack
+
 TEXT, JSON = {"Content-Type": "text/plain"}, {"Content-Type": "application/json"}
 ONE = "/v1/stream/mine/one"
 EACH = {f"only-{action.word}": [f"{action.word} *"] for action in Action if action is not Action.NONE}

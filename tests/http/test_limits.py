@@ -16,6 +16,8 @@ from .guarded import Guarded, guarded
 from .processes import eventually
 from .sockets import Response, Wire, refused, request
 
+pytestmark = pytest.mark.attack
+
 TEXT = {"Content-Type": "text/plain"}
 STREAM = "/v1/stream/mine/s"
 LIMITS = """

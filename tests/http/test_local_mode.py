@@ -10,6 +10,8 @@ from headwater.testing import RunningServer, running_server
 
 from .sockets import Wire, refused, request
 
+pytestmark = pytest.mark.attack
+
 TEXT = {"Content-Type": "text/plain"}
 STREAM = "/v1/stream/local/page"
 OURS = ["http://localhost", "http://localhost:3000", "https://127.0.0.1:8443", "http://127.9.9.9", "http://[::1]:1"]

@@ -34,6 +34,8 @@ from .guarded import guarded
 from .processes import eventually, open_files
 from .sockets import Response, Wire, refused, request
 
+pytestmark = pytest.mark.attack
+
 MIB = 1024 * 1024
 TEXT = {"Content-Type": "text/plain"}
 PATH = "/v1/stream/s"

@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from ..guides.node_project import NodeProject
 from ..http.guarded import guarded
 from ..http.sites import running_site
+
+pytestmark = pytest.mark.attack
 
 
 def test_a_refused_producer_stops_and_readers_go_on_with_new_tickets(project: NodeProject, tmp_path: Path) -> None:
