@@ -1,7 +1,7 @@
 """A shared cache in front, which knows nothing of credentials: only what everybody may read is answered from it.
 
 nginx's `proxy_cache` with its defaults keys on the URL alone, so `Authorization` is not in its key. It keeps what the
-server says may be kept; with `proxy_cache_valid any` also every answer of which the server does not say that it may not.
+server says may be kept; with `proxy_cache_valid any`, also every answer that the server does not say it must not keep.
 """
 
 import os
