@@ -15,6 +15,11 @@ def cut(payload: bytes, offset: int, start: int, end: int) -> int:
     (4, 12, 2, 2)
     >>> cut("€uro".encode(), 0, 0, 1), cut("a😀".encode(), 10, 11, 14), cut(b"\\r\\n", 0, 0, 1)
     (3, 15, 2)
+
+    What is not UTF-8 is cut anywhere.
+
+    >>> cut(b"\\x80" * 9, 0, 0, 5)
+    5
     """
     first, last = start - offset, max(end - offset, start - offset + 1)
     before = range(last, max(last - _CHARACTER_BYTES_MAX, first), -1)

@@ -7,7 +7,7 @@ from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.offsets import Form
-from headwater.protocol.refusals import Code, Problem, Refusal
+from headwater.protocol.refusals import Code, Problem, RateLimit, Refusal
 from headwater.streams.commands import Snapshot
 from headwater.streams.replies import (
     Acknowledged,
@@ -220,6 +220,16 @@ def test_the_statuses_are_those_of_the_protocol(code: Code, status: int) -> None
         (Refusal(Code.WAITERS_TOO_MANY, ""), {"Retry-After": "1"}),
         (Refusal(Code.DRAINING, ""), {"Retry-After": "1"}),
         (Refusal(Code.PRODUCERS_TOO_MANY, ""), {"Retry-After": "1"}),
+        (Refusal(Code.AUTH_UNAVAILABLE, ""), {"Retry-After": "5"}),
+        (Refusal(Code.UNAUTHORIZED, "", challenge="Bearer"), {"WWW-Authenticate": "Bearer"}),
+        (
+            Refusal(Code.RATE_LIMITED, "", rate_limit=RateLimit("requests", 50, 1, 3)),
+            {"Retry-After": "3", "RateLimit-Policy": '"requests";q=50;w=1', "RateLimit": '"requests";r=0;t=3'},
+        ),
+        (
+            Refusal(Code.LIVE_READS_TOO_MANY, "", rate_limit=RateLimit("live-reads", 20, None, 5)),
+            {"Retry-After": "5", "RateLimit-Policy": '"live-reads";q=20', "RateLimit": '"live-reads";r=0;t=5'},
+        ),
     ],
 )
 def test_the_facts_of_a_refusal_are_headers(refusal: Refusal, headers: dict[str, str]) -> None:
@@ -279,6 +289,14 @@ def test_a_page_may_be_for_the_clients_own_cache_only_and_byte_streams_for_savin
     assert page["Content-Disposition"] == "attachment"
     text = headers_of(statuses.answer(Page(7, "text/plain", 0, 42, True, False, b"x" * 42), voice))
     assert "Content-Disposition" not in text
+
+
+def test_a_page_that_not_everybody_may_read_is_checked_before_each_use_of_a_cache() -> None:
+    page = Page(7, "text/plain", 0, 42, True, False, b"x" * 42)
+    guarded = headers_of(statuses.answer(page, PLAIN._replace(guarded=True)))
+    assert (guarded["Cache-Control"], guarded["Vary"]) == ("private, no-cache", "Stream-Incarnation, Authorization")
+    by_origin = headers_of(statuses.answer(page, PLAIN._replace(by_origin=True)))
+    assert by_origin["Vary"] == "Stream-Incarnation, Origin"
 
 
 def test_every_answer_about_a_json_stream_names_its_records_and_their_extension() -> None:
