@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from errno import ENOSPC
 from threading import Event
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headwater.http.wire.budgets import Budget
 from headwater.http.wire.uploads import PENDING_BYTES_MAX, Upload
 from headwater.storage.blobs import Blob, BlobWriter, MemoryBlobs
+from headwater.storage.disk import shortage_of
 
 PIECE = bytes(256 * 1024)
 
@@ -26,7 +28,7 @@ class SlowWriter:
     def write(self, data: bytes) -> None:
         self._go.wait(10)
         if self._fails:
-            raise OSError(28, "No space left on device")
+            raise OSError(ENOSPC, "No space left on device", "/secret/path")
         self.written += len(data)
 
     def finish(self) -> Blob:
@@ -83,6 +85,8 @@ def test_a_client_is_read_on_after_the_disk_gave_up_and_nothing_is_left_behind()
     full, outcome, writer = upload(fails=True)
     assert (full[0], full[-1]) == (True, False)
     assert isinstance(outcome, OSError)
+    assert shortage_of(outcome).startswith("The disk is full")
+    assert "secret" not in str(outcome)
     assert writer.abandoned
 
 

@@ -83,8 +83,11 @@ class Upload:
             return OSError(EMFILE, "too many snapshots are being sent or received")
         try:
             return await self._store()
-        except (OSError, Abandoned) as error:
-            return OSError(str(error) or "abandoned")
+        except OSError as error:
+            # A copy without the traceback, and without the path, which is not for the client.
+            return OSError(error.errno, error.strerror)
+        except Abandoned:
+            return OSError("abandoned")
         finally:
             self._files.give_back(1)
 
