@@ -10,7 +10,7 @@ from headwater.access.identities import Identity
 from headwater.http.accounts import refuse
 from headwater.http.context import Context
 from headwater.http.gates import EVERYBODY, Caller
-from headwater.http.wire.requests import Request, cut_access_token
+from headwater.http.wire.requests import ACCESS_TOKEN, Request, cut_access_token
 from headwater.protocol.refusals import Refusal
 
 
@@ -44,6 +44,8 @@ class AdmittedRequest:
     def admitted(self, identity: Identity) -> None:
         """The request is of this identity, which may do it."""
         self.identity = identity
+        if ACCESS_TOKEN not in self.request.query:
+            return
         query, self.ticket = cut_access_token(self.request.query)
         if self.ticket is not None:
             # No cache, page or URL gets to see it.

@@ -24,6 +24,7 @@ EVENTS = {
     ("DELETE reader", 204): Event.READER_DROPPED,
 }
 """What is recorded, by the route and the status of the answer."""
+ROUTES = frozenset(route for route, _ in EVENTS)
 
 
 def record_denied(  # noqa: PLR0917

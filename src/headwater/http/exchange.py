@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 from headwater.access.grants import Action
 from headwater.http.admission import AdmittedRequest
 from headwater.http.auditing import EVENTS, record_change, record_denied
+from headwater.http.auditing import ROUTES as AUDITED
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.responses import LiveResponse, StreamedResponse
@@ -300,8 +301,8 @@ class Exchange(AdmittedRequest):
     def _count(self, status: int) -> None:
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
-        if self.context.audit is not None and (event := EVENTS.get((self.route, status))) is not None:
-            who, kind = self.identity.name, self.identity.kind.value
+        if self.route in AUDITED and self.context.audit is not None and (self.route, status) in EVENTS:
+            event, who, kind = EVENTS[self.route, status], self.identity.name, self.identity.kind.value
             record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
         if self.context.settings.access_log:
             log_request(self.request, status, seconds, self.request_id(), self.response)

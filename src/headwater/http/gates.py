@@ -16,7 +16,7 @@ from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
 from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
 from headwater.http.wire.browsers import Origins
-from headwater.http.wire.requests import Request, cut_access_token
+from headwater.http.wire.requests import ACCESS_TOKEN, Request, cut_access_token
 from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 
@@ -160,12 +160,13 @@ class Guard:
             self.changes += 1
 
     def is_public(self, name: str) -> bool:
-        return self.policy.anonymous.may(Action.READ, name)
+        anonymous = self.policy.anonymous
+        return anonymous.may_some(Action.READ) and anonymous.may(Action.READ, name)
 
     def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
         now = time.monotonic()
         credential = request.headers.get(_AUTHORIZATION)
-        identity = None if credential is None or b"access_token=" in request.query else self._known.get(credential)
+        identity = None if credential is None or ACCESS_TOKEN in request.query else self._known.get(credential)
         if identity is None or now >= self._known_until:
             found = self._identify(request, credential, caller, now)
             if isinstance(found, Refusal):

@@ -82,7 +82,7 @@ def split_target(target: bytes) -> tuple[bytes, bytes, bytes]:
     return authority, path, query
 
 
-_ACCESS_TOKEN = b"access_token="
+ACCESS_TOKEN = b"access_token="
 
 
 def cut_access_token(query: bytes) -> tuple[bytes, bytes | None]:
@@ -91,13 +91,13 @@ def cut_access_token(query: bytes) -> tuple[bytes, bytes | None]:
     >>> cut_access_token(b"offset=-1&access_token=eyJ0&live=sse")
     (b'offset=-1&live=sse', b'eyJ0')
     """
-    if _ACCESS_TOKEN not in query:
+    if ACCESS_TOKEN not in query:
         return query, None
     kept, found = [], None
     for pair in query.split(b"&"):
-        if pair.startswith(_ACCESS_TOKEN):
+        if pair.startswith(ACCESS_TOKEN):
             # Two of them are as good as a wrong one.
-            found = unquote_to_bytes(pair[len(_ACCESS_TOKEN) :]) if found is None else b""
+            found = unquote_to_bytes(pair[len(ACCESS_TOKEN) :]) if found is None else b""
         else:
             kept.append(pair)
     return b"&".join(kept), found
