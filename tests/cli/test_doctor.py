@@ -173,3 +173,22 @@ def test_certificates_in_the_wrong_order_or_that_are_strangers_are_a_problem(
 
 def test_a_certificate_without_its_key_is_refused(shell: Shell, authority: Authority) -> None:
     assert shell("doctor", "--tls-cert", str(authority.ca)).code == 2
+
+
+def access_findings(shell: Shell, path: Path) -> dict[str, dict[str, Any]]:
+    done = shell("doctor", "--auth", str(path), "--json")
+    return {one["check"]: one for one in json.loads(done.out)}
+
+
+def test_an_access_file_is_checked_like_a_server_would(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "auth.toml"
+    assert shell("token", "init", str(path)).code == 0
+    assert shell("token", "make", "short", "read chat/*", "--auth", str(path), "--expires", "3d").code == 0
+    found = access_findings(shell, path)
+    assert found["access file"]["detail"] == "2 tokens, 0 keys, 0 issuers, 0 names"
+    assert (found["strangers"]["verdict"], found["tokens"]["verdict"]) == ("ok", "warning")
+    path.write_text(path.read_text() + '[anonymous]\ngrants = ["append public/*"]\n')
+    assert access_findings(shell, path)["strangers"]["detail"] == "they may append without a credential"
+    path.write_text("version = 2\n")
+    broken = access_findings(shell, path)["access file"]
+    assert (broken["verdict"], broken["fix"]) == ("problem", "write version = 1 as its first line")

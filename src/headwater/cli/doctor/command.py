@@ -9,7 +9,7 @@ import click
 
 from headwater.cli.connecting import JSON, destined
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.doctor import certificates, checks
+from headwater.cli.doctor import access, certificates, checks
 from headwater.cli.doctor.findings import Finding
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
@@ -30,6 +30,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
 @click.option("--tls-cert", envvar=SETTINGS["tls_cert"].variable, help="Certificate chain of a server.")
 @click.option("--tls-key", envvar=SETTINGS["tls_key"].variable, help="Private key of the certificate.")
+@click.option("--auth", envvar=SETTINGS["auth"].variable, help="Access file of a server.")
 @destined
 @JSON
 def doctor(
@@ -38,6 +39,7 @@ def doctor(
     lake: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    auth: str | None,
     destination: Destination,
     as_json: bool,
 ) -> None:
@@ -54,6 +56,9 @@ def doctor(
             findings.append(finding)
             yield finding
         for finding in certificates.certificate(tls_cert, tls_key) if tls_cert and tls_key else ():
+            findings.append(finding)
+            yield finding
+        for finding in access.access_file(Path(auth)) if auth else ():
             findings.append(finding)
             yield finding
 
