@@ -56,7 +56,7 @@ def test_long_urls_and_types_leave_nothing_behind() -> None:
                         request("GET", f"/v1/stream/{long}"),
                         request("GET", f"/v1/stream/x?offset=-1&more={long}"),
                         request("POST", "/v1/stream/x", {"Content-Type": f"text/{long}"}, b"x"),
-                        request("GET", "/v1/stream/x", {"Host": f"{long}.test"}),
+                        request("GET", "/v1/stream/x", {"Host": f"{long}.localhost"}),
                     ]
                     wire.send(b"".join(requests[-4:]))
                     assert {wire.receive().status for _ in range(4)} <= {400, 404}
