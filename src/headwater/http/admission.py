@@ -6,11 +6,10 @@ from typing import Protocol
 
 from headwater.access.allowances import Account
 from headwater.access.grants import Action
-from headwater.access.identities import Identity
 from headwater.http.accounts import refuse
 from headwater.http.context import Context
 from headwater.http.gates import EVERYBODY, Caller
-from headwater.http.wire.requests import ACCESS_TOKEN, Request, cut_access_token
+from headwater.http.wire.requests import Request, cut_access_token
 from headwater.protocol.refusals import Refusal
 
 
@@ -41,15 +40,10 @@ class AdmittedRequest:
         self.judged = request
         self.judged_by = context.gate.changes
 
-    def admitted(self, identity: Identity) -> None:
-        """The request is of this identity, which may do it."""
-        self.identity = identity
-        if ACCESS_TOKEN not in self.request.query:
-            return
+    def cut_ticket(self) -> None:
+        """Take the credential out of the URL, so that no cache, page or redirect gets to see it."""
         query, self.ticket = cut_access_token(self.request.query)
-        if self.ticket is not None:
-            # No cache, page or URL gets to see it.
-            self.request = self.request.with_query(query)
+        self.request = self.request.with_query(query)
 
     def charge_read(self, size: int) -> None:
         """Charge bytes that are sent to the client."""

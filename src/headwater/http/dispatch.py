@@ -9,7 +9,7 @@ from headwater.http.exchange import Exchange
 from headwater.http.gates import Guard
 from headwater.http.receiving import FULL, Find
 from headwater.http.wire import rendering
-from headwater.http.wire.requests import Request
+from headwater.http.wire.requests import ACCESS_TOKEN, Request
 from headwater.http.wire.statuses import Answer
 from headwater.protocol.refusals import Code, Refusal
 
@@ -37,7 +37,9 @@ def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool
         exchange.reply(FULL)
         return
     if context.guard is not None:
-        exchange.admitted(identity)
+        exchange.identity = identity
+        if ACCESS_TOKEN in request.query:
+            exchange.cut_ticket()
         refusal = _charge(context.guard, request, exchange, route.action)
         if refusal is not None:
             exchange.give_up()

@@ -257,8 +257,11 @@ class Exchange(AdmittedRequest):
         if not _OWN_LINES.isdisjoint(self.request.headers):
             self.answer(statuses.answer(page, self.voice))
             return
-        if self.account is not None:
-            self.charge_read(len(page.body))
+        account = self.account
+        if account is not None:
+            account.reads.level -= len(page.body)
+            if account.reads.level < 0:
+                self.charge_read(0)
         self.response = self.context.renderer.page(page, self.voice, close=self.close)
         self._count(200)
         self.connection.finished()
