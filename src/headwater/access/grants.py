@@ -58,6 +58,8 @@ class Action(IntEnum):
 
 
 GRANTABLE = frozenset(Action) - {Action.NONE}
+CHANGING = (Action.APPEND, Action.CREATE, Action.DELETE, Action.SNAPSHOT, Action.PIPELINE, Action.ADMIN)
+"""Actions that may change something; few servers grant them to clients without a credential."""
 _BY_WORD = {action.word: action for action in sorted(GRANTABLE)}
 
 

@@ -110,12 +110,12 @@ class Policy(NamedTuple):
     buckets: Mapping[str, Quota]
 
     def identify_bearer(self, credential: bytes, now: Moment) -> Identity | Denied:
-        """Identify whoever sent `Authorization: Bearer {credential}`."""
+        """Return the identity behind `Authorization: Bearer {credential}`."""
         is_jwt = credential.startswith(_JWT_BEGIN)
         return self.identify_jwt(credential, now) if is_jwt else self.identify_token(credential, now)
 
     def identify_token(self, token: bytes, now: Moment) -> Identity | Denied:
-        """Identify whoever has a token of the file."""
+        """Return the identity behind a token of the file."""
         found = self.tokens.get(tokens.digest(token))
         if found is None:
             return Denied(Reason.INVALID, "It is not a token of the access file.")
@@ -127,7 +127,7 @@ class Policy(NamedTuple):
         return msgspec.structs.replace(found.identity, expires_at=now.monotonic_at(ends))
 
     def identify_jwt(self, token: bytes, now: Moment) -> Identity | Denied:
-        """Identify whoever has a ticket (HS256) or a token of an identity provider (any other algorithm)."""
+        """Return the identity behind a ticket (HS256) or a provider's token (any other algorithm)."""
         found = jws.parse(token)
         if found is None:
             return Denied(Reason.INVALID, "It is not a signed token that this server accepts.")

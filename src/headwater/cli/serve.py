@@ -19,7 +19,7 @@ import uvloop
 from headwater import __version__
 from headwater import settings as settings_module
 from headwater.access.audit import Audit, Event, Record
-from headwater.access.grants import Action
+from headwater.access.grants import CHANGING
 from headwater.access.policy import PolicyError
 from headwater.access.policy import load as load_policy
 from headwater.cli import logs
@@ -48,8 +48,6 @@ Headwater is ready at {url} ({where}). Try it:
   curl -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, world'{token}
   curl -N      '{url}/v1/stream/hello?offset=-1&live=sse'{token}
 """
-
-_CHANGING = (Action.APPEND, Action.CREATE, Action.DELETE, Action.SNAPSHOT, Action.ADMIN)
 
 METAVARS = {"bytes": "SIZE", "seconds": "DURATION"}
 
@@ -201,13 +199,13 @@ def _warn(settings: Settings, guard: Guard | None) -> None:
     """Log what an operator may not have meant."""
     if settings.mode is Mode.OPEN:
         log.warning(
-            "serving without authentication: whoever reaches this server may read, change and delete everything"
+            "serving without authentication: any client that reaches this server may read, change and delete all"
         )
     if guard is not None:
         if not (settings.tls_cert or is_loopback(settings.host)):
             log.warning("serving without TLS: credentials can be read on the way, unless a proxy in front has TLS")
         anonymous = guard.policy.anonymous
-        writing = [action.word for action in _CHANGING if anonymous.may_some(action)]
+        writing = [action.word for action in CHANGING if anonymous.may_some(action)]
         if writing:
             log.warning("the access file lets everybody %s without a credential", ", ".join(writing))
 

@@ -80,7 +80,6 @@ class Context:
         self.guard = guard
         self.audit: Audit | None = None
         """Where changes and denied requests are recorded."""
-        self._quotas: Quotas = {}
         """What buckets may hold."""
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
@@ -129,7 +128,7 @@ class Context:
     @property
     def quotas(self) -> Quotas:
         """How much each bucket may hold."""
-        return self._quotas if self.guard is None else self.guard.policy.buckets
+        return {} if self.guard is None else self.guard.policy.buckets
 
     def report_reload(self, changes: dict[str, list[str]]) -> None:
         """Log which entries of the access file have changed."""

@@ -46,7 +46,7 @@ class Rules:
             self._asked.clear()
             seen = await loop.run_in_executor(None, _signature, self._guard.policy.files)
             if asked:
-                self._problem = ""  # Whoever asks gets to know it again.
+                self._problem = ""  # An explicit reload reports a known problem again.
             # What failed is tried again: the file may be right, and a file that it names may have been in the way.
             if asked or self._problem or seen != self._seen:
                 await self._reload(seen)

@@ -1,11 +1,15 @@
 """Quotas of buckets: what would be added is judged, after duplicates, and room is made by deleting and trimming."""
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.access.limits import Quota
+from headwater.access.policy import load
+from headwater.http.gates import Guard
 from headwater.http.server import Server
 from headwater.protocol.limits import KIB
 
@@ -26,7 +30,11 @@ def with_quota(
     """Run a client against a server that has a quota for one bucket."""
 
     def client(url: str, node: Bench, server: Server) -> None:
-        server.context._quotas = {bucket: Quota(streams, stored_bytes)}
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('version = 1\n[anonymous]\ngrants = ["* *"]\n')
+            file.flush()
+            policy = load(Path(file.name))
+        server.context.guard = Guard(policy._replace(buckets={bucket: Quota(streams, stored_bytes)}))
         with wire_to(url) as wire:
             work(wire, node)
 

@@ -4,13 +4,12 @@ import time
 from collections.abc import Iterator, Sized
 from pathlib import Path
 
-from headwater.access.grants import Action
+from headwater.access.grants import CHANGING
 from headwater.access.policy import Policy, PolicyError, load
 from headwater.cli.doctor.findings import Finding
 
 DAYS_ENOUGH = 14
 DAY_SECONDS = 86_400
-_CHANGING = (Action.APPEND, Action.CREATE, Action.DELETE, Action.SNAPSHOT, Action.PIPELINE, Action.ADMIN)
 
 
 def access_file(path: Path) -> Iterator[Finding]:
@@ -34,7 +33,7 @@ def access_file(path: Path) -> Iterator[Finding]:
 
 
 def _anonymous(policy: Policy) -> Finding:
-    allowed = [action.word for action in _CHANGING if policy.anonymous.may_some(action)]
+    allowed = [action.word for action in CHANGING if policy.anonymous.may_some(action)]
     if allowed:
         fix = "remove these grants of [anonymous] unless everybody who reaches the server may do that"
         return Finding("strangers", "warning", f"they may {', '.join(allowed)} without a credential", fix)

@@ -35,8 +35,8 @@ def whoami(request: Request, address: Address, exchange: Exchange) -> None:
 
 def reload(request: Request, address: Address, exchange: Exchange) -> None:
     """Read the access file again; if it is bad, the old rules stay."""
-    guard = exchange.context.gate
-    if not isinstance(guard, Guard):
+    guard = exchange.context.guard
+    if guard is None:
         exchange.refuse(Code.STREAM_NOT_FOUND, "This server has no access file; start it with --auth.")
         return
     exchange.run(WRITE, _begin, exchange, guard)

@@ -10,7 +10,6 @@ from headwater.http.addresses import Address
 from headwater.http.api.usage import usage
 from headwater.http.context import descriptors_max
 from headwater.http.exchange import Exchange
-from headwater.http.gates import Guard
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
@@ -55,8 +54,8 @@ def _requests(exchange: Exchange) -> Iterator[Metric]:
 
 
 def _access(exchange: Exchange) -> Iterator[Metric]:
-    guard = exchange.context.gate
-    if isinstance(guard, Guard):
+    guard = exchange.context.guard
+    if guard is not None:
         samples = [Sample("", (("reason", reason),), count) for reason, count in guard.denied.items()]
         yield Metric("headwater_denied_total", "counter", "Requests denied by the access file, by reason.", samples)
         yield counter("headwater_limited_total", "Requests refused because of a client's limits.", guard.limited)
