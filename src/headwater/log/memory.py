@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from headwater.log.seam import Deliver, GiveBack, Ticket
+from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 
@@ -13,6 +13,8 @@ class MemoryLog:
 
     has_room = True
     shortage = ""
+    shared = False
+    outage = None
     size_bytes = 0
     batches_in_flight_max = 1
 
@@ -30,6 +32,12 @@ class MemoryLog:
         batch = Batch(self._position + 1, at, commands)
         self._position = batch.last_position
         self._loop.call_soon(self._deliver, batch, ticket)
+
+    def barrier(self, reached: Reached) -> None:
+        reached(True)
+
+    def mark(self) -> bytes:
+        return b""
 
     def forget(self, upto: int) -> None:
         pass

@@ -16,6 +16,9 @@ Deliver = Callable[[Batch, Ticket | None], None]
 GiveBack = Callable[[Ticket], None]
 """Receives the ticket of a batch for which there is no room: nothing of it was decided, nor ever will be."""
 
+Reached = Callable[[bool], None]
+"""Receives whether a barrier was reached; False if the log could not tell in time."""
+
 
 class CommandLog(Protocol):
     """An ordered, durable log of commands, as one of its proposers sees it; positions count commands and never restart.
@@ -34,6 +37,14 @@ class CommandLog(Protocol):
     @property
     def shortage(self) -> str:
         """What was missing when there last was no room, and what to do, as one sentence for a client."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes append to this log, too."""
+
+    @property
+    def outage(self) -> str | None:
+        """Why no command can be decided now, as one sentence for a client; None while the log works."""
 
     @property
     def size_bytes(self) -> int:
@@ -59,6 +70,15 @@ class CommandLog(Protocol):
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         """Order these commands, make them durable, then deliver them together with the ticket."""
+
+    def barrier(self, reached: Reached) -> None:
+        """Call `reached` when everything that any proposer had applied before this call has been delivered here.
+
+        At once if this is the only proposer, or if nothing is missing. Call it on the event loop, after `start`.
+        """
+
+    def mark(self) -> bytes:
+        """What a node must know, besides the state, to follow the log from the batch delivered last; for an image."""
 
     def forget(self, upto: int) -> None:
         """Nothing up to this position will ever be replayed again."""

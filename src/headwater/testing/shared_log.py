@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headwater.log.seam import Deliver, GiveBack, Ticket
+from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.streams import batches
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
@@ -94,10 +94,13 @@ class Proposer:
 
     has_room = True
     shortage = ""
+    shared = True
+    outage: str | None = None
 
     def __init__(self, shared: SharedLog) -> None:
         self._shared = shared
         self._replayed = 0
+        self._barriers: list[tuple[int, Reached]] = []
 
     @property
     def log_id(self) -> str:
@@ -119,6 +122,7 @@ class Proposer:
 
     def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         self._loop, self._deliver = asyncio.get_running_loop(), deliver
+        self._delivered = self._replayed
         for batch in self._shared.decided(self._replayed):
             self.deliver_soon(batch, None)
         self._shared.proposers.append(self)
@@ -127,7 +131,24 @@ class Proposer:
         self._shared.propose(_Proposed(self, at, commands, ticket))
 
     def deliver_soon(self, batch: Batch, ticket: Ticket | None) -> None:
-        self._loop.call_soon(self._deliver, batch, ticket)
+        self._loop.call_soon(self._deliver_now, batch, ticket)
+
+    def _deliver_now(self, batch: Batch, ticket: Ticket | None) -> None:
+        self._deliver(batch, ticket)
+        self._delivered = batch.last_position
+        reached = [one for position, one in self._barriers if position <= self._delivered]
+        self._barriers = [barrier for barrier in self._barriers if barrier[0] > self._delivered]
+        for one in reached:
+            one(True)
+
+    def barrier(self, reached: Reached) -> None:
+        if self._delivered >= self._shared.position:
+            reached(True)
+        else:
+            self._barriers.append((self._shared.position, reached))
+
+    def mark(self) -> bytes:
+        return b""
 
     def forget(self, upto: int) -> None:
         self._shared.forget(upto)

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from headwater.log import frames
 from headwater.log.journal import files, identity
 from headwater.log.journal.files import JournalDamaged, JournalFileReader, first_position_of
-from headwater.log.seam import Deliver, GiveBack, Ticket
+from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.storage.disk import Disk, File, RealDisk, shortage_of
 from headwater.streams import batches
 from headwater.streams.batches import Batch
@@ -52,6 +52,8 @@ class Journal:
 
     batches_in_flight_max = 1
     """The disk syncs one batch after another, so a larger next batch is worth more than an earlier one."""
+    shared = False
+    outage = None
 
     def __init__(
         self,
@@ -164,6 +166,12 @@ class Journal:
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         self._queue.put((at, commands, ticket))
+
+    def barrier(self, reached: Reached) -> None:
+        reached(True)
+
+    def mark(self) -> bytes:
+        return b""
 
     def close(self) -> None:
         self._closing = True
