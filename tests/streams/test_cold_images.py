@@ -122,7 +122,7 @@ def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
         for number, name, rows in ((1, "b/b", 3), (2, "b/a", 2))
     )
     header, segments, streams = (msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state))
-    assert header[10:] == [2, 2, 5, 3, {"r": [5, at, CONSUMER_IDLE_US, False]}, {"segment-1": [first, 5]}]
+    assert header[10:16] == [2, 2, 5, 3, {"r": [5, at, CONSUMER_IDLE_US, False]}, {"segment-1": [first, 5]}]
     assert segments == ["segments", [[2, [second, 2]]]]
     assert streams[1][0][18:] == [[[2, b"4", None, 2, 6, at, None]], None, None, [[2, 0, 2, 0, 2, 0]]]
     shards.ask(Delete("b/a"))

@@ -8,6 +8,7 @@ from headwater.protocol.producers import Producer
 from headwater.streams import batches
 from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.batches import Batch
+from headwater.streams.cluster import AskFlush, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
 from headwater.streams.commands import (
     Append,
     Command,
@@ -113,6 +114,14 @@ ONE_OF_EACH: list[Command] = [
     RegisterConsumer("spark", 5, renews=True),
     LeaseLake("spark", 600_000_000, renews=True),
     DropConsumer("spark"),
+    PublishSegment(PUBLICATION, 99, 5, 3),
+    Join("n1", "session", "http://n1:4437", 2),
+    Evict("n1", "session"),
+    Keep("n1", "session", 5_000_000),
+    RaiseLevel(2),
+    Checkpoint("id"),
+    AskFlush("n1"),
+    Cataloged(5, 3),
 ]
 
 
@@ -197,13 +206,21 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["unseal-bucket.1", "b", "seal"],
             ["drop-bucket.1", "b", "seal", True],
             ["settle-bucket.1", "b", "seal", 99],
-            ["publish-segment.1", publication, 99, 5],
+            ["publish-segment.1", publication, 99, 5, None],
             ["swap-segments.1", [1, 2], [publication], 99, 4],
             ["forget-segments.1", ["id"]],
             ["register-reader.1", "spark", 5, False],
             ["register-reader.1", "spark", 5, True],
             ["lease.1", "spark", 600_000_000, True],
             ["drop-reader.1", "spark"],
+            ["publish-segment.1", publication, 99, 5, 3],
+            ["join.1", "n1", "session", "http://n1:4437", 2],
+            ["evict.1", "n1", "session"],
+            ["keep.1", "n1", "session", 5_000_000],
+            ["raise-level.1", 2],
+            ["checkpoint.1", "id"],
+            ["ask-flush.1", "n1"],
+            ["cataloged.1", 5, 3],
         ],
     ]
 

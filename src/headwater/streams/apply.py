@@ -3,8 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from headwater.streams import appending, buckets, consumers, finishing, forking, lifecycle, snapshots, tiering
+from headwater.streams import (
+    appending,
+    buckets,
+    consumers,
+    finishing,
+    forking,
+    lifecycle,
+    membership,
+    snapshots,
+    tiering,
+)
 from headwater.streams.batches import Batch
+from headwater.streams.cluster import AskFlush, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
 from headwater.streams.commands import (
     Append,
     Confirm,
@@ -65,6 +76,13 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     RegisterConsumer: consumers.register,
     LeaseLake: consumers.lease,
     DropConsumer: consumers.drop,
+    Join: membership.join,
+    Evict: membership.evict,
+    Keep: membership.keep,
+    RaiseLevel: membership.raise_level,
+    Checkpoint: membership.checkpoint,
+    AskFlush: membership.ask_flush,
+    Cataloged: membership.cataloged,
 }
 
 

@@ -11,11 +11,9 @@ from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
 from headwater.streams.ancestry import Ancestry, Origin
+from headwater.streams.cluster import AskFlush, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
+from headwater.streams.logged import Logged
 from headwater.streams.segments import Rows, Segment
-
-
-class _Logged(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Common to all commands: encoded as an array that begins with the tag."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -33,7 +31,7 @@ NO_SNAPSHOT = "none"
 """What a publication replaces if the stream has no snapshot yet; no digest is this."""
 
 
-class Create(_Logged, frozen=True, tag="create.1"):
+class Create(Logged, frozen=True, tag="create.1"):
     """Create a stream, optionally with its first bytes, optionally closed."""
 
     name: str
@@ -52,7 +50,7 @@ class Create(_Logged, frozen=True, tag="create.1"):
     """Whether a stream that exists is a failed condition, whatever its configuration."""
 
 
-class Append(_Logged, frozen=True, tag="append.1"):
+class Append(Logged, frozen=True, tag="append.1"):
     """Append messages, close the stream, or both; `ends` are the packed ends of several messages in the payload."""
 
     name: str
@@ -70,13 +68,13 @@ class Append(_Logged, frozen=True, tag="append.1"):
     that was asked for: the stream is alive if it was then, however long the log took."""
 
 
-class FinishProducer(_Logged, frozen=True, tag="finish-producer.1"):
+class FinishProducer(Logged, frozen=True, tag="finish-producer.1"):
     """A producer writes nothing more, to any stream: fence it off, and let streams forget it. Idempotent."""
 
     producer: str
 
 
-class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
+class SetAttrs(Logged, frozen=True, tag="set-attrs.1"):
     """Replace a stream's attributes, a JSON object as text."""
 
     name: str
@@ -86,7 +84,7 @@ class SetAttrs(_Logged, frozen=True, tag="set-attrs.1"):
     """As in `Append`."""
 
 
-class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
+class PublishSnapshot(Logged, frozen=True, tag="publish-snapshot.1"):
     """Make a snapshot visible whose blob is already durable; `trims` says whether history before it is dropped."""
 
     name: str
@@ -100,7 +98,7 @@ class PublishSnapshot(_Logged, frozen=True, tag="publish-snapshot.1"):
     """The digest that the present snapshot must have; `NO_SNAPSHOT` if there must be none."""
 
 
-class Retain(_Logged, frozen=True, tag="retain.1"):
+class Retain(Logged, frozen=True, tag="retain.1"):
     """Drop history before an offset; a snapshot must cover it."""
 
     name: str
@@ -111,13 +109,13 @@ class Retain(_Logged, frozen=True, tag="retain.1"):
     """As in `PublishSnapshot`."""
 
 
-class Discarded(_Logged, frozen=True, tag="discarded.1"):
+class Discarded(Logged, frozen=True, tag="discarded.1"):
     """An unused blob has been deleted from disk: forget it."""
 
     blob: str
 
 
-class Delete(_Logged, frozen=True, tag="delete.1"):
+class Delete(Logged, frozen=True, tag="delete.1"):
     """Delete a stream; its bytes stay while forks need them."""
 
     name: str
@@ -125,7 +123,7 @@ class Delete(_Logged, frozen=True, tag="delete.1"):
     if_match: tuple[Version, ...] | None = None
 
 
-class Touch(_Logged, frozen=True, tag="touch.1"):
+class Touch(Logged, frozen=True, tag="touch.1"):
     """Renew a sliding lifetime because the stream was read at that time."""
 
     name: str
@@ -135,7 +133,7 @@ class Touch(_Logged, frozen=True, tag="touch.1"):
     """When an earlier renewal was asked for that was on its way at the time of the read; it has been applied since."""
 
 
-class Expire(_Logged, frozen=True, tag="expire.1"):
+class Expire(Logged, frozen=True, tag="expire.1"):
     """Make the expiry of a stream permanent; judged again when applied."""
 
     name: str
@@ -145,7 +143,7 @@ class Expire(_Logged, frozen=True, tag="expire.1"):
 # -- The fork saga: Pin on the source's shard, CreateFork on the fork's, then Confirm or Unpin on the source's -------
 
 
-class Pin(_Logged, frozen=True, tag="pin.1"):
+class Pin(Logged, frozen=True, tag="pin.1"):
     """Pin a range of a source for a fork that is about to be created; without `to`, up to the tail."""
 
     name: str
@@ -158,7 +156,7 @@ class Pin(_Logged, frozen=True, tag="pin.1"):
     """The fork point and the number of messages before it, resolved in that incarnation."""
 
 
-class Confirm(_Logged, frozen=True, tag="confirm.1"):
+class Confirm(Logged, frozen=True, tag="confirm.1"):
     """The fork exists: its pin stays until the fork is removed."""
 
     name: str
@@ -166,7 +164,7 @@ class Confirm(_Logged, frozen=True, tag="confirm.1"):
     pin: str
 
 
-class Unpin(_Logged, frozen=True, tag="unpin.1"):
+class Unpin(Logged, frozen=True, tag="unpin.1"):
     """The fork does not exist (any more): release its source. Idempotent."""
 
     name: str
@@ -174,7 +172,7 @@ class Unpin(_Logged, frozen=True, tag="unpin.1"):
     pin: str
 
 
-class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
+class CreateFork(Logged, frozen=True, tag="create-fork.1"):
     """Create a stream that begins with the bytes of another; refused after the deadline of its pin."""
 
     name: str
@@ -194,7 +192,7 @@ class CreateFork(_Logged, frozen=True, tag="create-fork.1"):
     absent: bool = False
 
 
-class Settle(_Logged, frozen=True, tag="settle.1"):
+class Settle(Logged, frozen=True, tag="settle.1"):
     """Ask the fork's shard, after the pin's deadline, whether a fork holds the pin; afterwards none can take it."""
 
     name: str
@@ -202,7 +200,7 @@ class Settle(_Logged, frozen=True, tag="settle.1"):
     deadline: int
 
 
-class Paid(_Logged, frozen=True, tag="paid.1"):
+class Paid(Logged, frozen=True, tag="paid.1"):
     """The source has released this pin: the debt is settled."""
 
     pin: str
@@ -211,13 +209,13 @@ class Paid(_Logged, frozen=True, tag="paid.1"):
 # -- Buckets: opened and dropped on every shard, decided on the first -------------------------------------------------
 
 
-class OpenBucket(_Logged, frozen=True, tag="open-bucket.1"):
+class OpenBucket(Logged, frozen=True, tag="open-bucket.1"):
     """Create a bucket. Idempotent."""
 
     bucket: str
 
 
-class SealBucket(_Logged, frozen=True, tag="seal-bucket.1"):
+class SealBucket(Logged, frozen=True, tag="seal-bucket.1"):
     """Block the creation of streams in a bucket that is about to be dropped, and count those in it."""
 
     bucket: str
@@ -226,14 +224,14 @@ class SealBucket(_Logged, frozen=True, tag="seal-bucket.1"):
     decides: bool
 
 
-class UnsealBucket(_Logged, frozen=True, tag="unseal-bucket.1"):
+class UnsealBucket(Logged, frozen=True, tag="unseal-bucket.1"):
     """The bucket stays: remove this seal, and no other."""
 
     bucket: str
     seal: str
 
 
-class DropBucket(_Logged, frozen=True, tag="drop-bucket.1"):
+class DropBucket(Logged, frozen=True, tag="drop-bucket.1"):
     """Remove a sealed bucket; on the shard that decides, only before the seal's deadline."""
 
     bucket: str
@@ -241,7 +239,7 @@ class DropBucket(_Logged, frozen=True, tag="drop-bucket.1"):
     decided: bool = False
 
 
-class SettleBucket(_Logged, frozen=True, tag="settle-bucket.1"):
+class SettleBucket(Logged, frozen=True, tag="settle-bucket.1"):
     """Ask the first shard, after a seal's deadline, whether it dropped the bucket; afterwards that seal cannot."""
 
     bucket: str
@@ -259,16 +257,18 @@ class Publication(msgspec.Struct, frozen=True, gc=False, array_like=True):
     rows: tuple[Rows, ...]
 
 
-class PublishSegment(_Logged, frozen=True, tag="publish-segment.1"):
+class PublishSegment(Logged, frozen=True, tag="publish-segment.1"):
     """Release hot bytes that are now in the lake; refused as a whole after its deadline or if any part does not fit."""
 
     publication: Publication
     deadline: int
     flushed: int
     """With this segment, every row up to this position is in the lake; 0 while the flush has more segments to come."""
+    epoch: int | None = None
+    """On a shared log, since when the node that publishes does the chores; refused if another has taken them over."""
 
 
-class SwapSegments(_Logged, frozen=True, tag="swap-segments.1"):
+class SwapSegments(Logged, frozen=True, tag="swap-segments.1"):
     """Replace segments by rewritten ones, all or nothing."""
 
     replaced: tuple[int, ...]
@@ -278,13 +278,13 @@ class SwapSegments(_Logged, frozen=True, tag="swap-segments.1"):
     """The highest position of a row that is in the old segments and in none of the new ones."""
 
 
-class ForgetSegments(_Logged, frozen=True, tag="forget-segments.1"):
+class ForgetSegments(Logged, frozen=True, tag="forget-segments.1"):
     """Unused objects have been deleted from the store: forget them."""
 
     ids: tuple[str, ...]
 
 
-class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
+class RegisterConsumer(Logged, frozen=True, tag="register-reader.1"):
     """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
 
     consumer: str
@@ -293,7 +293,7 @@ class RegisterConsumer(_Logged, frozen=True, tag="register-reader.1"):
     """Whether this is refused unless the consumer has been registered without a break."""
 
 
-class LeaseLake(_Logged, frozen=True, tag="lease.1"):
+class LeaseLake(Logged, frozen=True, tag="lease.1"):
     """Keep every object that the lake has now for this long; a renewal keeps those of the beginning for longer."""
 
     consumer: str
@@ -301,7 +301,7 @@ class LeaseLake(_Logged, frozen=True, tag="lease.1"):
     renews: bool = False
 
 
-class DropConsumer(_Logged, frozen=True, tag="drop-reader.1"):
+class DropConsumer(Logged, frozen=True, tag="drop-reader.1"):
     """Remove a consumer: nothing is kept for it any more."""
 
     consumer: str
@@ -335,4 +335,11 @@ Command = (
     | RegisterConsumer
     | LeaseLake
     | DropConsumer
+    | Join
+    | Evict
+    | Keep
+    | RaiseLevel
+    | Checkpoint
+    | AskFlush
+    | Cataloged
 )

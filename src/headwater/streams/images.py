@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from headwater.streams.cluster import Cluster
 from headwater.streams.cold import Consumer, Held, Retired, Tombstone
 from headwater.streams.hot import Hot
 from headwater.streams.sorted_names import SortedNames
@@ -23,7 +24,9 @@ from headwater.streams.state import Bucket, Debt, OpenPin, State, Stream
 
 T = TypeVar("T")
 
-VERSION = 5
+VERSION = 6
+READABLE = frozenset({5, 6})
+"""An image of version 5 lacks the nodes of a cluster, and such a log had none."""
 PIECE_BYTES = 256 * 1024
 PIECE_ROWS = 2_000
 """What one piece may contain, so that encoding it never blocks the event loop for long."""
@@ -48,6 +51,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     next_number: int
     consumers: dict[str, Consumer]
     retired: dict[str, Retired]
+    cluster: Cluster = Cluster()
 
 
 class Segments(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="segments"):
@@ -113,6 +117,7 @@ class Walk:
             cold.next_number,
             dict(cold.consumers),
             dict(cold.retired),
+            state.cluster,
         )
         state.observers.append(self)
 
@@ -213,13 +218,13 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
     header = next(decoded, None)
     if not isinstance(header, Header):
         raise ValueError("the image does not begin with its header")
-    if header.version != VERSION:
+    if header.version not in READABLE:
         raise ValueError(f"the image has version {header.version}; this server reads version {VERSION}")
     state = State(header.log_id)
     state.position, state.now = header.position, header.now
     state.buckets, state.discarded = header.buckets, header.discarded
     state.owed, state.unconfirmed = header.owed, header.unconfirmed
-    state.finished = header.finished
+    state.finished, state.cluster = header.finished, header.cluster
     last: Stream | None = None
     for piece in decoded:
         if isinstance(piece, Appends):

@@ -8,7 +8,7 @@ deleted, but kept because forks hold pins on it.
 - `unconfirmed`: pins on streams here whose forks have not been confirmed yet.
 - `finished`: the latest producers that write nothing more, the latest last.
 - `discarded`: snapshot blobs that are no longer used and may still be on disk.
-- `cold`: what the shard knows about the lake.
+- `cold`: what the shard knows about the lake; `cluster`: about the nodes that share its log.
 - `hot_bytes`: the memory that the hot appends of all streams are charged.
 - `lives` and `ghosts` count lives per bucket, `bytes` what they store; `bucket_names` are the buckets that exist, in
   order, `warm` names the streams with hot appends, `forks` those that are forks, `sealed` the buckets with a seal.
@@ -29,6 +29,7 @@ from headwater.protocol.names import bucket_of
 from headwater.protocol.producers import LastAccepted
 from headwater.protocol.refusals import Code, Refusal, incarnation_changed, stream_gone, stream_not_found
 from headwater.streams.ancestry import Ancestry, Origin
+from headwater.streams.cluster import Cluster
 from headwater.streams.cold import ALL, Cold
 from headwater.streams.commands import Snapshot
 from headwater.streams.hot import Hot, hot_cost
@@ -154,6 +155,7 @@ class State:
         "bucket_names",
         "buckets",
         "bytes",
+        "cluster",
         "cold",
         "discarded",
         "finished",
@@ -187,6 +189,7 @@ class State:
         self.discarded: dict[str, None] = {}
         self.finished: dict[str, None] = {}
         self.cold = Cold()
+        self.cluster = Cluster()
         self.hot_bytes = 0
         self.warm: dict[str, None] = {}
         self.forks: dict[str, None] = {}

@@ -55,6 +55,9 @@ def publish(state: State, command: PublishSegment) -> Reply:
     segment = command.publication.segment
     if state.now > command.deadline:
         return Misplaced(f"Segment {segment.id} was published after its deadline.")
+    keeper = state.cluster.keeper
+    if command.epoch is not None and (keeper is None or keeper.epoch != command.epoch):
+        return Misplaced(f"Segment {segment.id} was published after another node had taken over the chores.")
     if _names_a_life_twice(command.publication):
         return Misplaced(f"Segment {segment.id} names an incarnation twice.")
     moves = []

@@ -1,0 +1,92 @@
+"""Several nodes on one log: what a shard knows about them, and the commands that change it."""
+
+import msgspec
+
+from headwater.streams.logged import Logged
+
+LEVEL_FIRST = 1
+LEVEL = 2
+"""The newest level of commands that this version can apply; `LEVELS` names those that need more than the first."""
+
+
+class Member(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A node that answers clients: one process under its name, since the log position of its join."""
+
+    session: str
+    address: str
+    level: int
+    joined: int
+
+
+class Keeper(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The node that does the chores; `epoch` is the log position at which it took them over."""
+
+    node: str
+    session: str
+    epoch: int
+    until: int
+
+
+class Cluster(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The nodes of one log, as one value that is replaced as a whole. A log with one proposer has none of this."""
+
+    members: dict[str, Member] = {}
+    keeper: Keeper | None = None
+    level: int = LEVEL_FIRST
+    flush_asked: int = 0
+    """A node has asked that every row up to this position be flushed to the lake."""
+    cataloged: int = 0
+    """Every row up to this position is in the lake, and in its catalog."""
+
+
+class Join(Logged, frozen=True, tag="join.1"):
+    """A process becomes a member under a name, replacing the one that had it; `level` says which commands it knows."""
+
+    node: str
+    session: str
+    address: str
+    level: int
+
+
+class Evict(Logged, frozen=True, tag="evict.1"):
+    """A process is no longer a member: it left, or was silent for too long."""
+
+    node: str
+    session: str
+
+
+class Keep(Logged, frozen=True, tag="keep.1"):
+    """A node takes over the chores, continues them, or gives them back (for no time); judged by the shard's time."""
+
+    node: str
+    session: str
+    lease_us: int
+
+
+class RaiseLevel(Logged, frozen=True, tag="raise-level.1"):
+    """Allow commands of this level; refused while a member does not know them."""
+
+    level: int
+
+
+class Checkpoint(Logged, frozen=True, tag="checkpoint.1"):
+    """Every node hashes its state at this position, so that they can be compared."""
+
+    id: str
+
+
+class AskFlush(Logged, frozen=True, tag="ask-flush.1"):
+    """A node asks the one that does the chores for a flush of everything up to here."""
+
+    node: str
+
+
+class Cataloged(Logged, frozen=True, tag="cataloged.1"):
+    """Every row up to a position is in the lake and in its catalog, says the node that does the chores."""
+
+    position: int
+    epoch: int
+
+
+LEVELS: dict[type, int] = {Checkpoint: 2}
+"""Commands that a node proposes only once the cluster's level is this high; all others are of the first level."""

@@ -1,0 +1,93 @@
+"""Membership: how nodes join and leave a shared log, pass on the chores, and agree on the level of commands.
+
+Members are in the log, so every node knows them as of the position that it has applied. A name belongs to one process:
+a join with another session replaces the process that had it, and an eviction meant for that one has no effect any more.
+"""
+
+from msgspec.structs import replace
+
+from headwater.streams.cluster import (
+    AskFlush,
+    Cataloged,
+    Checkpoint,
+    Evict,
+    Join,
+    Keep,
+    Keeper,
+    Member,
+    RaiseLevel,
+)
+from headwater.streams.replies import Done, Misplaced, Reply
+from headwater.streams.state import State
+
+
+def join(state: State, command: Join) -> Reply:
+    """Add a member, or replace the process that had its name."""
+    cluster = state.cluster
+    if command.level < cluster.level:
+        return Misplaced(
+            f"The log has commands of level {cluster.level}, and node {command.node} knows those up to level "
+            f"{command.level}; install a newer version on it."
+        )
+    known = cluster.members.get(command.node)
+    if known is None or known.session != command.session:
+        member = Member(command.session, command.address, command.level, state.position)
+        state.cluster = replace(cluster, members={**cluster.members, command.node: member})
+    return Done()
+
+
+def evict(state: State, command: Evict) -> Reply:
+    """Remove a member, unless another process has taken its name since; the chores it had are free."""
+    cluster = state.cluster
+    known = cluster.members.get(command.node)
+    if known is not None and known.session == command.session:
+        left = {node: member for node, member in cluster.members.items() if node != command.node}
+        keeper = cluster.keeper
+        freed = keeper is not None and keeper.session == command.session
+        state.cluster = replace(cluster, members=left, keeper=None if freed else keeper)
+    return Done()
+
+
+def keep(state: State, command: Keep) -> Reply:
+    """Give the chores to a node if they are free, its own, or past their lease; a lease of nothing gives them back."""
+    cluster = state.cluster
+    keeper = cluster.keeper
+    own = keeper is not None and keeper.session == command.session
+    if keeper is not None and not own and state.now <= keeper.until:
+        return Misplaced(f"Node {keeper.node} does the chores.")
+    granted = None
+    if command.lease_us:
+        epoch = keeper.epoch if keeper is not None and own else state.position
+        granted = Keeper(command.node, command.session, epoch, state.now + command.lease_us)
+    state.cluster = replace(cluster, keeper=granted)
+    return Done()
+
+
+def raise_level(state: State, command: RaiseLevel) -> Reply:
+    """Allow commands of a level that every member knows; levels never fall."""
+    cluster = state.cluster
+    behind = sorted(node for node, member in cluster.members.items() if member.level < command.level)
+    if behind:
+        return Misplaced(f"Node {behind[0]} does not know commands of level {command.level} yet.")
+    state.cluster = replace(cluster, level=max(cluster.level, command.level))
+    return Done()
+
+
+def checkpoint(state: State, command: Checkpoint) -> Reply:
+    """Change nothing: every node hashes the state that it has at this position."""
+    return Done()
+
+
+def ask_flush(state: State, command: AskFlush) -> Reply:
+    """Have the keeper flush what has been logged up to here."""
+    state.cluster = replace(state.cluster, flush_asked=state.position)
+    return Done()
+
+
+def cataloged(state: State, command: Cataloged) -> Reply:
+    """Tell every node how far the lake and its catalog have come, if the one that says so does the chores."""
+    keeper = state.cluster.keeper
+    if keeper is None or keeper.epoch != command.epoch:
+        return Misplaced("Another node has taken over the chores.")
+    state.cluster = replace(state.cluster, cataloged=max(state.cluster.cataloged, command.position))
+    return Done()

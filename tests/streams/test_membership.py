@@ -1,0 +1,155 @@
+import msgspec
+import pytest
+
+from headwater.protocol.limits import SECOND_US
+from headwater.streams import images
+from headwater.streams.cluster import (
+    LEVEL,
+    AskFlush,
+    Cataloged,
+    Checkpoint,
+    Cluster,
+    Evict,
+    Join,
+    Keep,
+    Keeper,
+    Member,
+    RaiseLevel,
+)
+from headwater.streams.commands import Append, Command, Create, PublishSegment
+from headwater.streams.images import image_of, restore
+from headwater.streams.replies import Done, Misplaced, Placed, Reply
+
+from .lakes import LATE
+from .shards import START_US, Shards
+
+LEASE_US = 5 * SECOND_US
+
+
+def decide(shards: Shards, command: Command) -> Reply:
+    return shards.all[0].submit([command], shards.now)[0]
+
+
+def cluster(shards: Shards) -> Cluster:
+    return shards.all[0].state.cluster
+
+
+def test_a_node_joins_once_and_its_successor_takes_its_name(shards: Shards) -> None:
+    assert decide(shards, Join("n1", "a", "http://n1", LEVEL)) == Done()
+    assert decide(shards, Join("n1", "a", "http://n1", LEVEL)) == Done()
+    assert cluster(shards).members == {"n1": Member("a", "http://n1", LEVEL, 1)}
+    decide(shards, Join("n1", "b", "http://n1", LEVEL))
+    assert cluster(shards).members == {"n1": Member("b", "http://n1", LEVEL, 3)}
+
+
+def test_an_eviction_is_for_one_process(shards: Shards) -> None:
+    decide(shards, Join("n1", "b", "http://n1", LEVEL))
+    decide(shards, Evict("n1", "a"))
+    decide(shards, Evict("n2", "b"))
+    assert set(cluster(shards).members) == {"n1"}
+    assert decide(shards, Evict("n1", "b")) == Done()
+    assert not cluster(shards).members
+
+
+def test_the_chores_of_an_evicted_node_are_free(shards: Shards) -> None:
+    for node, session in (("n1", "a"), ("n2", "b")):
+        decide(shards, Join(node, session, "", LEVEL))
+    decide(shards, Keep("n1", "a", LEASE_US))
+    decide(shards, Evict("n2", "b"))
+    assert cluster(shards).keeper == Keeper("n1", "a", 3, START_US + LEASE_US)
+    decide(shards, Evict("n1", "a"))
+    assert cluster(shards).keeper is None
+
+
+def test_one_node_at_a_time_does_the_chores(shards: Shards) -> None:
+    assert decide(shards, Keep("n1", "a", LEASE_US)) == Done()
+    assert isinstance(decide(shards, Keep("n2", "b", LEASE_US)), Misplaced)
+    shards.wait(5)
+    assert isinstance(decide(shards, Keep("n2", "b", 0)), Misplaced)
+    assert decide(shards, Keep("n1", "a", LEASE_US)) == Done()
+    assert cluster(shards).keeper == Keeper("n1", "a", 1, START_US + 2 * LEASE_US), "a renewal keeps its epoch"
+    shards.wait(5.1)
+    assert decide(shards, Keep("n2", "b", LEASE_US)) == Done()
+    assert cluster(shards).keeper == Keeper("n2", "b", 5, shards.now + LEASE_US)
+
+
+def test_a_restarted_node_takes_the_chores_with_another_epoch(shards: Shards) -> None:
+    decide(shards, Keep("n1", "a", LEASE_US))
+    assert isinstance(decide(shards, Keep("n1", "b", LEASE_US)), Misplaced)
+    shards.wait(6)
+    decide(shards, Keep("n1", "b", LEASE_US))
+    assert cluster(shards).keeper == Keeper("n1", "b", 3, shards.now + LEASE_US)
+
+
+def test_the_chores_are_given_back(shards: Shards) -> None:
+    decide(shards, Keep("n1", "a", LEASE_US))
+    assert decide(shards, Keep("n1", "a", 0)) == Done()
+    assert cluster(shards).keeper is None
+
+
+def test_a_publication_of_an_earlier_epoch_is_refused(shards: Shards) -> None:
+    shards.ask(Create("b/s", "text/plain", payload=b"1"))
+    decide(shards, Keep("n1", "a", LEASE_US))
+    publication = shards.all[0].collect()
+    for epoch in (1, 3):
+        assert isinstance(decide(shards, PublishSegment(publication, LATE, 2, epoch)), Misplaced)
+    assert decide(shards, PublishSegment(publication, LATE, 2, 2)) == Placed()
+    shards.ask(Append("b/s", b"2", content_type="text/plain"))
+    decide(shards, Keep("n1", "a", 0))
+    assert isinstance(decide(shards, PublishSegment(shards.all[0].collect(), LATE, 2, 2)), Misplaced)
+
+
+def test_a_level_is_raised_when_every_member_knows_it(shards: Shards) -> None:
+    decide(shards, Join("n1", "a", "", 1))
+    decide(shards, Join("n2", "b", "", 2))
+    assert isinstance(decide(shards, RaiseLevel(2)), Misplaced)
+    decide(shards, Join("n1", "c", "", 2))
+    assert decide(shards, RaiseLevel(2)) == Done()
+    assert decide(shards, RaiseLevel(1)) == Done()
+    assert cluster(shards).level == 2
+    assert isinstance(decide(shards, Join("n3", "d", "", 1)), Misplaced)
+    assert set(cluster(shards).members) == {"n1", "n2"}
+
+
+def test_nodes_ask_for_flushes_and_learn_how_far_the_catalog_is(shards: Shards) -> None:
+    decide(shards, AskFlush("n1"))
+    assert cluster(shards).flush_asked == 1
+    assert isinstance(decide(shards, Cataloged(1, 1)), Misplaced)
+    decide(shards, Keep("n1", "a", LEASE_US))
+    assert isinstance(decide(shards, Cataloged(1, 1)), Misplaced)
+    for position in (2, 1):
+        assert decide(shards, Cataloged(position, 3)) == Done()
+    assert cluster(shards).cataloged == 2
+
+
+def test_a_checkpoint_changes_nothing(shards: Shards) -> None:
+    before = [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)]
+    assert decide(shards, Checkpoint("c")) == Done()
+    after = [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)]
+    after[0][3] -= 1
+    after[0][4] = before[0][4]
+    assert after == before
+
+
+def test_an_image_holds_the_nodes_as_they_were(shards: Shards) -> None:
+    decide(shards, Join("n1", "a", "http://n1", LEVEL))
+    decide(shards, Keep("n1", "a", LEASE_US))
+    state = shards.all[0].state
+    walk = images.Walk(state)
+    decide(shards, Join("n2", "b", "http://n2", LEVEL))
+    restored = restore(list(walk.pieces()))
+    walk.end()
+    assert set(restored.cluster.members) == {"n1"}
+    assert restored.cluster.keeper == Keeper("n1", "a", 2, START_US + LEASE_US)
+    assert restore(image_of(state)).cluster == state.cluster
+
+
+@pytest.mark.parametrize("version", sorted(images.READABLE - {images.VERSION}))
+def test_an_image_from_before_there_were_nodes_is_read(shards: Shards, version: int) -> None:
+    shards.ask(Create("b/s", "text/plain"))
+    header, *rest = image_of(shards.all[0].state)
+    old = msgspec.msgpack.decode(header)[:-1]
+    old[1] = version
+    restored = restore([msgspec.msgpack.encode(old), *rest])
+    assert set(restored.streams) == {"b/s"}
+    assert restored.cluster == Cluster()
