@@ -13,7 +13,7 @@ from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.intervals import LakeIntervals
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardLimits, ShardParts
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.store import Store
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command

@@ -1,7 +1,6 @@
 """A node over several shards, and several nodes on one log."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -13,14 +12,12 @@ from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import Done, ask
 from headwater.node.node import Node
 from headwater.node.placement import place
-from headwater.node.shard import ShardLimits, ShardParts
-from headwater.protocol.lifetimes import FOREVER, Lifetime
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
 from headwater.streams.ancestry import Ancestry
 from headwater.streams.commands import Append, Create, Delete
 from headwater.streams.forking import ForkRequest
-from headwater.streams.images import image_of
 from headwater.streams.queries import Buckets, Head, Listing, Read
 from headwater.streams.replies import (
     Appended,
@@ -35,7 +32,6 @@ from headwater.streams.replies import (
     Reply,
 )
 from headwater.streams.state import State
-from headwater.testing.shared_log import SharedLog
 
 LOG_ID = "9f2c"
 LIMITS = ShardLimits(ImageLimits(1 << 40))
@@ -184,39 +180,5 @@ def test_a_fork_pins_its_source_on_another_shard_and_its_end_releases_it() -> No
             assert isinstance(await ask(node.submit, Delete(fork)), Deleted)
             await until(lambda: not node.shard_of(fork).state.owed)
             assert not home.state.streams[source].pins
-
-    asyncio.run(main())
-
-
-# -- Several nodes on one log ----------------------------------------------------------------------------------------
-
-
-def test_nodes_that_share_a_log_serve_each_others_streams() -> None:
-    async def main() -> None:
-        log = SharedLog(LOG_ID)
-        async with running(log.proposer()) as first, running(log.proposer()) as second:
-            assert isinstance(await ask(first.submit, Create("a", TEXT)), Created)
-            await until(lambda: "a" in second.only.state.streams)
-            assert isinstance(await ask(second.submit, Append("a", b"from the second", content_type=TEXT)), Appended)
-            await until(lambda: first.only.state.position == 2)
-            page = first.read(Read("a"))
-            assert isinstance(page, Page)
-            assert page.body == b"from the second"
-            assert image_of(first.only.state) == image_of(second.only.state)
-
-    asyncio.run(main())
-
-
-def test_a_stream_that_another_node_created_expires_also_when_that_node_has_gone() -> None:
-    async def main() -> None:
-        log = SharedLog(LOG_ID)
-        async with running(log.proposer()) as first:
-            async with running(log.proposer()) as second:
-                soon = Lifetime(expires_at=time.time_ns() // 1000 + 100_000)
-                assert isinstance(await ask(second.submit, Create("short", TEXT, soon)), Created)
-                assert isinstance(await ask(second.submit, Create("long", TEXT, FOREVER)), Created)
-            await until(lambda: "long" in first.only.state.streams)
-            await until(lambda: "short" not in first.only.state.streams)
-            assert "long" in first.only.state.streams
 
     asyncio.run(main())

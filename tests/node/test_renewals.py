@@ -10,7 +10,7 @@ from headwater.node.chores.imager import ImageLimits
 from headwater.node.clock import Clock
 from headwater.node.committer import ask
 from headwater.node.node import Node
-from headwater.node.shard import ShardLimits, ShardParts
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal

@@ -10,7 +10,7 @@ from headwater.log.seam import CommandLog
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardLimits, ShardParts
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.settings import Settings
 from headwater.storage.blobs import BlobStore, MemoryBlobs
 from headwater.storage.opening import open_store

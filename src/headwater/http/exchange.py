@@ -32,6 +32,7 @@ from headwater.http.wire.access_log import log_request
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.node import Node
+from headwater.node.shared_shard import STALE
 from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.disk import NO_DESCRIPTORS, shortage_of
@@ -122,8 +123,7 @@ class Exchange(AdmittedRequest):
         self.node: Node = context.node
         self.voice: Voice = context.voice
         self.kind = READ
-        self.fetching = False
-        """Whether it waits for bytes from the lake, or for a thread."""
+        self.fetching = False  # Whether it waits for bytes from the lake, for a thread, or for a barrier.
         self.start: Callable[[], None] | None = None
         self.response: list[bytes] | None = None
         self.name = ""
@@ -141,19 +141,47 @@ class Exchange(AdmittedRequest):
     # -- Working --------------------------------------------------------------------------------------------------
 
     def run(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
-        """Do the work of this exchange as soon as the exchanges before it allow."""
+        """Do the work of this exchange as soon as the exchanges before it allow.
+
+        What answers from state does it behind a barrier: it sees everything that any node has acknowledged.
+        """
+        if kind is not WRITE and self.node.shared:
+            work, arguments = self.when_fresh, (partial(work, *arguments),)
+        self.run_at_once(kind, work, *arguments)
+
+    def run_at_once(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
+        """As `run`, but the work itself sees to it that what it answers is not stale."""
         self.kind = kind
         if self.connection.may_start(self):
             work(*arguments)
         else:
             self.start = partial(work, *arguments)
 
+    def when_fresh(self, work: Callable[[], None]) -> None:
+        """Work when everything is applied here that any node had acknowledged before; later writes wait until then."""
+        self.fetching = True
+        self.node.barrier(partial(self._fresh, work))
+
+    def _fresh(self, work: Callable[[], None], fresh: bool) -> None:
+        self.fetching = False
+        if not fresh:
+            self.refuse(Code.LOG_UNAVAILABLE, STALE)
+        elif self.connection.lost:
+            self.give_up()
+        else:
+            self._try(work)
+            if self.kind is LIVE:
+                self.connection.finished()  # Writes that waited can begin now: it may wait for what they bring.
+
     def begin(self) -> None:
         """Do the work that had to wait."""
         start, self.start = self.start, None
         assert start is not None, "only an exchange that waits can begin"
+        self._try(start)
+
+    def _try(self, work: Callable[[], None]) -> None:
         try:
-            start()
+            work()
         except Exception:
             self.fail()
 
@@ -174,11 +202,8 @@ class Exchange(AdmittedRequest):
         self.fetching = False
         if done.cancelled() or self.connection.lost:
             self.give_up()
-            return
-        try:
-            then(done.result())
-        except Exception:
-            self.fail()
+        else:
+            self._try(lambda: then(done.result()))
 
     def work_beside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Work in a thread, and continue with the outcome; later writes on this connection wait until then."""
@@ -311,7 +336,7 @@ class Exchange(AdmittedRequest):
             log_request(self.request, status, seconds, self.request_id(), self.response)
 
     def began_stream(self) -> None:
-        """Count a streamed response when it begins, since its status is final then."""
+        """Count a streamed response when it begins: its status is final then."""
         self.node.metrics.requests[self.route, 200] += 1
         if self.context.settings.access_log:
             log_request(self.request, 200, monotonic() - self.began_at_seconds, self.request_id())

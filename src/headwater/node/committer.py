@@ -8,7 +8,7 @@ it is applied and wakes live tails, and no client of this process waits for it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from itertools import count
 from time import monotonic
 from typing import NamedTuple
@@ -19,7 +19,18 @@ from headwater.node.reads.tails import Tails
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.apply import apply
 from headwater.streams.batches import FREEING_BYTES_MAX, NEEDS_ROOM, Batch, cost_bytes, frees_space
-from headwater.streams.commands import Command
+from headwater.streams.commands import (
+    Command,
+    Delete,
+    DropConsumer,
+    FinishProducer,
+    LeaseLake,
+    OpenBucket,
+    Pin,
+    RegisterConsumer,
+    Retain,
+    SealBucket,
+)
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
@@ -29,6 +40,22 @@ QUEUE_BYTES_MAX = 256 * 1024 * 1024
 """The size of all commands that wait for a commit; beyond it writes are refused until the queue has drained."""
 OVERLAP_COMMANDS_MIN = 16
 """How many commands must wait before they are sent while another batch is in flight, on a log that allows several."""
+OUTCOME_SECONDS = 20.0
+"""After this time the client of a command that is still in flight is told that its outcome is unknown."""
+CHECK_SECONDS = 0.5
+"""How often the age of what is in flight is checked, on a shared log."""
+CLIENT_COMMANDS = NEEDS_ROOM | {
+    Delete,
+    DropConsumer,
+    FinishProducer,
+    LeaseLake,
+    OpenBucket,
+    Pin,
+    RegisterConsumer,
+    Retain,
+    SealBucket,
+}
+"""Commands that a client waits for; all others belong to chores, which wait for as long as it takes."""
 
 Done = Callable[[Reply], None]
 """Receives the reply to one command."""
@@ -49,6 +76,10 @@ class _Sent(NamedTuple):
 
 
 def _ignore_foreign(commands: list[Command], replies: list[Reply]) -> None:
+    pass
+
+
+def _ignore_reply(reply: Reply) -> None:
     pass
 
 
@@ -78,6 +109,10 @@ class Committer:
         self.after_batch: Callable[[], None] = lambda: None
         self.on_foreign: Callable[[list[Command], list[Reply]], None] = _ignore_foreign
         """Called with the commands of another proposer and their replies, once they are applied."""
+        self._may_answer = True
+        self._withheld: list[tuple[_Sent, list[Reply]]] = []
+        """Decided batches of ours whose clients get no answer yet, because this node is not a member."""
+        self._check_timer: asyncio.TimerHandle | None = None
 
     @property
     def idle(self) -> bool:
@@ -90,6 +125,60 @@ class Committer:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._log.start(self.deliver, self.take_back)
+        if self._log.shared:
+            self._check()
+
+    def stop(self) -> None:
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether clients get answers. Not while this node is no member: others may read without asking it."""
+        return self._may_answer
+
+    @may_answer.setter
+    def may_answer(self, allowed: bool) -> None:
+        self._may_answer = allowed
+        if allowed and self._withheld:
+            withheld, self._withheld = self._withheld, []
+            for sent, replies in withheld:
+                _answer(sent.waiters, replies)
+
+    def _withhold(self, sent: _Sent, replies: list[Reply]) -> None:
+        """Keep the answers of clients; chores, which make this node a member again, get theirs."""
+        kept = _Sent(sent.at_seconds, [], []), list[Reply]()
+        for command, done, reply in zip(sent.commands, sent.waiters, replies, strict=True):
+            if type(command) in CLIENT_COMMANDS:
+                kept[0].commands.append(command)
+                kept[0].waiters.append(done)
+                kept[1].append(reply)
+            else:
+                _answer([done], [reply])
+        self._withheld.append(kept)
+
+    def _check(self) -> None:
+        """Tell clients that wait for too long that the outcome is unknown, or that nothing was changed."""
+        self._check_timer = self._loop.call_later(CHECK_SECONDS, self._check)
+        latest = monotonic() - OUTCOME_SECONDS
+        for sent in (*self._in_flight.values(), *(sent for sent, _ in self._withheld)):
+            if sent.at_seconds < latest:
+                self._give_up(sent)
+        if self._log.outage is not None and self._queue:
+            self._refuse_queued(CLIENT_COMMANDS, Refusal(Code.LOG_UNAVAILABLE, self._log.outage))
+
+    def _give_up(self, sent: _Sent) -> None:
+        unknown = Refusal(
+            Code.OUTCOME_UNKNOWN,
+            "The log did not confirm this in time, so it may have happened, or may yet happen; read before you repeat "
+            "it, or repeat it with the same producer headers.",
+        )
+        waiting: list[Done] = []
+        for index, (command, done) in enumerate(zip(sent.commands, sent.waiters, strict=True)):
+            if type(command) in CLIENT_COMMANDS and done is not _ignore_reply:
+                sent.waiters[index] = _ignore_reply
+                waiting.append(done)
+        _answer(waiting, [unknown] * len(waiting))
 
     def submit(self, command: Command, done: Done) -> None:
         """Queue a command; `done` is called when it has been decided and applied."""
@@ -131,11 +220,15 @@ class Committer:
 
     def _refuse_what_needs_room(self) -> None:
         """Commands that free space must not wait behind those that need it."""
-        refused = [done for command, done, _ in self._queue if type(command) in NEEDS_ROOM]
+        self._refuse_queued(NEEDS_ROOM, Refusal(Code.OVERLOADED, self._log.shortage))
+
+    def _refuse_queued(self, kinds: Set[type], refusal: Refusal) -> None:
+        refused = [done for command, done, _ in self._queue if type(command) in kinds]
         if refused:
-            self._queue = deque(one for one in self._queue if type(one[0]) not in NEEDS_ROOM)
-            self.queued_bytes = sum(cost for _, _, cost in self._queue)
-            self._refuse(refused)
+            dropped = sum(cost for command, _, cost in self._queue if type(command) in kinds)
+            self._queue = deque(one for one in self._queue if type(one[0]) not in kinds)
+            self.queued_bytes -= dropped
+            self._refuse(refused, refusal)
 
     def take_back(self, ticket: Ticket) -> None:
         """The log has no room for a batch: refuse what takes space, and send again what frees some."""
@@ -149,37 +242,31 @@ class Committer:
                 refused.append(done)
         self._queue.extendleft(reversed(again))
         self.queued_bytes += sum(cost for _, _, cost in again)
-        self._refuse(refused)
+        self._refuse(refused, Refusal(Code.OVERLOADED, self._log.shortage))
         if self._may_send:
             self._send()
 
-    def _refuse(self, waiters: list[Done]) -> None:
-        refusal = Refusal(Code.OVERLOADED, self._log.shortage)
+    def _refuse(self, waiters: list[Done], refusal: Refusal) -> None:
         self._metrics.refused_writes += len(waiters)
-        for done in waiters:
-            try:
-                done(refusal)
-            except Exception:
-                log.exception("a refusal could not be delivered")
+        _answer(waiters, [refusal] * len(waiters))
 
     def deliver(self, batch: Batch, ticket: Ticket | None) -> None:
         """Apply a decided batch, answer it if it is ours, send the next one, and wake live tails."""
         try:
-            waiters = None if ticket is None else self._settle(ticket, batch)
+            sent = None if ticket is None else self._settle(ticket, batch)
             replies = apply(self._state, batch)
         except Exception as error:
             # The state has fallen behind the log for good: no later answer could be trusted.
             log.critical("a decided batch cannot be applied, so the server stops", exc_info=True)
             self._on_failure(error)
             return
-        if waiters is None:
+        if sent is None:
             self.on_foreign(batch.commands, replies)
         else:
-            for done, reply in zip(waiters, replies, strict=True):
-                try:
-                    done(reply)
-                except Exception:
-                    log.exception("a reply could not be delivered")
+            if self._may_answer:
+                _answer(sent.waiters, replies)
+            else:
+                self._withhold(sent, replies)
             if self._queue and self._may_send:
                 self._send()
         waited_on = self._tails.names
@@ -189,14 +276,22 @@ class Committer:
                     self._tails.wake(name)
         self.after_batch()
 
-    def _settle(self, ticket: Ticket, batch: Batch) -> list[Done]:
-        """Take a batch of ours out of flight, and return the waiters of its commands."""
+    def _settle(self, ticket: Ticket, batch: Batch) -> _Sent:
+        """Take a batch of ours out of flight."""
         sent = self._in_flight.pop(ticket)
         assert len(sent.waiters) == len(batch.commands), "a batch came back with a different number of commands"
         self._may_send = True
         self._metrics.commit_seconds.observe(monotonic() - sent.at_seconds)
         self._metrics.batch_commands.observe(len(batch.commands))
-        return sent.waiters
+        return sent
+
+
+def _answer(waiters: list[Done], replies: Sequence[Reply]) -> None:
+    for done, reply in zip(waiters, replies, strict=True):
+        try:
+            done(reply)
+        except Exception:
+            log.exception("a reply could not be delivered")
 
 
 async def ask(submit: Submit, command: Command) -> Reply:

@@ -13,13 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from operator import attrgetter
 
+from headwater.log.seam import Reached
 from headwater.node.clock import Clock
 from headwater.node.committer import Done, Now, Submit
 from headwater.node.metrics import Metrics
 from headwater.node.placement import place
 from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.tails import Tails, Waiter
-from headwater.node.shard import Shard, ShardLimits, ShardParts
+from headwater.node.shard import Shard
+from headwater.node.shard_parts import ShardLimits, ShardParts
+from headwater.node.shared_shard import SharedShard
 from headwater.protocol.content_types import is_json
 from headwater.protocol.limits import PIN_DEADLINE_US, SEAL_DEADLINE_US
 from headwater.protocol.refusals import Refusal
@@ -52,7 +55,7 @@ class Node:
         self.threads = ThreadPoolExecutor(BLOB_THREADS, "blobs")
         clock = clock or Clock()
         self.shards = [
-            Shard(
+            (SharedShard if one.command_log.shared else Shard)(
                 number,
                 one,
                 limits=limits,
@@ -65,6 +68,8 @@ class Node:
             for number, one in enumerate(parts)
         ]
         [self.log_id] = {shard.state.log_id for shard in self.shards}
+        self.shared = any(one.command_log.shared for one in parts)
+        """Whether other processes write to the same log, so that an answer may need a barrier first."""
         alone = self.only if len(self.shards) == 1 else None
         self._alone = alone
         # With a single shard, its own methods: appends and reads then take no extra step.
@@ -107,6 +112,10 @@ class Node:
 
     def _latest(self) -> int:
         return max(shard.now() for shard in self.shards)
+
+    def barrier(self, reached: Reached) -> None:
+        """Go on when everything that any node had acknowledged before this call is applied here."""
+        self.only.barrier(reached)
 
     def read_hot(self, query: Read) -> Reply | None:
         """The answer to a read from memory; None where it needs bytes from the lake."""

@@ -4,16 +4,15 @@ import asyncio
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
-from headwater.log.images import ImageFiles
-from headwater.log.seam import CommandLog
+from headwater.log.seam import Reached
 from headwater.node.chores.blob_sweeper import BlobSweeper
-from headwater.node.chores.debts import Debts, SettleBucket
-from headwater.node.chores.imager import ImageLimits, Imager
+from headwater.node.chores.chores import ChoreParts, Chores
+from headwater.node.chores.debts import SettleBucket
+from headwater.node.chores.imager import Imager
 from headwater.node.chores.reaper import Reaper
 from headwater.node.committer import Committer, Done, Now, Submit
-from headwater.node.lake.lake import LAKE_LIMITS, Lake, LakeLimits
+from headwater.node.lake.lake import Lake
 from headwater.node.metrics import Metrics
 from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.cold import ColdReads, Stretch
@@ -21,9 +20,9 @@ from headwater.node.reads.queries import Queries
 from headwater.node.reads.tails import Tails, Waiter
 from headwater.node.renewals import Renewals
 from headwater.node.scans.scans import Scans
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.refusals import Code, Refusal
-from headwater.storage.blobs import BlobStore
 from headwater.storage.store import Store
 from headwater.streams import appending, reading, snapshots
 from headwater.streams.batches import NEEDS_ROOM
@@ -34,7 +33,6 @@ from headwater.streams.commands import (
     Create,
     CreateFork,
     Delete,
-    ForgetSegments,
     PublishSnapshot,
     SetAttrs,
 )
@@ -42,31 +40,13 @@ from headwater.streams.fetched import NotFetched
 from headwater.streams.queries import Boundary, Head, Listing, Query
 from headwater.streams.reading import Slice
 from headwater.streams.replies import Anchored, Created, Described, Listed, Reply
-from headwater.streams.state import State, Stream
+from headwater.streams.state import Stream
 
-PAGE_BYTES = 1024 * 1024
 STOP_SECONDS = 10.0
 """How long the last commands may take to become durable; on a full disk they may never."""
 
 SETTLES = frozenset({Create, CreateFork, Delete})
 """Commands that begin or end a life: while one is in flight, no answer about its name is final."""
-
-
-class ShardParts(NamedTuple):
-    """What a shard is opened from: its state so far, its log, and where its images and snapshots are."""
-
-    state: State
-    command_log: CommandLog
-    images: ImageFiles | None
-    blobs: BlobStore
-
-
-class ShardLimits(NamedTuple):
-    """The limits of images, pages and the lake."""
-
-    image: ImageLimits
-    page_bytes: int = PAGE_BYTES
-    lake: LakeLimits = LAKE_LIMITS
 
 
 class Shard:
@@ -84,7 +64,7 @@ class Shard:
         metrics: Metrics,
         threads: ThreadPoolExecutor,
     ) -> None:
-        state, command_log, images, blobs = parts
+        state, command_log, images, blobs, self.node = parts
         self.number, self.state, self.blobs = number, state, blobs
         self._log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
         self.renewals = Renewals(self.now, self.submit)
@@ -93,9 +73,7 @@ class Shard:
         self.committer = Committer(state, command_log, tails, metrics, now=clock, on_failure=_end_process)
         self._unsettled: dict[str, int] = {}
         self._reaper = Reaper(state, self.now, self.submit, self.renewals, tails)
-        self._debts = Debts(state, self.now, self.submit)
         self._sweeper = BlobSweeper(state, blobs, self.submit, threads)
-        self.imager = None if images is None else Imager(state, command_log, images, limits.image, self._move_on)
         self.lake: Lake | None = None
         if store is not None:
             self.lake = Lake(
@@ -107,8 +85,14 @@ class Shard:
                 now=self.now,
                 command_log=command_log,
                 limits=limits.lake,
+                node=self.node.name,
             )
         self.scans = Scans(state, self.now, self.renewals.touch, None if self.lake is None else self.lake.reads)
+        self._chore_parts = ChoreParts(
+            state, command_log, images, limits.image, self._sweeper, self.lake, self.submit, self.now, threads
+        )
+        self.chores: Chores | None = None
+        """While this node does the chores."""
         self._hot_bytes_max = limits.lake.hot_bytes_max if self.lake is not None else ALL
         self.committer.after_batch = self._after_batch
         self.committer.on_foreign = self._watch_foreign
@@ -120,21 +104,23 @@ class Shard:
         self.committer.start()
 
     def start_chores(self, route: Submit, settle_bucket: SettleBucket) -> None:
-        """Begin the chores. Debts of forks are paid on the shards of their sources, which `route` finds."""
+        """Watch what expires, and do the chores. Debts of forks are paid on the shards that `route` finds."""
+        self._route, self._settle_bucket = route, settle_bucket
         self._reaper.start()
-        self._debts.start(route, settle_bucket)
-        self._sweeper.start()
-        if self.imager is not None:
-            self.imager.start()
-        if self.lake is not None:
-            self.lake.start()
+        self.begin_chores(None)
+
+    def begin_chores(self, epoch: int | None) -> None:
+        self.chores = Chores(self._chore_parts)
+        self.chores.start(self._route, self._settle_bucket, epoch)
 
     async def stop_chores(self) -> None:
         """End every chore but the imager, which must outlive the last batch."""
+        if self.lake is not None:
+            await self.lake.flush_before_stop()
         self._reaper.stop()
-        self._debts.stop()
-        await self._sweeper.stop()
         self.scans.stop()
+        if self.chores is not None:
+            await self.chores.stop()
         if self.lake is not None:
             await self.lake.stop()
 
@@ -143,23 +129,24 @@ class Shard:
         until = time.monotonic() + STOP_SECONDS
         while not self.committer.idle and time.monotonic() < until:
             await asyncio.sleep(0.005)
-        if self.imager is not None:
-            await self.imager.stop()
+        self.committer.stop()
+        if self.chores is not None:
+            await self.chores.stop_imager()
         self._log.close()
 
+    @property
+    def imager(self) -> Imager | None:
+        return None if self.chores is None else self.chores.imager
+
+    def barrier(self, reached: Reached) -> None:
+        """Go on when everything that any node had acknowledged before this call is applied here."""
+        reached(True)
+
     def _after_batch(self) -> None:
-        if self.state.owed:
-            self._debts.pay()
-        if self.state.discarded:
-            self._sweeper.sweep()
-        if self.imager is not None:
-            self.imager.begin_if_due()
+        if self.chores is not None:
+            self.chores.after_batch()
         if self.lake is not None:
             self.lake.after_batch()
-
-    def _move_on(self) -> None:
-        """Have a command without effect decided, so that the next image has another position."""
-        self.submit(ForgetSegments(()), lambda _: None)
 
     def _watch_foreign(self, commands: list[Command], replies: list[Reply]) -> None:
         """Watch the lives that another proposer began; those of our own clients are watched when they are answered."""

@@ -101,6 +101,7 @@ class Proposer:
         self._shared = shared
         self._replayed = 0
         self._barriers: list[tuple[int, Reached]] = []
+        self._lagging: list[tuple[Batch, Ticket | None]] | None = None
 
     @property
     def log_id(self) -> str:
@@ -133,7 +134,25 @@ class Proposer:
     def deliver_soon(self, batch: Batch, ticket: Ticket | None) -> None:
         self._loop.call_soon(self._deliver_now, batch, ticket)
 
+    def lag(self) -> None:
+        """Fall behind: deliver nothing until `catch_up`."""
+        self._lagging = []
+
+    def catch_up(self) -> None:
+        lagging, self._lagging = self._lagging or [], None
+        for batch, ticket in lagging:
+            self._deliver_now(batch, ticket)
+
+    def fail_barriers(self) -> None:
+        """Give up every barrier that has not been reached, as a log does that cannot tell in time."""
+        barriers, self._barriers = self._barriers, []
+        for _, reached in barriers:
+            reached(False)
+
     def _deliver_now(self, batch: Batch, ticket: Ticket | None) -> None:
+        if self._lagging is not None:
+            self._lagging.append((batch, ticket))
+            return
         self._deliver(batch, ticket)
         self._delivered = batch.last_position
         reached = [one for position, one in self._barriers if position <= self._delivered]

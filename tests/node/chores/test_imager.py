@@ -12,7 +12,7 @@ from headwater.log.images import ImageFiles
 from headwater.log.seam import Ticket
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardLimits, ShardParts
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.streams import images as stream_images
 from headwater.streams.apply import apply
 from headwater.streams.batches import Batch

@@ -9,11 +9,12 @@ from headwater.log.memory import MemoryLog
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import ask
 from headwater.node.lake.flusher import FlushLimits
+from headwater.node.lake.housekeeping import Housekeeping
 from headwater.node.lake.intervals import LakeIntervals
 from headwater.node.lake.lake import Lake, LakeLimits
 from headwater.node.node import Node
 from headwater.node.reads.pages import PageCache
-from headwater.node.shard import ShardLimits, ShardParts
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.blobs import MemoryBlobs
 from headwater.streams.commands import Append, Command, Create
 from headwater.streams.queries import Query, Read
@@ -41,6 +42,11 @@ class Bench:
     def lake(self) -> Lake:
         assert self.shard.lake is not None
         return self.shard.lake
+
+    @property
+    def housekeeping(self) -> Housekeeping:
+        assert self.lake.housekeeping is not None
+        return self.lake.housekeeping
 
     async def ask(self, command: Command) -> Reply:
         return await asyncio.wait_for(ask(self.node.submit, command), 10)

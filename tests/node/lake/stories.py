@@ -112,9 +112,9 @@ class Story:
         if kind == "F":
             await self.bench.lake.flush()
         elif kind == "C":
-            await self.bench.lake.compactor.compact_once()
-            await self.bench.lake.cataloger.write()
-            await self.bench.lake.sweeper.sweep_retired()
+            await self.bench.housekeeping.compactor.compact_once()
+            await self.bench.housekeeping.cataloger.write()
+            await self.bench.housekeeping.sweeper.sweep_retired()
         elif kind == "a" or not living:
             name = random.choice(NAMES)
             if name in self.rows or name not in self.bench.state.streams:

@@ -35,7 +35,7 @@ def test_a_catalog_written_while_a_flush_ends_does_not_hide_the_next_one(monkeyp
 
             async def catalog_first(parts: list[HotRun]) -> None:
                 # Everything is published, but the flush has not ended: this catalog declares one position too few.
-                await node.lake.cataloger.write()
+                await node.housekeeping.cataloger.write()
                 assert node.catalog().flushed < node.catalog().position == node.state.position
                 await release(parts)
 
@@ -77,7 +77,7 @@ def test_what_failed_attempts_leave_behind_goes_with_the_catalogs_of_their_time(
                 with pytest.raises(FlushFailed):
                     await node.lake.flush()
             await node.lake.flush()
-            await node.lake.cataloger._drop_old()
+            await node.housekeeping.cataloger._drop_old()
             editions = {parse_catalog_key(item.key) for item in store.store.items("catalog/")}
             assert editions == {(0, node.catalog().edition)}
 
@@ -131,7 +131,7 @@ class Interfering:
         if kind == "fail":
             fault = self._random.choice([Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
             self._node.store.fail_next("create", fault, self._random.choice(["tombstones", "forks", ".json"]))
-        writing = asyncio.ensure_future(self._node.lake.cataloger.write())
+        writing = asyncio.ensure_future(self._node.housekeeping.cataloger.write())
         if kind == "give up":
             for _ in range(self._random.randint(0, 4)):
                 await asyncio.sleep(0)
@@ -178,7 +178,7 @@ def test_a_flush_of_one_row_looks_at_what_changed_and_not_at_the_history_of_the_
         state = with_history(lives, segments)
         cold = state.cold
         async with bench(state=state) as node:
-            assert not await node.lake.compactor.compact_once()
+            assert not await node.housekeeping.compactor.compact_once()
             await node.create("b/s", b"one")
             await node.lake.flush()
             assert len(read_tombstones(node.store, node.catalog())) == lives
@@ -201,7 +201,7 @@ def test_however_much_has_changed_only_a_part_of_it_is_taken_before_others_have_
 
     async def run() -> None:
         async with bench(state=with_history(lives, 10)) as node:
-            cataloger = node.lake.cataloger
+            cataloger = node.housekeeping.cataloger
             taken: Counter[int] = Counter()
             turn = 0
             take = cataloger._take

@@ -130,7 +130,7 @@ def test_a_grown_journal_makes_a_flush_due_however_little_is_hot(monkeypatch: py
     async def run() -> None:
         async with bench(flush=NEVER._replace(journal_bytes=1000), intervals=OFTEN) as node:
             logged = [999]
-            monkeypatch.setattr(node.lake.flusher, "_journal_bytes", lambda: logged[-1])
+            monkeypatch.setattr(node.housekeeping.flusher, "_journal_bytes", lambda: logged[-1])
             await node.create("b/s", b"x")
             await asyncio.sleep(0.2)
             assert node.state.hot_bytes == hot_cost(1, 1, 1)
@@ -321,7 +321,7 @@ def test_a_catalog_covers_deletes_and_trims_too() -> None:
             await node.ask(Delete("b/gone"))
             snapshot = Snapshot(3, 1, "blob", TEXT, 1, "digest")
             await node.ask(PublishSnapshot("b/kept", kept.incarnation, snapshot, trims=True))
-            await node.lake.cataloger.write()
+            await node.housekeeping.cataloger.write()
             catalog = node.catalog()
             assert catalog.position == node.state.position
             assert {name: tombstone.below for name, tombstone in node.state.cold.tombstones.items()} == {
@@ -345,12 +345,12 @@ def test_no_catalog_says_that_less_is_in_the_lake_than_one_before_it() -> None:
             # From here on something is hot, and the state itself knows only the first flush.
             await node.append("b/s", b"two")
             await node.ask(Delete("b/gone"))
-            await node.lake.cataloger.write()
+            await node.housekeeping.cataloger.write()
             assert (node.catalog().position, node.catalog().flushed) == (node.state.position, reached)
         async with bench(node.store, node.state) as again:
             await again.create("b/t", b"x")
             await again.ask(Delete("b/t"))
-            await again.lake.cataloger.write()
+            await again.housekeeping.cataloger.write()
             assert again.catalog().flushed >= reached
 
     asyncio.run(run())
@@ -366,7 +366,7 @@ def test_rows_on_their_way_to_the_lake_are_not_said_to_be_there(monkeypatch: pyt
             async def delete_first(self: flusher.Flusher, command: PublishSegment) -> None:
                 # Nothing is hot any more, but the rows of the ended life are not published yet.
                 await node.ask(Delete("b/s"))
-                await node.lake.cataloger.write()
+                await node.housekeeping.cataloger.write()
                 catalog = newest_catalog(node.store.store)
                 seen.append(catalog is not None and catalog.flushed >= command.publication.segment.last_position)
                 await publish(self, command)
@@ -392,7 +392,7 @@ def test_orphans_go_when_their_deadline_is_long_past(monkeypatch: pytest.MonkeyP
             await node.lake.flush()
             assert len(node.segments()) == 2
             await asyncio.sleep(0.01)
-            await node.lake.sweeper.sweep_orphans()
+            await node.housekeeping.sweeper.sweep_orphans()
             assert len(node.segments()) == 1
             assert await node.whole("b/s") == b"x"
 
@@ -406,7 +406,7 @@ def test_an_upload_in_progress_is_not_an_orphan() -> None:
             node.store.fail_next("create", Fault.FAIL_AFTER)
             with pytest.raises(FlushFailed):
                 await node.lake.flush()
-            await node.lake.sweeper.sweep_orphans()
+            await node.housekeeping.sweeper.sweep_orphans()
             assert len(node.segments()) == 1
 
     asyncio.run(run())
@@ -427,10 +427,10 @@ def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
     async def run() -> None:
         async with bench(grace_seconds=0.0) as node:
             old = await swapped(node)
-            await node.lake.sweeper.sweep_retired()
+            await node.housekeeping.sweeper.sweep_retired()
             assert old <= set(node.segments())
-            await node.lake.cataloger.write()
-            await node.lake.sweeper.sweep_retired()
+            await node.housekeeping.cataloger.write()
+            await node.housekeeping.sweeper.sweep_retired()
             assert set(node.segments()) == {listed.key for listed in node.catalog().segments}
             assert node.state.cold.retired == {}
 
@@ -443,12 +443,12 @@ def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
             old = await swapped(node)
             node.store.plan["create"] = Fault.FAIL_BEFORE
             with pytest.raises(StoreFailed):
-                await node.lake.cataloger.write()
-            await node.lake.sweeper.sweep_retired()
+                await node.housekeeping.cataloger.write()
+            await node.housekeeping.sweeper.sweep_retired()
             assert old <= set(node.segments())
             node.store.heal()
-            await node.lake.cataloger.write()
-            await node.lake.sweeper.sweep_retired()
+            await node.housekeeping.cataloger.write()
+            await node.housekeeping.sweeper.sweep_retired()
             assert not old & set(node.segments())
 
     asyncio.run(run())
@@ -460,16 +460,16 @@ def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_w
             old, listed = await swapped(node), node.catalog().segments
         assert len(node.state.cold.retired) == 2
         async with bench(node.store, node.state) as again:
-            await again.lake.sweeper.sweep_retired()
+            await again.housekeeping.sweeper.sweep_retired()
             assert old <= set(again.segments())
-            await again.lake.cataloger.write()
+            await again.housekeeping.cataloger.write()
             assert again.catalog().segments != listed
             # A reader of the previous catalog still has the full grace period to read what it lists.
-            await again.lake.sweeper.sweep_retired()
+            await again.housekeeping.sweeper.sweep_retired()
             assert old <= set(again.segments())
         async with bench(node.store, node.state, grace_seconds=0.0) as at_last:
-            await at_last.lake.cataloger.write()
-            await at_last.lake.sweeper.sweep_retired()
+            await at_last.housekeeping.cataloger.write()
+            await at_last.housekeeping.sweeper.sweep_retired()
             assert not old & set(at_last.segments())
 
     asyncio.run(run())

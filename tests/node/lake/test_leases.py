@@ -37,8 +37,8 @@ async def replace_all(node: Bench) -> None:
 async def sweep(node: Bench) -> None:
     for _ in range(2):
         await node.lake.flush()
-        await node.lake.cataloger._drop_old()
-        await node.lake.sweeper.sweep_retired()
+        await node.housekeeping.cataloger._drop_old()
+        await node.housekeeping.sweeper.sweep_retired()
 
 
 def readable(node: Bench, catalog: Catalog) -> bool:
@@ -103,7 +103,7 @@ def test_a_lease_does_not_keep_deleted_rows_in_new_segments() -> None:
             await node.create("b/s", b"secret")
             catalog = await planned(node, "batch")
             await node.ask(Delete("b/s"))
-            assert await node.lake.compactor.compact_once()
+            assert await node.housekeeping.compactor.compact_once()
             await sweep(node)
             assert readable(node, catalog)
             assert not node.catalog().segments
@@ -121,8 +121,8 @@ def test_the_lease_of_a_reader_that_was_killed_lapses_by_itself() -> None:
             await replace_all(node)
             later(node.node, LIFE_US)
             # Nothing is written in between: the sweep does not wait for the next command.
-            await node.lake.cataloger._drop_old()
-            await node.lake.sweeper.sweep_retired()
+            await node.housekeeping.cataloger._drop_old()
+            await node.housekeeping.sweeper.sweep_retired()
             assert not {listed.key for listed in catalog.segments} & set(node.segments())
             refusal = await node.ask(LeaseLake("batch", LIFE_US, renews=True))
             assert isinstance(refusal, Refusal)

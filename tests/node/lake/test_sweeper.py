@@ -19,10 +19,10 @@ def test_a_search_for_orphans_does_not_look_at_the_segments_of_the_state() -> No
                     segment_key(0, segment.first_position, segment.last_position, segment.id), b"named by the state"
                 )
             node.store.store.create(segment_key(0, 1, 1, "00000000001orphan"), b"named by nothing")
-            assert not await node.lake.compactor.compact_once()
+            assert not await node.housekeeping.compactor.compact_once()
             segments = Counted(state.cold.segments)
             state.cold.segments = segments
-            await node.lake.sweeper.sweep_orphans()
+            await node.housekeeping.sweeper.sweep_orphans()
             assert segments.seen == 0
             assert len(node.segments()) == len(held)
 
@@ -40,7 +40,7 @@ def test_retired_segments_go_in_the_order_of_their_retirement_up_to_the_catalog_
             await node.create("b/s", b"one")
             await node.lake.flush()
             assert node.catalog().position < cold.retired[ids[2]].position
-            await node.lake.sweeper.sweep_retired()
+            await node.housekeeping.sweeper.sweep_retired()
             assert list(cold.retired) == ids[2:]
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ from headwater.node.lake.flusher import FlushLimits
 from headwater.node.lake.intervals import LakeIntervals
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardLimits, ShardParts
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.memory import MemoryStore
 from headwater.streams.commands import Append, Create
 from headwater.streams.hot import hot_cost
@@ -71,8 +71,9 @@ def test_an_hour_of_slow_writes_leaves_journal_and_memory_as_small_as_a_few_minu
         )
         node.start()
         shard = node.only
-        assert shard.lake is not None
+        assert shard.lake is not None and shard.lake.housekeeping is not None
         assert shard.imager is not None
+        flushes = shard.lake.housekeeping.flusher
         names = [f"b/{number}" for number in range(STREAMS)]
         for name in names:
             await ask(node.submit, Create(name, "text/plain"))
@@ -80,10 +81,10 @@ def test_an_hour_of_slow_writes_leaves_journal_and_memory_as_small_as_a_few_minu
             clock.seconds += 1
             command = Append(names[second % STREAMS], PAYLOAD, content_type="text/plain")
             assert isinstance(await ask(node.submit, command), Appended)
-            shard.lake.flusher.check()
+            flushes.check()
             # On this clock neither a flush nor an image takes any time.
-            if shard.lake.flusher._running is not None:
-                await asyncio.wait([shard.lake.flusher._running])
+            if flushes._running is not None:
+                await asyncio.wait([flushes._running])
             if shard.imager._task is not None:
                 await asyncio.wait([shard.imager._task])
             if second % 60 == 59:

@@ -352,13 +352,13 @@ def test_a_replaced_segment_is_kept_for_as_long_as_a_scan_may_read_it() -> None:
             expected, before = story.all_rows(), set(node.segments())
             scan = await plan(node, story.everything())
             await story.delete("a/x")
-            while await node.lake.compactor.compact_once():
+            while await node.housekeeping.compactor.compact_once():
                 pass
-            await node.lake.cataloger.write()
-            await node.lake.sweeper.sweep_retired()
+            await node.housekeeping.cataloger.write()
+            await node.housekeeping.sweeper.sweep_retired()
             assert before <= set(node.segments())
             assert await found(scan) == expected
-            await node.lake.sweeper.sweep_retired()
+            await node.housekeeping.sweeper.sweep_retired()
             assert not before & set(node.segments())
 
     run(test)

@@ -101,25 +101,25 @@ def _lake(exchange: Exchange) -> Iterator[Metric]:
     lake, cold = exchange.node.only.lake, exchange.node.only.state.cold
     if lake is None:
         return
-    flusher, reads, compactor, sweeper = lake.flusher, lake.reads, lake.compactor, lake.sweeper
+    reads, counts = lake.reads, lake.counts
     yield gauge("headwater_lake_segments", "Segments in the catalog.", len(cold.segments))
     yield gauge("headwater_lake_tombstones", "Incarnations with dead rows in the lake.", len(cold.tombstones))
     yield gauge("headwater_lake_flushed_position", "Every live row up to here is in the lake.", cold.flushed)
     yield gauge(
         "headwater_lake_unflushed_seconds",
         "Age of the oldest data that is not in the lake, in whole seconds.",
-        flusher.unflushed_seconds,
+        lake.unflushed_seconds,
     )
-    yield counter("headwater_lake_flushed_segments_total", "Segments written by flushes.", flusher.segments)
-    yield counter("headwater_lake_flushed_bytes_total", "Bytes written by flushes.", flusher.bytes)
-    yield counter("headwater_lake_flush_failures_total", "Flushes that failed.", flusher.failures)
+    yield counter("headwater_lake_flushed_segments_total", "Segments written by flushes.", counts.flushed_segments)
+    yield counter("headwater_lake_flushed_bytes_total", "Bytes written by flushes.", counts.flushed_bytes)
+    yield counter("headwater_lake_flush_failures_total", "Flushes that failed.", counts.flush_failures)
     yield counter("headwater_lake_reads_total", "Reads of the store for clients.", reads.reads)
     yield counter("headwater_lake_read_retries_total", "Reads of the store that were retried.", reads.retries)
     yield counter("headwater_lake_read_failures_total", "Requests that failed because the store did.", reads.failures)
-    yield counter("headwater_lake_rewrites_total", "Compactions.", compactor.rewrites)
-    yield counter("headwater_lake_rewritten_bytes_total", "Bytes written by compactions.", compactor.bytes_written)
-    yield counter("headwater_lake_rewrite_failures_total", "Compactions that failed.", compactor.failures)
-    yield counter("headwater_lake_deleted_objects_total", "Objects deleted from the store.", sweeper.deleted)
+    yield counter("headwater_lake_rewrites_total", "Compactions.", counts.rewrites)
+    yield counter("headwater_lake_rewritten_bytes_total", "Bytes written by compactions.", counts.rewritten_bytes)
+    yield counter("headwater_lake_rewrite_failures_total", "Compactions that failed.", counts.rewrite_failures)
+    yield counter("headwater_lake_deleted_objects_total", "Objects deleted from the store.", counts.deleted_objects)
 
 
 def _process(exchange: Exchange) -> Iterator[Metric]:

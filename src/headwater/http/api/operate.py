@@ -51,7 +51,7 @@ def _status(exchange: Exchange) -> dict[str, Any]:
             "retired_segments": len(cold.retired),
             "readers": {name: one.position for name, one in cold.consumers.items() if not one.is_lease},
             "leases": sum(one.is_lease for one in cold.consumers.values()),
-            "flush_failures": shard.lake.flusher.failures,
+            "flush_failures": shard.lake.counts.flush_failures,
             "read_failures": shard.lake.reads.failures,
         }
     return {

@@ -181,7 +181,18 @@ def read(request: Request, address: Address, exchange: Exchange) -> None:
     if isinstance(parsed, Refusal):
         exchange.reply(parsed)
     else:
-        exchange.run(READ if parsed.live is _NOT_LIVE else LIVE, _read, parsed, exchange)
+        kind = READ if parsed.live is _NOT_LIVE else LIVE
+        exchange.run_at_once(kind, _read_fresh if exchange.node.shared else _read, parsed, exchange)
+
+
+def _read_fresh(request: ReadRequest, exchange: Exchange) -> None:
+    """Read behind a barrier, except a page that ends before the tail: nothing that another node did can change it."""
+    if request.live is _NOT_LIVE and not request.read.from_now:
+        page = exchange.node.read_hot(request.read)
+        if isinstance(page, Page) and not page.up_to_date:
+            _read(request, exchange)
+            return
+    exchange.when_fresh(partial(_read, request, exchange))
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:

@@ -23,7 +23,7 @@ SWEPT_PER_TURN = 1_000
 SLEEP_SECONDS_MAX = 60.0
 RENEW_SECONDS_MIN = 0.02
 RENEWED_US = SECOND_US
-"""After this time it is checked again whether a stream whose renewal is on its way has been renewed."""
+"""After this time it is checked again whether a stream has been renewed, or another node has made its end permanent."""
 
 
 class _Entry(NamedTuple):
@@ -58,6 +58,8 @@ class Reaper:
         self._timer_at = 0
         self._renewing: dict[str, asyncio.TimerHandle] = {}
         self._stopped = False
+        self.reaps = True
+        """Whether it makes expiry permanent. On a shared log one node does, and the others only watch."""
 
     def start(self) -> None:
         self._sweep_at_entries = max(SWEEP_ENTRIES_MIN, 2 * len(self._state.streams))
@@ -94,6 +96,10 @@ class Reaper:
 
     def _reap(self) -> None:
         self._timer, now = None, self._now()
+        if not self.reaps:
+            self._timer_at = now + RENEWED_US
+            self._timer = asyncio.get_running_loop().call_later(RENEWED_US / SECOND_US, self._reap)
+            return
         for _ in range(EXPIRES_PER_TURN_MAX):
             if not self._due or self._due[0].due_at > now:
                 break

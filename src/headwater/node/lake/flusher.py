@@ -95,9 +95,11 @@ class HotRun(msgspec.Struct, frozen=True, gc=False):
 class Flusher:
     """Runs one flush at a time; a request during one is served by the next."""
 
-    def __init__(self, parts: LakeParts, limits: FlushLimits, journal_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, parts: LakeParts, limits: FlushLimits, journal_bytes: Callable[[], int], epoch: int | None = None
+    ) -> None:
         self._shard, self._state, self._store, self._submit, self._now, _, self._intervals = parts
-        self._journal_bytes, self._limits = journal_bytes, limits
+        self._journal_bytes, self._limits, self._epoch = journal_bytes, limits, epoch
         self._threads = ThreadPoolExecutor(limits.concurrency, "lake-write")
         self._uploads = asyncio.Semaphore(limits.concurrency)
         self._running: asyncio.Task[int] | None = None
@@ -195,7 +197,7 @@ class Flusher:
                 uploads.append(asyncio.get_running_loop().create_task(self._upload(parts, first, position, deadline)))
             for index, upload in enumerate(uploads):
                 flushed = position if index == len(uploads) - 1 else 0
-                await self._publish(PublishSegment(await upload, deadline, flushed))
+                await self._publish(PublishSegment(await upload, deadline, flushed, self._epoch))
                 await _release(collected[index])
         finally:
             for upload in uploads:

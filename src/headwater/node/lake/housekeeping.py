@@ -1,0 +1,90 @@
+"""The housekeeping of a lake: flushes, catalogs, compaction and sweeps, for as long as this node does the chores."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headwater.node.lake.cataloger import Cataloger
+from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
+from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
+from headwater.node.lake.parts import LakeParts
+from headwater.node.lake.sweeper import LakeSweeper
+from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
+
+
+class Counts(NamedTuple):
+    """What the housekeeping has done so far."""
+
+    flushed_segments: int = 0
+    flushed_bytes: int = 0
+    flush_failures: int = 0
+    rewrites: int = 0
+    rewritten_bytes: int = 0
+    rewrite_failures: int = 0
+    deleted_objects: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        return Counts(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+class Housekeeping:
+    """Made when the chores begin, and never used again after they have ended."""
+
+    def __init__(
+        self,
+        parts: LakeParts,
+        limits: FlushLimits,
+        *,
+        grace_seconds: float,
+        journal_bytes: Callable[[], int],
+        epoch: int | None = None,
+    ) -> None:
+        state, now = parts.state, parts.now
+        self.epoch = epoch
+        self.flusher = Flusher(parts, limits, journal_bytes, epoch)
+        self.cataloger = Cataloger(
+            parts.shard,
+            state,
+            parts.store,
+            grace_seconds,
+            lambda: self.flusher.publishing,
+            leased=lambda: state.cold.leased(now()),
+            intervals=parts.intervals,
+        )
+        self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes))
+        self.sweeper = LakeSweeper(parts, lambda: self.cataloger.left_out_position, grace_seconds)
+        self._cold = state.cold
+
+    @property
+    def counts(self) -> Counts:
+        flusher, compactor = self.flusher, self.compactor
+        return Counts(
+            flusher.segments,
+            flusher.bytes,
+            flusher.failures,
+            compactor.rewrites,
+            compactor.bytes_written,
+            compactor.failures,
+            self.sweeper.deleted,
+        )
+
+    def start(self) -> None:
+        self.flusher.start()
+        self.cataloger.start()
+        self.compactor.start()
+        self.sweeper.start()
+
+    async def stop(self) -> None:
+        await self.sweeper.stop()
+        await self.compactor.stop()
+        await self.flusher.stop()
+        await self.cataloger.stop()
+        self._cold.unlisted = None
+
+    async def flush(self) -> int:
+        """Wait until everything applied so far is in the lake and in a catalog; the position up to which it is."""
+        position = await self.flusher.flush()
+        try:
+            await self.cataloger.write()
+        except (StoreFailed, KeyExists, KeyMissing) as error:
+            raise FlushFailed(str(error)) from error
+        return position

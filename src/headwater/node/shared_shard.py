@@ -1,0 +1,165 @@
+"""A shard whose log has other proposers: what this node has applied may be older than what another acknowledged.
+
+Before it answers from its state, it waits for a barrier: a point in the log behind everything that any node had
+acknowledged when the question came. A final answer to a write (missing, gone, closed) is judged again behind one, and
+everything on the same name that comes after it waits, so that one client's writes keep their order.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.log.seam import Reached
+from headwater.node.chores.debts import SettleBucket
+from headwater.node.committer import CLIENT_COMMANDS, Done, Submit
+from headwater.node.keeping import Keeping
+from headwater.node.shard import Shard
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.batches import cost_bytes
+from headwater.streams.commands import Append, Command, Delete
+from headwater.streams.queries import Boundary
+from headwater.streams.replies import Reply
+
+DELETES_MAX = 3
+"""How often a DELETE is tried again because the stream was created anew meanwhile."""
+STALE = "The log cannot be reached, so this node does not know what others have acknowledged; try again in a second."
+
+
+class _Held(NamedTuple):
+    command: Command
+    done: Done
+
+
+class SharedShard(Shard):
+    """One node's replica of a shard that several nodes write to."""
+
+    keeping: Keeping | None = None
+    _held: dict[str, deque[_Held]]
+    """Commands that wait for a barrier, by the name of their stream."""
+
+    # -- Life ---------------------------------------------------------------------------------------------------------
+
+    def start_chores(self, route: Submit, settle_bucket: SettleBucket) -> None:
+        """Watch what expires; do the chores while the log's lease is this node's."""
+        self._route, self._settle_bucket = route, settle_bucket
+        self._held = {}
+        self._reaper.reaps = False
+        self._reaper.start()
+        self.keeping = Keeping(
+            self.node,
+            self.state,
+            submit=self.committer.submit,
+            now=self.now,
+            begin=self._begin_chores,
+            end=self._end_chores,
+        )
+        self.keeping.start()
+
+    def _begin_chores(self, epoch: int) -> None:
+        self._reaper.reaps = True
+        self.begin_chores(epoch)
+
+    async def _end_chores(self) -> None:
+        self._reaper.reaps = False
+        chores, self.chores = self.chores, None
+        if chores is not None:
+            await chores.stop()
+            await chores.stop_imager()
+
+    async def stop_chores(self) -> None:
+        """Flush, give the chores back, and end what every node does."""
+        if self.lake is not None:
+            await self.lake.flush_before_stop()
+        if self.keeping is not None:
+            await self.keeping.stop()
+        await super().stop_chores()
+
+    def _after_batch(self) -> None:
+        super()._after_batch()
+        if self.keeping is not None:
+            self.keeping.after_batch()
+
+    def barrier(self, reached: Reached) -> None:
+        """Go on when everything that any node had acknowledged before this call is applied here."""
+        self._log.barrier(reached)
+
+    # -- Changes ------------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command, done: Done) -> None:
+        """Have a command decided; a final answer of the applied state is judged again behind a barrier."""
+        if type(command) not in CLIENT_COMMANDS:
+            super().submit(command, done)
+            return
+        if self._log.outage is not None:
+            done(Refusal(Code.LOG_UNAVAILABLE, self._log.outage))
+            return
+        held = self._held.get(getattr(command, "name", ""))
+        if held is not None:
+            held.append(_Held(command, done))
+            self.committer.queued_bytes += cost_bytes(command)
+        elif isinstance(command, Append | Delete) and self._early(command) is not None:
+            self._hold(command, done)
+        else:
+            self._decide(command, done)
+
+    def _decide(self, command: Command, done: Done) -> None:
+        if isinstance(command, Delete) and command.incarnation is None:
+            command, done = self._aimed(command, done)
+        super().submit(command, done)
+
+    def _hold(self, command: Append | Delete, done: Done) -> None:
+        """Wait until nothing that another node acknowledged can change the answer."""
+        name = command.name
+        waiting = self._held[name] = deque([_Held(command, done)])
+        self.committer.queued_bytes += cost_bytes(command)
+
+        def reached(fresh: bool) -> None:
+            del self._held[name]
+            self.committer.queued_bytes -= sum(cost_bytes(one.command) for one in waiting)
+            if not fresh:
+                for one in waiting:
+                    one.done(Refusal(Code.LOG_UNAVAILABLE, self._log.outage or STALE))
+                return
+            waiting.popleft()
+            final = self._early(command)
+            if final is None:
+                self._decide(command, done)
+            else:
+                done(final)
+            for one in waiting:
+                self.submit(one.command, one.done)
+
+        self.barrier(reached)
+
+    def _aimed(self, command: Delete, done: Done, tries: int = DELETES_MAX) -> tuple[Delete, Done]:
+        """A deletion of the life that is there now: if it is decided late, it cannot end a later one."""
+        stream = self.state.streams.get(command.name)
+        if stream is None:
+            return command, done
+        aimed = msgspec.structs.replace(command, incarnation=stream.incarnation)
+
+        def deleted(reply: Reply) -> None:
+            if isinstance(reply, Refusal) and reply.code is Code.INCARNATION_CHANGED and tries:
+                Shard.submit(self, *self._aimed(command, done, tries - 1))
+            else:
+                done(reply)
+
+        return aimed, deleted
+
+    def _early(self, command: Append | Delete) -> Reply | None:
+        return super().early(command)
+
+    # -- Judgements before a body has arrived: only what no other node can change ---------------------------------
+
+    def early(self, command: Append | Delete) -> Reply | None:
+        """No answer is final without a barrier."""
+        return None
+
+    def judge_target(self, name: str) -> Refusal | None:
+        """Why an append would be refused whatever it is: there is no room."""
+        return self._no_room()
+
+    def judge_snapshot(self, boundary: Boundary, *, trims: bool) -> Refusal | None:
+        """Why a snapshot would be refused whatever it is: there is no room."""
+        return self._no_room()
