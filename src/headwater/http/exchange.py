@@ -165,7 +165,7 @@ class Exchange(AdmittedRequest):
     def _fresh(self, work: Callable[[], None], fresh: bool) -> None:
         self.fetching = False
         if not fresh:
-            self.refuse(Code.LOG_UNAVAILABLE, STALE)
+            self.refuse(Code.LOG_UNAVAILABLE, self.node.outage or STALE)
         elif self.connection.lost:
             self.give_up()
         else:

@@ -117,6 +117,11 @@ class Node:
         """Go on when everything that any node had acknowledged before this call is applied here."""
         self.only.barrier(reached)
 
+    @property
+    def outage(self) -> str | None:
+        """Why this node can neither write nor answer freshly, as one sentence; None while it can."""
+        return next(filter(None, (shard.outage for shard in self.shards)), None)
+
     def read_hot(self, query: Read) -> Reply | None:
         """The answer to a read from memory; None where it needs bytes from the lake."""
         return self.shard_of(query.name).read_hot(query)

@@ -126,17 +126,26 @@ class Shard:
 
     async def stop(self) -> None:
         """Finish what was submitted, as far as the disk has room for it, then release the log."""
-        until = time.monotonic() + STOP_SECONDS
-        while not self.committer.idle and time.monotonic() < until:
-            await asyncio.sleep(0.005)
+        await self.finish()
         self.committer.stop()
         if self.chores is not None:
             await self.chores.stop_imager()
         self._log.close()
 
+    async def finish(self) -> None:
+        """Wait until everything that was submitted has been decided, for as long as that may take."""
+        until = time.monotonic() + STOP_SECONDS
+        while not self.committer.idle and time.monotonic() < until:
+            await asyncio.sleep(0.005)
+
     @property
     def imager(self) -> Imager | None:
         return None if self.chores is None else self.chores.imager
+
+    @property
+    def outage(self) -> str | None:
+        """Why this node cannot decide anything, as one sentence; None while it can."""
+        return self._log.outage
 
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""

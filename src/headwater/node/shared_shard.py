@@ -14,6 +14,7 @@ from headwater.log.seam import Reached
 from headwater.node.chores.debts import SettleBucket
 from headwater.node.committer import CLIENT_COMMANDS, Done, Submit
 from headwater.node.keeping import Keeping
+from headwater.node.membership import MemberLog, Membership, Profile
 from headwater.node.shard import Shard
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.batches import cost_bytes
@@ -35,15 +36,39 @@ class SharedShard(Shard):
     """One node's replica of a shard that several nodes write to."""
 
     keeping: Keeping | None = None
+    membership: Membership | None = None
+    """On a log whose nodes are members."""
     _held: dict[str, deque[_Held]]
     """Commands that wait for a barrier, by the name of their stream."""
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
+    def join(self, profile: Profile) -> None:
+        """Become a member of the cluster, and serve from then on; call it before the start."""
+        assert isinstance(self._log, MemberLog), "only a log with members can be joined"
+        self.membership = Membership(
+            profile, self.state, self._log, submit=self.committer.submit, serve=self._let_answer
+        )
+
+    def _let_answer(self, allowed: bool) -> None:
+        self.committer.may_answer = allowed
+
+    def start(self) -> None:
+        self._held = {}
+        super().start()
+        if self.membership is not None:
+            self.membership.start()
+
+    @property
+    def outage(self) -> str | None:
+        """Why this node cannot decide anything, nor say what others decided, as one sentence; None while it can."""
+        if self._log.outage is not None or self.membership is None:
+            return self._log.outage
+        return self.membership.outage
+
     def start_chores(self, route: Submit, settle_bucket: SettleBucket) -> None:
         """Watch what expires; do the chores while the log's lease is this node's."""
         self._route, self._settle_bucket = route, settle_bucket
-        self._held = {}
         self._reaper.reaps = False
         self._reaper.start()
         self.keeping = Keeping(
@@ -75,14 +100,26 @@ class SharedShard(Shard):
             await self.keeping.stop()
         await super().stop_chores()
 
+    async def stop(self) -> None:
+        """Finish what was submitted, leave the members, and release the log."""
+        if self.membership is not None:
+            await self.finish()
+            await self.membership.stop()
+        await super().stop()
+
     def _after_batch(self) -> None:
+        if self.membership is not None:
+            self.membership.after_batch()
         super()._after_batch()
         if self.keeping is not None:
             self.keeping.after_batch()
 
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""
-        self._log.barrier(reached)
+        if self.outage is None:
+            self._log.barrier(reached)
+        else:
+            reached(False)
 
     # -- Changes ------------------------------------------------------------------------------------------------------
 
@@ -91,8 +128,8 @@ class SharedShard(Shard):
         if type(command) not in CLIENT_COMMANDS:
             super().submit(command, done)
             return
-        if self._log.outage is not None:
-            done(Refusal(Code.LOG_UNAVAILABLE, self._log.outage))
+        if (outage := self.outage) is not None:
+            done(Refusal(Code.LOG_UNAVAILABLE, outage))
             return
         held = self._held.get(getattr(command, "name", ""))
         if held is not None:
@@ -119,7 +156,7 @@ class SharedShard(Shard):
             self.committer.queued_bytes -= sum(cost_bytes(one.command) for one in waiting)
             if not fresh:
                 for one in waiting:
-                    one.done(Refusal(Code.LOG_UNAVAILABLE, self._log.outage or STALE))
+                    one.done(Refusal(Code.LOG_UNAVAILABLE, self.outage or STALE))
                 return
             waiting.popleft()
             final = self._early(command)

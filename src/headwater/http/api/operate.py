@@ -23,9 +23,11 @@ def alive(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def ready(request: Request, address: Address, exchange: Exchange) -> None:
-    """Whether to send requests here: not while the server shuts down."""
+    """Whether to send requests here: not while the server shuts down, or its log is away."""
     if exchange.context.draining:
         exchange.refuse(Code.DRAINING, "The server is shutting down; try again in a second, or use another server.")
+    elif (outage := exchange.node.outage) is not None:
+        exchange.refuse(Code.LOG_UNAVAILABLE, outage)
     else:
         exchange.answer(Answer(200, TEXT_LINES, b"ready\n"))
 
