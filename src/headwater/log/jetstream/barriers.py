@@ -1,0 +1,214 @@
+"""Barriers: when is everything that any node has acknowledged applied here, too?
+
+No node acknowledges what it has not applied. So a reader asks all members how far they have applied the log, after the
+read arrived, and waits until this node has applied as much. If a member is silent, that says nothing about what it has
+acknowledged, so a message without commands goes through the log: what was acknowledged before is in the log before it.
+
+Readers that come while a question is on its way share the next one: an answer to a question that was asked before they
+came would not do.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from headwater.log.seam import Reached
+
+SILENT_SECONDS = 0.3
+"""A member whose last pulse is older is not asked at all."""
+ANSWER_SECONDS = 0.05
+"""How long members may take to answer."""
+BARRIER_SECONDS_MAX = 5.0
+"""How long a reader waits for a barrier."""
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """A member's answer: who it is, and how far it has applied the log."""
+
+    node: str
+    applied: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_answers = msgspec.msgpack.Decoder(Answer)
+
+
+def encode_answer(node: str, applied: int) -> bytes:
+    return _encoder.encode(Answer(node, applied))
+
+
+class Parts(Protocol):
+    """What barriers need of the log."""
+
+    @property
+    def applied(self) -> int: ...
+
+    def members_to_ask(self) -> frozenset[str] | None:
+        """The other members; None if one of them is silent, or if the members are not known."""
+
+    def ask(self, number: int) -> bool:
+        """Ask all nodes how far they are; False if that cannot be sent."""
+
+    def send_barrier(self, arrived: Callable[[], None]) -> None:
+        """Send a message without commands through the log."""
+
+    def learn(self, sequence: int) -> None:
+        """The log goes at least up to this sequence."""
+
+
+class _Once:
+    """Calls back once, whichever comes first: the barrier or its time-out."""
+
+    def __init__(self, reached: Reached) -> None:
+        self._reached = reached
+        self.done = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    def __call__(self, good: bool) -> None:
+        if not self.done:
+            self.done = True
+            if self.timer is not None:
+                self.timer.cancel()
+            self._reached(good)
+
+
+class _Waiting(NamedTuple):
+    """Readers that wait until this node has applied the log up to a sequence."""
+
+    sequence: int
+    readers: list[_Once]
+
+
+class _Round:
+    """One question, and the readers that share it."""
+
+    def __init__(self, number: int, readers: list[_Once], missing: frozenset[str]) -> None:
+        self.number, self.readers = number, readers
+        self.missing = set(missing)
+        self.sequence = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Barriers:
+    """All barriers of a node."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._readers: list[_Once] = []
+        """Those that came while a question was on its way."""
+        self._scheduled = False
+        self._round: _Round | None = None
+        self._numbers = 0
+        self._waiting: deque[_Waiting] = deque()
+        self.asked = 0
+        """Rounds in which all members answered."""
+        self.through_log = 0
+        """Rounds that went through the log."""
+        self.timed_out = 0
+        """Readers whose barrier was not reached in time."""
+
+    def wait(self, reached: Reached) -> None:
+        """Call `reached` when everything that was acknowledged anywhere before this call is applied here."""
+        loop = asyncio.get_running_loop()
+        once = _Once(reached)
+        once.timer = loop.call_later(BARRIER_SECONDS_MAX, self._time_out, once)
+        self._readers.append(once)
+        if self._round is None and not self._scheduled:
+            # Not at once: all readers of this turn of the loop share one question.
+            self._scheduled = True
+            loop.call_soon(self._begin)
+
+    def fail_all(self) -> None:
+        """No barrier can be reached any more."""
+        readers = self._readers + (self._round.readers if self._round is not None else [])
+        for waiting in self._waiting:
+            readers += waiting.readers
+        self._end_round()
+        self._readers, self._waiting = [], deque()
+        for reached in readers:
+            reached(False)
+
+    def _time_out(self, reached: _Once) -> None:
+        self.timed_out += 1
+        reached(False)
+        if self._round is not None and all(one.done for one in self._round.readers):
+            self._end_round()
+
+    def _begin(self) -> None:
+        self._scheduled = False
+        readers, self._readers = [one for one in self._readers if not one.done], []
+        if not readers:
+            return
+        members = self._parts.members_to_ask()
+        self._numbers += 1
+        self._round = _Round(self._numbers, readers, members or frozenset())
+        if members is None:
+            self._go_through_log(self._round)
+        elif not members:
+            self._answered(self._round)
+        elif self._parts.ask(self._numbers):
+            loop = asyncio.get_running_loop()
+            self._round.timer = loop.call_later(ANSWER_SECONDS, self._go_through_log, self._round)
+        else:
+            self._go_through_log(self._round)
+
+    def receive(self, number: int, data: bytes) -> None:
+        """Take in an answer to a question."""
+        current = self._round
+        if current is None or current.number != number:
+            return
+        try:
+            answer = _answers.decode(data)
+        except msgspec.MsgspecError:
+            return  # Not an answer: the member counts as silent.
+        current.missing.discard(answer.node)
+        current.sequence = max(current.sequence, answer.applied)
+        if not current.missing and current.timer is not None:
+            self.asked += 1
+            self._answered(current)
+
+    def _answered(self, current: _Round) -> None:
+        self._end_round()
+        if current.sequence <= self._parts.applied:
+            _reach(current.readers)
+        else:
+            self._parts.learn(current.sequence)
+            self._waiting.append(_Waiting(current.sequence, current.readers))
+
+    def _go_through_log(self, current: _Round) -> None:
+        current.timer = None
+        self.through_log += 1
+        self._parts.send_barrier(lambda: self._arrived(current))
+
+    def _arrived(self, current: _Round) -> None:
+        if self._round is current:
+            self._end_round()
+        _reach(current.readers)
+
+    def _end_round(self) -> None:
+        if self._round is not None and self._round.timer is not None:
+            self._round.timer.cancel()
+        self._round = None
+        if self._readers and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def applied(self, sequence: int) -> None:
+        """The log has been applied up to this sequence."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        # Not sorted: a later question may have had a lower answer.
+        due = [one for one in waiting if one.sequence <= sequence]
+        if due:
+            self._waiting = deque(one for one in waiting if one.sequence > sequence)
+            for one in due:
+                _reach(one.readers)
+
+
+def _reach(readers: list[_Once]) -> None:
+    for reached in readers:
+        reached(True)

@@ -1,0 +1,99 @@
+"""Liveness: what the nodes tell each other outside the log, by pulses and by questions for barriers."""
+
+from collections.abc import Callable
+
+from headwater.log.jetstream import pulses
+from headwater.log.jetstream.barriers import SILENT_SECONDS, Barriers, encode_answer
+from headwater.log.jetstream.client import Client
+from headwater.log.jetstream.pulses import Peers, Pulse
+from headwater.log.jetstream.streams import Place
+from headwater.log.jetstream.wire import Message
+from headwater.log.sequencing import Sequencer
+
+Guard = Callable[[Callable[[Message], None]], Callable[[Message], None]]
+
+
+class Liveness:
+    """One node's part in this conversation."""
+
+    def __init__(
+        self,
+        place: Place,
+        sequencer: Sequencer,
+        session: int,
+        *,
+        clock: Callable[[], int],
+        learn: Callable[[int], None],
+        send_barrier: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._place, self._sequencer, self._session, self._clock = place, sequencer, session, clock
+        self.learn, self.send_barrier = learn, send_barrier
+        self.peers = Peers(place.node)
+        self.barriers = Barriers(self)
+        self.members: frozenset[str] = frozenset()
+        self.address, self.level = "", 0
+
+    def connect(self, client: Client, guarded: Guard) -> None:
+        """Listen to the other nodes."""
+        self._client = client
+        self._pulse_subject, self._ask_subject = self._place.subject("pulse"), self._place.subject("ask")
+        self._answers = client.inbox(guarded(self._on_answer))
+        client.subscribe(self._pulse_subject, guarded(self._on_pulse))
+        client.subscribe(self._ask_subject, guarded(self._on_question))
+
+    # -- Pulses ----------------------------------------------------------------------------------------------------
+
+    def pulse(self, known: int) -> None:
+        """Say how far this node is."""
+        checkpoint = self._sequencer.checkpoint
+        pulse = Pulse(
+            self._place.node,
+            self._session,
+            self._sequencer.sequence,
+            known,
+            self._clock(),
+            self.address,
+            self.level,
+            checkpoint.sequence,
+            checkpoint.chain,
+        )
+        self._client.publish(self._pulse_subject, pulses.encode(pulse))
+
+    def _on_pulse(self, message: Message) -> None:
+        peer = self.peers.receive(message.data, self._clock())
+        if peer is not None:
+            self.learn(peer.applied)
+
+    def divergence(self) -> str | None:
+        """Which node has judged the log differently, as one sentence; None if all agree."""
+        peer = self.peers.differing()
+        if peer is None:
+            return None
+        return (
+            f"The nodes {self._place.node} and {peer.name} differ in what they read from the log up to message"
+            f" {peer.checkpoint.sequence}; compare them with headwater cluster verify."
+        )
+
+    # -- Barriers --------------------------------------------------------------------------------------------------
+
+    @property
+    def applied(self) -> int:
+        return self._sequencer.sequence
+
+    def members_to_ask(self) -> frozenset[str] | None:
+        if not self.members:
+            return None
+        others = self.members - {self._place.node}
+        return others if all(self.peers.heard_within(name, SILENT_SECONDS) for name in others) else None
+
+    def ask(self, number: int) -> bool:
+        reply = b"%b.%d" % (self._answers, number)
+        return self._client.publish(self._ask_subject, self._place.node.encode(), reply)
+
+    def _on_question(self, message: Message) -> None:
+        if message.data != self._place.node.encode():
+            # What was delivered is applied, and nothing was acknowledged that was not.
+            self._client.publish(message.reply, encode_answer(self._place.node, self._sequencer.sequence))
+
+    def _on_answer(self, message: Message) -> None:
+        self.barriers.receive(int(message.subject.rsplit(b".", 1)[1]), message.data)

@@ -1,0 +1,355 @@
+"""The log of a cluster: a JetStream stream that every node proposes to and follows.
+
+    append    numbers the messages of a batch, keeps them, and sends them in order
+    follow    the stream's leader republishes each message that a majority has stored, to all nodes at once
+    fetch     a node that missed one (it sees the next, or hears from another node how far the log goes) reads what is
+              missing from any replica. There is no consumer: it would live and die with one server
+    resend    whatever does not come back, in order
+
+What counts is judged by `sequencing`, alike on every node, so a message may be sent as often as it takes.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from headwater.log.jetstream import streams
+from headwater.log.jetstream.client import Client, NotConnected
+from headwater.log.jetstream.fetching import Fetcher
+from headwater.log.jetstream.following import Follower
+from headwater.log.jetstream.identity import Established
+from headwater.log.jetstream.liveness import Liveness
+from headwater.log.jetstream.publishing import Publisher
+from headwater.log.jetstream.pulses import PULSE_SECONDS, Peer
+from headwater.log.jetstream.replaying import replay
+from headwater.log.jetstream.room import SHORTAGE, Room
+from headwater.log.jetstream.streams import ApiRefused, LogChanged, Place, sequence_of
+from headwater.log.jetstream.wire import Message
+from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
+from headwater.log.sequencing import CHECKPOINT_MESSAGES, Sequencer, Taken, decode_mark
+from headwater.streams import batches
+from headwater.streams.batches import Batch
+from headwater.streams.commands import Command
+
+TICK_SECONDS = 0.02
+SWITCH_SECONDS = 2.0
+"""After how long without a message of ours coming back the next NATS server is tried."""
+OUTAGE_SECONDS = 10.0
+"""After how long without one coming back commands are refused."""
+LOST_SECONDS = 3.0
+"""After how long without a connection commands are refused."""
+FULL_SECONDS = 0.5
+"""How long to wait before messages are sent again to a stream that is full."""
+ROOM_SECONDS = 2.0
+"""How often JetStream is asked for the size of a stream that is nearly full."""
+CLOSE_SECONDS_MAX = 5.0
+"""How long messages in flight may take to come back after the log was closed."""
+
+log = logging.getLogger(__name__)
+
+
+def end_process(error: BaseException) -> None:
+    """End the process: it cannot follow the log any further, so no answer of it could be trusted."""
+    log.critical("the log of the cluster cannot be followed, so the server stops: %s", error)
+    os._exit(1)
+
+
+class JetStreamLog:
+    """One node's end of the log: a `CommandLog`."""
+
+    batches_in_flight_max = 4
+    shared = True
+    shortage = SHORTAGE
+
+    def __init__(
+        self,
+        place: Place,
+        established: Established,
+        mark: bytes = b"",
+        *,
+        clock: Callable[[], int],
+        on_failure: Callable[[BaseException], None] = end_process,
+    ) -> None:
+        self.log_id, self._place, self._clock, self._fail = established.log_id, place, clock, on_failure
+        self._sequencer = Sequencer(self.log_id, place.shard, decode_mark(mark) if mark else None)
+        self._room = Room(established.info.state.bytes, established.info.config.max_bytes)
+        self._publisher = Publisher(self.log_id, place.shard, self._sequencer, self._give_back_soon)
+        self.session = self._publisher.express.session
+        """A random number of this process."""
+        self.liveness = Liveness(
+            place,
+            self._sequencer,
+            self.session,
+            clock=clock,
+            learn=self._learn,
+            send_barrier=self._send_barrier,
+        )
+        self.size_bytes = 0
+        self.outage: str | None = None
+        self.closing: asyncio.Task[None] | None = None
+        """Runs from `close` until everything is released."""
+        self._failed = False
+        if mark:
+            self._room.marked(self._sequencer.position, self._sequencer.sequence)
+
+    # -- What a node asks ------------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.has_room
+
+    @property
+    def applied(self) -> int:
+        """The sequence of the last message that was delivered."""
+        return self._sequencer.sequence
+
+    @property
+    def known(self) -> int:
+        """The sequence up to which the log is known to go."""
+        return self._follower.known
+
+    @property
+    def shard_time(self) -> int:
+        """The greatest stamp of any message in the log so far."""
+        return self._sequencer.now
+
+    @property
+    def peers(self) -> dict[str, Peer]:
+        """The other nodes that were heard, by their names."""
+        return self.liveness.peers.known
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The nodes that may acknowledge commands, this one among them; the node sets it from applied state."""
+        return self.liveness.members
+
+    @members.setter
+    def members(self, members: frozenset[str]) -> None:
+        self.liveness.members = members
+
+    def clock_offset_us(self) -> int:
+        """How far this node's clock is from what others go by: negative if behind, positive if ahead.
+
+        Behind is judged against the log, ahead against the clocks of the other nodes: after a night in which all nodes
+        were down, the log's time is old, and nobody is ahead.
+        """
+        behind = self._clock() - self._sequencer.now
+        return behind if behind < 0 else max(self.liveness.peers.clock_offset_us() or 0, 0)
+
+    # -- Reading back ----------------------------------------------------------------------------------------------
+
+    def replay(self, after: int) -> Iterator[Batch]:
+        """Every batch above a position, from the mark on. Blocks; LogBehind if the log begins too late."""
+        for data, taken in replay(self._place, self.log_id, self._sequencer):
+            self._count(data)
+            if taken is None or taken.record is None or not taken.record.commands:
+                continue
+            batch = batches.decode(taken.record.data, taken.record.first_position)
+            if batch.last_position > after:
+                yield batch
+
+    # -- Life ------------------------------------------------------------------------------------------------------
+
+    def start(self, deliver: Deliver, give_back: GiveBack) -> None:
+        self._loop, self._deliver, self._give_back = asyncio.get_running_loop(), deliver, give_back
+        self._client = Client(self._place.urls, self._place.node)
+        self._client.on_connected = self._connected
+        self._fetcher = Fetcher(self._client, self._place)
+        self._follower = Follower(self._sequencer, self._judged, self._fetcher.fetch, self._on_failure)
+        self._acks = self._client.inbox(self._guarded(self._on_ack))
+        self._client.subscribe(self._place.subject("decided"), self._guarded(self._on_decided))
+        self.liveness.connect(self._client, self._guarded)
+        self._log_subject = self._place.subject("log")
+        self._pulse_at = self._switched_at = self._room_at = time.monotonic()
+        self._housekeeping: set[asyncio.Task[None]] = set()
+        self._client.start()
+        self._tick()
+
+    def close(self) -> None:
+        """Release everything once what is in flight has come back; `closing` ends when that is done."""
+        self.closing = self._loop.create_task(self._close())
+
+    async def _close(self) -> None:
+        until = time.monotonic() + CLOSE_SECONDS_MAX
+        while not (self._publisher.idle or self._failed) and time.monotonic() < until:
+            await asyncio.sleep(TICK_SECONDS / 10)
+        self._timer.cancel()
+        self.liveness.barriers.fail_all()
+        self._follower.stop()
+        for task in self._housekeeping:
+            task.cancel()
+        await self._client.close()
+
+    def _on_failure(self, error: BaseException) -> None:
+        if not self._failed:
+            self._failed = True
+            self.outage = "This node can no longer follow the log of the cluster; use another one."
+            self._fail(error)
+
+    def _guarded(self, handle: Callable[[Message], None]) -> Callable[[Message], None]:
+        """A handler whose errors end the node: what it failed to take in would be missing for good."""
+
+        def guarded(message: Message) -> None:
+            if not self._failed:
+                try:
+                    handle(message)
+                except Exception as error:
+                    self._on_failure(error)
+
+        return guarded
+
+    # -- Proposing -------------------------------------------------------------------------------------------------
+
+    def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
+        self._publisher.append(at, commands, ticket, time.monotonic())
+        self._send()
+
+    def _send(self) -> None:
+        """Send whatever may be sent now."""
+        while self._client.writable and (data := self._publisher.next_message()) is not None:
+            # The acknowledgement comes back on a subject that says how far the log was: it must be further then.
+            self._client.publish(self._log_subject, data, b"%b.%d" % (self._acks, self.applied))
+
+    def _on_ack(self, message: Message) -> None:
+        sequence = streams.acknowledged(message.data)
+        if sequence:
+            if sequence <= int(message.subject.rsplit(b".", 1)[1]):
+                raise LogChanged(
+                    f"NATS stored a message as {sequence}, which was taken: it has lost acknowledged messages."
+                )
+            self._follower.learn(sequence)
+        elif b"%d" % streams.FULL in message.data:
+            self._publisher.refused(time.monotonic(), FULL_SECONDS)
+            self._room.stored_bytes = max(self._room.stored_bytes, self._room.max_bytes)
+        else:
+            self._publisher.refused(time.monotonic())
+
+    def _give_back_soon(self, ticket: Ticket) -> None:
+        self._loop.call_soon(self._give_back, ticket)
+
+    # -- Following -------------------------------------------------------------------------------------------------
+
+    def _learn(self, sequence: int) -> None:
+        self._follower.learn(sequence)
+
+    def _connected(self) -> None:
+        self._publisher.refused(time.monotonic())
+        self._in_background(self._refresh())
+
+    def _on_decided(self, message: Message) -> None:
+        self._follower.receive(sequence_of(message), message.data)
+
+    def _count(self, data: bytes) -> None:
+        sequencer = self._sequencer
+        self.size_bytes += len(data)
+        self._room.stored(len(data), sequencer.position, sequencer.sequence)
+        if sequencer.sequence % CHECKPOINT_MESSAGES == 0:
+            self.liveness.peers.note(sequencer.checkpoint)
+
+    def _judged(self, data: bytes, taken: Taken | None) -> None:
+        """Deliver what a message is worth; it was judged just now."""
+        self._count(data)
+        if taken is None:
+            log.error("message %d of %s is not a message of this log", self.applied, self._place.stream)
+        else:
+            lane = self._publisher.lane_of(taken.session)
+            record = taken.record
+            if lane is not None:
+                proposal = self._publisher.arrived(lane, taken, time.monotonic())
+                if proposal is not None:
+                    assert record is not None
+                    if proposal.ticket is not None:
+                        batch = Batch(record.first_position, record.at, proposal.commands)
+                        self._deliver(batch, proposal.ticket)
+                    elif proposal.arrived is not None:
+                        proposal.arrived()
+                self._send()
+            elif record is not None and record.commands:
+                self._deliver(batches.decode(record.data, record.first_position), None)
+        self.liveness.barriers.applied(self.applied)
+
+    # -- Every few milliseconds ------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+        if self._failed:
+            return
+        self._follower.check()
+        self._publisher.resend_if_due(now)
+        self._send()
+        if now >= self._pulse_at:
+            self._pulse_at = now + PULSE_SECONDS
+            self.liveness.pulse(self._follower.known)
+            self.outage = self.liveness.divergence() or self._judge_connection(now)
+        if self._room.is_doubtful and now >= self._room_at:
+            self._room_at = now + ROOM_SECONDS
+            self._in_background(self._refresh())
+
+    def _judge_connection(self, now: float) -> str | None:
+        """Why nothing can be decided, as one sentence; tries another server before it comes to that."""
+        if not self._client.connected:
+            lost = now - self._client.lost_at > LOST_SECONDS
+            return "No NATS server can be reached; try again in a few seconds, or use another node." if lost else None
+        if self._publisher.idle:
+            return None
+        stalled_since = self._publisher.progress_at
+        if now - max(stalled_since, self._switched_at) > SWITCH_SECONDS:
+            self._switched_at = now
+            self._client.switch("it stores no messages")
+        if now - stalled_since > OUTAGE_SECONDS:
+            return "NATS stores no messages, it may have lost its majority; try again in a few seconds."
+        return None
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._housekeeping.add(task)
+        task.add_done_callback(self._housekeeping.discard)
+
+    async def _refresh(self) -> None:
+        """Ask JetStream how large the stream is and where it ends. That may be out of date, so it decides nothing."""
+        try:
+            info = await streams.stream_info(self._client, self._place)
+        except (ApiRefused, NotConnected, TimeoutError) as error:
+            log.debug("JetStream does not describe %s: %s", self._place.stream, error)
+            return
+        if info is not None and info.log_id == self.log_id:
+            self._room.stored_bytes, self._room.max_bytes = info.state.bytes, info.config.max_bytes
+            self._follower.learn(info.state.last_seq)
+
+    # -- Barriers, images, purging ---------------------------------------------------------------------------------
+
+    def barrier(self, reached: Reached) -> None:
+        if self.outage is not None:
+            reached(False)
+        else:
+            self.liveness.barriers.wait(reached)
+
+    def _send_barrier(self, arrived: Callable[[], None]) -> None:
+        self._publisher.append_barrier(self._clock(), arrived, time.monotonic())
+        self._send()
+
+    def mark(self) -> bytes:
+        self._room.marked(self._sequencer.position, self._sequencer.sequence)
+        return self._sequencer.encoded_mark()
+
+    def forget(self, upto: int) -> None:
+        """Purge what images make superfluous; from any thread."""
+        if upto and self.closing is None:
+            self._loop.call_soon_threadsafe(self._forget, upto)
+
+    def _forget(self, upto: int) -> None:
+        sequence = self._room.sequence_upto(upto)
+        if sequence:
+            self._in_background(self._purge(sequence))
+
+    async def _purge(self, sequence: int) -> None:
+        try:
+            await streams.purge(self._client, self._place, sequence)
+        except (ApiRefused, NotConnected, TimeoutError) as error:
+            log.warning("the log was not purged up to message %d; the next image tries again: %s", sequence, error)
+        else:
+            await self._refresh()

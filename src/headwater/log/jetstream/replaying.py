@@ -1,0 +1,33 @@
+"""Replaying: at the start, every message behind a mark is read back, before the loop serves anything."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from headwater.log.jetstream import streams
+from headwater.log.jetstream.fetching import Fetcher
+from headwater.log.jetstream.streams import LogRefused, Place
+from headwater.log.jetstream.visiting import Visit
+from headwater.log.sequencing import Sequencer, Taken
+
+REPLAY_SECONDS_MAX = 30.0
+"""How long a replay waits for the next message that NATS says is there."""
+
+
+def replay(place: Place, log_id: str, sequencer: Sequencer) -> Iterator[tuple[bytes, Taken | None]]:
+    """Every message from where the sequencer stands to where the log ends now, judged. Blocks.
+
+    LogBehind if the log begins too late for that.
+    """
+    with Visit(place) as visit:
+        info = visit.persist(partial(streams.stream_info, visit.client, place), "answer questions about streams")
+        if info is None or info.log_id != log_id:
+            raise LogRefused(f"The stream {place.stream} was removed or replaced during the start; start again.")
+        fetcher = Fetcher(visit.client, place)
+        arrived_at = time.monotonic()
+        while sequencer.sequence < info.state.last_seq:
+            for stored in visit.persist(partial(fetcher.fetch, sequencer.sequence + 1), "return stored messages"):
+                arrived_at = time.monotonic()
+                yield stored.data, sequencer.take(stored.sequence, stored.data)
+            if time.monotonic() - arrived_at > REPLAY_SECONDS_MAX:
+                raise LogRefused(f"NATS does not return message {sequencer.sequence + 1} of the stream {place.stream}.")
