@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from headwater.log.images import ImageFiles
+from headwater.log.images import Images
 from headwater.log.seam import CommandLog
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.debts import Debts, SettleBucket
@@ -57,7 +57,7 @@ class ShardParts(NamedTuple):
 
     state: State
     command_log: CommandLog
-    images: ImageFiles | None
+    images: Images | None
     blobs: BlobStore
 
 
