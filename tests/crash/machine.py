@@ -99,7 +99,7 @@ class ImageInTheMaking:
     def step(self) -> bool:
         """Do one step; whether the image is finished."""
         if self._writer is None:
-            self._writer = self._images.begin(self.walk.position)
+            self._writer = self._images.begin(self.walk.position, b"")
             return False
         piece = next(self._pieces, None)
         if piece is not None:

@@ -18,22 +18,16 @@ def files(disk: FaultyDisk, log_id: str = "9f2c") -> ImageFiles:
 
 def take(disk: FaultyDisk, position: int, pieces: list[bytes] = PIECES) -> Path:
     """Write a whole image."""
-    writer = files(disk).begin(position)
+    writer = files(disk).begin(position, b"")
     for piece in pieces:
         writer.write([piece])
     writer.finish()
     return DIRECTORY / f"{position:020d}.image"
 
 
-def test_an_image_is_read_back_piece_by_piece() -> None:
-    disk = FaultyDisk()
-    take(disk, 7)
-    assert list(files(disk).read(7)) == PIECES
-
-
 def test_pieces_may_be_written_together() -> None:
     disk = FaultyDisk()
-    writer = files(disk).begin(7)
+    writer = files(disk).begin(7, b"")
     writer.write(PIECES)
     writer.finish()
     assert list(files(disk).read(7)) == PIECES
@@ -48,28 +42,16 @@ def test_the_newest_image_comes_first() -> None:
     assert files(disk).positions() == [100, 20, 9]
 
 
-def test_two_images_are_kept_and_the_log_before_the_older_is_free() -> None:
-    disk = FaultyDisk()
-    assert files(disk).drop_old() == 0
-    take(disk, 9)
-    assert files(disk).drop_old() == 0
-    take(disk, 20)
-    assert files(disk).drop_old() == 9
-    take(disk, 100)
-    assert files(disk).drop_old() == 20
-    assert files(disk).positions() == [100, 20]
-
-
 def test_an_unfinished_image_is_none_and_is_removed() -> None:
     disk = FaultyDisk()
-    files(disk).begin(7).write([b"half"])
+    files(disk).begin(7, b"").write([b"half"])
     assert files(disk).positions() == []
     assert disk.names(DIRECTORY) == []
 
 
 def test_an_abandoned_image_leaves_nothing_behind() -> None:
     disk = FaultyDisk()
-    writer = files(disk).begin(7)
+    writer = files(disk).begin(7, b"")
     writer.write([b"half"])
     writer.abandon()
     assert disk.names(DIRECTORY) == []
@@ -78,7 +60,7 @@ def test_an_abandoned_image_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize("step", [Step.WRITE, Step.SYNC, Step.RENAME])
 def test_an_image_that_cannot_be_finished_can_be_abandoned(step: Step) -> None:
     disk = FaultyDisk()
-    writer = files(disk).begin(7)
+    writer = files(disk).begin(7, b"")
     disk.fail_next(step, errno.EIO, in_name=".tmp")
     with pytest.raises(OSError, match="Input/output error"):
         writer.finish()
@@ -89,8 +71,8 @@ def test_an_image_that_cannot_be_finished_can_be_abandoned(step: Step) -> None:
 def test_an_image_can_be_begun_again_after_a_failure() -> None:
     disk = FaultyDisk()
     images = files(disk)
-    images.begin(7).write([b"left behind"])
-    writer = images.begin(7)
+    images.begin(7, b"").write([b"left behind"])
+    writer = images.begin(7, b"")
     writer.write([b"whole"])
     writer.finish()
     assert list(images.read(7)) == [b"whole"]
@@ -141,14 +123,79 @@ def test_an_image_of_another_journal_or_position_is_damaged(log_id: str, positio
         list(files(disk, log_id).read(position))
 
 
-def test_an_image_set_aside_no_longer_counts() -> None:
+def test_an_image_set_aside_keeps_its_bytes_under_another_name() -> None:
     disk = FaultyDisk()
-    for position in (9, 20, 100):
-        take(disk, position)
+    take(disk, 100)
     files(disk).set_aside(100)
-    assert files(disk).positions() == [20, 9]
-    assert files(disk).drop_old() == 9
-    assert f"{100:020d}{DAMAGED}" in disk.names(DIRECTORY)
+    assert disk.names(DIRECTORY) == [f"{100:020d}{DAMAGED}"]
+
+
+def test_a_file_without_a_mark_is_as_it_always_was() -> None:
+    disk = FaultyDisk()
+    seed, data = frames.seed("image", "9f2c", 7), b""
+    for number, piece in enumerate(PIECES):
+        data += b"".join(frames.encode(piece, number, 1, seed))
+    data += b"".join(frames.encode(b"end", len(PIECES), 0, seed))
+    assert disk.read(take(disk, 7)) == data
+
+
+# -- Several processes in one directory --------------------------------------------------------------------------------
+
+
+def shared(disk: FaultyDisk) -> ImageFiles:
+    return ImageFiles(DIRECTORY, disk, "9f2c", shared=True)
+
+
+def test_a_process_that_opens_a_shared_directory_leaves_the_image_that_another_one_writes() -> None:
+    disk = FaultyDisk()
+    writer = shared(disk).begin(7, b"")
+    writer.write(PIECES)
+    shared(disk).begin(8, b"").abandon()
+    writer.finish()
+    assert list(shared(disk).read(7)) == PIECES
+
+
+def test_two_processes_that_write_one_image_do_not_damage_it() -> None:
+    disk = FaultyDisk()
+    first, second = shared(disk).begin(7, b""), shared(disk).begin(7, b"")
+    first.write(PIECES[:2])
+    second.write(PIECES)
+    first.write(PIECES[2:])
+    second.finish()
+    assert list(shared(disk).read(7)) == PIECES
+    first.finish()
+    assert list(shared(disk).read(7)) == PIECES
+    assert disk.names(DIRECTORY) == [f"{7:020d}.image"]
+
+
+def test_unfinished_files_in_a_shared_directory_go_when_two_images_are_newer() -> None:
+    disk = FaultyDisk()
+    images = shared(disk)
+    for position in (7, 9):
+        images.begin(position, b"").write([b"half"])
+    take_shared(images, 9)
+    assert (images.drop_old(), len(disk.names(DIRECTORY))) == (0, 3)
+    take_shared(images, 20)
+    assert images.drop_old() == 9
+    left = [name for name in disk.names(DIRECTORY) if name.endswith(".tmp")]
+    assert [int(name[:20]) for name in left] == [9]
+
+
+def test_an_old_image_that_another_process_has_removed_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    images = shared(disk)
+    for position in (7, 9, 20):
+        take_shared(images, position)
+    seen = images.positions()
+    shared(disk).drop_old()
+    monkeypatch.setattr(images, "positions", lambda: seen)
+    assert images.drop_old() == 9
+
+
+def take_shared(images: ImageFiles, position: int) -> None:
+    writer = images.begin(position, b"")
+    writer.write(PIECES)
+    writer.finish()
 
 
 def test_an_image_with_its_name_survives_a_power_loss_whole() -> None:
@@ -159,7 +206,7 @@ def test_an_image_with_its_name_survives_a_power_loss_whole() -> None:
         images = files(disk)
         disk.halt_in(1 + seed % 12)
         try:
-            writer = images.begin(7)
+            writer = images.begin(7, b"")
             for piece in PIECES:
                 writer.write([piece])
             writer.finish()

@@ -41,7 +41,7 @@ class DataDirectory:
 
     def take_image(self) -> Path:
         """Take an image, forget the log before the older one, and return the image's path."""
-        writer = self.images.begin(self.state.position)
+        writer = self.images.begin(self.state.position, b"")
         writer.write(image_of(self.state))
         writer.finish()
         self.journal.forget(self.images.drop_old())

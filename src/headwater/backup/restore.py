@@ -59,7 +59,7 @@ def _write_file(disk: Disk, path: Path, content: bytes) -> None:
 def _write_state(disk: Disk, data: Path, state: State) -> None:
     """An image of the state, and an empty journal file that begins above it: new positions continue from there."""
     ours = identity.new(state.log_id)
-    image = ImageFiles(data / "images", disk, state.log_id).begin(state.position)
+    image = ImageFiles(data / "images", disk, state.log_id).begin(state.position, b"")
     for piece in image_of(state):
         image.write([piece])
     image.finish()

@@ -4,7 +4,7 @@ import secrets
 
 from headwater.lake.ownership import claim
 from headwater.log.directory import lock, recover
-from headwater.log.images import ImageFiles
+from headwater.log.images import Images
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
 from headwater.node.chores.imager import ImageLimits
@@ -34,7 +34,7 @@ def _node(
     settings: Settings,
     state: State,
     command_log: CommandLog,
-    images: ImageFiles | None,
+    images: Images | None,
     blobs: BlobStore,
     *,
     store: Store | None = None,

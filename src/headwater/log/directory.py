@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.log.images import ImageDamaged, ImageFiles
+from headwater.log.images import ImageFiles
 from headwater.log.journal.files import JournalDamaged
 from headwater.log.journal.journal import Journal, end_process
+from headwater.log.restoring import newest_good_image
 from headwater.storage.blobs import FolderBlobs
 from headwater.storage.disk import Disk, RealDisk, make_directory
 from headwater.streams.apply import apply
-from headwater.streams.images import restore
 from headwater.streams.state import State
 
 OpenJournal = Callable[[Path, Disk, int, Callable[[BaseException], None]], Journal]
@@ -71,7 +71,8 @@ def recover(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        state = _newest_good_image(images) or State(journal.log_id)
+        image = newest_good_image(images)
+        state = State(journal.log_id) if image is None else image.state
         image_position = state.position
         for batch in journal.replay(after=state.position):
             apply(state, batch)
@@ -91,15 +92,6 @@ def recover(
             time.monotonic() - started,
         )
     return Recovered(state, journal, images, FolderBlobs(directory / "snapshots", disk))
-
-
-def _newest_good_image(images: ImageFiles) -> State | None:
-    for position in images.positions():
-        try:
-            return restore(images.read(position))
-        except (ImageDamaged, ValueError, OSError) as error:
-            log.error("the image at position %d cannot be used, falling back to the one before: %s", position, error)
-    return None
 
 
 def _check_complete(directory: Path, state: State, image_positions: list[int]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from headwater.log.images import ImageFiles, ImageWriter
+from headwater.log.images import Images, ImageWriter
 from headwater.log.seam import CommandLog
 from headwater.streams.images import Walk
 from headwater.streams.state import State
@@ -43,7 +43,7 @@ class Imager:
         self,
         state: State,
         command_log: CommandLog,
-        images: ImageFiles,
+        images: Images,
         limits: ImageLimits,
         move_on: Callable[[], None],
     ) -> None:
@@ -102,9 +102,10 @@ class Imager:
     async def _take(self) -> None:
         loop = asyncio.get_running_loop()
         started = time.monotonic()
-        walk = Walk(self._state)
+        # In one turn of the loop, so that the mark is that of the walk's position.
+        walk, mark = Walk(self._state), self._log.mark()
         try:
-            writer = await loop.run_in_executor(self._thread, self._images.begin, walk.position)
+            writer = await loop.run_in_executor(self._thread, self._images.begin, walk.position, mark)
             try:
                 await self._write(walk, writer)
             except Exception:
