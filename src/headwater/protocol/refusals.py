@@ -63,6 +63,8 @@ class Code(StrEnum):
     OVERLOADED = "overloaded"
     WAITERS_TOO_MANY = "waiters_too_many"
     DRAINING = "draining"
+    LOG_UNAVAILABLE = "log_unavailable"
+    OUTCOME_UNKNOWN = "outcome_unknown"
     NOT_IMPLEMENTED = "not_implemented"
     INTERNAL = "internal"
 

@@ -61,6 +61,9 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.OVERLOADED: (503, "Overloaded"),
     Code.WAITERS_TOO_MANY: (503, "Too many waiters"),
     Code.DRAINING: (503, "Draining"),
+    Code.LOG_UNAVAILABLE: (503, "Log unavailable"),
+    # The only 503 after which a write may have happened.
+    Code.OUTCOME_UNKNOWN: (503, "Outcome unknown"),
     Code.NOT_IMPLEMENTED: (501, "Not implemented"),
     Code.INTERNAL: (500, "Internal error"),
 }
@@ -69,6 +72,8 @@ RETRY_LATER_SECONDS = {
     Code.OVERLOADED: 1,
     Code.WAITERS_TOO_MANY: 1,
     Code.DRAINING: 1,
+    Code.LOG_UNAVAILABLE: 1,
+    Code.OUTCOME_UNKNOWN: 1,
     Code.PRODUCERS_TOO_MANY: 1,
     Code.RATE_LIMITED: 1,
     Code.AUTH_UNAVAILABLE: 5,
