@@ -25,7 +25,8 @@ from headwater.client import (
     TransportFailed,
 )
 from headwater.client.errors import refusal
-from headwater.client.settings import ClientSettings, problem_of_url
+from headwater.client.settings import ClientSettings
+from headwater.client.urls import problem_of_url
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
 from headwater.protocol.names import DEFAULT_BUCKET

@@ -47,6 +47,7 @@ from headwater.client.framing import Deframer, frame
 from headwater.client.operations import Fork, IfExists
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import AsyncRequestValue, RequestValue
+from headwater.client.urls import ServerUrls
 from headwater.client.values import (
     NOW,
     START,
@@ -125,6 +126,7 @@ __all__ = [
     "ScanRange",
     "SequenceConflict",
     "ServerUnavailable",
+    "ServerUrls",
     "Snapshot",
     "Stream",
     "StreamClosed",

@@ -181,5 +181,7 @@ def _object(target: RequestTarget, request: Request) -> Program[dict[str, Any]]:
     answer = yield from ask(request, target.policy)
     found = members(request, answer.response)
     if not isinstance(found, dict):
-        raise ProtocolViolation(f"{request.url} was not answered by a Headwater server; check the URL.")
+        raise ProtocolViolation(
+            f"{answer.response.source(request)} was not answered by a Headwater server; check the URL."
+        )
     return found

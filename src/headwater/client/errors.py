@@ -2,7 +2,7 @@
 
     ClientError                  everything below
     ├── TransportFailed          no usable answer arrived, and the request did nothing or is safe to repeat; `sent`
-    │   ├── OutcomeUnknown       a write was sent and no answer arrived: it may or may not have happened
+    │   ├── OutcomeUnknown       no answer says whether a write that was sent has happened, or the server does not know
     │   └── ResponseIncomplete   a response that is read as it arrives broke off
     ├── ProtocolViolation        the answer violates the protocol: invalid JSON, invalid events, a missing header
     ├── ProducerEnded            the producer has been closed and takes no more messages
@@ -36,6 +36,7 @@ from typing import Any
 
 from headwater.client.wire import Request, Response
 from headwater.protocol import headers
+from headwater.protocol.refusals import Code
 
 DETAIL_CHARACTERS_MAX = 500
 
@@ -47,14 +48,20 @@ class ClientError(Exception):
 class TransportFailed(ClientError):
     """No usable answer arrived."""
 
-    def __init__(self, message: str, *, sent: bool = True) -> None:
+    def __init__(self, message: str, *, sent: bool = True, others: int = 0) -> None:
         super().__init__(message)
         self.sent = sent
         """Whether the request may have reached the server."""
+        self.others = others
+        """How many other URLs of the client may be tried at once."""
 
 
 class OutcomeUnknown(TransportFailed):
-    """A write was sent, and no answer arrived to say whether it happened."""
+    """A write was sent, and no answer says whether it happened.
+
+    None arrived, or it is a 503 with the code `outcome_unknown`, which is the `__cause__`: a node of a cluster does not
+    know what became of the write.
+    """
 
 
 class ResponseIncomplete(TransportFailed):
@@ -75,14 +82,16 @@ class RequestRefused(ClientError):
     def __init__(self, request: Request, response: Response) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        self.url = request.url
+        self.url = response.source(request)
         self.problem: Mapping[str, Any] = problem_of(response.body)
         """All members of the problem document; for any other body, its text as the `detail`."""
         self.code = self._text("code")
         self.title = self._text("title")
         self.detail = self._text("detail")
         reason = self.detail or self.title or _REASONS.get(self.status) or "no reason given"
-        super().__init__(f"{request.method} {request.url} was answered with {self.status}: {reason}")
+        if response.route.failed:
+            reason = f"{reason.rstrip('.')}; all {response.route.failed} URLs failed."
+        super().__init__(f"{request.method} {self.url} was answered with {self.status}: {reason}")
         self._response = response
         self._request = Request(request.method, request.url)
 
@@ -222,6 +231,15 @@ def refusal(request: Request, response: Response) -> RequestRefused:
         other = ServerUnavailable if response.status >= 500 else RequestRefused
         kind = _by_headers(response) or _BY_STATUS.get(response.status, other)
     return kind(request, response)
+
+
+def is_unknown(response: Response) -> bool:
+    """Whether the server does not know what became of a write.
+
+    >>> is_unknown(Response(503, body=b'{"code": "outcome_unknown"}')), is_unknown(Response(503))
+    (True, False)
+    """
+    return response.status == 503 and problem_of(response.body).get("code") == Code.OUTCOME_UNKNOWN
 
 
 def _by_headers(response: Response) -> type[RequestRefused] | None:

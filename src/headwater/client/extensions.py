@@ -51,7 +51,7 @@ def read_snapshot(target: RequestTarget, offset: str | None) -> Program[Snapshot
     found = response.header(headers.STREAM_SNAPSHOT_OFFSET) or offset
     if found is None:
         missing = headers.STREAM_SNAPSHOT_OFFSET.name
-        raise ProtocolViolation(f"{request.url} answered with a snapshot without {missing}.")
+        raise ProtocolViolation(f"{response.source(request)} answered with a snapshot without {missing}.")
     return Snapshot(response.body, response.header(headers.CONTENT_TYPE) or content_types.DEFAULT, found)
 
 
@@ -120,7 +120,7 @@ def append_batch(
     answer = yield from ask(request, target.policy, repeatable=False)
     acks = members(request, answer.response)
     if not isinstance(acks, list) or len(acks) != len(messages):
-        raise ProtocolViolation(f"{request.url} did not acknowledge each message of the batch.")
+        raise ProtocolViolation(f"{answer.response.source(request)} did not acknowledge each message of the batch.")
     return [
         BatchAck(
             status=ack["status"],
@@ -148,7 +148,7 @@ def read_records(
         response = answer.response
         number, following = (response.number(one) for one in (headers.STREAM_RECORD_START, headers.STREAM_RECORD_NEXT))
         if number is None or following is None:
-            raise ProtocolViolation(f"{request.url} answered a read of records without their numbers.")
+            raise ProtocolViolation(f"{response.source(request)} answered a read of records without their numbers.")
         lines = [line for line in response.body.split(b"\n") if line]
         for at, line in enumerate(lines, number):
             try:
@@ -223,5 +223,5 @@ def _page(
     answer = yield from ask(request, target.policy)
     found = members(request, answer.response)
     if not isinstance(found, dict):
-        raise ProtocolViolation(f"{request.url} did not answer with a listing.")
+        raise ProtocolViolation(f"{answer.response.source(request)} did not answer with a listing.")
     return found

@@ -235,7 +235,9 @@ def _unless_unchanged(request: Request, policy: RetryPolicy) -> Program[Response
     answer = yield from attempt(request, policy, repeatable=True)
     if answer.response.status == 304:
         if headers.IF_NONE_MATCH.name not in request.headers:
-            raise ProtocolViolation(f"{request.url} was answered with 304, although nothing was said to be known.")
+            raise ProtocolViolation(
+                f"{answer.response.source(request)} was answered with 304, although nothing was said to be known."
+            )
         return None
     if not answer.response.ok:
         raise refusal(request, answer.response)
@@ -247,12 +249,12 @@ def members(request: Request, response: Response) -> Any:
     try:
         return json.loads(response.body)
     except ValueError as error:
-        raise ProtocolViolation(f"{request.url} did not answer with valid JSON: {error}.") from error
+        raise ProtocolViolation(f"{response.source(request)} did not answer with valid JSON: {error}.") from error
 
 
 def _next_offset(request: Request, response: Response) -> str:
     offset = response.header(headers.STREAM_NEXT_OFFSET)
     if offset is None:
         missing = headers.STREAM_NEXT_OFFSET.name
-        raise ProtocolViolation(f"{request.url} answered {request.method} without {missing}.")
+        raise ProtocolViolation(f"{response.source(request)} answered {request.method} without {missing}.")
     return offset

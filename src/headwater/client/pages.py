@@ -4,6 +4,7 @@ import json
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from headwater.client.errors import ProtocolViolation
@@ -19,7 +20,9 @@ def page(request: Request, response: Response, content_type: str) -> Chunk:
     """The chunk in the response to a plain read or a long-poll."""
     next_offset = response.header(headers.STREAM_NEXT_OFFSET)
     if next_offset is None:
-        raise ProtocolViolation(f"{request.url} answered a read without {headers.STREAM_NEXT_OFFSET.name}.")
+        raise ProtocolViolation(
+            f"{response.source(request)} answered a read without {headers.STREAM_NEXT_OFFSET.name}."
+        )
     if response.status == 200:
         content_type = response.header(headers.CONTENT_TYPE) or content_type
     closed = response.flag(headers.STREAM_CLOSED)
@@ -63,8 +66,8 @@ def whole(response: Response) -> Program[Response]:
     while size < ERROR_BYTES_MAX:
         data = yield from more()
         if not data:
-            return Response(response.status, response.headers, b"".join(pieces))
+            return replace(response, body=b"".join(pieces))
         pieces.append(data)
         size += len(data)
     yield Shut()
-    return Response(response.status, response.headers, b"".join(pieces))
+    return replace(response, body=b"".join(pieces))

@@ -44,6 +44,7 @@ from headwater.client.errors import (
     ProducerFenced,
     SequenceConflict,
     TransportFailed,
+    is_unknown,
     refusal,
     retry_after_seconds,
 )
@@ -246,16 +247,16 @@ class Producing(Generic[W]):
     def _judge(self, batch: Batch[W], outcome: Response | TransportFailed, now: float) -> Resolved[W]:
         if isinstance(outcome, TransportFailed):
             batch.in_doubt = batch.in_doubt or outcome.sent
-            return self._retry(batch, outcome, None, now)
+            return self._retry(batch, outcome, None, now, outcome.others)
         if outcome.ok:
             return self._accept(batch, outcome)
         request = self.request(batch)
         error = refusal(request, outcome)
         if outcome.status in RETRIED_STATUSES:
             # A 503 without a code may come from a proxy, after the server has acted.
-            untouched = outcome.status == 429 or (outcome.status == 503 and error.code is not None)
-            batch.in_doubt = batch.in_doubt or not untouched
-            return self._retry(batch, error, retry_after_seconds(outcome), now)
+            answered = outcome.status == 503 and error.code is not None and not is_unknown(outcome)
+            batch.in_doubt = batch.in_doubt or not (answered or outcome.status == 429)
+            return self._retry(batch, error, retry_after_seconds(outcome), now, outcome.route.others)
         if isinstance(error, ProducerEpochUsed):
             batch.in_doubt = False
         if isinstance(error, ProducerFenced | ProducerEpochUsed) and self._may_claim():
@@ -295,8 +296,10 @@ class Producing(Generic[W]):
     def _may_claim(self) -> bool:
         return self.options.auto_claim and self._claims < self.policy.attempts_max
 
-    def _retry(self, batch: Batch[W], error: ClientError, retry_after: float | None, now: float) -> Resolved[W]:
-        delay = batch.failures.next_delay(retry_after)
+    def _retry(
+        self, batch: Batch[W], error: ClientError, retry_after: float | None, now: float, others: int
+    ) -> Resolved[W]:
+        delay = batch.failures.next_delay(retry_after, others=others)
         if delay is None:
             return self._fail(error)
         batch.not_before = now + delay

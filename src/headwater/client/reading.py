@@ -238,7 +238,9 @@ class Reader:
         if self.options.live == "auto" and (response.ok or response.status in SSE_REFUSALS):
             self.sse_possible = False
         elif response.ok:
-            raise ProtocolViolation(f"{self.url} answered a request for events with {pages.media(response)!r}.")
+            raise ProtocolViolation(
+                f"{response.source(request)} answered a request for events with {pages.media(response)!r}."
+            )
         else:
             yield from self._refused(request, response)
 
@@ -251,18 +253,21 @@ class Reader:
 
     def _recover(self, error: TransportFailed) -> Program[None]:
         # A follower has as much patience before it first reaches the server as later.
-        delay = self.failures.next_delay(connected=error.sent or self.options.live is not None)
+        connected = error.sent or self.options.live is not None
+        delay = self.failures.next_delay(connected=connected, others=error.others)
         if delay is None:
             raise error
-        yield Pause(delay)
+        if delay:
+            yield Pause(delay)
 
     def _refused(self, request: Request, response: Response, *, starting_over: bool = False) -> Program[None]:
         error = refusal(request, response)
         if response.status in RETRIED_STATUSES:
-            delay = self.failures.next_delay(retry_after_seconds(response))
+            delay = self.failures.next_delay(retry_after_seconds(response), others=response.route.others)
             if delay is None:
                 raise error
-            yield Pause(delay)
+            if delay:
+                yield Pause(delay)
         elif isinstance(error, OffsetTrimmed) and self.options.on_trimmed == "bootstrap" and not starting_over:
             yield from self._bootstrap()
         elif isinstance(error, OffsetTrimmed) and self.options.on_trimmed == "earliest":

@@ -2,14 +2,25 @@
 
 A request that failed is sent again only if that is safe. A refusal with 429 or 503 is an answer: the server did
 nothing. So is 500 from a server that commits before it answers. A request without a connection did nothing either. But
-a write that was sent and got no answer may have happened; it is sent again only if it is idempotent.
+a write that was sent and got no answer may have happened, and so may one that was answered with 503 and the code
+`outcome_unknown`; it is sent again only if it is idempotent.
+
+A client with several URLs sends it to the next one at once (`nodes` says which), and waits only when each URL has
+failed: that is one failure of the policy.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import random
 
-from headwater.client.errors import OutcomeUnknown, TransportFailed, refusal, retry_after_seconds
+from headwater.client.errors import (
+    ClientError,
+    OutcomeUnknown,
+    TransportFailed,
+    is_unknown,
+    refusal,
+    retry_after_seconds,
+)
 from headwater.client.pages import whole
 from headwater.client.wire import Pause, Program, Request, Response, now, open_response, send
 
@@ -78,14 +89,28 @@ class Failures:
     count: int = 0
     connected: bool = False
     """Whether the server has been reached: from then on `connect_attempts_max` no longer applies."""
+    hops: int = 0
+    """How many URLs have failed since the last delay, and were followed by another one at once."""
 
     def reset(self) -> None:
-        self.count, self.connected = 0, True
+        self.count, self.connected, self.hops = 0, True, 0
 
-    def next_delay(self, retry_after_seconds: float | None = None, *, connected: bool = True) -> float | None:
-        """Count a failure, and return the delay before the next attempt; None if there is none left."""
-        self.count += 1
+    def may_hop(self, others: int) -> bool:
+        """Whether to try another of the client's URLs at once; that is not counted as a failure yet."""
+        self.hops = self.hops + 1 if self.hops < others else 0
+        return self.hops > 0
+
+    def next_delay(
+        self, retry_after_seconds: float | None = None, *, connected: bool = True, others: int = 0
+    ) -> float | None:
+        """Count a failure, and return the delay before the next attempt; None if there is none left.
+
+        `others` is how many other URLs may be tried at once, without a delay: each of them, before the failure counts.
+        """
         self.connected = self.connected or connected
+        if self.may_hop(others):
+            return 0.0
+        self.count += 1
         left = self.policy.attempts_max - self.count
         if not self.connected:
             left = min(left, self.policy.connect_attempts_max - self.count)
@@ -113,26 +138,37 @@ def attempt(request: Request, policy: RetryPolicy, *, repeatable: bool, opened: 
             response = yield from (_opened(request) if opened else send(request))
         except TransportFailed as error:
             if error.sent and not repeatable:
-                raise OutcomeUnknown(
-                    f"{error} The write may or may not have happened; check, or write through a producer.", sent=True
-                ) from error
+                raise _unknown(error) from error
             in_doubt = in_doubt or error.sent
-            delay = failures.next_delay(connected=error.sent)
+            delay = failures.next_delay(connected=error.sent, others=error.others)
             if delay is None:
                 raise
         else:
             retried = RETRIED_STATUSES if repeatable else ANSWERED_STATUSES
             if response.status not in retried:
                 return Answer(response, in_doubt)
-            in_doubt = in_doubt or response.status in UNKNOWN_STATUSES
-            retry_after = retry_after_seconds(response)
-            if response.status in BUSY_STATUSES and busy_until is not None and (yield from now()) < busy_until:
-                delay = policy.delay_seconds(failures.count + 1, retry_after)
+            unknown = is_unknown(response)
+            in_doubt = in_doubt or unknown or response.status in UNKNOWN_STATUSES
+            retry_after, others = retry_after_seconds(response), response.route.others
+            if unknown and not repeatable:
+                delay = None
+            elif response.status in BUSY_STATUSES and busy_until is not None and (yield from now()) < busy_until:
+                delay = 0.0 if failures.may_hop(others) else policy.delay_seconds(failures.count + 1, retry_after)
             else:
-                delay = failures.next_delay(retry_after)
+                delay = failures.next_delay(retry_after, others=others)
             if delay is None:
-                raise refusal(request, response)
-        yield Pause(delay)
+                refused = refusal(request, response)
+                if unknown:
+                    raise _unknown(refused) from refused
+                raise refused
+        if delay:
+            yield Pause(delay)
+
+
+def _unknown(error: ClientError) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{error} The write may or may not have happened; check, or write through a producer.", sent=True
+    )
 
 
 def _opened(request: Request) -> Program[Response]:

@@ -1,16 +1,14 @@
 """The settings of a client."""
 
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TypeVar
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit
 
+from headwater.client.nodes import Nodes
 from headwater.client.retrying import RetryPolicy
+from headwater.client.urls import FLAT, ServerUrls, checked_urls, origin, site, streams_path
 from headwater.protocol.headers import AUTHORIZATION
 
-V = TypeVar("V")
 Text = Callable[[], str]
 AsyncText = Callable[[], Awaitable[str]]
 RequestValue = str | Text
@@ -24,19 +22,16 @@ FOLLOW_RETRY = RetryPolicy(attempts_max=30, connect_attempts_max=30)
 """Followers and producers outlast a restart of the server: about four minutes."""
 
 
-FLAT = "/v1/stream"
-"""The path of all streams on a server of the protocol."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """How a client behaves; `wait_timeout_seconds` is for responses that a server delays on purpose.
 
-    A base URL without a path is the root of a server: its streams are below `/v1/stream`, its buckets below the root. A
-    name and password in it become a header, so that no URL that is logged or part of an error contains them.
+    A URL without a path is the root of a server: its streams are below `/v1/stream`, its buckets below the root.
+    Several URLs are the nodes of one cluster; URLs are made with the first, the base URL, and a request is sent to any.
+    A name and password become a header, so that no URL that is logged or part of an error contains them.
     """
 
-    base_url: str
+    urls: ServerUrls
     headers: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
     params: Mapping[str, AsyncRequestValue] = field(default_factory=dict, repr=False)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -44,19 +39,25 @@ class ClientSettings:
     timeout_seconds: float = 30.0
     wait_timeout_seconds: float = 75.0
     token: AsyncRequestValue | None = field(default=None, repr=False)
-    """Sent to the base URL's origin only, also if a stream is named by a URL of another one."""
+    """Sent to the origins of the URLs only, also if a stream is named by a URL of another one."""
 
     def __post_init__(self) -> None:
-        url, headers = move_credentials(self.base_url, self.headers)
-        if problem := problem_of_url(url):
-            raise ValueError(f"{problem}.")
+        urls, headers = checked_urls(self.urls, self.headers)
         if self.token is not None:
             if AUTHORIZATION.lower in map(str.lower, headers):
                 raise ValueError("A token is sent as the header Authorization; give one of the two, or a password.")
             if isinstance(self.token, str):
                 bearer(self.token)
-        object.__setattr__(self, "base_url", url)
+        object.__setattr__(self, "urls", urls)
         object.__setattr__(self, "headers", headers)
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        return tuple(self.urls)
+
+    @property
+    def base_url(self) -> str:
+        return self.urls[0]
 
     @property
     def streams_url(self) -> str:
@@ -65,8 +66,7 @@ class ClientSettings:
         >>> [ClientSettings(url).streams_url for url in ("http://h/", "http://h/v1/stream/", "http://h/ds")]
         ['http://h/v1/stream', 'http://h/v1/stream', 'http://h/ds']
         """
-        url = self.base_url.rstrip("/")
-        return url if urlsplit(url).path else url + FLAT
+        return site(self.base_url) + streams_path(self.base_url)
 
     @property
     def root_url(self) -> str:
@@ -75,33 +75,38 @@ class ClientSettings:
         >>> [ClientSettings(url).root_url for url in ("http://h/", "http://h/v1/stream/", "http://h/ds")]
         ['http://h', 'http://h', 'http://h/ds']
         """
-        return self.streams_url.removesuffix(FLAT)
+        return self.root_urls[0]
+
+    @property
+    def root_urls(self) -> tuple[str, ...]:
+        """The same on each node."""
+        return tuple(site(url) + streams_path(url).removesuffix(FLAT) for url in self.base_urls)
 
     def stream_url(self, path: str) -> str:
-        """The URL of the stream at a path; a complete URL is left unchanged.
+        """The URL of the stream at a path; a complete URL is left unchanged, unless it is that of another node.
 
-        >>> ClientSettings("http://h").stream_url("a b/ü")
-        'http://h/v1/stream/a%20b/%C3%BC'
+        >>> ClientSettings("http://h").stream_url("a b/ü"), ClientSettings(["http://a", "http://b"]).stream_url("http://b/x")
+        ('http://h/v1/stream/a%20b/%C3%BC', 'http://a/x')
         """
         if path.startswith(("http://", "https://")):
             if "@" in urlsplit(path).netloc:
                 raise ValueError(
                     "A stream's URL cannot contain a password; pass it to the client, in its URL or headers."
                 )
-            return path
+            return Nodes(self.root_urls).home_of(path)
         return f"{self.streams_url}/{quote(_checked(path).lstrip('/'), safe=SAFE)}"
 
     def bucket_url(self, name: str) -> str:
         return f"{self.root_url}/{segment(name)}"
 
     def is_ours(self, url: str) -> bool:
-        """Whether a URL has the origin of the base URL, which the token is for.
+        """Whether a URL has the origin of one of the client's, which the token is for.
 
         >>> settings = ClientSettings("http://h:80/ds")
         >>> [settings.is_ours(url) for url in ("http://H/x", "http://h.other/x", "https://h/x", "http://h:81/x")]
         [True, False, False, False]
         """
-        return origin(url) == origin(self.base_url)
+        return origin(url) in map(origin, self.base_urls)
 
 
 def bearer(token: str) -> str:
@@ -115,54 +120,6 @@ def bearer(token: str) -> str:
         # The token itself must not get into a log.
         raise ValueError("The token is empty or not one word of printable ASCII; give it alone, without 'Bearer'.")
     return f"Bearer {bare}"
-
-
-@lru_cache(maxsize=256)
-def origin(url: str) -> tuple[str, str | None, int | None]:
-    """The scheme, host and port of a URL.
-
-    >>> origin("HTTPS://Host/x")
-    ('https', 'host', 443)
-    """
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
-
-
-_PORTS = {"http": 80, "https": 443}
-
-
-def problem_of_url(url: str) -> str | None:
-    """Why a URL, without a password, cannot be that of a server; None if it can.
-
-    >>> problem_of_url("http://h:1/ds"), problem_of_url("h:1")
-    (None, "'h:1' is not the URL of a server; write it like http://host:4437")
-    """
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        return f"{url!r} is not the URL of a server; write it like http://host:4437"
-    if "?" in url or "#" in url:
-        return f"{url!r} has a query or a fragment, which the URL of a server cannot have"
-    return None
-
-
-def move_credentials(url: str, headers: Mapping[str, V]) -> tuple[str, dict[str, V | str]]:
-    """The URL without the name and password in it, and the headers with them, unless they have others.
-
-    >>> move_credentials("http://ada:p%40ss@h:1/x", {})
-    ('http://h:1/x', {'Authorization': 'Basic YWRhOnBAc3M='})
-    """
-    parts = urlsplit(url)
-    userinfo, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, dict(headers)
-    name, _, password = userinfo.partition(":")
-    encoded = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
-    moved = {AUTHORIZATION.name: f"Basic {encoded}"} if AUTHORIZATION.lower not in map(str.lower, headers) else {}
-    return urlunsplit(parts._replace(netloc=host)), {**moved, **headers}
 
 
 SAFE = "/!$&'()*+,;=:@~"

@@ -222,18 +222,22 @@ class ManyReader:
 
     def _not_events(self, request: Request, response: Response) -> Program[None]:
         if response.ok:
-            raise ProtocolViolation(f"{self.url} answered a request for events with {pages.media(response)!r}.")
+            raise ProtocolViolation(
+                f"{response.source(request)} answered a request for events with {pages.media(response)!r}."
+            )
         error = refusal(request, response)
-        delay = self.failures.next_delay(retry_after_seconds(response))
+        delay = self.failures.next_delay(retry_after_seconds(response), others=response.route.others)
         if response.status not in RETRIED_STATUSES or delay is None:
             raise error
-        yield Pause(delay)
+        if delay:
+            yield Pause(delay)
 
     def _recover(self, error: TransportFailed) -> Program[None]:
-        delay = self.failures.next_delay()
+        delay = self.failures.next_delay(others=error.others)
         if delay is None:
             raise error
-        yield Pause(delay)
+        if delay:
+            yield Pause(delay)
 
 
 def _decoded(decoder: "msgspec.json.Decoder[T]", event: SentEvent) -> T:

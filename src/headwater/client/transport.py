@@ -1,11 +1,13 @@
 """The errors and headers of httpx2, for both clients."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import httpx2
 
 from headwater.client.errors import TransportFailed, problem_of
-from headwater.client.wire import Request
+from headwater.client.nodes import Aim
+from headwater.client.wire import Request, Response, Route
 
 UNAUTHORIZED = 401
 NOT_SENT = (
@@ -15,15 +17,36 @@ NOT_SENT = (
     httpx2.ProxyError,
     httpx2.LocalProtocolError,
 )
+OWN = (httpx2.PoolTimeout, httpx2.LocalProtocolError)
+"""What is wrong here, and would be with every server."""
 
 
-def failed(request: Request, error: httpx2.HTTPError) -> TransportFailed:
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A response whose body is still to be read, and the request's way."""
+
+    http: httpx2.Response
+    aim: Aim
+    route: Route
+
+    def response(self, body: bytes = b"") -> Response:
+        return Response(self.http.status_code, plain_headers(self.http.headers), body, self.route)
+
+
+def failed(request: Request, error: httpx2.HTTPError, route: Route) -> TransportFailed:
     """An error of httpx2 as ours; `sent` unless it is certain that the request was not."""
     if isinstance(error, httpx2.UnsupportedProtocol):
-        raise ValueError(f"{request.url} cannot be reached: {error}") from error
+        raise ValueError(f"{route.url} cannot be reached: {error}") from error
     reason = str(error) or type(error).__name__
     sent = not isinstance(error, NOT_SENT)
-    return TransportFailed(f"{request.method} {request.url} got no answer: {reason}.", sent=sent)
+    all_failed = f"; all {route.failed} URLs failed" if route.failed else ""
+    message = f"{request.method} {route.url} got no answer: {reason}{all_failed}."
+    return TransportFailed(message, sent=sent, others=route.others)
+
+
+def broken(error: httpx2.HTTPError, route: Route) -> TransportFailed:
+    """The error for a response that broke off."""
+    return TransportFailed(f"The connection broke during the response of {route.url}: {error!r}.", sent=True)
 
 
 def is_renewable(body: bytes) -> bool:

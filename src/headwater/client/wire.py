@@ -6,7 +6,7 @@ So every decision is made in one place, and is tested without a network or a clo
 """
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from headwater.protocol.headers import Header
@@ -29,12 +29,28 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request was sent: its URL on one of the nodes, and what is left to try."""
+
+    url: str
+    others: int = 0
+    """How many other URLs the client has, if this one failed: they may be tried at once."""
+    failed: int = 0
+    """How many URLs the client has, if all of them failed when they were last tried."""
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
     """A response; header names are lower case. The body of an opened response is read with `More`."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    route: Route = field(default_factory=lambda: Route(""), compare=False)
+
+    def source(self, request: Request) -> str:
+        """The URL that gave this response."""
+        return self.route.url or request.url
 
     def header(self, header: Header) -> str | None:
         return self.headers.get(header.lower)
@@ -49,7 +65,7 @@ class Response:
 
     def restated(self, status: int, detail: str) -> "Response":
         """The same response with the status and detail that describe what it means to the caller."""
-        return Response(status, self.headers, detail.encode())
+        return replace(self, status=status, body=detail.encode())
 
     @property
     def ok(self) -> bool:

@@ -14,7 +14,8 @@ import httpx2
 import pyarrow as pa
 
 from headwater.client import Admin, Client, RetryPolicy, ScanRange, Stream
-from headwater.client.settings import bearer, move_credentials
+from headwater.client.settings import bearer
+from headwater.client.urls import move_credentials
 from headwater.protocol import headers, offsets
 from headwater.protocol.refusals import Code
 from headwater.spark.certificates import tls_context

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import click
 
 from headwater.cli.contexts.store import Context, Contexts, ContextsInvalid, contexts_path, load_contexts
-from headwater.client.settings import bearer, move_credentials
+from headwater.client.settings import bearer
+from headwater.client.urls import move_credentials
 from headwater.protocol.headers import AUTHORIZATION
 
 DEFAULT_URL = "http://127.0.0.1:4437"

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.client.settings import ClientSettings, origin
+from headwater.client.settings import ClientSettings
+from headwater.client.urls import origin
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FILE_MODE, FOLDER_MODE = 0o600, 0o700

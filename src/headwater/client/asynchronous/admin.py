@@ -12,19 +12,21 @@ from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import AsyncRequestValue, ClientSettings
+from headwater.client.urls import ServerUrls
 from headwater.client.values import BucketInfo, ListedStream
 
 
 class AsyncAdmin:
     """A Headwater server as an operator or a job sees it: its status, its lake, and many streams at once.
 
-    `url` is the server's root, such as `http://127.0.0.1:4437`. Rows are bytes in Arrow's stream format, which
-    `pyarrow.ipc` reads and writes. Use it as an asynchronous context manager, or close it; tasks may share it.
+    `url` is the server's root, such as `http://127.0.0.1:4437`, or several for the nodes of one cluster. Rows are bytes
+    in Arrow's stream format, which `pyarrow.ipc` reads and writes. Use it as an asynchronous context manager, or
+    close it; tasks may share it.
     """
 
     def __init__(
         self,
-        url: str,
+        url: ServerUrls,
         *,
         headers: Mapping[str, AsyncRequestValue] | None = None,
         retry: RetryPolicy | None = None,

@@ -4,20 +4,23 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from headwater.client.asynchronous.runtime import AsyncFlow, current
+from headwater.client.asynchronous.runtime import AsyncFlow, clock, current
+from headwater.client.errors import TransportFailed
+from headwater.client.nodes import Aim, Nodes
 from headwater.client.settings import CONNECTIONS_MAX, KEPT_CONNECTIONS_MAX, ClientSettings, bearer
-from headwater.client.transport import UNAUTHORIZED, failed, is_renewable, not_followed, plain_headers
-from headwater.client.wire import Program, Request, Response
+from headwater.client.transport import OWN, UNAUTHORIZED, Opened, broken, failed, is_renewable, not_followed
+from headwater.client.wire import Program, Request, Response, Route
 from headwater.protocol.headers import AUTHORIZATION
 
 T = TypeVar("T")
 
 
 class AsyncCarrier:
-    """Sends requests over one `httpx2.AsyncClient`, which tasks may share."""
+    """Sends requests to the client's URLs over one `httpx2.AsyncClient`, which tasks may share."""
 
     def __init__(self, settings: ClientSettings, http: httpx2.AsyncClient | None) -> None:
         self.settings = settings
+        self._nodes = Nodes(settings.root_urls)
         self._owned = http is None
         limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=KEPT_CONNECTIONS_MAX)
         self._http = http or httpx2.AsyncClient(limits=limits)
@@ -28,44 +31,57 @@ class AsyncCarrier:
 
     async def send(self, request: Request, timeout_seconds: float | None = None) -> Response:
         """Send a request, and read the whole response."""
-        response = await self.open(request, timeout_seconds)
+        opened = await self.open(request, timeout_seconds)
         try:
-            body = await response.aread()
+            body = await opened.http.aread()
         except httpx2.HTTPError as error:
-            raise failed(request, error) from error
+            raise self._failed(request, opened.aim, error, timeout_seconds) from error
         finally:
-            await response.aclose()
-        return Response(response.status_code, plain_headers(response.headers), body)
+            await opened.http.aclose()
+        return opened.response(body)
 
-    async def open(self, request: Request, timeout_seconds: float | None = None) -> httpx2.Response:
+    async def open(self, request: Request, timeout_seconds: float | None = None) -> Opened:
         """Send a request, and wait for the head of the response.
 
         If the token is refused, its function is called again. The refused request did nothing, so a new token repeats
         it once.
         """
-        sent = await self._authorization(request)
-        response = await self._open(request, sent, timeout_seconds)
-        if response.status_code != UNAUTHORIZED or sent is None or isinstance(self.settings.token, str):
-            return response
-        try:
-            body = await response.aread()
-        except httpx2.HTTPError as error:
-            raise failed(request, error) from error
-        if not is_renewable(body):
-            return response
-        renewed = await self._authorization(request)
-        if renewed == sent:
-            return response
-        return await self._open(request, renewed, timeout_seconds)
+        aim = self._nodes.aim(request.url, clock())
+        sent = await self._authorization(aim)
+        response = await self._open(request, aim, sent, timeout_seconds)
+        if response.status_code == UNAUTHORIZED and sent is not None and not isinstance(self.settings.token, str):
+            try:
+                body = await response.aread()
+            except httpx2.HTTPError as error:
+                raise self._failed(request, aim, error, timeout_seconds) from error
+            renewed = await self._authorization(aim) if is_renewable(body) else sent
+            if renewed != sent:
+                response = await self._open(request, aim, renewed, timeout_seconds)
+        return Opened(response, aim, self._nodes.answered(aim, response.status_code, clock()))
 
-    async def _authorization(self, request: Request) -> str | None:
+    def broken(self, opened: Opened, error: httpx2.HTTPError) -> TransportFailed:
+        """The error for a response that broke off; the next request goes to another node, if there is one."""
+        return broken(error, self._nodes.failed(opened.aim, clock()))
+
+    def _failed(
+        self, request: Request, aim: Aim, error: httpx2.HTTPError, timeout_seconds: float | None
+    ) -> TransportFailed:
+        # A node is not to blame for a caller that has no more time.
+        hurried = timeout_seconds is not None and timeout_seconds < self._longest_seconds(request)
+        excused = isinstance(error, OWN) or (hurried and isinstance(error, httpx2.TimeoutException))
+        return failed(request, error, Route(aim.url) if excused else self._nodes.failed(aim, clock()))
+
+    def _longest_seconds(self, request: Request) -> float:
+        return self.settings.wait_timeout_seconds if request.waits else self.settings.timeout_seconds
+
+    async def _authorization(self, aim: Aim) -> str | None:
         token = self.settings.token
-        return None if token is None or not self.settings.is_ours(request.url) else bearer(await current(token))
+        return None if token is None or not self.settings.is_ours(aim.url) else bearer(await current(token))
 
     async def _open(
-        self, request: Request, authorization: str | None, timeout_seconds: float | None
+        self, request: Request, aim: Aim, authorization: str | None, timeout_seconds: float | None
     ) -> httpx2.Response:
-        longest = self.settings.wait_timeout_seconds if request.waits else self.settings.timeout_seconds
+        longest = self._longest_seconds(request)
         read_seconds = longest if timeout_seconds is None else min(longest, timeout_seconds)
         headers = {name: await current(value) for name, value in self.settings.headers.items()}
         if authorization is not None:
@@ -74,7 +90,7 @@ class AsyncCarrier:
         try:
             built = self._http.build_request(
                 request.method,
-                request.url,
+                aim.url,
                 headers=headers | dict(request.headers),
                 params=params | dict(request.params) or None,
                 content=request.body,
@@ -82,9 +98,9 @@ class AsyncCarrier:
             )
             return await self._http.send(built, stream=True, follow_redirects=not not_followed(request))
         except httpx2.InvalidURL as error:
-            raise ValueError(f"{request.url} is not a valid URL: {error}.") from error
+            raise ValueError(f"{aim.url} is not a valid URL: {error}.") from error
         except httpx2.HTTPError as error:
-            raise failed(request, error) from error
+            raise self._failed(request, aim, error, timeout_seconds) from error
 
     async def run(self, program: Program[T]) -> T:
         """Carry out a program that emits nothing, and return its result."""

@@ -12,6 +12,7 @@ from headwater.client.asynchronous.stream import AsyncStream
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import FOLLOW_RETRY, AsyncRequestValue, ClientSettings, segment
+from headwater.client.urls import ServerUrls
 from headwater.client.values import BucketInfo, ListedStream, OnRefused
 
 
@@ -19,15 +20,16 @@ class AsyncClient:
     """The streams of a server. Use it as an asynchronous context manager, or close it; tasks may share it.
 
     `base_url` is the server's root, such as `http://127.0.0.1:4437`: its streams are below `/v1/stream`, its buckets
-    below the root. A URL with a path is that of the streams, on any server of the protocol.
+    below the root. A URL with a path is that of the streams, on any server of the protocol. Several URLs are the nodes
+    of one cluster, any of which answers any request: if one fails, the next one is used.
     `headers` and `params` are sent with every request. A value may also be a function that returns it, which is
-    called for each request. So may `token`, which is sent as a bearer token, and only to the server of `base_url`: if
+    called for each request. So may `token`, which is sent as a bearer token, and only to the servers of `base_url`: if
     the server refuses it and the function returns another one, the request is repeated.
     """
 
     def __init__(
         self,
-        base_url: str,
+        base_url: ServerUrls,
         *,
         headers: Mapping[str, AsyncRequestValue] | None = None,
         params: Mapping[str, AsyncRequestValue] | None = None,
@@ -81,7 +83,7 @@ class AsyncClient:
         return AsyncManyFollower(self._carrier, reader, timeout_seconds)
 
     def __repr__(self) -> str:
-        return f"AsyncClient({self._settings.base_url!r})"
+        return f"AsyncClient({', '.join(self._settings.base_urls)!r})"
 
     async def aclose(self) -> None:
         await self._carrier.aclose()

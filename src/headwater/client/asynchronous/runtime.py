@@ -11,7 +11,7 @@ import httpx2
 
 from headwater.client.errors import TransportFailed
 from headwater.client.settings import AsyncRequestValue
-from headwater.client.transport import plain_headers
+from headwater.client.transport import Opened
 from headwater.client.wire import Emit, More, Now, Open, Pause, Program, Request, Response, Send, Shut
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class AsyncFlow(Generic[E]):
     def __init__(self, carrier: "AsyncCarrier", program: Program[Any], timeout_seconds: float | None = None) -> None:
         self._carrier = carrier
         self._program = program
-        self._opened: httpx2.Response | None = None
+        self._opened: Opened | None = None
         self._bytes: AsyncIterator[bytes] | None = None
         self._timeout_seconds = timeout_seconds
         self._deadline: float | None = None
@@ -93,20 +93,20 @@ class AsyncFlow(Generic[E]):
 
     async def _open(self, request: Request) -> Response:
         self._opened = await self._carrier.open(request)
-        self._bytes = self._opened.aiter_bytes()
-        return Response(self._opened.status_code, plain_headers(self._opened.headers))
+        self._bytes = self._opened.http.aiter_bytes()
+        return self._opened.response()
 
     async def _more(self) -> bytes:
-        assert self._bytes is not None, "nothing was opened"
+        assert self._opened is not None and self._bytes is not None, "nothing was opened"
         try:
             return await anext(self._bytes, b"")
         except httpx2.HTTPError as error:
-            raise TransportFailed(f"The connection broke during the response: {error!r}.", sent=True) from error
+            raise self._carrier.broken(self._opened, error) from error
 
     async def _shut(self) -> None:
         opened, self._opened, self._bytes = self._opened, None, None
         if opened is not None:
-            await opened.aclose()
+            await opened.http.aclose()
 
     async def aclose(self) -> None:
         """Stop, and release the connection. Idempotent."""

@@ -13,19 +13,21 @@ from headwater.client.blocking.runtime import Flow
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import ClientSettings, RequestValue
+from headwater.client.urls import ServerUrls
 from headwater.client.values import BucketInfo, ListedStream
 
 
 class Admin:
     """A Headwater server as an operator or a job sees it: its status, its lake, and many streams at once.
 
-    `url` is the server's root, such as `http://127.0.0.1:4437`. Rows are bytes in Arrow's stream format, which
-    `pyarrow.ipc` reads and writes. Use it as a context manager, or close it; threads may share it.
+    `url` is the server's root, such as `http://127.0.0.1:4437`, or several for the nodes of one cluster. Rows are bytes
+    in Arrow's stream format, which `pyarrow.ipc` reads and writes. Use it as a context manager, or
+    close it; threads may share it.
     """
 
     def __init__(
         self,
-        url: str,
+        url: ServerUrls,
         *,
         headers: Mapping[str, RequestValue] | None = None,
         retry: RetryPolicy | None = None,

@@ -13,6 +13,7 @@ from headwater.client.blocking.stream import Stream
 from headwater.client.operations import RequestTarget
 from headwater.client.retrying import RetryPolicy
 from headwater.client.settings import FOLLOW_RETRY, ClientSettings, RequestValue, segment
+from headwater.client.urls import ServerUrls
 from headwater.client.values import BucketInfo, ListedStream, OnRefused
 
 
@@ -20,15 +21,16 @@ class Client:
     """The streams of a server. Use it as a context manager, or close it; threads may share it.
 
     `base_url` is the server's root, such as `http://127.0.0.1:4437`: its streams are below `/v1/stream`, its buckets
-    below the root. A URL with a path is that of the streams, on any server of the protocol.
+    below the root. A URL with a path is that of the streams, on any server of the protocol. Several URLs are the nodes
+    of one cluster, any of which answers any request: if one fails, the next one is used.
     `headers` and `params` are sent with every request. A value may also be a function that returns it, which is
-    called for each request. So may `token`, which is sent as a bearer token, and only to the server of `base_url`: if
+    called for each request. So may `token`, which is sent as a bearer token, and only to the servers of `base_url`: if
     the server refuses it and the function returns another one, the request is repeated.
     """
 
     def __init__(
         self,
-        base_url: str,
+        base_url: ServerUrls,
         *,
         headers: Mapping[str, RequestValue] | None = None,
         params: Mapping[str, RequestValue] | None = None,
@@ -82,7 +84,7 @@ class Client:
         return ManyFollower(self._carrier, reader, timeout_seconds)
 
     def __repr__(self) -> str:
-        return f"Client({self._settings.base_url!r})"
+        return f"Client({', '.join(self._settings.base_urls)!r})"
 
     def close(self) -> None:
         self._carrier.close()

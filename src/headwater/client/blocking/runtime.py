@@ -15,7 +15,7 @@ import httpx2
 
 from headwater.client.errors import TransportFailed
 from headwater.client.settings import AsyncRequestValue
-from headwater.client.transport import plain_headers
+from headwater.client.transport import Opened
 from headwater.client.wire import Emit, More, Now, Open, Pause, Program, Request, Response, Send, Shut
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Flow(Generic[E]):
     def __init__(self, carrier: "Carrier", program: Program[Any], timeout_seconds: float | None = None) -> None:
         self._carrier = carrier
         self._program = program
-        self._opened: httpx2.Response | None = None
+        self._opened: Opened | None = None
         self._bytes: Iterator[bytes] = iter(())
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -95,14 +95,15 @@ class Flow(Generic[E]):
 
     def _open(self, request: Request, left_seconds: float | None) -> Response:
         self._opened = self._carrier.open(request)
-        self._bytes = self._opened.iter_bytes()
+        self._bytes = self._opened.http.iter_bytes()
         if left_seconds is not None:
             self._timer = threading.Timer(left_seconds, self.close)
             self._timer.daemon = True
             self._timer.start()
-        return Response(self._opened.status_code, plain_headers(self._opened.headers))
+        return self._opened.response()
 
     def _more(self) -> bytes:
+        opened = self._opened
         try:
             data = next(self._bytes, b"")
             if not data:
@@ -111,7 +112,10 @@ class Flow(Generic[E]):
         except httpx2.StreamError as error:
             raise TransportFailed("The connection was closed.", sent=True) from error
         except httpx2.HTTPError as error:
-            raise TransportFailed(f"The connection broke during the response: {error!r}.", sent=True) from error
+            if opened is None or self._stopped.is_set():
+                # `close` has shut the connection down; the server is not to blame.
+                raise TransportFailed("The connection was closed.", sent=True) from error
+            raise self._carrier.broken(opened, error) from error
 
     def _shut(self) -> None:
         if self._timer is not None:
@@ -120,7 +124,7 @@ class Flow(Generic[E]):
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None:
-            opened.close()
+            opened.http.close()
 
     def _finish(self) -> None:
         self._stopped.set()
@@ -131,7 +135,7 @@ class Flow(Generic[E]):
         """Stop. A thread that waits for an event wakes up; one in a long-poll stops when that is answered."""
         self._stopped.set()
         with self._lock:
-            opened = self._opened
+            opened = None if self._opened is None else self._opened.http
             # Other requests share a connection of HTTP/2.
             if opened is not None and opened.http_version != "HTTP/2":
                 stream = opened.extensions.get("network_stream")

@@ -53,6 +53,7 @@ ALWAYS = frozenset(
         *(Code.HOST_REFUSED, Code.ORIGIN_REFUSED, Code.UNAUTHORIZED, Code.TOKEN_EXPIRED, Code.FORBIDDEN),
         *(Code.PRODUCER_FORBIDDEN, Code.AUTH_UNAVAILABLE, Code.RATE_LIMITED, Code.LIVE_READS_TOO_MANY),
         *(Code.TOO_LARGE, Code.URI_TOO_LONG, Code.HEADERS_TOO_LARGE, Code.OVERLOADED, Code.DRAINING, Code.INTERNAL),
+        *(Code.LOG_UNAVAILABLE, Code.OUTCOME_UNKNOWN),
     }
 )
 """Refusals that any request may meet."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from headwater.client.settings import bearer, move_credentials, problem_of_url
+from headwater.client.settings import bearer
+from headwater.client.urls import move_credentials, problem_of_url
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.values import OptionRefused, OptionValues, or_default
 
