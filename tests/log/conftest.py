@@ -1,13 +1,20 @@
-<<<<<<< HEAD
-"""NATS servers for all tests of the log; each test has its own stream on them."""
+"""NATS servers for all tests of the log, each with its own stream on them, and stores for images."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from headwater.log.images import ImageFiles, Images
+from headwater.log.object_images import ObjectImages
+from headwater.storage.memory import MemoryStore
+from headwater.storage.opening import open_store
+from headwater.testing import FaultyDisk
 from headwater.testing.nats import NatsServers, running_nats
 
 from .jetstream.nodes import Cluster
+
+LOG_ID = "9f2c"
 
 
 @pytest.fixture(scope="session")
@@ -36,21 +43,6 @@ def cluster_of_three(three_nats: NatsServers) -> Cluster:
     three_nats.start()
     three_nats.wait_ready()
     return Cluster(three_nats)
-=======
-"""Stores for images, the one in memory wrapped so that a test can make it fail."""
-
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
-
-from headwater.log.images import ImageFiles, Images
-from headwater.log.object_images import ObjectImages
-from headwater.storage.memory import MemoryStore
-from headwater.storage.opening import open_store
-from headwater.testing import FaultyDisk
-
-LOG_ID = "9f2c"
 
 
 @pytest.fixture(params=["files", "memory", "folder", "s3"])
@@ -64,4 +56,3 @@ def open_images(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], 
         return lambda: ObjectImages(store, LOG_ID)
     url = str(tmp_path / "lake") if request.param == "folder" else request.getfixturevalue("s3_url")
     return lambda: ObjectImages(open_store(url), LOG_ID)
->>>>>>> 338d4d8ad68d2a02551ad22cdd53ce9995c32dc1

@@ -5,12 +5,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-<<<<<<< HEAD
 from headwater.log.seam import Reached
-=======
-from headwater.log.images import Images
-from headwater.log.seam import CommandLog
->>>>>>> 338d4d8ad68d2a02551ad22cdd53ce9995c32dc1
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.chores import ChoreParts, Chores
 from headwater.node.chores.debts import SettleBucket
@@ -54,26 +49,6 @@ SETTLES = frozenset({Create, CreateFork, Delete})
 """Commands that begin or end a life: while one is in flight, no answer about its name is final."""
 
 
-<<<<<<< HEAD
-=======
-class ShardParts(NamedTuple):
-    """What a shard is opened from: its state so far, its log, and where its images and snapshots are."""
-
-    state: State
-    command_log: CommandLog
-    images: Images | None
-    blobs: BlobStore
-
-
-class ShardLimits(NamedTuple):
-    """The limits of images, pages and the lake."""
-
-    image: ImageLimits
-    page_bytes: int = PAGE_BYTES
-    lake: LakeLimits = LAKE_LIMITS
-
-
->>>>>>> 338d4d8ad68d2a02551ad22cdd53ce9995c32dc1
 class Shard:
     """One of a node's shards; `number` is its place among them, and in the keys of its objects in the lake."""
 

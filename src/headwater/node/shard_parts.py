@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from headwater.log.images import ImageFiles
+from headwater.log.images import Images
 from headwater.log.seam import CommandLog
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.keeping import NodeId
@@ -18,7 +18,7 @@ class ShardParts(NamedTuple):
 
     state: State
     command_log: CommandLog
-    images: ImageFiles | None
+    images: Images | None
     blobs: BlobStore
     node: NodeId = NodeId("", "")
     """Which of the processes that share the log this is."""

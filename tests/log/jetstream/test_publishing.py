@@ -71,7 +71,9 @@ class Loopback:
         self.foreign = getattr(self, "foreign", 0) + 1
         self.sequencer.take(
             self.sequencer.sequence + 1,
-            sequencing.message(sequencing.seed_of("9f2c", 0), (1 << 63) + self.foreign, 1, at=self.clock_us, commands=0),
+            sequencing.message(
+                sequencing.seed_of("9f2c", 0), (1 << 63) + self.foreign, 1, at=self.clock_us, commands=0
+            ),
         )
 
     def settle(self) -> None:

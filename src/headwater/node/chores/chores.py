@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from headwater.log.images import ImageFiles
+from headwater.log.images import Images
 from headwater.log.seam import CommandLog
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.debts import Debts, SettleBucket
@@ -19,7 +19,7 @@ class ChoreParts(NamedTuple):
 
     state: State
     command_log: CommandLog
-    images: ImageFiles | None
+    images: Images | None
     image_limits: ImageLimits
     sweeper: BlobSweeper
     lake: Lake | None
