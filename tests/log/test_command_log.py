@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from headwater.log.seam import CommandLog, Ticket
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Append, Command
 from headwater.testing import FaultyDisk
+from headwater.testing.sequencing import SequencedJournal
 from headwater.testing.shared_log import SharedLog
 
 JOURNAL_FILE_BYTES = 4096
@@ -26,7 +27,15 @@ class Home(NamedTuple):
     keeps: bool
 
 
-@pytest.fixture(params=["memory", "journal", "journal on a faulty disk", "shared"])
+@pytest.fixture
+def sequenced(tmp_path: Path) -> Iterator[SequencedJournal]:
+    journal = SequencedJournal(tmp_path / "sequenced", file_bytes=JOURNAL_FILE_BYTES)
+    yield journal
+    journal.end()
+    assert journal.failures == []
+
+
+@pytest.fixture(params=["memory", "journal", "journal on a faulty disk", "shared", "sequenced", "sequenced anew"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     if request.param == "memory":
         return Home(lambda: MemoryLog("9f2c"), keeps=False)
@@ -34,13 +43,26 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
         return Home(SharedLog("9f2c").proposer, keeps=True)
     if request.param == "journal":
         return Home(lambda: Journal(tmp_path / "journal", file_bytes=JOURNAL_FILE_BYTES), keeps=True)
+    if request.param.startswith("sequenced"):
+        journal: SequencedJournal = request.getfixturevalue("sequenced")
+
+        def open_proposer() -> CommandLog:
+            if request.param == "sequenced anew":
+                journal.close()
+                journal.open()
+            return journal.proposer()
+
+        return Home(open_proposer, keeps=True)
     disk = FaultyDisk()
     return Home(lambda: Journal(Path("/journal"), disk, JOURNAL_FILE_BYTES), keeps=True)
 
 
-@pytest.fixture(params=["shared"])
+@pytest.fixture(params=["shared", "sequenced"])
 def open_proposer(request: pytest.FixtureRequest) -> Callable[[], CommandLog]:
     """Opens one more proposer of one log; the logs with a single proposer cannot."""
+    if request.param == "sequenced":
+        journal: SequencedJournal = request.getfixturevalue("sequenced")
+        return journal.proposer
     return SharedLog("9f2c").proposer
 
 
