@@ -69,10 +69,11 @@ class ImageWriter:
 class ImageFiles:
     """The images in a directory, newest first."""
 
-    def __init__(self, directory: Path, disk: Disk, log_id: str) -> None:
+    def __init__(self, directory: Path, disk: Disk, log_id: str, *, clears: bool = True) -> None:
+        """Unless another process may be writing an image, `clears` removes those that were left unfinished."""
         self._directory, self._disk, self._log_id = directory, disk, log_id
         for name in disk.names(directory):
-            if name.endswith(TEMPORARY):
+            if clears and name.endswith(TEMPORARY):
                 disk.remove(directory / name)
 
     def positions(self) -> list[int]:
