@@ -1,12 +1,15 @@
 """The composition root: what a server is made of, built from its settings."""
 
 import secrets
+from pathlib import Path
 
 from headwater.lake.ownership import claim
-from headwater.log.directory import lock, recover
+from headwater.log.directory import follow, lock, recover
 from headwater.log.images import ImageFiles
 from headwater.log.memory import MemoryLog
 from headwater.log.seam import CommandLog
+from headwater.log.sequencer.decided import DecidedPosition
+from headwater.log.sequencer.shared_journal import SharedJournal
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.lake.lake import LakeLimits
 from headwater.node.node import Node
@@ -28,6 +31,16 @@ def open_node(settings: Settings) -> Node:
     store = open_store(settings.lake_url)
     claim(store, recovered.state.log_id)
     return _node(settings, recovered.state, recovered.journal, recovered.images, recovered.blobs, store=store)
+
+
+def open_worker(settings: Settings, sequencer: Path, decided: DecidedPosition) -> Node:
+    """As `open_node`, for one of several processes that share a data directory, whose journal a sequencer writes."""
+    followed = follow(
+        settings.data_directory, lambda directory, disk: SharedJournal(directory, sequencer, decided, disk)
+    )
+    store = open_store(settings.lake_url)
+    claim(store, followed.state.log_id)
+    return _node(settings, followed.state, followed.journal, followed.images, followed.blobs, store=store)
 
 
 def _node(

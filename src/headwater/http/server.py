@@ -68,7 +68,8 @@ class Server:
 
     async def _open(self, host: str, port: int, router: Router) -> str:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        reuse_port = self.settings.workers > 1
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
         loop = asyncio.get_running_loop()
         self._listeners.append(await loop.create_server(self._factory(router), sock=listening, backlog=BACKLOG))
         scheme = "http" if self.context.certificates is None else "https"

@@ -14,7 +14,7 @@ class Replay:
     """One reading of these files, above `after`."""
 
     def __init__(
-        self, disk: Disk, directory: Path, names: Sequence[str], log_id: str, seed: int, after: int
+        self, disk: Disk, directory: Path, names: Sequence[str], log_id: str, seed: int, *, after: int
     ) -> None:
         self._disk, self._directory, self._names = disk, directory, names
         self._log_id, self._seed, self._after = log_id, seed, after

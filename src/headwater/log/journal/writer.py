@@ -121,7 +121,7 @@ class JournalWriter:
         # The spare goes first: on a full disk the torn end needs its space.
         if SPARE in self._disk.names(self._directory):
             self._disk.remove(self._directory / SPARE)
-        return Replay(self._disk, self._directory, self._names, self.log_id, self._seed, after)
+        return Replay(self._disk, self._directory, self._names, self.log_id, self._seed, after=after)
 
     def _end_replay(self, replay: Replay) -> None:
         replay.check_complete()
@@ -164,11 +164,11 @@ class JournalWriter:
         size = frames.size(len(record))
         end = self._file_at + size
         # A record that is larger than a file makes an empty one longer: two files cannot begin at one position.
-        if end > self._room_end - self._room_end // RESERVE_PART and self._file_at > files.FIRST_FRAME:
-            if end > self._room_end or not (frees or self._spare is not None):
-                spare = self._take_spare(waits=waits and frees)
-                self.sync()
-                self._rotate(spare)
+        in_reserve = end > self._room_end - self._room_end // RESERVE_PART and self._file_at > files.FIRST_FRAME
+        if in_reserve and (end > self._room_end or not (frees or self._spare is not None)):
+            spare = self._take_spare(waits=waits and frees)
+            self.sync()
+            self._rotate(spare)
         position = self._next_position
         self._staged += frames.encode(record, position, entries, self._seed)
         self._staged_bytes += size

@@ -112,7 +112,7 @@ class SharedJournal:
         names = [name for name in self._disk.names(self._directory) if files.is_journal_file(name)]
         if names and first_position_of(names[0]) > after + 1:
             raise HistoryDropped(f"Journal files after position {after} are gone.")
-        replay = Replay(self._disk, self._directory, names, self.log_id, self._seed, after)
+        replay = Replay(self._disk, self._directory, names, self.log_id, self._seed, after=after)
         try:
             for batch in replay.batches(upto):
                 self._delivered = batch.last_position
