@@ -23,6 +23,7 @@ from headwater.access.policy import load as load_policy
 from headwater.cli.composition import open_node
 from headwater.http.gates import Guard
 from headwater.http.server import Server
+from headwater.http.siblings import Siblings
 from headwater.lake.ownership import LakeOwned
 from headwater.log.directory import DirectoryInUse
 from headwater.log.journal.files import JournalDamaged
@@ -74,6 +75,8 @@ class Part(NamedTuple):
     """Whether to listen, and answer 503, before the process can serve: not if others can."""
     keeps: bool = True
     """Whether this process does the chores."""
+    siblings: Siblings | None = None
+    """The other processes."""
     ready: Callable[[Server, Listening, float], None] = _alone
     """Called when the process serves."""
     ending: Callable[[Callable[[], None]], None] = lambda end: None
@@ -88,7 +91,7 @@ def make_guard(settings: Settings) -> Guard | None:
     if settings.mode is not Mode.GUARDED:
         return None
     try:
-        return Guard(load_policy(Path(settings.auth)), settings.proxies)
+        return Guard(load_policy(Path(settings.auth)), settings.proxies, settings.workers)
     except PolicyError as error:
         raise SettingsError(str(error)) from error
 
@@ -127,6 +130,8 @@ async def run(settings: Settings, guard: Guard | None = None, audit: Audit | Non
     node = await loop.run_in_executor(None, part.open_node, settings)
     gc.freeze()
     node.start()
+    if part.siblings is not None:
+        await server.join(part.siblings, node)
     server.serve(node)
     listening = listening or await _listen(server)
     part.ready(server, listening, time.monotonic() - began)

@@ -40,6 +40,8 @@ class Link(NamedTuple):
     reports: socket.socket
     others_serve: bool
     """Whether another child of the same kind serves clients already."""
+    first_pids: dict[str, int]
+    """The children that this one depends on."""
 
     @property
     def is_cut(self) -> bool:
@@ -71,7 +73,14 @@ class Child(NamedTuple):
     started_at: float
 
 
-def fork(role: Role, lifeline: tuple[socket.socket, socket.socket], now: float, *, others_serve: bool) -> Child:
+def fork(
+    role: Role,
+    lifeline: tuple[socket.socket, socket.socket],
+    now: float,
+    *,
+    others_serve: bool,
+    first_pids: dict[str, int],
+) -> Child:
     """Start a child; `lifeline` is a pair of sockets of which only the supervisor keeps the second one."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
@@ -89,7 +98,7 @@ def fork(role: Role, lifeline: tuple[socket.socket, socket.socket], now: float, 
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
         ours.close()
         lifeline[1].close()
-        code = role.run(Link(lifeline[0], theirs, others_serve))
+        code = role.run(Link(lifeline[0], theirs, others_serve, first_pids))
     except BaseException:
         traceback.print_exc()
     finally:

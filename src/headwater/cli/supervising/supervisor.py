@@ -143,7 +143,9 @@ class Supervisor:
         for life in self._lives:
             if self._may_start(life) and life.start_at <= now:
                 serving = any(one.ready for one in self._lives if one.role.kind == life.role.kind)
-                life.child = child = fork(life.role, self._lifeline, now, others_serve=serving)
+                firsts = {one.role.name: one.child.pid for one in self._lives if one.role.is_first and one.child}
+                child = fork(life.role, self._lifeline, now, others_serve=serving, first_pids=firsts)
+                life.child = child
                 life.unread, life.reported = b"", Report()
                 self._selector.register(child.reports, selectors.EVENT_READ, lambda life=life: self._hear(life))
 

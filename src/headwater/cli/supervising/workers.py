@@ -34,6 +34,7 @@ from headwater.cli.supervising.children import Link, Report, Role
 from headwater.cli.supervising.supervisor import ChildFailed, Ready, Supervisor
 from headwater.http.gates import Guard
 from headwater.http.server import Server
+from headwater.http.siblings import Siblings
 from headwater.log.directory import lock, open_for_sequencer
 from headwater.log.sequencer.decided import DecidedPosition
 from headwater.log.sequencer.sequencer import Sequencer
@@ -66,8 +67,7 @@ def supervise(settings: Settings, guard: Guard | None) -> None:
     with _ports(settings) as found, _runtime() as runtime:
         shared = _Shared(found, os.getpid(), runtime, DecidedPosition())
         roles = [Role("sequencer", "sequencer", partial(_guarded, partial(_sequence, shared)), is_first=True)]
-        for number in range(settings.workers):
-            name = f"w{number}"
+        for name in _names(settings):
             roles.append(Role(name, "worker", partial(_guarded, partial(_work, shared, name))))
         supervisor = Supervisor(
             roles,
@@ -185,10 +185,20 @@ def _work(shared: _Shared, name: str, link: Link) -> None:
         open_node=lambda settings: open_worker(settings, path, shared.decided),
         listens_early=not link.others_serve,
         keeps=name == KEEPER,
+        siblings=Siblings(shared.runtime, name, _names(settings), _others(shared, link)),
         ready=lambda server, listening, seconds: _ready(link, name, server, listening, seconds),
         ending=lambda end: _end_with(link, end),
     )
     uvloop.run(run(settings, make_guard(settings), make_audit(settings), part))
+
+
+def _names(settings: Settings) -> list[str]:
+    return [f"w{number}" for number in range(settings.workers)]
+
+
+def _others(shared: _Shared, link: Link) -> dict[str, int]:
+    """The processes that serve no clients. They do not change while a worker lives."""
+    return {"supervisor": shared.supervisor_pid, **link.first_pids}
 
 
 def _share(settings: Settings) -> Settings:
