@@ -15,6 +15,8 @@ from headwater.node.metrics import Labels, Metric, Sample
 
 FACTS, USAGE, RELOAD = b"facts", b"usage", b"reload"
 """What siblings ask each other."""
+ADOPTED = b"-"
+"""The answer to a reload that succeeded."""
 
 LARGEST = frozenset(
     {
@@ -84,7 +86,7 @@ class Together:
         return _encoder.encode(dict(client_usage(self._context)))
 
     async def _reload(self) -> bytes:
-        return (await adopt_rules(self._context)).encode() or b"-"
+        return (await adopt_rules(self._context)).encode() or ADOPTED
 
     # -- For all --------------------------------------------------------------------------------------------------
 
@@ -119,11 +121,8 @@ class Together:
     async def reload(self) -> list[str]:
         """Have all others read the access file; what went wrong, by process."""
         answers = await self._siblings.ask(RELOAD)
-        return [
-            f"{name}: {'no answer' if answer is None else answer.decode()}"
-            for name, answer in answers
-            if answer != b"-"
-        ]
+        failed = {name: b"no answer" if answer is None else answer for name, answer in answers if answer != ADOPTED}
+        return [f"{name}: {reason.decode()}" for name, reason in failed.items()]
 
 
 # -- Adding up ---------------------------------------------------------------------------------------------------------
