@@ -73,8 +73,6 @@ class Part(NamedTuple):
     open_node: Callable[[Settings], Node] = open_node
     listens_early: bool = True
     """Whether to listen, and answer 503, before the process can serve: not if others can."""
-    keeps: bool = True
-    """Whether this process does the chores."""
     siblings: Siblings | None = None
     """The other processes."""
     ready: Callable[[Server, Listening, float], None] = _alone

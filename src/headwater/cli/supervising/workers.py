@@ -47,7 +47,6 @@ ORPHAN_DRAIN_SECONDS = 2.0
 """How long running requests may take to finish once the supervisor has died."""
 STOP_MARGIN_SECONDS = 20.0
 """How much longer than its drain a worker may take to stop before it is killed."""
-KEEPER = "w0"
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +83,7 @@ def supervise(settings: Settings, guard: Guard | None) -> None:
 
 def _announce(settings: Settings, guard: Guard | None, ready: Mapping[str, Ready], began: float) -> None:
     """One line for all processes, when all of them are ready."""
-    facts = msgspec.convert(ready[KEEPER].facts, Listening)
+    facts = msgspec.convert(ready[_names(settings)[0]].facts, Listening)
     announce(settings, facts, time.monotonic() - began, {name: one.pid for name, one in ready.items()})
     warn(settings, guard)
 
@@ -182,9 +181,8 @@ def _work(shared: _Shared, name: str, link: Link) -> None:
     settings = _share(shared.settings)
     path = shared.runtime / SOCKET
     part = Part(
-        open_node=lambda settings: open_worker(settings, path, shared.decided),
+        open_node=lambda settings: open_worker(settings, name, path, shared.decided),
         listens_early=not link.others_serve,
-        keeps=name == KEEPER,
         siblings=Siblings(shared.runtime, name, _names(settings), _others(shared, link)),
         ready=lambda server, listening, seconds: _ready(link, name, server, listening, seconds),
         ending=lambda end: _end_with(link, end),
