@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from headwater.log.seam import CommandLog, Ticket
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Append, Command
 from headwater.testing import FaultyDisk
+from headwater.testing.sequencing import SequencedJournal
 from headwater.testing.shared_log import SharedLog
 
 from .jetstream.nodes import Cluster
@@ -29,7 +30,17 @@ class Home(NamedTuple):
     keeps: bool
 
 
-@pytest.fixture(params=["memory", "journal", "journal on a faulty disk", "shared", "jetstream"])
+@pytest.fixture
+def sequenced(tmp_path: Path) -> Iterator[SequencedJournal]:
+    journal = SequencedJournal(tmp_path / "sequenced", file_bytes=JOURNAL_FILE_BYTES)
+    yield journal
+    journal.end()
+    assert journal.failures == []
+
+
+@pytest.fixture(
+    params=["memory", "journal", "journal on a faulty disk", "shared", "sequenced", "sequenced anew", "jetstream"]
+)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     if request.param == "jetstream":
         cluster: Cluster = request.getfixturevalue("cluster")
@@ -40,15 +51,28 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
         return Home(SharedLog("9f2c").proposer, keeps=True)
     if request.param == "journal":
         return Home(lambda: Journal(tmp_path / "journal", file_bytes=JOURNAL_FILE_BYTES), keeps=True)
+    if request.param.startswith("sequenced"):
+        journal: SequencedJournal = request.getfixturevalue("sequenced")
+
+        def open_proposer() -> CommandLog:
+            if request.param == "sequenced anew":
+                journal.close()
+                journal.open()
+            return journal.proposer()
+
+        return Home(open_proposer, keeps=True)
     disk = FaultyDisk()
     return Home(lambda: Journal(Path("/journal"), disk, JOURNAL_FILE_BYTES), keeps=True)
 
 
-@pytest.fixture(params=["shared", "jetstream", "jetstream on three servers"])
+@pytest.fixture(params=["shared", "sequenced", "jetstream", "jetstream on three servers"])
 def open_proposer(request: pytest.FixtureRequest) -> Callable[[], CommandLog]:
     """Opens one more proposer of one log; the logs with a single proposer cannot."""
     if request.param == "shared":
         return SharedLog("9f2c").proposer
+    if request.param == "sequenced":
+        journal: SequencedJournal = request.getfixturevalue("sequenced")
+        return journal.proposer
     cluster: Cluster = request.getfixturevalue("cluster" if request.param == "jetstream" else "cluster_of_three")
     return cluster.open
 

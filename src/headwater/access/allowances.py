@@ -1,5 +1,7 @@
 """Allowances: how much of its limits a principal has left, for this process alone.
 
+Where several processes serve together, each grants its part of every limit.
+
 An allowance is a level that goes down with what is used; the clock is looked at only when the level falls below zero.
 Then what has come in since the last look is added, up to the burst. So a request in credit costs a subtraction, and
 after a rest, what was left and one burst more may pass at once: at most two bursts.
@@ -190,10 +192,12 @@ class LiveReads:
 class Account:
     """All allowances of one principal."""
 
-    __slots__ = ("_used", "_used_at", "appends", "creates", "limits", "live_reads", "reads", "requests")
+    __slots__ = ("_processes", "_used", "_used_at", "appends", "creates", "limits", "live_reads", "reads", "requests")
 
-    def __init__(self, limits: Limits | None, clock: Clock) -> None:
+    def __init__(self, limits: Limits | None, clock: Clock, processes: int = 1) -> None:
+        self._processes = processes
         self.limits = limits
+        limits = self._share(limits)
         rates = _rates(limits)
         self.requests, self.appends, self.reads, self.creates = (
             Allowance(name, rate, burst, clock) for name, rate, burst in rates
@@ -210,9 +214,13 @@ class Account:
     def adjust(self, limits: Limits | None) -> None:
         """Go by other limits from now on; what was used stays, and so does a debt."""
         self.limits = limits
+        limits = self._share(limits)
         self.live_reads.limit_count = None if limits is None else limits.live_reads
         for allowance, (_, rate, burst) in zip(self._all, _rates(limits), strict=True):
             allowance.adjust(rate, burst)
+
+    def _share(self, limits: Limits | None) -> Limits | None:
+        return limits if limits is None or self._processes == 1 else limits.shared(self._processes)
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing was used for a while, and nothing would be lost if it were forgotten."""
@@ -249,8 +257,8 @@ class Allowances:
     forgotten one is no longer that of its principal.
     """
 
-    def __init__(self, clock: Clock, principals_max: int = PRINCIPALS_MAX) -> None:
-        self._clock, self._principals_max = clock, principals_max
+    def __init__(self, clock: Clock, principals_max: int = PRINCIPALS_MAX, processes: int = 1) -> None:
+        self._clock, self._principals_max, self._processes = clock, principals_max, processes
         self._accounts: OrderedDict[str, Account] = OrderedDict()
         """Those looked at the longest ago are first."""
         self.forgotten = NO_USAGE
@@ -267,7 +275,7 @@ class Allowances:
         if found is None:
             if len(self._accounts) >= self._principals_max:
                 self._make_room()
-            found = self._accounts[principal] = Account(limits, self._clock)
+            found = self._accounts[principal] = Account(limits, self._clock, self._processes)
         elif found.limits == limits:
             found.limits = limits  # The file was read again, and says the same.
         else:

@@ -1,5 +1,6 @@
 """How much a principal may do in a second, and how much a bucket may hold. None is no limit."""
 
+from math import ceil
 from typing import NamedTuple
 
 from headwater.access.document import BucketTable, LimitsTable
@@ -14,6 +15,21 @@ class Limits(NamedTuple):
     read_bytes_per_second: int | None
     creates_per_second: float | None
     live_reads: int | None
+
+    def shared(self, processes: int) -> "Limits":
+        """The part of each of several processes, among which the connections of a principal are spread.
+
+        >>> tuple(Limits(3.0, 100, None, None, 5).shared(2))
+        (1.5, 50, None, None, 3)
+        """
+        requests, appends, reads, creates, live_reads = self
+        return Limits(
+            None if requests is None else requests / processes,
+            None if appends is None else ceil(appends / processes),
+            None if reads is None else ceil(reads / processes),
+            None if creates is None else creates / processes,
+            None if live_reads is None else ceil(live_reads / processes),
+        )
 
 
 class Quota(NamedTuple):

@@ -5,8 +5,9 @@ import resource
 import sys
 import time
 from collections import Counter
-from typing import Protocol
+from typing import Any, Protocol
 
+from headwater.access.allowances import Usage
 from headwater.access.audit import Audit, Event, Record
 from headwater.http.addresses import Address, flat_prefixes
 from headwater.http.gates import Gate, Guard, OpenGate
@@ -16,6 +17,7 @@ from headwater.http.wire.budgets import Budget, Line
 from headwater.http.wire.heads import KnownHeads
 from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
+from headwater.node.metrics import Metric
 from headwater.node.node import Node
 from headwater.node.quotas import Quotas
 from headwater.protocol.limits import (
@@ -49,6 +51,19 @@ class Peer(Protocol):
         """Close at once."""
 
 
+class Gathering(Protocol):
+    """Answers for all processes that serve together."""
+
+    async def metrics(self) -> list[Metric]: ...
+
+    async def status(self) -> dict[str, Any]: ...
+
+    async def usage(self) -> list[tuple[str, Usage]]: ...
+
+    async def reload(self) -> list[str]:
+        """Have the others read the access file again; what went wrong, if anything did."""
+
+
 def descriptors_max() -> int:
     """How many files and sockets this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -78,6 +93,8 @@ class Context:
         self.secure = self.certificates is not None
         self.heads = KnownHeads()
         self.guard = guard
+        self.together: Gathering | None = None
+        """Asks the other processes of this server; None if there are none."""
         self.audit: Audit | None = None
         """Where changes and denied requests are recorded."""
         """What buckets may hold."""

@@ -128,14 +128,14 @@ class OpenGate:
 class Guard:
     """Judges by the access file."""
 
-    def __init__(self, policy: Policy, proxies: str = "") -> None:
+    def __init__(self, policy: Policy, proxies: str = "", processes: int = 1) -> None:
         self.policy = policy
         self.changes = 0
         self.denied: dict[str, int] = dict.fromkeys([*Reason, "forbidden"], 0)
         """How many requests were denied, by reason."""
         self.reload_failures = 0
         """How often new rules were bad, so that the old ones stayed."""
-        self.allowances = Allowances(time.monotonic)
+        self.allowances = Allowances(time.monotonic, processes=processes)
         self.limited = 0
         """How many requests were refused because of a limit."""
         self._loads = self._adopted = 0

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
+from headwater.http.api.together import Together
 from headwater.http.connection import Connection
 from headwater.http.context import Context, Peer
 from headwater.http.endpoints import ENDPOINTS
@@ -14,6 +15,7 @@ from headwater.http.gates import Guard
 from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.rules import Rules
 from headwater.http.secured import SecuredConnection
+from headwater.http.siblings import Siblings
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
 from headwater.settings import Settings
@@ -38,6 +40,7 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._ticker: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._together: Together | None = None
 
     @property
     def connections(self) -> Collection[Peer]:
@@ -68,7 +71,8 @@ class Server:
 
     async def _open(self, host: str, port: int, router: Router) -> str:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        reuse_port = self.settings.workers > 1
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
         loop = asyncio.get_running_loop()
         self._listeners.append(await loop.create_server(self._factory(router), sock=listening, backlog=BACKLOG))
         scheme = "http" if self.context.certificates is None else "https"
@@ -117,6 +121,12 @@ class Server:
             return UnreadyConnection(reason, self.context.renderer, self.settings.header_seconds)
         return Connection(self.context, router)
 
+    async def join(self, siblings: Siblings, node: Node) -> None:
+        """Answer for other processes, too, and be asked by them."""
+        self.context.adopt(node)
+        self._together = self.context.together = Together(self.context, siblings)
+        await self._together.start()
+
     def serve(self, node: Node) -> None:
         """Become ready: answer requests with this node."""
         self.context.adopt(node)
@@ -160,3 +170,5 @@ class Server:
             self._watching_rules.cancel()
         for connection in list(connections):
             connection.abort()
+        if self._together is not None:
+            self._together.stop()

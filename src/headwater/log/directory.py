@@ -6,13 +6,17 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from headwater.log.images import ImageFiles
 from headwater.log.journal.files import JournalDamaged
-from headwater.log.journal.journal import Journal, end_process
+from headwater.log.journal.journal import Journal
+from headwater.log.journal.writer import JournalWriter, end_process
 from headwater.log.restoring import newest_good_image
+from headwater.log.seam import CommandLog
+from headwater.log.sequencer.shared_journal import HistoryDropped, SharedJournal
 from headwater.storage.blobs import FolderBlobs
 from headwater.storage.disk import Disk, RealDisk, make_directory
 from headwater.streams.apply import apply
@@ -22,6 +26,10 @@ OpenJournal = Callable[[Path, Disk, int, Callable[[BaseException], None]], Journ
 """Opens the journal in a directory: on this disk, with files of this size, ending the process by this call."""
 
 log = logging.getLogger(__name__)
+
+
+FOLLOW_TRIES = 10
+"""How often a newer image is tried where the files behind one were removed while they were read."""
 
 
 class DirectoryInUse(Exception):
@@ -37,20 +45,32 @@ class Recovered(NamedTuple):
     blobs: FolderBlobs
 
 
-def lock(directory: Path) -> int:
-    """Lock the directory for this process, or raise DirectoryInUse; the lock lasts until the descriptor is closed."""
+class Followed(NamedTuple):
+    """The contents of a data directory that several processes serve."""
+
+    state: State
+    journal: SharedJournal
+    images: ImageFiles
+    blobs: FolderBlobs
+
+
+def lock(directory: Path, holder: int | None = None) -> int:
+    """Lock the directory for this process, or raise DirectoryInUse; the lock lasts until the descriptor is closed.
+
+    `holder` is the process that others are told to stop: this one, unless another one started it.
+    """
     make_directory(directory)
     fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        holder = os.pread(fd, 100, 0).decode(errors="replace").strip() or "another process"
+        name = os.pread(fd, 100, 0).decode(errors="replace").strip() or "another process"
         os.close(fd)
         raise DirectoryInUse(
-            f"The data directory {directory} is held by {holder}; stop it or use another directory."
+            f"The data directory {directory} is held by {name}; stop it or use another directory."
         ) from None
     os.ftruncate(fd, 0)
-    os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+    os.pwrite(fd, f"process {holder or os.getpid()}\n".encode(), 0)
     return fd
 
 
@@ -64,10 +84,58 @@ def recover(
 ) -> Recovered:
     """The state as of the last durable command: the newest good image, then the log after it."""
     disk = disk or RealDisk()
-    started = time.monotonic()
     journal = open_journal(directory / "journal", disk, journal_file_bytes, on_failure)
     images = ImageFiles(directory / "images", disk, journal.log_id)
     positions = images.positions()
+    state, image_position = _restore(images, journal)
+    _check_complete(directory, state, positions)
+    for position in positions:
+        if position > image_position:
+            images.set_aside(position)
+    return Recovered(state, journal, images, FolderBlobs(directory / "snapshots", disk))
+
+
+def open_for_sequencer(
+    directory: Path,
+    journal_file_bytes: int,
+    disk: Disk | None = None,
+    on_failure: Callable[[BaseException], None] = end_process,
+) -> JournalWriter:
+    """The journal of a locked directory, ready to be appended to, without its state; no other process uses it yet."""
+    disk = disk or RealDisk()
+    journal = JournalWriter(directory / "journal", disk, journal_file_bytes, on_failure)
+    images = ImageFiles(directory / "images", disk, journal.log_id)
+    FolderBlobs(directory / "snapshots", disk)
+    journal.find_end(max(images.positions(), default=0))
+    return journal
+
+
+def follow(directory: Path, open_log: Callable[[Path, Disk], SharedJournal], disk: Disk | None = None) -> Followed:
+    """The state of a directory whose journal a sequencer appends to, up to where the sequencer sends the rest."""
+    disk = disk or RealDisk()
+    for _ in range(FOLLOW_TRIES):
+        journal = open_log(directory / "journal", disk)
+        images = ImageFiles(directory / "images", disk, journal.log_id, shared=True)
+        positions = images.positions()
+        try:
+            state, image_position = _restore(images, journal)
+        except HistoryDropped as error:
+            log.info("starting from a newer image: %s", error)
+            journal.abandon()
+            continue
+        _check_complete(directory, state, positions)
+        for position in positions:
+            # Another process may set it aside, too, or have deleted it because there are newer ones.
+            if position > image_position:
+                with suppress(FileNotFoundError):
+                    images.set_aside(position)
+        return Followed(state, journal, images, FolderBlobs(directory / "snapshots", disk, clears=False))
+    raise JournalDamaged(f"The journal in {directory} has no image from which it can be read; restore it from a copy.")
+
+
+def _restore(images: ImageFiles, journal: CommandLog) -> tuple[State, int]:
+    """The state, and the position of the image that it began with."""
+    started = time.monotonic()
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -79,10 +147,6 @@ def recover(
     finally:
         if collecting:
             gc.enable()
-    _check_complete(directory, state, positions)
-    for position in positions:
-        if position > image_position:
-            images.set_aside(position)
     if state.position:
         log.info(
             "recovered %d streams at position %d (image at %d) in %.1f s",
@@ -91,7 +155,7 @@ def recover(
             image_position,
             time.monotonic() - started,
         )
-    return Recovered(state, journal, images, FolderBlobs(directory / "snapshots", disk))
+    return state, image_position
 
 
 def _check_complete(directory: Path, state: State, image_positions: list[int]) -> None:

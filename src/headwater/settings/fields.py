@@ -45,6 +45,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     host: Annotated[str, about("Address to listen on.")] = "127.0.0.1"
     port: Annotated[Port, about("Port to listen on; 0 picks a free one.")] = 4437
     data: Annotated[str, about("Directory of the journal and its images.")] = "data"
+    workers: Annotated[
+        Count, about("How many processes serve, to use several cores; each holds all streams' metadata.", le=64)
+    ] = 1
     memory: Annotated[bool, about("Keep everything in memory and nothing on disk.")] = False
     lake: Annotated[
         str,

@@ -64,6 +64,8 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
         raise SettingsError("--data and --memory exclude each other; choose one.")
     if values.get("memory") and values.get("lake"):
         raise SettingsError("--lake and --memory exclude each other: a server in memory keeps no history.")
+    if values.get("memory") and values.get("workers", 1) > 1:
+        raise SettingsError("--workers and --memory exclude each other: a server in memory is one process.")
     for mount in filter(None, values.get("mount", "").split(",")):
         if _MOUNT.fullmatch(mount) is None:
             raise SettingsError(

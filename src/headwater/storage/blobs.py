@@ -109,10 +109,11 @@ class _MemoryWriter:
 class FolderBlobs:
     """Blobs as files, named by their ids."""
 
-    def __init__(self, directory: Path, disk: Disk) -> None:
+    def __init__(self, directory: Path, disk: Disk, *, clears: bool = True) -> None:
+        """Unless another process may be writing a blob, `clears` removes those that were left unfinished."""
         self._directory, self._disk = directory, disk
         for name in disk.names(directory):
-            if name.endswith(TEMPORARY):
+            if clears and name.endswith(TEMPORARY):
                 disk.remove(directory / name)
 
     def create(self) -> BlobWriter:

@@ -1,5 +1,6 @@
 """Access: who a client is, and new rules."""
 
+import asyncio
 from functools import partial
 from math import inf
 from time import monotonic
@@ -12,6 +13,7 @@ from headwater.access.grants import Action
 from headwater.access.policy import Policy, PolicyError
 from headwater.access.reloading import Reloaded
 from headwater.http.addresses import Address
+from headwater.http.context import Context
 from headwater.http.exchange import READ, WRITE, Exchange
 from headwater.http.gates import Guard
 from headwater.http.wire.rendering import JSON_LINES
@@ -61,7 +63,33 @@ def _adopt(exchange: Exchange, guard: Guard, number: int, found: Reloaded | Poli
         return
     guard.adopt(found.policy, number)
     exchange.context.report_reload(found.changes)
-    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(found.changes)))
+    together = exchange.context.together
+    if together is None:
+        _answer_reload(exchange, found, [])
+    else:
+        exchange.await_task(together.reload(), partial(_answer_reload, exchange, found))
+
+
+def _answer_reload(exchange: Exchange, found: Reloaded, failed: list[str]) -> None:
+    if failed:
+        detail = f"Not all processes of the server have the new rules ({', '.join(failed)}); try again."
+        exchange.refuse(Code.RELOAD_REFUSED, detail)
+    else:
+        exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(found.changes)))
+
+
+async def adopt_rules(context: Context) -> str:
+    """Read the access file again, because another process of this server did; why that failed, or nothing."""
+    guard = context.guard
+    if guard is None:
+        return ""
+    number = guard.begin_loading()
+    found = await asyncio.get_running_loop().run_in_executor(context.node.threads, _load, guard.policy)
+    if isinstance(found, PolicyError):
+        guard.reload_failures += 1
+        return str(found)
+    guard.adopt(found.policy, number)
+    return ""
 
 
 # -- Usage ------------------------------------------------------------------------------------------------------------
@@ -69,12 +97,27 @@ def _adopt(exchange: Exchange, guard: Guard, number: int, found: Reloaded | Poli
 
 def usage(request: Request, address: Address, exchange: Exchange) -> None:
     """What each client and each bucket uses."""
+    exchange.run(READ, _usage, exchange)
+
+
+def _usage(exchange: Exchange) -> None:
+    together = exchange.context.together
+    if together is None:
+        _count_usage(exchange, client_usage(exchange.context))
+    else:
+        exchange.await_task(together.usage(), partial(_count_usage, exchange))
+
+
+def client_usage(context: Context) -> list[tuple[str, Usage]]:
+    """What each client used, in this process."""
+    return [] if context.guard is None else list(context.guard.allowances.usage())
+
+
+def _count_usage(exchange: Exchange, clients: list[tuple[str, Usage]]) -> None:
     # Copies of the tables, since a thread must not walk through what the event loop changes.
-    guard, state = exchange.context.guard, exchange.node.only.state
-    clients = [] if guard is None else list(guard.allowances.usage())
+    state = exchange.node.only.state
     lives, stored = dict(state.lives), dict(state.bytes)
-    answer = partial(_answer_usage, exchange)
-    exchange.run(READ, exchange.work_beside, partial(_render_usage, clients, lives, stored), answer)
+    exchange.work_beside(partial(_render_usage, clients, lives, stored), partial(_answer_usage, exchange))
 
 
 def _render_usage(clients: list[tuple[str, Usage]], lives: dict[str, int], stored: dict[str, int]) -> bytes:

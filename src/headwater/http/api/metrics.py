@@ -1,4 +1,4 @@
-"""The metrics page, in the text format of Prometheus. Everything on it is cheap to compute at scrape time."""
+"""The metrics of a process. Each is cheap to compute at scrape time."""
 
 import os
 import resource
@@ -6,28 +6,21 @@ import time
 from collections.abc import Iterator
 
 from headwater import __version__
-from headwater.http.addresses import Address
 from headwater.http.api.usage import usage
-from headwater.http.context import descriptors_max
-from headwater.http.exchange import Exchange
-from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
-from headwater.http.wire.requests import Request
-from headwater.http.wire.statuses import Answer
-from headwater.node.metrics import Metric, Sample, counter, gauge, histogram, render
+from headwater.http.context import Context, descriptors_max
+from headwater.node.metrics import Metric, Sample, counter, gauge, histogram
 
-METRICS_LINES = f"{CONTENT_TYPE}text/plain; version=0.0.4; charset=utf-8\r\n{NO_STORE_LINE}"
 PAGE_BYTES = resource.getpagesize()
 
 
-def metrics(request: Request, address: Address, exchange: Exchange) -> None:
-    """All metrics."""
+def collect(context: Context) -> list[Metric]:
+    """All metrics of this process."""
     kinds = (_requests, _access, _audit, _storage, _limits, _lake, _process)
-    every = [metric for kind in kinds for metric in kind(exchange)]
-    exchange.answer(Answer(200, METRICS_LINES, render(every).encode()))
+    return [metric for kind in kinds for metric in kind(context)]
 
 
-def _requests(exchange: Exchange) -> Iterator[Metric]:
-    context, counted = exchange.context, exchange.node.metrics
+def _requests(context: Context) -> Iterator[Metric]:
+    counted = context.node.metrics
     by_route = [
         Sample("", (("route", route), ("status", str(code))), count)
         for (route, code), count in sorted(counted.requests.items())
@@ -53,8 +46,8 @@ def _requests(exchange: Exchange) -> Iterator[Metric]:
     )
 
 
-def _access(exchange: Exchange) -> Iterator[Metric]:
-    guard = exchange.context.guard
+def _access(context: Context) -> Iterator[Metric]:
+    guard = context.guard
     if guard is not None:
         samples = [Sample("", (("reason", reason),), count) for reason, count in guard.denied.items()]
         yield Metric("headwater_denied_total", "counter", "Requests denied by the access file, by reason.", samples)
@@ -66,14 +59,14 @@ def _access(exchange: Exchange) -> Iterator[Metric]:
         )
 
 
-def _audit(exchange: Exchange) -> Iterator[Metric]:
-    audit = exchange.context.audit
+def _audit(context: Context) -> Iterator[Metric]:
+    audit = context.audit
     if audit is not None:
         yield counter("headwater_audit_lost_total", "Lines of the audit log that could not be written.", audit.lost)
 
 
-def _storage(exchange: Exchange) -> Iterator[Metric]:
-    node, state, counted = exchange.node, exchange.node.only.state, exchange.node.metrics
+def _storage(context: Context) -> Iterator[Metric]:
+    node, state, counted = context.node, context.node.only.state, context.node.metrics
     yield histogram("headwater_commit_commands", "Commands in one commit.", [((), counted.batch_commands)])
     yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
     yield gauge("headwater_streams", "Streams, including deleted ones that forks keep.", len(state.streams))
@@ -83,22 +76,22 @@ def _storage(exchange: Exchange) -> Iterator[Metric]:
     yield gauge(
         "headwater_log_has_room", "1 if the log takes appends, 0 if no file can be made.", node.only.shortage is None
     )
-    if not exchange.context.settings.memory:
-        disk = os.statvfs(exchange.context.settings.data_directory)
+    if not context.settings.memory:
+        disk = os.statvfs(context.settings.data_directory)
         free_bytes = disk.f_bavail * disk.f_frsize
         yield gauge("headwater_free_disk_bytes", "Free bytes on the disk of the data directory.", free_bytes)
 
 
-def _limits(exchange: Exchange) -> Iterator[Metric]:
-    uses = usage(exchange)
+def _limits(context: Context) -> Iterator[Metric]:
+    uses = usage(context)
     for name, use in uses.items():
         yield gauge(f"headwater_{name}", use.meaning, use.used)
     samples = [Sample("", (("of", name),), use.limit) for name, use in uses.items()]
     yield Metric("headwater_limit", "gauge", "Limits in force, by the gauge that they bound.", samples)
 
 
-def _lake(exchange: Exchange) -> Iterator[Metric]:
-    lake, cold = exchange.node.only.lake, exchange.node.only.state.cold
+def _lake(context: Context) -> Iterator[Metric]:
+    lake, cold = context.node.only.lake, context.node.only.state.cold
     if lake is None:
         return
     reads, counts = lake.reads, lake.counts
@@ -122,7 +115,7 @@ def _lake(exchange: Exchange) -> Iterator[Metric]:
     yield counter("headwater_lake_deleted_objects_total", "Objects deleted from the store.", counts.deleted_objects)
 
 
-def _process(exchange: Exchange) -> Iterator[Metric]:
+def _process(context: Context) -> Iterator[Metric]:
     build = [Sample("", (("version", __version__),), 1)]
     yield Metric("headwater_build_info", "gauge", "Always 1; the label is the version.", build)
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -130,7 +123,7 @@ def _process(exchange: Exchange) -> Iterator[Metric]:
     yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
     yield gauge("process_open_fds", "Open file descriptors.", _open_files())
     yield gauge("process_max_fds", "File descriptors that the process may open.", descriptors_max())
-    uptime_seconds = round(time.monotonic() - exchange.context.started_at, 3)
+    uptime_seconds = round(time.monotonic() - context.started_at, 3)
     yield gauge("process_uptime_seconds", "Seconds since the start.", uptime_seconds)
 
 

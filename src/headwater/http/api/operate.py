@@ -1,20 +1,21 @@
-"""For operators: alive, ready, status. Metrics are in `metrics`."""
+"""For operators: alive, ready, status, and the metrics in the text format of Prometheus."""
 
-import os
-import time
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from headwater import __version__
 from headwater.http.addresses import Address
-from headwater.http.api.metrics import resident_bytes
-from headwater.http.api.usage import usage
-from headwater.http.exchange import Exchange
-from headwater.http.wire.rendering import JSON_LINES, TEXT_LINES
+from headwater.http.api.metrics import collect
+from headwater.http.api.status import describe
+from headwater.http.exchange import READ, Exchange
+from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE, TEXT_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
+from headwater.node.metrics import Metric, render
 from headwater.protocol.refusals import Code
+
+METRICS_LINES = f"{CONTENT_TYPE}text/plain; version=0.0.4; charset=utf-8\r\n{NO_STORE_LINE}"
 
 
 def alive(request: Request, address: Address, exchange: Exchange) -> None:
@@ -34,43 +35,33 @@ def ready(request: Request, address: Address, exchange: Exchange) -> None:
 
 def status(request: Request, address: Address, exchange: Exchange) -> None:
     """Version, health and usage of the server, for people and scripts."""
-    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(_status(exchange))))
+    exchange.run(READ, _status, exchange)
 
 
-def _status(exchange: Exchange) -> dict[str, Any]:
-    node, context = exchange.node, exchange.context
-    shard = node.only
-    state, cold = shard.state, shard.state.cold
-    lake = None
-    if shard.lake is not None:
-        lake = {
-            "url": shard.lake.store.url,
-            "flushed_position": cold.flushed,
-            "segments": len(cold.segments),
-            "rows": cold.rows,
-            "live_rows": cold.live_rows,
-            "bytes": cold.bytes,
-            "retired_segments": len(cold.retired),
-            "readers": {name: one.position for name, one in cold.consumers.items() if not one.is_lease},
-            "leases": sum(one.is_lease for one in cold.consumers.values()),
-            "flush_failures": shard.lake.counts.flush_failures,
-            "read_failures": shard.lake.reads.failures,
-        }
-    return {
-        "version": __version__,
-        "pid": os.getpid(),
-        "state": "draining" if context.draining else "ready",
-        "uptime_seconds": round(time.monotonic() - context.started_at, 3),
-        "log_id": node.log_id,
-        "memory": context.settings.memory,
-        "positions": {str(one.number): one.state.position for one in node.shards},
-        "streams": len(state.streams),
-        "hot_bytes": state.hot_bytes,
-        "journal_bytes": node.journal_bytes,
-        "shortage": shard.shortage,
-        "connections": len(context.connections),
-        "live_readers": node.tails.count,
-        "resident_bytes": resident_bytes(),
-        "usage": {name: {"used": use.used, "limit": use.limit} for name, use in usage(exchange).items()},
-        "lake": lake,
-    }
+def _status(exchange: Exchange) -> None:
+    together = exchange.context.together
+    if together is None:
+        _answer_status(exchange, describe(exchange.context))
+    else:
+        exchange.await_task(together.status(), partial(_answer_status, exchange))
+
+
+def _answer_status(exchange: Exchange, status: dict[str, Any]) -> None:
+    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(status)))
+
+
+def metrics(request: Request, address: Address, exchange: Exchange) -> None:
+    """All metrics."""
+    exchange.run(READ, _metrics, exchange)
+
+
+def _metrics(exchange: Exchange) -> None:
+    together = exchange.context.together
+    if together is None:
+        _answer_metrics(exchange, collect(exchange.context))
+    else:
+        exchange.await_task(together.metrics(), partial(_answer_metrics, exchange))
+
+
+def _answer_metrics(exchange: Exchange, every: list[Metric]) -> None:
+    exchange.answer(Answer(200, METRICS_LINES, render(every).encode()))

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from headwater.http.exchange import Exchange
+from headwater.http.context import Context
 from headwater.node.committer import QUEUE_BYTES_MAX
 from headwater.node.reads.tails import WAITERS_MAX
 from headwater.protocol.limits import SCANS_MAX
@@ -16,9 +16,9 @@ class Use(NamedTuple):
     limit: int
 
 
-def usage(exchange: Exchange) -> dict[str, Use]:
+def usage(context: Context) -> dict[str, Use]:
     """Every amount by name."""
-    context, node = exchange.context, exchange.node
+    node = context.node
     receiving, sending, blobs, bulk = context.receiving, context.sending, context.blobs, context.bulk_appends
     shard = node.only
     return {

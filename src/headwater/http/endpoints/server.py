@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from headwater.access.grants import Action
 from headwater.http.addresses import OWN
-from headwater.http.api import access, metrics, operate, pages
+from headwater.http.api import access, operate, pages
 from headwater.http.routes import Endpoint, Gives, Route
 from headwater.protocol.content_types import JSON
 from headwater.protocol.headers import CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, VARY
@@ -66,7 +66,7 @@ SERVER = (
         "metrics",
         {
             b"GET": Route(
-                metrics.metrics,
+                operate.metrics,
                 Action.OBSERVE,
                 "Read all metrics in the text format of Prometheus",
                 {200: Gives("The metrics.", _ABOUT, content=_TEXT)},

@@ -86,8 +86,8 @@ class JournalFileReader:
             raise JournalDamaged(f"{self.path} has format {header.version}; this server reads format {VERSION}.")
         return header.first_position
 
-    def batches(self) -> Iterator[tuple[Batch, int]]:
-        """Every whole batch with the size of its record, in order; `end` advances with each."""
+    def whole_frames(self) -> Iterator[frames.Frame]:
+        """Every whole frame, in order; `end` advances with each."""
         while (frame := frames.decode(self.data, self.end.at, self._seed)) is not None:
             if frame.number != self.end.next_position:
                 raise JournalDamaged(
@@ -95,9 +95,14 @@ class JournalFileReader:
                     " restore it from a copy."
                 )
             self.end = End(frame.number + frame.entries, frame.end)
-            yield self._decode(frame), len(frame.payload)
+            yield frame
 
-    def _decode(self, frame: frames.Frame) -> Batch:
+    def batches(self) -> Iterator[Batch]:
+        """Every whole batch, in order; `end` advances with each."""
+        return map(self.decode, self.whole_frames())
+
+    def decode(self, frame: frames.Frame) -> Batch:
+        """The batch in a frame."""
         try:
             return batches.decode(frame.payload, frame.number)
         except ValueError as error:

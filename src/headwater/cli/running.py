@@ -1,0 +1,234 @@
+"""One serving process, from its first listener to its last batch."""
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from headwater import __version__
+from headwater.access.audit import Audit, Event, Record
+from headwater.access.grants import CHANGING
+from headwater.access.policy import PolicyError
+from headwater.access.policy import load as load_policy
+from headwater.cli.composition import open_node
+from headwater.http.gates import Guard
+from headwater.http.server import Server
+from headwater.http.siblings import Siblings
+from headwater.lake.ownership import LakeOwned
+from headwater.log.directory import DirectoryInUse
+from headwater.log.journal.files import JournalDamaged
+from headwater.node.node import Node
+from headwater.settings import Mode, Settings, SettingsError
+from headwater.settings.modes import is_loopback
+from headwater.storage.store import KeyMissing, StoreFailed
+
+COLLECT_AFTER_OBJECTS = 2_000
+OLDER_COLLECTION_AFTER = 5
+"""How many new containers trigger a young collection, and how many young collections an older one. An object that
+replaces another is not counted, so a collection also visits what caches took in since the last one: they are small."""
+
+LIMITS = ("hot_bytes_max", "flush_bytes_max", "page_bytes")
+"""The settings that the start line reports, beside limits that the system may have lowered."""
+
+FAILURES = (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError)
+"""Why a server cannot start, through no mistake of ours."""
+
+READY = """\
+Headwater is ready at {url} ({where}). Try it:
+  curl -X PUT  {url}/v1/stream/hello -H 'Content-Type: text/plain'{token}
+  curl -X POST {url}/v1/stream/hello -H 'Content-Type: text/plain' -d 'hello, world'{token}
+  curl -N      '{url}/v1/stream/hello?offset=-1&live=sse'{token}
+"""
+
+log = logging.getLogger(__name__)
+
+
+class Listening(NamedTuple):
+    """Where a server listens, and what the system made of its limits."""
+
+    url: str
+    ops_url: str | None
+    limits: dict[str, int]
+
+
+def _alone(server: Server, listening: Listening, seconds: float) -> None:
+    announce(server.settings, listening, seconds)
+    warn(server.settings, server.context.guard)
+    server.report_limits()
+
+
+class Part(NamedTuple):
+    """What a process does differently if it is one of several that serve together."""
+
+    open_node: Callable[[Settings], Node] = open_node
+    listens_early: bool = True
+    """Whether to listen, and answer 503, before the process can serve: not if others can."""
+    siblings: Siblings | None = None
+    """The other processes."""
+    ready: Callable[[Server, Listening, float], None] = _alone
+    """Called when the process serves."""
+    ending: Callable[[Callable[[], None]], None] = lambda end: None
+    """Is given what to call to end the process early, beside a signal."""
+
+
+ALONE = Part()
+
+
+def make_guard(settings: Settings) -> Guard | None:
+    """The guard that decides by the access file, if there is one."""
+    if settings.mode is not Mode.GUARDED:
+        return None
+    try:
+        return Guard(load_policy(Path(settings.auth)), settings.proxies, settings.workers)
+    except PolicyError as error:
+        raise SettingsError(str(error)) from error
+
+
+def make_audit(settings: Settings) -> Audit | None:
+    """The audit log, if there is one."""
+    if not (settings.audit or settings.mode is Mode.GUARDED):
+        return None
+    try:
+        return Audit(Path(settings.audit) if settings.audit else None)
+    except OSError as error:
+        raise SettingsError(f"The audit log {settings.audit} cannot be written ({error.strerror}).") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Why the server cannot start, as one sentence."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"The server cannot use {error.filename} ({error.strerror}); check --data and --lake."
+    return f"{str(error).rstrip('.')}."
+
+
+async def run(settings: Settings, guard: Guard | None = None, audit: Audit | None = None, part: Part = ALONE) -> None:
+    """Listen, recover, announce the URL, and serve until a signal arrives."""
+    _tune_process()
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[str] = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, stopping, number.name)
+    part.ending(lambda: _stop(stopping, "the end of the supervisor"))
+    server = Server(settings, guard)
+    server.context.audit = audit
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
+    began = time.monotonic()
+    listening = await _listen(server) if part.listens_early else None
+    # In a thread, so that /healthz and /readyz answer (alive, but not ready) for as long as the recovery takes.
+    node = await loop.run_in_executor(None, part.open_node, settings)
+    gc.freeze()
+    node.start()
+    if part.siblings is not None:
+        await server.join(part.siblings, node)
+    server.serve(node)
+    listening = listening or await _listen(server)
+    part.ready(server, listening, time.monotonic() - began)
+    if audit is not None:
+        audit.record(Record(Event.STARTED))
+    why = await stopping
+    log.info("draining", extra={"signal": why, "connections": len(server.connections)})
+    draining_since = time.monotonic()
+    await server.drain()
+    drained_at = time.monotonic()
+    await node.stop()
+    if audit is not None:
+        audit.record(Record(Event.STOPPED))
+        audit.close()
+    took = {"drain_seconds": drained_at - draining_since, "stop_seconds": time.monotonic() - drained_at}
+    log.info("stopped", extra={"signal": why} | {name: round(value, 3) for name, value in took.items()})
+
+
+async def _listen(server: Server) -> Listening:
+    settings = server.settings
+    try:
+        url = await server.listen()
+    except OSError as error:
+        raise cannot_listen(f"{settings.host}:{settings.port}", "--port", error) from error
+    try:
+        ops_url = await server.listen_for_operators()
+    except OSError as error:
+        raise cannot_listen(settings.ops, "--ops", error) from error
+    return Listening(url, ops_url, server.limits)
+
+
+def warn(settings: Settings, guard: Guard | None) -> None:
+    """Log what an operator may not have meant."""
+    if settings.mode is Mode.OPEN:
+        log.warning(
+            "serving without authentication: any client that reaches this server may read, change and delete all"
+        )
+    if guard is not None:
+        if not (settings.tls_cert or is_loopback(settings.host)):
+            log.warning("serving without TLS: credentials can be read on the way, unless a proxy in front has TLS")
+        anonymous = guard.policy.anonymous
+        writing = [action.word for action in CHANGING if anonymous.may_some(action)]
+        if writing:
+            log.warning("the access file lets everybody %s without a credential", ", ".join(writing))
+
+
+def cannot_listen(address: str, flag: str, error: OSError) -> OSError:
+    """Why a listener cannot be opened, as one sentence."""
+    # For a number of the system, the loop's own text repeats the address; for a failed name lookup it is the reason.
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+    in_use = error.errno == errno.EADDRINUSE
+    check = "--host and --port" if flag == "--port" else flag
+    advice = f"choose another {flag}, or 0 for a free one" if in_use else f"check {check}"
+    return OSError(f"Cannot listen on {address} ({reason}); {advice}.")
+
+
+def _stop(stopping: "asyncio.Future[str]", why: str) -> None:
+    if not stopping.done():
+        stopping.set_result(why)
+
+
+def announce(
+    settings: Settings, listening: Listening, seconds: float, processes: Mapping[str, int] | None = None
+) -> None:
+    """Print the URL for people, and log one structured line."""
+    url, ops_url, limits = listening
+    where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
+    if settings.log_format == "human":
+        token = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if settings.mode is Mode.GUARDED else ""
+        operators = "" if ops_url is None else f"Operators are served at {ops_url}.\n"
+        click.echo(READY.format(url=url, where=where, token=token) + operators, nl=False)
+        sys.stdout.flush()
+    facts = {
+        "version": __version__,
+        "url": url,
+        "ops_url": ops_url,
+        "data": None if settings.memory else str(settings.data_directory.resolve()),
+        "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),
+        "pid": os.getpid(),
+        "processes": processes,
+        "start_seconds": round(seconds, 3),
+        "limits": {name: getattr(settings, name) for name in LIMITS} | limits,
+    }
+    log.info("started", extra=facts)
+
+
+def _tune_process() -> None:
+    """Allow as many sockets as the system does, and keep the garbage collector from visiting every stream.
+
+    State has no cycles. Objects that survive a second collection are frozen and never visited again, so the length of a
+    pause depends on what was allocated since the last one, not on the number of streams.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, OLDER_COLLECTION_AFTER, 10)
+    gc.callbacks.append(_freeze_survivors)
+
+
+def _freeze_survivors(phase: str, info: dict[str, int]) -> None:
+    if phase == "stop" and info["generation"] > 0:
+        gc.freeze()

@@ -1,0 +1,1 @@
+"""Several processes that are one server: who starts them, starts them anew, and ends them."""

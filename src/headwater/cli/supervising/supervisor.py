@@ -1,0 +1,256 @@
+"""The supervisor: starts the processes of a server, starts anew whatever dies, and ends all of them.
+
+    a child that died                     what happens
+    any, by its own fault, before the     the server has not started: all end, and the child's sentence is printed
+      first time that all were ready
+    the first, which others depend on     all others end, and all are started anew
+    another                               that one is started anew
+    any, after a signal to stop           the rest end, the first one last
+
+A child that dies again and again is started ever more rarely.
+"""
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.cli.supervising.children import REPORT_BYTES, Child, Report, Role, fork
+
+BACKOFF_SECONDS = 0.1
+BACKOFF_SECONDS_MAX = 5.0
+"""How long to wait before a child is started anew; doubled each time, unless it had been well for a while."""
+WELL_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class ChildFailed(Exception):
+    """A server cannot start; the message is a sentence. `misused` says that a setting is wrong."""
+
+    def __init__(self, reason: str, *, misused: bool) -> None:
+        super().__init__(reason)
+        self.misused = misused
+
+
+class Ready(NamedTuple):
+    """A child that serves: its process, and what it said of itself."""
+
+    pid: int
+    facts: object
+
+
+class _Life:
+    """A role, and the child that plays it."""
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+        self.child: Child | None = None
+        self.unread = b""
+        self.ready: Ready | None = None
+        self.pause = BACKOFF_SECONDS
+        self.start_at = 0.0
+        self.reported = Report()
+
+
+class Supervisor:
+    """Runs in the main thread, which has no event loop."""
+
+    def __init__(
+        self,
+        roles: Sequence[Role],
+        on_ready: Callable[[Mapping[str, Ready]], None],
+        *,
+        stop_seconds: float,
+    ) -> None:
+        self._lives = [_Life(role) for role in roles]
+        self._on_ready, self._stop_seconds = on_ready, stop_seconds
+        self._lifeline = socket.socketpair()
+        self._signals: list[int] = []
+        self._announced = False
+        self._stop_by = float("inf")
+        self._failure: ChildFailed | None = None
+        self._code = 0
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> int:
+        """Work until a signal arrives and all children have ended; returns the exit code."""
+        woken, waker = socket.socketpair()
+        for sock in (woken, waker):
+            sock.setblocking(False)
+        self._selector.register(woken, selectors.EVENT_READ, lambda: woken.recv(4096))
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, lambda number, _: self._signals.append(number))
+        try:
+            self._start_due()
+            while any(life.child is not None for life in self._lives) or not self._stopping:
+                for key, _ in self._selector.select(self._patience()):
+                    key.data()
+                self._turn()
+        finally:
+            # On whatever error of ours: no child outlives the supervisor.
+            self._kill_all()
+            signal.set_wakeup_fd(-1)
+        if self._failure is not None:
+            raise self._failure
+        return self._code
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_by < float("inf")
+
+    def _patience(self) -> float:
+        """How long nothing is due."""
+        now = time.monotonic()
+        due = [life.start_at - now for life in self._lives if self._may_start(life)]
+        return max(0.0, min([*due, self._stop_by - now, 60.0]))
+
+    def _may_start(self, life: _Life) -> bool:
+        """Whether a child is missing that could start: the first one, or others while the first one serves."""
+        return (
+            life.child is None
+            and not self._stopping
+            and (life.role.is_first or all(one.ready for one in self._lives if one.role.is_first))
+        )
+
+    def _turn(self) -> None:
+        numbers, self._signals = self._signals, []
+        for number in numbers:
+            if number == signal.SIGHUP:
+                self._tell(signal.SIGHUP, first=False)
+            elif number != signal.SIGCHLD and not self._stopping:
+                self._stop(signal.Signals(number).name)
+        for life in self._lives:
+            if life.child is not None and (code := _ended(life.child.pid)) is not None:
+                self._bury(life, code)
+        if self._stopping:
+            self._end_the_rest()
+        else:
+            self._start_due()
+
+    # -- Starting -------------------------------------------------------------------------------------------------
+
+    def _start_due(self) -> None:
+        """Start what is due."""
+        now = time.monotonic()
+        for life in self._lives:
+            if self._may_start(life) and life.start_at <= now:
+                serving = any(one.ready for one in self._lives if one.role.kind == life.role.kind)
+                firsts = {one.role.name: one.child.pid for one in self._lives if one.role.is_first and one.child}
+                child = fork(life.role, self._lifeline, now, others_serve=serving, first_pids=firsts)
+                life.child = child
+                life.unread, life.reported = b"", Report()
+                self._selector.register(child.reports, selectors.EVENT_READ, lambda life=life: self._hear(life))
+
+    def _hear(self, life: _Life) -> bool:
+        """Take what a child reports; returns whether there may be more."""
+        assert life.child is not None
+        try:
+            data = life.child.reports.recv(REPORT_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._selector.unregister(life.child.reports)
+            return False
+        *lines, life.unread = (life.unread + data).split(b"\n")
+        for line in lines:
+            report = msgspec.json.decode(line, type=Report)
+            if report.failed:
+                life.reported = report
+            if report.stuck_pid:
+                self._end_stuck(report.stuck_pid)
+            if report.ready:
+                life.ready = Ready(life.child.pid, report.facts)
+        if not self._announced and all(one.ready for one in self._lives):
+            self._announced = True
+            self._on_ready({one.role.name: one.ready for one in self._lives if one.ready is not None})
+        return True
+
+    def _end_stuck(self, pid: int) -> None:
+        for life in self._lives:
+            if life.child is not None and life.child.pid == pid:
+                os.kill(pid, signal.SIGKILL)
+
+    # -- Ends -----------------------------------------------------------------------------------------------------
+
+    def _bury(self, life: _Life, code: int) -> None:
+        """A child has ended."""
+        child, was_ready = life.child, life.ready is not None
+        assert child is not None
+        self._hear_the_rest(life)
+        if child.reports in self._selector.get_map():
+            self._selector.unregister(child.reports)
+        child.reports.close()
+        life.child = life.ready = None
+        now = time.monotonic()
+        if now - child.started_at > WELL_SECONDS:
+            life.pause = BACKOFF_SECONDS
+        life.start_at, life.pause = now + life.pause, min(2 * life.pause, BACKOFF_SECONDS_MAX)
+        if self._stopping:
+            self._code = self._code or (1 if code and was_ready else 0)
+            return
+        reason = life.reported.failed
+        first_serves = all(one.ready for one in self._lives if one.role.is_first)
+        cannot_start = code > 0 and not was_ready and (life.role.is_first or (first_serves and not self._announced))
+        if cannot_start:
+            reason = reason or f"Process {life.role.name} ended with exit code {code} before it was ready."
+            self._failure = ChildFailed(reason, misused=life.reported.misused)
+            self._stop("a failed start")
+            return
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        log.error(
+            "process %s ended with %s and is started anew%s", life.role.name, how, f": {reason}" if reason else ""
+        )
+        if life.role.is_first:
+            for other in self._lives:
+                if other.child is not None:
+                    os.kill(other.child.pid, signal.SIGKILL)
+
+    def _hear_the_rest(self, life: _Life) -> None:
+        """What a child reported just before its end."""
+        assert life.child is not None
+        while life.child.reports in self._selector.get_map() and self._hear(life):
+            pass
+
+    def _stop(self, why: str) -> None:
+        self._stop_by = time.monotonic() + self._stop_seconds
+        log.info("stopping all processes", extra={"signal": why})
+        self._tell(signal.SIGTERM, first=False)
+
+    def _tell(self, number: signal.Signals, *, first: bool) -> None:
+        for life in self._lives:
+            if life.child is not None and life.role.is_first is first:
+                os.kill(life.child.pid, number)
+
+    def _end_the_rest(self) -> None:
+        """The first one ends after all others, and whatever takes too long is killed."""
+        if time.monotonic() >= self._stop_by:
+            log.error("processes did not end in %g s and are killed", self._stop_seconds)
+            self._code, self._stop_by = 1, time.monotonic() + self._stop_seconds
+            self._tell(signal.SIGKILL, first=True)
+            self._tell(signal.SIGKILL, first=False)
+        elif not any(life.child for life in self._lives if not life.role.is_first):
+            self._tell(signal.SIGTERM, first=True)
+
+    def _kill_all(self) -> None:
+        for life in self._lives:
+            if life.child is not None:
+                os.kill(life.child.pid, signal.SIGKILL)
+                os.waitpid(life.child.pid, 0)
+        for sock in self._lifeline:
+            sock.close()
+
+
+def _ended(pid: int) -> int | None:
+    """The exit code of a child that has ended, negative for a signal."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None

@@ -1,0 +1,228 @@
+"""`headwater serve --workers N`: a sequencer, and N workers that are whole servers on one port."""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import uvloop
+
+from headwater.cli.composition import open_worker
+from headwater.cli.running import (
+    FAILURES,
+    Listening,
+    Part,
+    announce,
+    cannot_listen,
+    make_audit,
+    make_guard,
+    reason_of,
+    run,
+    warn,
+)
+from headwater.cli.supervising.children import Link, Report, Role
+from headwater.cli.supervising.supervisor import ChildFailed, Ready, Supervisor
+from headwater.http.gates import Guard
+from headwater.http.server import Server
+from headwater.http.siblings import Siblings
+from headwater.log.directory import lock, open_for_sequencer
+from headwater.log.sequencer.decided import DecidedPosition
+from headwater.log.sequencer.sequencer import Sequencer
+from headwater.settings import Settings, SettingsError
+
+SOCKET = "log"
+SOCKET_PATH_BYTES_MAX = 90
+"""How long the path of a Unix socket may be, with a margin: systems allow 104 or 108 bytes."""
+ORPHAN_DRAIN_SECONDS = 2.0
+"""How long running requests may take to finish once the supervisor has died."""
+STOP_MARGIN_SECONDS = 20.0
+"""How much longer than its drain a worker may take to stop before it is killed."""
+
+log = logging.getLogger(__name__)
+
+
+class _Shared(NamedTuple):
+    """What all processes of a server share."""
+
+    settings: Settings
+    supervisor_pid: int
+    runtime: Path
+    decided: DecidedPosition
+
+
+def supervise(settings: Settings, guard: Guard | None) -> None:
+    """Run a sequencer and its workers until a signal stops them."""
+    began = time.monotonic()
+    with _ports(settings) as found, _runtime() as runtime:
+        shared = _Shared(found, os.getpid(), runtime, DecidedPosition())
+        roles = [Role("sequencer", "sequencer", partial(_guarded, partial(_sequence, shared)), is_first=True)]
+        for name in _names(settings):
+            roles.append(Role(name, "worker", partial(_guarded, partial(_work, shared, name))))
+        supervisor = Supervisor(
+            roles,
+            lambda ready: _announce(found, guard, ready, began),
+            stop_seconds=settings.drain_seconds + STOP_MARGIN_SECONDS,
+        )
+        try:
+            code = supervisor.run()
+        except ChildFailed as failure:
+            raise (SettingsError if failure.misused else ValueError)(str(failure)) from failure
+    if code:
+        raise ValueError("Not all processes ended in order; the log says which.")
+
+
+def _announce(settings: Settings, guard: Guard | None, ready: Mapping[str, Ready], began: float) -> None:
+    """One line for all processes, when all of them are ready."""
+    facts = msgspec.convert(ready[_names(settings)[0]].facts, Listening)
+    announce(settings, facts, time.monotonic() - began, {name: one.pid for name, one in ready.items()})
+    warn(settings, guard)
+
+
+# -- What they share ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _ports(settings: Settings) -> Iterator[Settings]:
+    """Find the ports, and hold them as long as the server runs: the settings with the numbers that were found."""
+    address = settings.ops_address
+    port = _reserve(settings.host, settings.port, "--port")
+    ops = None if address is None else _reserve(*address, "--ops")
+    try:
+        found = msgspec.structs.replace(settings, port=port.getsockname()[1])
+        if address is not None and ops is not None:
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            found = msgspec.structs.replace(found, ops=f"{host}:{ops.getsockname()[1]}")
+        yield found
+    finally:
+        port.close()
+        if ops is not None:
+            ops.close()
+
+
+def _reserve(host: str, port: int, flag: str) -> socket.socket:
+    """A socket that holds a port without listening.
+
+    First without SO_REUSEPORT, as any other server: with it two servers could share a port without noticing.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        if port:
+            socket.create_server((host, port), family=family).close()
+        held = socket.socket(family)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+    except OSError as error:
+        raise cannot_listen(f"{host}:{port}", flag, error) from error
+    return held
+
+
+@contextmanager
+def _runtime() -> Iterator[Path]:
+    """A folder for sockets that only this user can enter, with a short path whatever the data directory is called."""
+    folder = tempfile.gettempdir()
+    if len(folder.encode()) > SOCKET_PATH_BYTES_MAX - 40:
+        folder = "/tmp"
+    path = Path(tempfile.mkdtemp(prefix="headwater-", dir=folder))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+# -- Roles -------------------------------------------------------------------------------------------------------------
+
+
+def _guarded(work: Callable[[Link], None], link: Link) -> int:
+    """The exit code of a process; why it cannot start is reported to the supervisor, which prints it once."""
+    try:
+        work(link)
+    except (SettingsError, *FAILURES) as error:
+        link.report(Report(failed=reason_of(error), misused=isinstance(error, SettingsError)))
+        return 2 if isinstance(error, SettingsError) else 1
+    return 0
+
+
+def _sequence(shared: _Shared, link: Link) -> None:
+    """The life of the sequencer."""
+    settings = shared.settings
+    lock(settings.data_directory, shared.supervisor_pid)
+    journal = open_for_sequencer(settings.data_directory, settings.segment_bytes)
+    path = shared.runtime / SOCKET
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    sequencer = Sequencer(journal, listener, shared.decided, on_dropped=lambda pid: link.report(Report(stuck_pid=pid)))
+    sequencer.start()
+    sequencer.stop_with(link.lifeline)
+    # It ends after its workers, whoever is signalled: they still have batches in flight.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sequencer.stop())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    link.report(Report(ready=True))
+    sequencer.run()
+    if link.is_cut:
+        shutil.rmtree(shared.runtime, ignore_errors=True)
+
+
+def _work(shared: _Shared, name: str, link: Link) -> None:
+    """The life of a worker."""
+    settings = _share(shared.settings)
+    path = shared.runtime / SOCKET
+    part = Part(
+        open_node=lambda settings: open_worker(settings, name, path, shared.decided),
+        listens_early=not link.others_serve,
+        siblings=Siblings(shared.runtime, name, _names(settings), _others(shared, link)),
+        ready=lambda server, listening, seconds: _ready(link, name, server, listening, seconds),
+        ending=lambda end: _end_with(link, end),
+    )
+    uvloop.run(run(settings, make_guard(settings), make_audit(settings), part))
+
+
+def _names(settings: Settings) -> list[str]:
+    return [f"w{number}" for number in range(settings.workers)]
+
+
+def _others(shared: _Shared, link: Link) -> dict[str, int]:
+    """The processes that serve no clients. They do not change while a worker lives."""
+    return {"supervisor": shared.supervisor_pid, **link.first_pids}
+
+
+def _share(settings: Settings) -> Settings:
+    """The settings of one worker: limits on connections are divided, those on memory are each worker's."""
+    workers = settings.workers
+    return msgspec.structs.replace(
+        settings,
+        connections_max=-(-settings.connections_max // workers),
+        address_connections_max=-(-settings.address_connections_max // workers),
+    )
+
+
+def _ready(link: Link, name: str, server: Server, listening: Listening, seconds: float) -> None:
+    log.info("worker started", extra={"worker": name, "pid": os.getpid(), "start_seconds": round(seconds, 3)})
+    server.report_limits()
+    link.report(Report(ready=True, facts=listening))
+
+
+def _end_with(link: Link, end: Callable[[], None]) -> None:
+    """Drain, and end at the latest soon after, once the supervisor is gone."""
+    loop = asyncio.get_running_loop()
+
+    def orphaned() -> None:
+        loop.remove_reader(link.lifeline)
+        log.error("the supervisor is gone, so this process ends")
+        loop.call_later(ORPHAN_DRAIN_SECONDS, os._exit, 1)
+        end()
+
+    loop.add_reader(link.lifeline, orphaned)
