@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.log import sequencing
@@ -221,6 +221,7 @@ STEPS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_every_batch_is_decided_once_or_given_back_and_streams_keep_their_order(
     steps: list[tuple[str, object]],
