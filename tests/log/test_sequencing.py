@@ -37,7 +37,7 @@ class Sent(NamedTuple):
     data: bytes
 
 
-def sent(session: int, number: int, at: int = 0, piece: bytes = b"x", part: int = 0, parts: int = 1) -> Sent:
+def sent(session: int, number: int, *, at: int = 0, piece: bytes = b"x", part: int = 0, parts: int = 1) -> Sent:
     data = message(SEED, session, number, at=at, commands=2, part=part, parts=parts, piece=piece)
     return Sent(session, number, at, data)
 
@@ -96,7 +96,7 @@ def test_a_message_of_another_log_or_shard_or_with_a_changed_bit_is_not_a_messag
 def test_a_message_of_a_later_format_ends_the_node_with_a_sentence() -> None:
     data = bytearray(sent(1, 1).data)
     data[2] += 1
-    with pytest.raises(UnknownMessage, match="Message 1 of the log has format 2, .* install a newer version"):
+    with pytest.raises(UnknownMessage, match=r"Message 1 of the log has format 2, .* install a newer version"):
         sequencer().take(1, bytes(data))
 
 

@@ -48,7 +48,6 @@ def with_faults(cluster: Cluster, break_something: Callable[[], None], heal: Cal
             before = len(nodes[0].batches)
             await until(lambda: len(nodes[0].batches) > before + 30)  # noqa: B023
             await loop.run_in_executor(None, step)
-        before = [node.tickets.count(None) for node in nodes]
         after = len(nodes[0].batches)
         await until(lambda: all(len(node.batches) > after + 30 for node in nodes))
         stop.set()

@@ -44,7 +44,7 @@ class Loopback:
         self.publisher.append_barrier(self.clock_us, arrived, self.seconds)
 
     def send(self, most: int = 1_000) -> list[bytes]:
-        found = []
+        found: list[bytes] = []
         while len(found) < most and (data := self.publisher.next_message()) is not None:
             found.append(data)
         self.network += found

@@ -78,6 +78,6 @@ class Visit:
                 reason = error.description
             if time.monotonic() > deadline:
                 raise LogRefused(
-                    f"NATS does not {what} ({reason}); check that its servers run, three of them in a cluster, with JetStream."
+                    f"NATS does not {what} ({reason}); check that its servers run with JetStream, three in a cluster."
                 )
             time.sleep(POLL_SECONDS)
