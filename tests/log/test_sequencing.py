@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.log import sequencing
@@ -37,7 +37,7 @@ class Sent(NamedTuple):
     data: bytes
 
 
-def sent(session: int, number: int, at: int = 0, piece: bytes = b"x", part: int = 0, parts: int = 1) -> Sent:
+def sent(session: int, number: int, *, at: int = 0, piece: bytes = b"x", part: int = 0, parts: int = 1) -> Sent:
     data = message(SEED, session, number, at=at, commands=2, part=part, parts=parts, piece=piece)
     return Sent(session, number, at, data)
 
@@ -96,7 +96,7 @@ def test_a_message_of_another_log_or_shard_or_with_a_changed_bit_is_not_a_messag
 def test_a_message_of_a_later_format_ends_the_node_with_a_sentence() -> None:
     data = bytearray(sent(1, 1).data)
     data[2] += 1
-    with pytest.raises(UnknownMessage, match="Message 1 of the log has format 2, .* install a newer version"):
+    with pytest.raises(UnknownMessage, match=r"Message 1 of the log has format 2, .* install a newer version"):
         sequencer().take(1, bytes(data))
 
 
@@ -237,6 +237,7 @@ def logs(draw: st.DrawFn, steps: tuple[int, ...] = STEPS) -> tuple[list[Proposer
     return proposers, draw(st.lists(st.sampled_from([*everything, b"stranger"]), max_size=60))
 
 
+@settings(deadline=None)
 @given(logs(), st.integers(0, 60))
 def test_a_node_that_restarts_from_any_mark_makes_the_same_of_the_rest(
     drawn: tuple[list[Proposer], list[bytes]], cut: int
@@ -255,6 +256,7 @@ def test_a_node_that_restarts_from_any_mark_makes_the_same_of_the_rest(
     assert second.position == sum(1 for _ in records(expected))
 
 
+@settings(deadline=None)
 @given(logs())
 def test_the_records_of_a_session_are_decided_in_order_and_none_twice(
     drawn: tuple[list[Proposer], list[bytes]],
@@ -266,6 +268,7 @@ def test_the_records_of_a_session_are_decided_in_order_and_none_twice(
         assert own == proposer.records[: len(own)]
 
 
+@settings(deadline=None)
 @given(logs(steps=(1_000,)))
 def test_proposers_that_send_everything_again_have_every_record_decided_exactly_once(
     drawn: tuple[list[Proposer], list[bytes]],

@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.log import sequencing
@@ -44,7 +44,7 @@ class Loopback:
         self.publisher.append_barrier(self.clock_us, arrived, self.seconds)
 
     def send(self, most: int = 1_000) -> list[bytes]:
-        found = []
+        found: list[bytes] = []
         while len(found) < most and (data := self.publisher.next_message()) is not None:
             found.append(data)
         self.network += found
@@ -221,6 +221,7 @@ STEPS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(STEPS, max_size=60))
 def test_every_batch_is_decided_once_or_given_back_and_streams_keep_their_order(
     steps: list[tuple[str, object]],

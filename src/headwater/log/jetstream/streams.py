@@ -20,10 +20,11 @@ MESSAGE_OVERHEAD_BYTES = 64
 NOT_FOUND = 10059
 NAME_IN_USE = 10058
 NOT_CLUSTERED = 10074
-NO_PEERS = 10005
 NO_STORAGE = frozenset({10023, 10047, 10028})
 FULL = 10077
 """Error codes of the API."""
+STARTING = frozenset({503, 10005, 10008, 10009})
+"""Those that a cluster returns while its servers start, or while they have no leader."""
 
 
 class LogRefused(Exception):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
+from headwater.log.jetstream import streams
 from headwater.log.jetstream.client import Client, NotConnected
 from headwater.log.jetstream.streams import ApiRefused, LogRefused, Place, judge_server
 
@@ -72,11 +73,11 @@ class Visit:
             except (NotConnected, TimeoutError) as error:
                 reason = str(error) or "no answer"
             except ApiRefused as error:
-                if error.code not in (503, 10008, 10009):  # JetStream is starting, or has no leader.
+                if error.code not in streams.STARTING:
                     raise
                 reason = error.description
             if time.monotonic() > deadline:
                 raise LogRefused(
-                    f"NATS does not {what} ({reason}); check that a majority of its servers runs, with JetStream."
+                    f"NATS does not {what} ({reason}); check that its servers run with JetStream, three in a cluster."
                 )
             time.sleep(POLL_SECONDS)
