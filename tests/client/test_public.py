@@ -19,7 +19,7 @@ Conflict ConsumerInfo Created Deframer Flow Follower Forbidden Fork Gone HostRef
 ListedStream Live ManyFollower NotFound OffsetTrimmed OnDuplicate OnRefused OnTrimmed OutcomeUnknown
 PreconditionFailed Producer ProducerEnded ProducerEpochUsed ProducerFenced ProtocolViolation QuotaExceeded RateLimited
 Record RequestRefused RequestValue ResponseIncomplete RetryPolicy ScanRange SequenceConflict ServerUnavailable
-Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed Unauthorized frame
+ServerUrls Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed Unauthorized frame
 """
 EXPORTED = NAMES.split()
 

@@ -11,7 +11,7 @@ import click
 import httpx2
 
 from headwater.cli import parameters
-from headwater.cli.contexts.choosing import DEFAULT_URL, Destination, choose
+from headwater.cli.contexts.choosing import DEFAULT_URL, Destination, choose, problem_of
 from headwater.cli.failures import fail, fail_request
 from headwater.client import (
     Admin,
@@ -22,29 +22,32 @@ from headwater.client import (
     ProtocolViolation,
     RetryPolicy,
     Stream,
-    TransportFailed,
 )
-from headwater.client.errors import refusal
+from headwater.client.blocking.carrier import Carrier
+from headwater.client.operations import ask
 from headwater.client.settings import ClientSettings
-from headwater.client.urls import problem_of_url
 from headwater.client.wire import Request, Response
 from headwater.protocol import offsets
 from headwater.protocol.names import DEFAULT_BUCKET
 from headwater.units import render_duration
 
+ANSWER_SECONDS_MAX = 60.0
 RETRY_SECONDS = 1.0
 """Long enough for a server that is starting, short enough for a person who mistyped a URL."""
 
 
 class Server:
-    """A server by its URL. A URL with a path is that of the streams, on any server of the protocol."""
+    """A server by its URL, or a cluster by those of its nodes. A path is that of the streams, on any server."""
 
     def __init__(self, destination: Destination, retry_seconds: float = RETRY_SECONDS) -> None:
         self.destination, self.url = destination, destination.url
-        self.client_settings = ClientSettings(self.url)
-        self.streams_url, self.root_url = self.client_settings.streams_url, self.client_settings.root_url
+        settings = ClientSettings(
+            self.url, destination.headers, token=destination.credential, timeout_seconds=ANSWER_SECONDS_MAX
+        )
+        self.streams_url, self.root_url = settings.streams_url, settings.root_url
         self._retry = retry_policy(retry_seconds)
         self._http = httpx2.Client(verify=destination.verification)
+        self._carrier = Carrier(settings, self._http)
         self.client = Client(
             self.url,
             headers=destination.headers,
@@ -72,29 +75,16 @@ class Server:
         _check_name(name)
         return self.client.bucket(name)
 
-    def send(
-        self, method: str, url: str, params: dict[str, str] | None = None, timeout_seconds: float = 60.0
-    ) -> Response:
-        """Send a request for which the client library has no method; a refusal is raised as the library would."""
-        request = Request(method, url, params=params or {})
-        try:
-            # A stream may be named by the URL of another server, which must not get the token.
-            ours = self.client_settings.is_ours(url)
-            headers = self.destination.request_headers() if ours else self.destination.headers
-            found = self._http.request(method, url, params=params, headers=headers, timeout=timeout_seconds)
-        except httpx2.HTTPError as error:
-            raise TransportFailed(str(error), sent=not isinstance(error, httpx2.ConnectError)) from error
-        response = Response(found.status_code, {key.lower(): one for key, one in found.headers.items()}, found.content)
-        if not response.ok:
-            raise refusal(request, response)
-        return response
+    def read(self, url: str, params: dict[str, str]) -> Response:
+        """Send a GET for which the client library has no method; a refusal is raised as the library would."""
+        return self._carrier.run(ask(Request("GET", url, params=params), self._retry)).response
 
     @contextmanager
     def admin(self, timeout_seconds: float = 60.0) -> Iterator[Admin]:
         """Open the administrative surface, which only a Headwater server has."""
         try:
             with Admin(
-                self.root_url,
+                self.url,
                 headers=self.destination.headers,
                 token=self.destination.credential,
                 retry=self._retry,
@@ -137,12 +127,8 @@ def as_flat(offset: str | None) -> str | None:
 
 
 def check_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
-    """Return the URL of a server, if one is given."""
-    if url is None:
-        return None
-    if not url.isascii() or not url.isprintable():
-        raise click.BadParameter(f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}.")
-    if problem := problem_of_url(url):
+    """Return the URL of a server, or those of a cluster with commas between them, if any is given."""
+    if url is not None and (problem := problem_of(url)):
         raise click.BadParameter(f"{problem}.")
     return url
 
@@ -172,7 +158,8 @@ URL = click.option(
     envvar="HEADWATER_URL",
     show_envvar=True,
     callback=check_url,
-    help=f"URL of the server; with a path, of its streams.  [default: that of the context, or {DEFAULT_URL}]",
+    help=f"URL of the server, or URLs of the nodes of a cluster with commas between them; with a path, of the streams."
+    f"  [default: that of the context, or {DEFAULT_URL}]",
 )
 CONTEXT = click.option(
     "--context",

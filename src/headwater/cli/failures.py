@@ -23,6 +23,7 @@ from headwater.client import (
     TransportFailed,
     Unauthorized,
 )
+from headwater.client.urls import split_urls
 from headwater.protocol.names import DEFAULT_BUCKET
 
 NEXT_STEPS = {
@@ -84,8 +85,10 @@ def sentence(error: ClientError, url: str, name: str) -> str:
     """Say what a failed request means to the person who typed the command."""
     match error:
         case OutcomeUnknown():
+            asked = isinstance(error.__cause__, RequestRefused)
+            why = "does not know what became of the write" if asked else "did not answer"
             return (
-                f"The server at {url} did not answer, so part of the data may have been written; check with "
+                f"The server at {url} {why}, so part of the data may have been written; check with "
                 f"`headwater head {name}`, and append with --producer to be able to repeat the command safely."
             )
         case TransportFailed(sent=False):
@@ -107,7 +110,11 @@ def _not_connected(reason: str, url: str) -> str:
         )
     if "SSL" in reason:
         return f"{url} does not speak TLS; try the URL with http://."
-    return f"No server answers at {url}; start one with `headwater serve`, or name another with --url or HEADWATER_URL."
+    urls = split_urls(url)
+    none = (
+        f"No server answers at {url}" if len(urls) == 1 else f"None of {len(urls)} servers answers ({', '.join(urls)})"
+    )
+    return f"{none}; start one with `headwater serve`, or name another with --url or HEADWATER_URL."
 
 
 def _refused(error: RequestRefused, url: str, name: str) -> str:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import randrange
 from typing import Any, NamedTuple
 
 import httpx2
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from headwater.client import Admin, Client, RetryPolicy, ScanRange, Stream
 from headwater.client.settings import bearer
-from headwater.client.urls import move_credentials
+from headwater.client.urls import join_urls, move_credentials, split_urls
 from headwater.protocol import headers, offsets
 from headwater.protocol.refusals import Code
 from headwater.spark.certificates import tls_context
@@ -36,6 +37,7 @@ class LinkSettings(NamedTuple):
     """How to reach a server; small, and safe to send to executors."""
 
     url: str
+    """Those of the nodes of a cluster have commas between them."""
     token: str | None = None
     token_file: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -48,7 +50,14 @@ class LinkSettings(NamedTuple):
     timeout_seconds: float = 120.0
 
     def __repr__(self) -> str:
-        return f"LinkSettings({move_credentials(self.url, {})[0]!r})"
+        return f"LinkSettings({join_urls([move_credentials(url, {})[0] for url in split_urls(self.url)])!r})"
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs in an order that begins with any of them, so that many tasks use all nodes of a cluster."""
+        urls = [url.rstrip("/") for url in split_urls(self.url)]
+        first = randrange(len(urls))
+        return urls[first:] + urls[:first]
 
     @property
     def retry(self) -> RetryPolicy:
@@ -95,10 +104,11 @@ class Snapshot(NamedTuple):
 
 
 class Link:
-    """A connection to one server."""
+    """A connection to one server or cluster."""
 
     def __init__(self, settings: LinkSettings) -> None:
         self.settings = settings
+        self._urls = settings.urls
         self._http = httpx2.Client(timeout=settings.timeout_seconds, verify=verification(settings))
         self._expected: str | None = None
         self._admin = self._new_admin({})
@@ -107,7 +117,7 @@ class Link:
     def _new_admin(self, more: Mapping[str, str]) -> Admin:
         settings = self.settings
         return Admin(
-            settings.url.rstrip("/"),
+            self._urls,
             headers={**settings.client_headers, **more},
             token=settings.credential,
             retry=settings.retry,
@@ -301,7 +311,7 @@ def verification(settings: LinkSettings) -> ssl.SSLContext | bool:
 def new_client(settings: LinkSettings, http: httpx2.Client) -> Client:
     """A client for single streams, with their extensions."""
     return Client(
-        f"{settings.url.rstrip('/')}/ds",
+        [f"{url}/ds" for url in settings.urls],
         headers=settings.client_headers,
         token=settings.credential,
         retry=settings.retry,

@@ -18,6 +18,7 @@ from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.progress import Progress
 from headwater.client import OutcomeUnknown
+from headwater.client.urls import split_urls
 from headwater.load.failures import LoadFailed
 from headwater.load.targets import Target
 
@@ -74,6 +75,8 @@ def load(workload: str) -> Callable[[Callable[..., Work]], Callable[..., None]]:
         @JSON
         @connected_once
         def run(server: Server, compare: Path | None, as_json: bool, **options: Any) -> None:
+            if len(split_urls(server.url)) > 1:
+                raise click.UsageError("A benchmark measures one server; give the URL of one node.")
             before = None if compare is None else _earlier(compare, workload)
             seconds, size, keep = options.pop("seconds"), options.pop("size"), options.pop("keep")
             result = Result(workload, server.streams_url, {**options, "bytes": size, "seconds": seconds})

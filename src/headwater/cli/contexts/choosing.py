@@ -4,7 +4,8 @@
     token    --header 'Authorization: ...' or a password in the URL, --token-file, HEADWATER_TOKEN,
              HEADWATER_TOKEN_FILE, the context's if the server is the context's, STREAM_AUTH (the whole header)
 
-The first that is given counts. A context's token is never sent to another server than the context's.
+The first that is given counts. A context's token is never sent to another server than the context's. A server may be a
+cluster: several URLs with commas between them, which have one token.
 """
 
 import os
@@ -12,13 +13,12 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
 from headwater.cli.contexts.store import Context, Contexts, ContextsInvalid, contexts_path, load_contexts
 from headwater.client.settings import bearer
-from headwater.client.urls import move_credentials
+from headwater.client.urls import checked_urls, join_urls
 from headwater.protocol.headers import AUTHORIZATION
 
 DEFAULT_URL = "http://127.0.0.1:4437"
@@ -29,6 +29,7 @@ class Destination:
     """A server and what is sent to it; at most one of `token`, `token_file` and an Authorization header."""
 
     url: str
+    """Several have commas between them."""
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
@@ -78,7 +79,11 @@ def choose(
     ours = context if context is not None and context.is_for(chosen) else None
     named = url is not None or context is not None
     tls_ca = None if ours is None else ours.tls_ca
-    chosen, sent = move_credentials(chosen.rstrip("/"), headers)
+    try:
+        urls, sent = checked_urls(chosen, headers)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    chosen = join_urls([one.rstrip("/") for one in urls])
     if AUTHORIZATION.lower in map(str.lower, sent):
         if token_file is not None:
             raise click.UsageError("--token-file and another credential exclude each other; give one of them.")
@@ -154,22 +159,25 @@ def load_or_fail(environment: Mapping[str, str] = os.environ) -> Contexts:
     try:
         contexts = load_contexts(contexts_path(environment))
         for name, context in contexts.context.items():
-            if not is_url(context.url):
+            if problem_of(context.url):
                 raise ContextsInvalid(f"The URL of context {name} is not valid; correct {contexts_path(environment)}.")
     except ContextsInvalid as error:
         raise click.ClickException(str(error)) from error
     return contexts
 
 
-def is_url(url: str) -> bool:
-    """Return whether this is the URL of a server.
+def problem_of(url: str) -> str | None:
+    """Return why this is not the URL of a server, or those of a cluster; None if it is.
 
-    >>> [is_url(url) for url in ("http://127.0.0.1:4437", "https://h/v1/stream", "h:1", "http://h:x", "ftp://h")]
-    [True, True, False, False, False]
+    >>> [problem_of(url) for url in ("http://127.0.0.1:4437", "https://h/v1/stream", "http://a,http://b")]
+    [None, None, None]
+    >>> problem_of("h:1")
+    "'h:1' is not the URL of a server; write it like http://host:4437"
     """
     try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        return False
-    return bool(valid) and url.isascii() and url.isprintable()
+        checked_urls(url, {})
+    except ValueError as error:
+        return str(error).rstrip(".")
+    if not url.isascii() or not url.isprintable():
+        return f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}"
+    return None

@@ -13,13 +13,14 @@ import click
 import httpx2
 
 from headwater.cli.connecting import JSON, retry_policy
-from headwater.cli.contexts.choosing import DEFAULT_URL, Destination, is_url, load_or_fail, read_token
+from headwater.cli.contexts.choosing import Destination, load_or_fail, problem_of, read_token
 from headwater.cli.contexts.store import NAME, Context, ContextsInvalid, contexts_path, save_contexts
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail, fail_request
 from headwater.cli.printing import note, say
 from headwater.client import Admin, ClientError, NotFound, ProtocolViolation
-from headwater.client.settings import ClientSettings, bearer
+from headwater.client.settings import bearer
+from headwater.client.urls import join_urls, split_urls
 
 TOKEN_BYTES_MAX = 64 * 1024
 
@@ -29,6 +30,7 @@ TOKEN_BYTES_MAX = 64 * 1024
         "headwater login https://streams.example --name prod",
         "cat token.txt | headwater login http://127.0.0.1:4437",
         "headwater login https://streams.example --token-file /run/secrets/headwater",
+        "headwater login https://n1.example,https://n2.example --name cluster",
     )
 )
 @click.argument("url")
@@ -43,8 +45,8 @@ TOKEN_BYTES_MAX = 64 * 1024
 def login(url: str, name: str | None, token_file: Path | None, tls_ca: Path | None, as_json: bool) -> None:
     """Check a token and keep it for the server at URL.
 
-    The token is asked for without showing it, or read from standard input. It is kept in a file that only you can read,
-    and sent to this server only.
+    URL may be several, of the nodes of one cluster, with commas between them. The token is asked for without showing
+    it, or read from standard input. It is kept in a file that only you can read, and sent to this server only.
     """
     _check(url, name)
     chosen = name or default_name(url)
@@ -52,11 +54,12 @@ def login(url: str, name: str | None, token_file: Path | None, tls_ca: Path | No
     token = None if token_file is not None else _ask()
     file = None if token_file is None else token_file.absolute()
     ca = None if tls_ca is None else str(tls_ca.absolute())
-    destination = Destination(url.rstrip("/"), {}, token, file, ca)
+    urls = [one.rstrip("/") for one in split_urls(url)]
+    destination = Destination(join_urls(urls), {}, token, file, ca)
     if file is not None:
         read_token(file)
     who = _whoami(destination)
-    if urlsplit(url).scheme == "http" and not is_local(url):
+    if urlsplit(url).scheme == "http" and not all(map(is_local, urls)):
         note(f"Anybody on the way to {url} can read the token; use https:// if you can.")
     contexts.context[chosen] = Context(destination.url, token, None if file is None else str(file), ca)
     contexts.current = chosen
@@ -68,9 +71,9 @@ def login(url: str, name: str | None, token_file: Path | None, tls_ca: Path | No
 
 
 def _check(url: str, name: str | None) -> None:
-    if not is_url(url):
-        raise click.UsageError(f"{url!r} is not the URL of a server; write it like {DEFAULT_URL}.")
-    if "@" in urlsplit(url).netloc:
+    if problem := problem_of(url):
+        raise click.UsageError(f"{problem}.")
+    if any("@" in urlsplit(one).netloc for one in split_urls(url)):
         raise click.UsageError("The URL contains a password; leave it out, and give a token when you are asked.")
     if name is not None and not NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} is not a valid name: use letters, digits, '_', '.' and '-'.")
@@ -94,9 +97,7 @@ def _whoami(destination: Destination) -> dict[str, Any] | None:
     try:
         with (
             httpx2.Client(verify=destination.verification) as http,
-            Admin(
-                ClientSettings(url).root_url, token=destination.credential, retry=retry_policy(1.0), http=http
-            ) as admin,
+            Admin(url, token=destination.credential, retry=retry_policy(1.0), http=http) as admin,
         ):
             found = admin.whoami()
     except (NotFound, ProtocolViolation):
@@ -127,7 +128,7 @@ def default_name(url: str) -> str:
     >>> [default_name(url) for url in ("https://streams.example/v1/stream", "http://127.0.0.1:4437", "http://[::1]:1")]
     ['streams.example', '127.0.0.1-4437', '1-1']
     """
-    parts = urlsplit(url)
+    parts = urlsplit(split_urls(url)[0])
     host = re.sub(r"[^A-Za-z0-9_.-]+", "-", parts.hostname or "").strip("-._") or "server"
     return (host if parts.port is None else f"{host[:58]}-{parts.port}")[:64]
 

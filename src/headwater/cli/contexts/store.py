@@ -3,7 +3,7 @@
 current = "prod"
 
 [context.prod]
-url = "https://streams.example"
+url = "https://streams.example"     # several nodes: "https://n1.example,https://n2.example"
 token = "hw_..."                    # or token_file = "/run/secrets/headwater"
 tls_ca = "/etc/ssl/our-ca.pem"      # optional
 """
@@ -42,13 +42,15 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return f"Context({self.url!r})"
 
     def is_for(self, url: str) -> bool:
-        """Whether a URL is that of this server, so that the token may be sent there.
+        """Whether a URL is that of this server or of its nodes, so that the token may be sent there.
 
         >>> context = Context("https://h/v1/stream")
         >>> [context.is_for(url) for url in ("https://H:443", "https://h/v1/stream", "http://h", "https://h/other")]
         [True, True, False, False]
+        >>> [Context("http://a,http://b").is_for(url) for url in ("http://b", "http://b,http://a", "http://a,http://c")]
+        [True, True, False]
         """
-        return _root(url) == _root(self.url)
+        return _roots(url) <= _roots(self.url)
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
@@ -119,9 +121,8 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _root(url: str) -> tuple[object, str]:
-    root = ClientSettings(url).root_url
-    return origin(root), root.partition("://")[2].partition("/")[2]
+def _roots(url: str) -> set[tuple[object, str]]:
+    return {(origin(root), root.partition("://")[2].partition("/")[2]) for root in ClientSettings(url).root_urls}
 
 
 def _reason(error: Exception) -> str:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -15,6 +14,7 @@ from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import counted, json_list
 from headwater.cli.terminal import coloured
+from headwater.client.urls import origin, site, split_urls
 from headwater.settings import SETTINGS
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -77,23 +77,22 @@ def _findings(data: Path | None, lake: str | None, destination: Destination) -> 
     yield checks.python()
     yield checks.packages()
     yield checks.open_files()
-    parts = urlsplit(destination.url)
-    contact = checks.server(
-        f"{parts.scheme}://{parts.netloc}",
-        destination.request_headers(),
-        destination.named,
-        verify=destination.verification,
-    )
-    yield checks.clock(data, contact.date)
+    contacts = {
+        url: checks.server(site(url), destination.request_headers(), destination.named, verify=destination.verification)
+        for url in split_urls(destination.url)
+    }
+    yield checks.clock(data, next((contact.date for contact in contacts.values() if contact.date), None))
     if data is not None:
         yield from checks.directory(data)
         if lake is None and (data / "lake").is_dir():
             lake = str(data / "lake")
     if lake is not None:
         yield checks.lake(lake)
-    if parts.hostname in LOOPBACK:
-        yield checks.port(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), contact.answered)
-    yield contact.finding
+    for url, contact in contacts.items():
+        _, host, port = origin(url)
+        if host in LOOPBACK and port is not None:
+            yield checks.port(host, port, contact.answered)
+        yield contact.finding
 
 
 def _print(finding: Finding) -> None:

@@ -36,7 +36,7 @@ def leased(server: str | None, headers: Mapping[str, str], renew_seconds: float 
         try:
             admin.lease(lease, LEASE_SECONDS)
         except ClientError as error:
-            fail_request(error, admin.url, "NAME")
+            fail_request(error, server, "NAME")
         renewing = threading.Thread(target=_renew, args=(admin, lease, ended, renew_seconds), daemon=True)
         renewing.start()
         try:

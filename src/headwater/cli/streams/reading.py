@@ -104,7 +104,7 @@ def record_pages(server: Server, name: str, place: dict[str, str]) -> Iterator[R
     """
     url = server.stream(name).url
     while True:
-        page = server.send("GET", url, place)
+        page = server.read(url, place)
         following = page.header(headers.STREAM_RECORD_NEXT)
         if following is None:
             fail(f"The server at {server.url} does not number its messages; leave --records out.")

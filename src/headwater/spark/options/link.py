@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headwater.client.settings import bearer
-from headwater.client.urls import move_credentials, problem_of_url
+from headwater.client.urls import checked_urls, join_urls
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.values import OptionRefused, OptionValues, or_default
 
@@ -27,12 +27,13 @@ def parse_link(options: Mapping[str, str] | OptionValues) -> LinkSettings:
     cert, key = values.text("tls.cert"), values.text("tls.key")
     if key is not None and cert is None:
         raise OptionRefused("The option tls.key needs tls.cert, the certificate for the key.")
-    url, sent = move_credentials(url, values.with_prefix("header."))
-    if problem := problem_of_url(url):
-        raise OptionRefused(f"The option url is wrong: {problem}.")
+    try:
+        urls, sent = checked_urls(url, values.with_prefix("header."))
+    except ValueError as error:
+        raise OptionRefused(f"The option url is wrong: {error}") from None
     retry_ms, timeout_ms = values.number("retryIntervalMs"), values.number("requestTimeoutMs", 1)
     return LinkSettings(
-        url=url.rstrip("/"),
+        url=join_urls([one.rstrip("/") for one in urls]),
         token=token,
         token_file=token_file,
         headers=tuple(sorted(sent.items())),
