@@ -68,7 +68,7 @@ class Metric(NamedTuple):
     name: str
     kind: str
     help: str
-    samples: Iterable[Sample]
+    samples: list[Sample]
 
 
 def gauge(name: str, help: str, value: float) -> Metric:

@@ -60,6 +60,8 @@ def _shown(name: str, value: Any) -> str:
             return "none"
         case bool():
             return "yes, nothing is kept" if value else "no"
+        case list() if name == "processes":
+            return ", ".join(f"{one['name']} ({one['pid']})" for one in value)
         case dict():
             return ", ".join(f"{key}: {one:,}" for key, one in value.items()) or "none"
         case int() if name.endswith("bytes"):
