@@ -317,9 +317,7 @@ def test_a_closed_proposer_does_not_keep_the_others_from_theirs(open_proposer: C
         ours.start(received.receive, no_batch_is_given_back)
         theirs.start(received_by_them.receive, no_batch_is_given_back)
         theirs.append(0, appends(1), 1)
-        theirs.close()
-        # A log in another process delivers the rest in later turns.
-        await until(lambda: len(received) == 1)
+        await close(theirs)
         ours.append(1, appends(1), 1)
         await until(lambda: len(received) == 2)
         await close(ours)

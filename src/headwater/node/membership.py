@@ -45,8 +45,8 @@ class Peer(Protocol):
 class MemberLog(CommandLog, Protocol):
     """A shared log whose nodes hear each other's pulses."""
 
-    members: frozenset[str]
-    """Whom a barrier asks."""
+    members: Mapping[str, str]
+    """Whom a barrier asks: the session of each member, by its name. A former process of that name does not count."""
 
     @property
     def applied(self) -> int:
@@ -144,7 +144,7 @@ class Membership:
         if members is self._seen:
             return
         before, self._seen = self._seen or {}, members
-        self._log.members = frozenset(members)
+        self._log.members = {name: member.session for name, member in members.items()}
         was = before.get(self._profile.name)
         if self._mine is None:
             if was is not None and was.session == self._profile.session and self._profile.name in members:

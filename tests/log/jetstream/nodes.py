@@ -33,7 +33,7 @@ class Cluster:
         return self.place("n").stream
 
     def place(self, node: str) -> Place:
-        return Place(self.servers.urls, self.name, 0, node)
+        return Place(self.servers.urls, self.name, 0, node, f"{node}#{next(_numbers)}")
 
     def open(
         self,
@@ -64,6 +64,11 @@ class Node:
         self.given_back: list[Ticket] = []
         self._next_ticket = count(1)
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+
+    @property
+    def member(self) -> tuple[str, str]:
+        """Its name and session."""
+        return self.log.place.node, self.log.place.session
 
     def start(self) -> "Node":
         self.log.start(self._receive, self.given_back.append)

@@ -26,9 +26,9 @@ BARRIER_SECONDS_MAX = 5.0
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True):
-    """A member's answer: who it is, and how far it has applied the log."""
+    """A member's answer: which process it is, and how far it has applied the log."""
 
-    node: str
+    session: str
     applied: int
 
 
@@ -36,8 +36,8 @@ _encoder = msgspec.msgpack.Encoder()
 _answers = msgspec.msgpack.Decoder(Answer)
 
 
-def encode_answer(node: str, applied: int) -> bytes:
-    return _encoder.encode(Answer(node, applied))
+def encode_answer(session: str, applied: int) -> bytes:
+    return _encoder.encode(Answer(session, applied))
 
 
 class Parts(Protocol):
@@ -47,7 +47,7 @@ class Parts(Protocol):
     def applied(self) -> int: ...
 
     def members_to_ask(self) -> frozenset[str] | None:
-        """The other members; None if one of them is silent, or if the members are not known."""
+        """The sessions of the other members; None if one of them is silent, or if the members are not known."""
 
     def ask(self, number: int) -> bool:
         """Ask all nodes how far they are; False if that cannot be sent."""
@@ -164,7 +164,7 @@ class Barriers:
             answer = _answers.decode(data)
         except msgspec.MsgspecError:
             return  # Not an answer: the member counts as silent.
-        current.missing.discard(answer.node)
+        current.missing.discard(answer.session)
         current.sequence = max(current.sequence, answer.applied)
         if not current.missing and current.timer is not None:
             self.asked += 1

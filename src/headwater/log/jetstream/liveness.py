@@ -1,6 +1,6 @@
 """Liveness: what the nodes tell each other outside the log, by pulses and by questions for barriers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headwater.log.jetstream import pulses
 from headwater.log.jetstream.barriers import SILENT_SECONDS, Barriers, encode_answer
@@ -20,17 +20,16 @@ class Liveness:
         self,
         place: Place,
         sequencer: Sequencer,
-        session: int,
         *,
         clock: Callable[[], int],
         learn: Callable[[int], None],
         send_barrier: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._place, self._sequencer, self._session, self._clock = place, sequencer, session, clock
+        self._place, self._sequencer, self._clock = place, sequencer, clock
         self.learn, self.send_barrier = learn, send_barrier
         self.peers = Peers(place.node)
         self.barriers = Barriers(self)
-        self.members: frozenset[str] = frozenset()
+        self.members: Mapping[str, str] = {}
         self.address, self.level = "", 0
 
     def connect(self, client: Client, guarded: Guard) -> None:
@@ -48,7 +47,7 @@ class Liveness:
         checkpoint = self._sequencer.checkpoint
         pulse = Pulse(
             self._place.node,
-            self._session,
+            self._place.session,
             self._sequencer.sequence,
             known,
             self._clock(),
@@ -83,17 +82,18 @@ class Liveness:
     def members_to_ask(self) -> frozenset[str] | None:
         if not self.members:
             return None
-        others = self.members - {self._place.node}
-        return others if all(self.peers.heard_within(name, SILENT_SECONDS) for name in others) else None
+        others = {name: session for name, session in self.members.items() if name != self._place.node}
+        heard = all(self.peers.heard_within(name, session, SILENT_SECONDS) for name, session in others.items())
+        return frozenset(others.values()) if heard else None
 
     def ask(self, number: int) -> bool:
         reply = b"%b.%d" % (self._answers, number)
-        return self._client.publish(self._ask_subject, self._place.node.encode(), reply)
+        return self._client.publish(self._ask_subject, self._place.session.encode(), reply)
 
     def _on_question(self, message: Message) -> None:
-        if message.data != self._place.node.encode():
+        if message.data != self._place.session.encode():
             # What was delivered is applied, and nothing was acknowledged that was not.
-            self._client.publish(message.reply, encode_answer(self._place.node, self._sequencer.sequence))
+            self._client.publish(message.reply, encode_answer(self._place.session, self._sequencer.sequence))
 
     def _on_answer(self, message: Message) -> None:
         self.barriers.receive(int(message.subject.rsplit(b".", 1)[1]), message.data)

@@ -13,13 +13,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from headwater.log.jetstream import streams
 from headwater.log.jetstream.client import Client, NotConnected
 from headwater.log.jetstream.fetching import Fetcher
 from headwater.log.jetstream.following import Follower
+from headwater.log.jetstream.health import Health
 from headwater.log.jetstream.identity import Established
 from headwater.log.jetstream.liveness import Liveness
 from headwater.log.jetstream.publishing import Publisher
@@ -35,16 +36,10 @@ from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 
 TICK_SECONDS = 0.02
-SWITCH_SECONDS = 2.0
-"""After how long without a message of ours coming back the next NATS server is tried."""
-OUTAGE_SECONDS = 10.0
-"""After how long without one coming back commands are refused."""
-LOST_SECONDS = 3.0
-"""After how long without a connection commands are refused."""
 FULL_SECONDS = 0.5
 """How long to wait before messages are sent again to a stream that is full."""
 ROOM_SECONDS = 2.0
-"""How often JetStream is asked for the size of a stream that is nearly full."""
+"""How often JetStream is asked for the size of a stream that is nearly full, or that this node cannot catch up with."""
 CLOSE_SECONDS_MAX = 5.0
 """How long messages in flight may take to come back after the log was closed."""
 
@@ -73,16 +68,13 @@ class JetStreamLog:
         clock: Callable[[], int],
         on_failure: Callable[[BaseException], None] = end_process,
     ) -> None:
-        self.log_id, self._place, self._clock, self._fail = established.log_id, place, clock, on_failure
+        self.log_id, self.place, self._clock, self._fail = established.log_id, place, clock, on_failure
         self._sequencer = Sequencer(self.log_id, place.shard, decode_mark(mark) if mark else None)
         self._room = Room(established.info.state.bytes, established.info.config.max_bytes)
         self._publisher = Publisher(self.log_id, place.shard, self._sequencer, self._give_back_soon)
-        self.session = self._publisher.express.session
-        """A random number of this process."""
         self.liveness = Liveness(
             place,
             self._sequencer,
-            self.session,
             clock=clock,
             learn=self._learn,
             send_barrier=self._send_barrier,
@@ -122,12 +114,12 @@ class JetStreamLog:
         return self.liveness.peers.known
 
     @property
-    def members(self) -> frozenset[str]:
-        """The nodes that may acknowledge commands, this one among them; the node sets it from applied state."""
+    def members(self) -> Mapping[str, str]:
+        """Who may acknowledge commands, this node among them: name and session. The node sets it as it applies it."""
         return self.liveness.members
 
     @members.setter
-    def members(self, members: frozenset[str]) -> None:
+    def members(self, members: Mapping[str, str]) -> None:
         self.liveness.members = members
 
     def clock_offset_us(self) -> int:
@@ -143,7 +135,7 @@ class JetStreamLog:
 
     def replay(self, after: int) -> Iterator[Batch]:
         """Every batch above a position, from the mark on. Blocks; LogBehind if the log begins too late."""
-        for data, taken in replay(self._place, self.log_id, self._sequencer):
+        for data, taken in replay(self.place, self.log_id, self._sequencer):
             self._count(data)
             if taken is None or taken.record is None or not taken.record.commands:
                 continue
@@ -155,15 +147,16 @@ class JetStreamLog:
 
     def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         self._loop, self._deliver, self._give_back = asyncio.get_running_loop(), deliver, give_back
-        self._client = Client(self._place.urls, self._place.node)
+        self._client = Client(self.place.urls, self.place.node)
         self._client.on_connected = self._connected
-        self._fetcher = Fetcher(self._client, self._place)
+        self._fetcher = Fetcher(self._client, self.place)
         self._follower = Follower(self._sequencer, self._judged, self._fetcher.fetch, self._on_failure)
         self._acks = self._client.inbox(self._guarded(self._on_ack))
-        self._client.subscribe(self._place.subject("decided"), self._guarded(self._on_decided))
+        self._client.subscribe(self.place.subject("decided"), self._guarded(self._on_decided))
         self.liveness.connect(self._client, self._guarded)
-        self._log_subject = self._place.subject("log")
-        self._pulse_at = self._switched_at = self._room_at = time.monotonic()
+        self._log_subject = self.place.subject("log")
+        self._health = Health(self._client, self._publisher)
+        self._pulse_at = self._room_at = time.monotonic()
         self._housekeeping: set[asyncio.Task[None]] = set()
         self._client.start()
         self._tick()
@@ -253,7 +246,7 @@ class JetStreamLog:
         """Deliver what a message is worth; it was judged just now."""
         self._count(data)
         if taken is None:
-            log.error("message %d of %s is not a message of this log", self.applied, self._place.stream)
+            log.error("message %d of %s is not a message of this log", self.applied, self.place.stream)
         else:
             lane = self._publisher.lane_of(taken.session)
             record = taken.record
@@ -284,25 +277,10 @@ class JetStreamLog:
         if now >= self._pulse_at:
             self._pulse_at = now + PULSE_SECONDS
             self.liveness.pulse(self._follower.known)
-            self.outage = self.liveness.divergence() or self._judge_connection(now)
-        if self._room.is_doubtful and now >= self._room_at:
+            self.outage = self.liveness.divergence() or self._health.judge(now)
+        if now >= self._room_at and (self._room.is_doubtful or self._follower.known > self.applied):
             self._room_at = now + ROOM_SECONDS
             self._in_background(self._refresh())
-
-    def _judge_connection(self, now: float) -> str | None:
-        """Why nothing can be decided, as one sentence; tries another server before it comes to that."""
-        if not self._client.connected:
-            lost = now - self._client.lost_at > LOST_SECONDS
-            return "No NATS server can be reached; try again in a few seconds, or use another node." if lost else None
-        if self._publisher.idle:
-            return None
-        stalled_since = self._publisher.progress_at
-        if now - max(stalled_since, self._switched_at) > SWITCH_SECONDS:
-            self._switched_at = now
-            self._client.switch("it stores no messages")
-        if now - stalled_since > OUTAGE_SECONDS:
-            return "NATS stores no messages, it may have lost its majority; try again in a few seconds."
-        return None
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -312,13 +290,15 @@ class JetStreamLog:
     async def _refresh(self) -> None:
         """Ask JetStream how large the stream is and where it ends. That may be out of date, so it decides nothing."""
         try:
-            info = await streams.stream_info(self._client, self._place)
+            info = await streams.stream_info(self._client, self.place)
         except (ApiRefused, NotConnected, TimeoutError) as error:
-            log.debug("JetStream does not describe %s: %s", self._place.stream, error)
+            log.debug("JetStream does not describe %s: %s", self.place.stream, error)
             return
         if info is not None and info.log_id == self.log_id:
             self._room.stored_bytes, self._room.max_bytes = info.state.bytes, info.config.max_bytes
             self._follower.learn(info.state.last_seq)
+            if (behind := info.behind(self.applied)) is not None:
+                self._on_failure(behind)
 
     # -- Barriers, images, purging ---------------------------------------------------------------------------------
 
@@ -348,7 +328,7 @@ class JetStreamLog:
 
     async def _purge(self, sequence: int) -> None:
         try:
-            await streams.purge(self._client, self._place, sequence)
+            await streams.purge(self._client, self.place, sequence)
         except (ApiRefused, NotConnected, TimeoutError) as error:
             log.warning("the log was not purged up to message %d; the next image tries again: %s", sequence, error)
         else:

@@ -24,7 +24,7 @@ class Pulse(msgspec.Struct, array_like=True, frozen=True):
     """What a node says of itself."""
 
     node: str
-    session: int
+    session: str
     applied: int
     known: int
     clock_us: int
@@ -38,8 +38,8 @@ class Peer(NamedTuple):
     """What is known of another node."""
 
     name: str
-    session: int
-    """A random number of its process."""
+    session: str
+    """What tells its process from earlier ones of that name."""
     applied: int
     """The sequence up to which it has applied the log."""
     known: int
@@ -96,10 +96,10 @@ class Peers:
         self.known[peer.name] = peer
         return peer
 
-    def heard_within(self, name: str, seconds: float) -> bool:
-        """Whether a pulse of this node arrived within the last seconds."""
+    def heard_within(self, name: str, session: str, seconds: float) -> bool:
+        """Whether a pulse of this process arrived within the last seconds."""
         peer = self.known.get(name)
-        return peer is not None and time.monotonic() - peer.heard_at <= seconds
+        return peer is not None and peer.session == session and time.monotonic() - peer.heard_at <= seconds
 
     def note(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint of our own for comparison."""

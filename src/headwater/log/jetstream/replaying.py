@@ -23,6 +23,8 @@ def replay(place: Place, log_id: str, sequencer: Sequencer) -> Iterator[tuple[by
         info = visit.persist(partial(streams.stream_info, visit.client, place), "answer questions about streams")
         if info is None or info.log_id != log_id:
             raise LogRefused(f"The stream {place.stream} was removed or replaced during the start; start again.")
+        if (behind := info.behind(sequencer.sequence)) is not None:
+            raise behind
         fetcher = Fetcher(visit.client, place)
         arrived_at = time.monotonic()
         while sequencer.sequence < info.state.last_seq:

@@ -48,12 +48,16 @@ class ApiRefused(Exception):
 
 
 class Place(NamedTuple):
-    """Where a node finds its log, and under which name it takes part."""
+    """Where a node finds its log, and as whom it takes part.
+
+    The session tells its process from others of the same name, earlier ones or ones by mistake.
+    """
 
     urls: list[str]
     cluster_name: str = ""
     shard: int = 0
     node: str = "n1"
+    session: str = "1"
 
     @property
     def stream(self) -> str:
@@ -116,6 +120,12 @@ class StreamInfo(msgspec.Struct, frozen=True):
     @property
     def log_id(self) -> str:
         return self.config.metadata.get(LOG_ID_KEY, "")
+
+    def behind(self, applied: int) -> LogBehind | None:
+        """Why a node that has applied this much cannot continue, if it cannot. Out of date or not, this is true."""
+        if self.state.first_seq <= applied + 1:
+            return None
+        return LogBehind(f"The log begins at message {self.state.first_seq}, but message {applied + 1} is needed.")
 
 
 class _Response(msgspec.Struct, frozen=True):
