@@ -9,7 +9,7 @@ from headwater.log.object_images import ObjectImages
 from headwater.log.restoring import newest_good_image
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.node import Node
-from headwater.node.shard import ShardLimits, ShardParts
+from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.store import StoreFailed
 from headwater.streams import images as stream_images
