@@ -57,7 +57,7 @@ def _read(name: str, incarnation: int | None, exchange: Exchange) -> None:
     if stream.snapshot is None:
         send(None)
     else:
-        again = partial(_read, name, incarnation, exchange)
+        again = partial(exchange.run, READ, _read, name, incarnation, exchange)
         send_blob(exchange, name, stream.snapshot.blob, send, again)
 
 

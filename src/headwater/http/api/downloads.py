@@ -14,6 +14,7 @@ from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Budget
 from headwater.node.barriers import reach
 from headwater.node.node import Node
+from headwater.node.shared_shard import STALE
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobReader
 from headwater.storage.disk import shortage_of
@@ -150,7 +151,7 @@ async def _open(node: Node, name: str, blob: str, budget: Budget) -> OpenBlob | 
         found = OpenBlob(reader, budget)
     except FileNotFoundError:
         if not await reach(shard.barrier):
-            return Refusal(Code.OVERLOADED, f"The snapshot of {name!r} cannot be found; try again in a second.")
+            return Refusal(Code.LOG_UNAVAILABLE, shard.outage or STALE)
         stream = shard.state.streams.get(name)
         if stream is not None and stream.snapshot is not None and stream.snapshot.blob == blob:
             raise
