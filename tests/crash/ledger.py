@@ -96,6 +96,8 @@ class Ledger:
         """Whether the running server trims history with each snapshot."""
         self.appends_acknowledged = 0
         self.snapshots_acknowledged = 0
+        self.snapshots_unanswered: set[bytes] = set()
+        """The digests of snapshots that were sent and that no client has seen published or refused."""
         self.forks_unanswered: list[tuple[str, float]] = []
         """Sources of forks, and when the forks were sent."""
         self._lives: dict[str, Life] = {}
@@ -132,10 +134,12 @@ class Ledger:
     def send_snapshot(self, snapshot: Snapshot) -> None:
         with self._lock:
             self._snapshots[snapshot.name].add(snapshot)
+            self.snapshots_unanswered.add(snapshot.digest)
 
     def refused_snapshot(self, snapshot: Snapshot) -> None:
         with self._lock:
             self._snapshots[snapshot.name].discard(snapshot)
+            self.snapshots_unanswered.discard(snapshot.digest)
 
     def send_retention(self, life: Life, offset: int) -> None:
         with self._lock:
@@ -188,6 +192,7 @@ class Ledger:
     def acknowledge_snapshot(self, life: Life, snapshot: Snapshot) -> None:
         """Note that a snapshot was published or read."""
         with self._lock:
+            self.snapshots_unanswered.discard(snapshot.digest)
             known = life.snapshot
             if known is None or known.offset < snapshot.offset:
                 life.snapshot = snapshot

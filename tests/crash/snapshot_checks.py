@@ -80,26 +80,32 @@ def _parts(answer: Response) -> list[tuple[str, bytes]]:
 
 
 def check_blobs(ledger: Ledger, folder: Path) -> None:
-    """Soon the only files are those of snapshots that are shown or that a fork may hold."""
+    """Soon the only files are those of snapshots that are shown or that a fork may hold, and of interrupted uploads."""
     forked = {kind.source for kind in ledger.kinds.values() if kind.source is not None}
     needed = {snapshot.digest for name in forked for snapshot in ledger.snapshots(name)}
     for name in ledger.kinds:
         needed |= {life.snapshot.digest for life in ledger.living(name) if life.snapshot is not None}
-    _await_no_files_but(needed, folder)
+    _await_no_files_but(needed | ledger.snapshots_unanswered, folder)
 
 
 def check_blobs_are_gone(ledger: Ledger, folder: Path) -> None:
-    """Once every stream is deleted, no snapshot remains, without a restart."""
+    """Once every stream is deleted, no snapshot that was published remains, without a restart."""
     cut = {source for source, sent_at in ledger.forks_unanswered if sent_at > time.time() - PIN_SECONDS_MAX}
     held = {name for source in cut for name in ledger.lineage(source)}
-    _await_no_files_but({snapshot.digest for name in held for snapshot in ledger.snapshots(name)}, folder)
+    kept = {snapshot.digest for name in held for snapshot in ledger.snapshots(name)}
+    _await_no_files_but(kept | ledger.snapshots_unanswered, folder)
 
 
 def _await_no_files_but(needed: set[bytes], folder: Path) -> None:
     deadline = time.monotonic() + SWEPT_SECONDS_MAX
-    while (strays := [path.name for path in folder.iterdir() if _digest(path) not in {*needed, None}]) != []:
+    while (strays := [path.name for path in _finished(folder) if _digest(path) not in {*needed, None}]) != []:
         assert time.monotonic() < deadline, f"nothing needs {strays}, but they stay"
         time.sleep(POLL_SECONDS)
+
+
+def _finished(folder: Path) -> list[Path]:
+    """All files but those of uploads that were interrupted before their end, which stay until their deadline."""
+    return [path for path in folder.iterdir() if path.suffix != ".tmp"]
 
 
 def _digest(path: Path) -> bytes | None:

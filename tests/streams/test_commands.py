@@ -122,6 +122,7 @@ ONE_OF_EACH: list[Command] = [
     Checkpoint("id"),
     AskFlush("n1"),
     Cataloged(5, 3),
+    PublishSnapshot("b/s", 7, Snapshot(5, 2, "blob", "text/html", 9, "digest"), True, 5, None, "none", 99),
 ]
 
 
@@ -172,7 +173,7 @@ def test_the_form_of_the_log_never_changes() -> None:
             ],
             ["finish-producer.1", "p"],
             ["set-attrs.1", "b/s", b"{}", 7, None],
-            ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, None, None, None],
+            ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, None, None, None, None],
             ["retain.1", "b/s", 7, 5, 2, None],
             ["discarded.1", "blob"],
             ["delete.1", "b/s", 7, None],
@@ -221,6 +222,7 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["checkpoint.1", "id"],
             ["ask-flush.1", "n1"],
             ["cataloged.1", 5, 3],
+            ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, 5, None, "none", 99],
         ],
     ]
 
@@ -276,3 +278,9 @@ def test_the_cost_of_a_command_is_that_of_its_payload_and_a_little(command: Comm
 )
 def test_commands_that_free_space_are_told_from_those_that_need_it(command: Command, frees: bool) -> None:
     assert batches.frees_space(command) is frees
+
+
+def test_snapshots_in_old_logs_have_no_deadline() -> None:
+    logged = ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, None, None, None]
+    [command] = batches.decode(msgspec.msgpack.encode((123, [logged])), 40).commands
+    assert command == PublishSnapshot("b/s", 7, Snapshot(5, 2, "blob", "text/html", 9, "digest"), True)

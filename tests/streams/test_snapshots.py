@@ -412,3 +412,30 @@ def test_attributes_are_not_copied_to_forks(shards: Shards) -> None:
     shards.finish(shards.fork(FORK, NAME))
     shards.finish(shards.fork("b/other", NAME, attrs=b'{"title":"b"}'))
     assert (shards.stream(FORK).attrs, shards.stream("b/other").attrs) == (None, b'{"title":"b"}')
+
+
+# -- Deadlines ---------------------------------------------------------------------------------------------------------
+
+
+def publish_by(shards: Shards, deadline: int | None, name: str = NAME) -> Reply:
+    snapshot = Snapshot(4, 4, "blob", "text/plain", 6, "folded")
+    return shards.ask(PublishSnapshot(name, 1, snapshot, trims=True, deadline=deadline))
+
+
+@pytest.mark.parametrize("left_us", [0, 1, None])
+def test_a_snapshot_is_published_until_its_deadline(shards: Shards, left_us: int | None) -> None:
+    deadline = None if left_us is None else shards.now + left_us
+    assert publish_by(shards, deadline) == Published(1, 4, 6, False, "folded")
+
+
+def test_after_its_deadline_a_snapshot_is_refused_and_its_blob_is_released(shards: Shards) -> None:
+    refusal = publish_by(shards, shards.now - 1)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.incarnation) == (Code.REQUEST_TIMEOUT, 1)
+    assert refusal.detail.endswith("upload it again.")
+    assert (shards.stream(NAME).snapshot, discarded(shards)) == (None, ["blob"])
+
+
+def test_that_the_stream_is_missing_comes_before_a_deadline(shards: Shards) -> None:
+    assert code_of(publish_by(shards, 1, "b/missing")) is Code.STREAM_NOT_FOUND
+    assert discarded(shards) == ["blob"]

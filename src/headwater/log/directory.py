@@ -129,7 +129,7 @@ def follow(directory: Path, open_log: Callable[[Path, Disk], SharedJournal], dis
             if position > image_position:
                 with suppress(FileNotFoundError):
                     images.set_aside(position)
-        return Followed(state, journal, images, FolderBlobs(directory / "snapshots", disk, clears=False))
+        return Followed(state, journal, images, FolderBlobs(directory / "snapshots", disk))
     raise JournalDamaged(f"The journal in {directory} has no image from which it can be read; restore it from a copy.")
 
 

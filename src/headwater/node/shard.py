@@ -73,7 +73,9 @@ class Shard:
         self.committer = Committer(state, command_log, tails, metrics, now=clock, on_failure=_end_process)
         self._unsettled: dict[str, int] = {}
         self._reaper = Reaper(state, self.now, self.submit, self.renewals, tails)
-        self._sweeper = BlobSweeper(state, blobs, self.submit, threads)
+        self._sweeper = BlobSweeper(
+            state, blobs, self.submit, threads, command_log, grace_seconds=limits.lake.grace_seconds
+        )
         self.lake: Lake | None = None
         if store is not None:
             self.lake = Lake(
@@ -164,8 +166,7 @@ class Shard:
                 self._watch(command.name)  # type: ignore[union-attr]
 
     def _watch(self, name: str) -> None:
-        stream = self.state.streams.get(name)
-        if stream is not None:  # A delete in the same batch may have ended it.
+        if (stream := self.state.streams.get(name)) is not None:  # A delete in the same batch may have ended it.
             self._reaper.watch(stream)
 
     @property
@@ -336,8 +337,7 @@ class Shard:
     def wait(self, name: str, waiter: Waiter) -> None:
         """Wake `waiter` whenever this stream changes; while any waits, a sliding lifetime is renewed."""
         self._tails.watch(name, waiter)
-        stream = self.state.streams.get(name)
-        if stream is not None:
+        if (stream := self.state.streams.get(name)) is not None:
             self._reaper.renew_while_read(stream)
 
 

@@ -105,6 +105,9 @@ PIN_DEADLINE_US = 30 * SECOND_US
 """How long an unfinished fork may pin its source."""
 SEAL_DEADLINE_US = 10 * SECOND_US
 """How long an unfinished drop of a bucket may block the creation of streams in it."""
+SNAPSHOT_UPLOAD_US_MAX = 60 * MINUTE_US
+"""How long a snapshot may take from the first byte of its upload until it is published; for 128 MiB that is 37 KB/s.
+What an interrupted upload has stored is deleted later than that."""
 LONG_POLL_MS_MAX = 60_000
 """The longest wait that a client may ask for; proxies tend to cut connections that are silent for longer."""
 CURSOR_INTERVAL_SECONDS = 20

@@ -174,6 +174,8 @@ def shortage_of(error: OSError) -> str:
         return "The server has too many files and connections open; close some or raise its limit, then try again."
     if error.errno in NO_SPACE:
         return "The disk is full; free space or delete streams, then try again."
+    if error.errno == errno.EREMOTEIO:
+        return "The object store cannot be reached; try again in a second."
     return f"The disk cannot be written ({error.strerror or error}); check it, then try again."
 
 

@@ -96,6 +96,8 @@ class PublishSnapshot(Logged, frozen=True, tag="publish-snapshot.1"):
     if_match: tuple[Version, ...] | None = None
     replaces: str | None = None
     """The digest that the present snapshot must have; `NO_SNAPSHOT` if there must be none."""
+    deadline: int | None = None
+    """After this time it is refused: the blob may have been deleted. Blobs of earlier versions have none."""
 
 
 class Retain(Logged, frozen=True, tag="retain.1"):

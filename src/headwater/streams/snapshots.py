@@ -15,8 +15,14 @@ def beyond_tail(stream: Stream) -> Refusal:
     return _conflict(stream, f"The offset is beyond the tail of {stream.name!r}.")
 
 
-def _judge_publish(stream: Stream, command: PublishSnapshot) -> Refusal | None:
+def _judge_publish(state: State, stream: Stream, command: PublishSnapshot) -> Refusal | None:
     """Why a snapshot may not be published, apart from reasons that depend on its bytes."""
+    if command.deadline is not None and state.now > command.deadline:
+        return Refusal(
+            Code.REQUEST_TIMEOUT,
+            f"The snapshot of {stream.name!r} took too long to arrive; upload it again.",
+            incarnation=stream.incarnation,
+        )
     refusal = stream.judge_version(command.if_match)
     if refusal is not None:
         return refusal
@@ -47,7 +53,7 @@ def publish(state: State, command: PublishSnapshot) -> Reply:
     if isinstance(stream, Refusal):
         state.discarded[snapshot.blob] = None
         return stream
-    refusal = _judge_publish(stream, command)
+    refusal = _judge_publish(state, stream, command)
     if refusal is not None:
         state.discarded[snapshot.blob] = None
         return refusal

@@ -161,7 +161,7 @@ def test_a_snapshot_that_cannot_be_published_is_refused_before_anything_is_writt
             made(wire, "/bucket/stream")
             assert wire.ask("POST", "/bucket/stream", TEXT, b"abc").status == 204
             created = list[object]()
-            node.shard.blobs.create = lambda: created.append(1)  # type: ignore[method-assign,assignment,return-value]
+            node.shard.blobs.create = lambda _: created.append(1)  # type: ignore[method-assign,assignment,return-value]
             wire.send(announced(100 * MIB, place, "PUT"))
             refused(wire.receive(), status, code)
             assert not created

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.http.wire.budgets import Budget
 from headwater.http.wire.uploads import PENDING_BYTES_MAX, Upload
-from headwater.storage.blobs import Blob, BlobWriter, MemoryBlobs
+from headwater.storage.blobs import Blob
 from headwater.storage.disk import shortage_of
 
 PIECE = bytes(256 * 1024)
@@ -32,23 +32,12 @@ class SlowWriter:
         self.written += len(data)
 
     def finish(self) -> Blob:
-        return Blob("blob", self.written, "digest")
+        return Blob("blob", self.written, "digest", 7)
 
     def abandon(self) -> None:
         self.abandoning.set()
         self.may_abandon.wait(10)
         self.abandoned = True
-
-
-class OneWriter(MemoryBlobs):
-    """A store with a single writer."""
-
-    def __init__(self, writer: SlowWriter) -> None:
-        super().__init__()
-        self._writer = writer
-
-    def create(self) -> BlobWriter:
-        return self._writer
 
 
 def upload(*, fails: bool) -> tuple[list[bool], Blob | OSError, SlowWriter]:
@@ -58,7 +47,7 @@ def upload(*, fails: bool) -> tuple[list[bool], Blob | OSError, SlowWriter]:
         go, full = Event(), list[bool]()
         writer = SlowWriter(go, fails)
         with ThreadPoolExecutor(1) as threads:
-            sent = Upload(OneWriter(writer), threads, Budget(1), lambda: full.append(sent.full))
+            sent = Upload(lambda: writer, threads, Budget(1), lambda: full.append(sent.full))
             sent.begin(None, lambda refusal: pytest.fail(refusal.detail))
             for _ in range(2 * PENDING_BYTES_MAX // len(PIECE)):
                 sent.write(PIECE)
@@ -77,7 +66,7 @@ def upload(*, fails: bool) -> tuple[list[bool], Blob | OSError, SlowWriter]:
 def test_a_client_is_held_up_as_soon_as_too_much_waits_for_the_disk_and_goes_on_when_it_is_written() -> None:
     full, outcome, writer = upload(fails=False)
     assert (full[0], full[-1]) == (True, False)
-    assert outcome == Blob("blob", 2 * PENDING_BYTES_MAX + len(PIECE), "digest")
+    assert outcome == Blob("blob", 2 * PENDING_BYTES_MAX + len(PIECE), "digest", 7)
     assert not writer.abandoned
 
 
@@ -97,7 +86,7 @@ def test_a_client_is_read_on_while_what_the_disk_has_taken_is_removed() -> None:
         writer = SlowWriter(go, fails=True)
         writer.may_abandon.clear()
         with ThreadPoolExecutor(1) as threads:
-            sent = Upload(OneWriter(writer), threads, Budget(1), lambda: None)
+            sent = Upload(lambda: writer, threads, Budget(1), lambda: None)
             sent.begin(None, lambda refusal: pytest.fail(refusal.detail))
             sent.write(PIECE)
             while not writer.abandoning.is_set():

@@ -2,10 +2,11 @@
 
 import asyncio
 import secrets
+from functools import partial
 
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import parse_incarnation
-from headwater.http.api.downloads import Download, OpenBlob, Parts, blob_parts, open_blob
+from headwater.http.api.downloads import Download, OpenBlob, Parts, blob_parts, send_blob
 from headwater.http.exchange import READ, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import NO_STORE_LINE
@@ -52,10 +53,15 @@ def _read(name: str, incarnation: int | None, exchange: Exchange) -> None:
     lines += statuses.extensions_line(stream.content_type)
     if stream.snapshot is not None:
         lines += f"{headers.STREAM_SNAPSHOT_DIGEST.line}{stream.snapshot.digest}\r\n"
-    blob = None if stream.snapshot is None else open_blob(exchange, name, stream.snapshot.blob)
-    if isinstance(blob, Refusal):
-        exchange.reply(blob)
-        return
+    send = partial(_send, exchange, found, lines, boundary)
+    if stream.snapshot is None:
+        send(None)
+    else:
+        again = partial(exchange.run, READ, _read, name, incarnation, exchange)
+        send_blob(exchange, name, stream.snapshot.blob, send, again)
+
+
+def _send(exchange: Exchange, found: Bootstrap, lines: str, boundary: str, blob: OpenBlob | None) -> None:
     parts = _parts(exchange.node, found, boundary, blob)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, None, blob))
 

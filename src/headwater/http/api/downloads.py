@@ -3,16 +3,21 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from errno import EREMOTEIO
+from functools import partial
 from typing import Protocol
 
 from headwater.http.exchange import Exchange
 from headwater.http.wire import rendering
 from headwater.http.wire.budgets import Budget
+from headwater.node.barriers import reach
 from headwater.node.node import Node
+from headwater.node.shared_shard import STALE
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobReader
+from headwater.storage.disk import shortage_of
 
 READ_BYTES = 256 * 1024
 
@@ -119,16 +124,70 @@ class OpenBlob:
             self._budget.give_back(1)
 
 
-def open_blob(exchange: Exchange, name: str, blob: str) -> OpenBlob | Refusal:
-    """Open the blob of a stream's snapshot, if there are not too many open."""
+def send_blob(
+    exchange: Exchange, name: str, blob: str, send: Callable[[OpenBlob], None], again: Callable[[], None]
+) -> None:
+    """Open the blob of a stream's snapshot in a thread and send it, if there are not too many open.
+
+    If it is missing, the snapshot may have been replaced since the state was read, here or on another node. Then
+    `again` has to read the state once more.
+    """
     budget = exchange.context.blobs
     if not budget.take(1):
-        return Refusal(Code.OVERLOADED, "Too many snapshots are being sent or received; try again in a second.")
+        exchange.refuse(Code.OVERLOADED, "Too many snapshots are being sent or received; try again in a second.")
+        return
+    # Writes after this request must not be visible to it.
+    exchange.fetching = True
+    task = asyncio.get_running_loop().create_task(_open(exchange.node, name, blob, budget))
+    task.add_done_callback(partial(_opened, exchange, send, again))
+
+
+async def _open(node: Node, name: str, blob: str, budget: Budget) -> OpenBlob | Refusal | None:
+    """The blob; None if it is missing and the stream no longer has it."""
+    shard = node.shard_of(name)
+    found: OpenBlob | Refusal | None = None
     try:
-        return OpenBlob(exchange.node.shard_of(name).blobs.open(blob), budget)
-    except BaseException:
-        budget.give_back(1)
-        raise
+        reader = await asyncio.get_running_loop().run_in_executor(node.threads, shard.blobs.open, blob)
+        found = OpenBlob(reader, budget)
+    except FileNotFoundError:
+        if not await reach(shard.barrier):
+            return Refusal(Code.LOG_UNAVAILABLE, shard.outage or STALE)
+        stream = shard.state.streams.get(name)
+        if stream is not None and stream.snapshot is not None and stream.snapshot.blob == blob:
+            raise
+    except OSError as error:
+        if error.errno != EREMOTEIO:
+            raise
+        log.error("a snapshot cannot be read: %s", error)
+        found = Refusal(Code.OVERLOADED, shortage_of(error))
+    finally:
+        if not isinstance(found, OpenBlob):
+            budget.give_back(1)
+    return found
+
+
+def _opened(
+    exchange: Exchange,
+    send: Callable[[OpenBlob], None],
+    again: Callable[[], None],
+    task: "asyncio.Task[OpenBlob | Refusal | None]",
+) -> None:
+    exchange.fetching = False
+    try:
+        found = None if task.cancelled() else task.result()
+        if task.cancelled() or exchange.connection.lost:
+            if isinstance(found, OpenBlob):
+                found.close()
+        elif found is None:
+            again()
+        elif isinstance(found, Refusal):
+            exchange.reply(found)
+        else:
+            send(found)
+            # Requests that waited until it was open may start while it is sent.
+            exchange.connection.finished()
+    except Exception:
+        exchange.fail()
 
 
 async def blob_parts(node: Node, blob: OpenBlob, size: int, digest: str) -> Parts:

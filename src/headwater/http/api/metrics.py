@@ -74,7 +74,9 @@ def _storage(context: Context) -> Iterator[Metric]:
     yield gauge("headwater_position", "Position of the last applied command.", state.position)
     yield counter("headwater_refused_writes_total", "Writes refused for lack of room.", counted.refused_writes)
     yield gauge(
-        "headwater_log_has_room", "1 if the log takes appends, 0 if no file can be made.", int(node.only.shortage is None)
+        "headwater_log_has_room",
+        "1 if the log takes appends, 0 if no file can be made.",
+        int(node.only.shortage is None),
     )
     if not context.settings.memory:
         disk = os.statvfs(context.settings.data_directory)

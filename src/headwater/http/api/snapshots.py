@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import NUMBER, parse_incarnation, parse_versions
-from headwater.http.api.downloads import Download, blob_parts, open_blob
+from headwater.http.api.downloads import Download, OpenBlob, blob_parts, send_blob
 from headwater.http.context import Context
 from headwater.http.exchange import FORK, READ, Exchange
 from headwater.http.wire import statuses
@@ -15,6 +15,7 @@ from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer
 from headwater.http.wire.uploads import Upload
 from headwater.protocol import content_types, headers, offsets
+from headwater.protocol.limits import SNAPSHOT_UPLOAD_US_MAX
 from headwater.protocol.offsets import Form, render
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import Blob
@@ -53,7 +54,10 @@ def parse_boundary(request: Request, address: Address, log_id: str) -> Boundary 
 
 def intake(context: Context, balance: Callable[[], None]) -> Upload:
     """An upload to a new blob."""
-    return Upload(context.node.only.blobs, context.node.threads, context.blobs, balance)
+    shard = context.node.only
+    return Upload(
+        lambda: shard.blobs.create(shard.now() + SNAPSHOT_UPLOAD_US_MAX), context.node.threads, context.blobs, balance
+    )
 
 
 def judge(request: Request, address: Address, context: Context) -> Refusal | None:
@@ -101,7 +105,7 @@ def _uploaded(name: str, found: Anchored, exchange: Exchange, blob: Blob | OSErr
     request, node = exchange.request, exchange.node
     replaces = request.header(headers.STREAM_SNAPSHOT_MATCH.key)
     versions = parse_versions(request, node.log_id)
-    command = PublishSnapshot(name, found.incarnation, snapshot, trims, found.tail, versions, replaces)
+    command = PublishSnapshot(name, found.incarnation, snapshot, trims, found.tail, versions, replaces, blob.deadline)
     node.submit(command, exchange.reply)
 
 
@@ -169,10 +173,11 @@ def _read(address: Address, exchange: Exchange, stream: Described) -> None:
     if exchange.request.method == b"HEAD":
         exchange.answer(Answer(200, f"{lines}{headers.CONTENT_LENGTH.line}{snapshot.size}\r\n"))
         return
-    blob = open_blob(exchange, address.name, snapshot.blob)
-    if isinstance(blob, Refusal):
-        exchange.reply(blob)
-        return
+    again = partial(read, exchange.request, address, exchange)
+    send_blob(exchange, address.name, snapshot.blob, partial(_send, exchange, lines, snapshot), again)
+
+
+def _send(exchange: Exchange, lines: str, snapshot: Snapshot, blob: OpenBlob) -> None:
     parts = blob_parts(exchange.node, blob, snapshot.size, snapshot.digest)
     exchange.connection.take_over(exchange, Download(exchange, lines, parts, snapshot.size, blob))
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from headwater.http.wire.budgets import Budget
 from headwater.http.wire.intakes import Refuse
-from headwater.storage.blobs import Blob, BlobStore, BlobWriter
+from headwater.storage.blobs import Blob, BlobWriter
 
 T = TypeVar("T")
 
@@ -27,9 +27,13 @@ class Upload:
     """One body on its way to a blob: the intake of a body that is not kept in memory."""
 
     def __init__(
-        self, blobs: BlobStore, threads: ThreadPoolExecutor, files: Budget, balance: Callable[[], None]
+        self,
+        create: Callable[[], BlobWriter],
+        threads: ThreadPoolExecutor,
+        files: Budget,
+        balance: Callable[[], None],
     ) -> None:
-        self._blobs, self._threads, self._files, self._balance = blobs, threads, files, balance
+        self._create, self._threads, self._files, self._balance = create, threads, files, balance
         self._pieces: list[bytes] = []
         self._pending_bytes = 0
         self._arrived = asyncio.Event()
@@ -92,7 +96,7 @@ class Upload:
             self._files.give_back(1)
 
     async def _store(self) -> Blob:
-        writer: BlobWriter = await self._in_thread(self._blobs.create)
+        writer: BlobWriter = await self._in_thread(self._create)
         try:
             while True:
                 await self._arrived.wait()

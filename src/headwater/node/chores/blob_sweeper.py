@@ -1,24 +1,52 @@
-"""The blob sweeper: deletes snapshots that are no longer needed and, at startup, uploads that were never published."""
+"""The blob sweeper: deletes snapshots that are no longer needed, and uploads that were never published.
+
+Several processes may use the same blobs. So an upload is not deleted because it looks unfinished, but because the log's
+own time is past its deadline: from then on every node refuses to publish it. And where the log is shared, a discarded
+snapshot is kept for a while, because another node may be sending it.
+"""
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
-from typing import Any
+from itertools import islice, takewhile
+from typing import Any, NamedTuple, TypeVar
 
+from headwater.log.seam import CommandLog
+from headwater.node.barriers import reach
 from headwater.node.committer import Done, Submit
+from headwater.protocol.limits import MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.storage.blobs import BlobStore
+from headwater.storage.blobs import BlobStore, deadline_of, upload_of
 from headwater.streams.commands import Discarded
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
+MARGIN_US = MINUTE_US
+"""How long after its deadline an upload is deleted."""
+STREAMS_PER_TURN = 1_000
+"""How many streams are asked for their snapshots before the loop gets a turn."""
+
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 
+class SweepIntervals(NamedTuple):
+    """How often the sweeper looks for work that no batch brings to mind."""
+
+    discarded_check_seconds: float = 5.0
+    uploads_check_seconds: float = 600.0
+
+
+SWEEP_INTERVALS = SweepIntervals()
+
+
 class BlobSweeper:
-    """Deletes a blob first and forgets it by a command after, so a crash in between only repeats the deletion."""
+    """Deletes a blob first and forgets it by a command after, so a crash in between only repeats the deletion.
+
+    It sweeps between `start` and `stop`, any number of times: where several nodes share the log, one of them does.
+    """
 
     def __init__(
         self,
@@ -26,23 +54,41 @@ class BlobSweeper:
         blobs: BlobStore,
         submit: Submit,
         threads: ThreadPoolExecutor,
+        command_log: CommandLog,
+        *,
+        grace_seconds: float,
+        intervals: SweepIntervals = SWEEP_INTERVALS,
     ) -> None:
         self._state, self._blobs, self._submit, self._threads = state, blobs, submit, threads
-        self._sweeping: set[str] = set()
+        self._barrier, self._intervals = command_log.barrier, intervals
+        # What this process sends, it holds open.
+        self._grace_us = int(grace_seconds * SECOND_US) if command_log.shared else 0
+        self._discarded: dict[str, int] = {}
+        """The discarded blobs that we know of, and when we learned of each, by the shard's time."""
+        self._deleting: set[str] = set()
+        self._repeating: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[object]] = set()
 
     def start(self) -> None:
-        """Delete the blobs of uploads that were never published; none can be in progress yet."""
-        needed = {stream.snapshot.blob for stream in self._state.streams.values() if stream.snapshot is not None}
-        for stream in self._state.streams.values():
-            needed.update(hold.blob for hold in (stream.pins or {}).values() if hold.blob is not None)
-        for blob in self._blobs.names():
-            if blob not in needed and blob not in self._state.discarded:
-                self._blobs.delete(blob)
+        self._discarded.clear()
+        create_task = asyncio.get_running_loop().create_task
+        self._repeating = [
+            create_task(self._repeat(self._sweep_discarded, self._intervals.discarded_check_seconds)),
+            create_task(self._repeat(self.sweep_uploads, self._intervals.uploads_check_seconds)),
+        ]
         self.sweep()
 
     async def stop(self) -> None:
+        repeating, self._repeating = self._repeating, []
+        for task in repeating:
+            task.cancel()
+        await asyncio.gather(*repeating, return_exceptions=True)
         await asyncio.gather(*self._tasks)
+
+    async def _repeat(self, work: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            await work()
+            await asyncio.sleep(seconds)
 
     def watch(self, blob: str, done: Done) -> Done:
         """Delete the blob of a snapshot for which there is no room, now or while its command waits for the log."""
@@ -54,30 +100,92 @@ class BlobSweeper:
 
         return answered
 
-    def sweep(self) -> None:
-        """Called after a batch that discarded something."""
-        # New ones come after all others, so those that are being deleted need not be looked at.
-        for blob in takewhile(lambda blob: blob not in self._sweeping, reversed(self._state.discarded)):
-            self._sweeping.add(blob)
-            self._run(self._sweep(blob))
-
     def delete(self, blob: str) -> None:
         """Delete a blob that no command in the log has named: an upload whose command was refused at once."""
-        self._run(self._delete(blob))
+        self._run(self._delete(self._blobs.delete, blob))
+
+    # -- Discarded blobs ------------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Called after a batch that discarded something."""
+        if not self._repeating:
+            return
+        # New ones come after all others, so those that are known need not be looked at.
+        for blob in takewhile(lambda blob: blob not in self._discarded, reversed(self._state.discarded)):
+            self._discarded[blob] = self._state.now
+            if not self._grace_us:
+                self._begin(blob)
+
+    async def _sweep_discarded(self) -> None:
+        """Delete the blobs whose grace is over, and again those that could not be deleted."""
+        for blob, since in list(self._discarded.items()):
+            if blob not in self._state.discarded:
+                del self._discarded[blob]
+            elif blob not in self._deleting and self._state.now >= since + self._grace_us:
+                self._begin(blob)
+
+    def _begin(self, blob: str) -> None:
+        self._deleting.add(blob)
+        self._run(self._forget(blob))
+
+    async def _forget(self, blob: str) -> None:
+        if await self._delete(self._blobs.delete, blob):
+            self._submit(Discarded(blob), lambda _: self._deleting.discard(blob))
+        else:
+            self._deleting.discard(blob)
+
+    # -- Uploads --------------------------------------------------------------------------------------------------
+
+    async def sweep_uploads(self) -> None:
+        """Delete what no state refers to and none ever will: its deadline is past by the shard's own time."""
+        try:
+            names = await self._in_thread(self._blobs.names)
+        except OSError as error:
+            log.error("uploads that were never published cannot be listed; they will be later: %s", error)
+            return
+        if not names or not await reach(self._barrier):
+            return
+        now = self._state.now
+        late = [name for name in names if (deadline := deadline_of(name)) is not None and deadline + MARGIN_US < now]
+        needed = await self._needed() if late else set()
+        for name in late:
+            if upload_of(name) not in needed:
+                log.info("deleting %s, which was never published", name)
+                await self._delete(self._blobs.remove, name)
+
+    async def _needed(self) -> set[str]:
+        """The uploads of all snapshots, gathered some per turn.
+
+        An upload whose deadline is past is never published later. A stream that has it keeps it, for itself or for its
+        forks, until it discards it.
+        """
+        needed: set[str] = set()
+        names = iter(list(self._state.streams))
+        while turn := list(islice(names, STREAMS_PER_TURN)):
+            for stream in (self._state.streams.get(name) for name in turn):
+                if stream is None:
+                    continue
+                if stream.snapshot is not None:
+                    needed.add(upload_of(stream.snapshot.blob))
+                if stream.pins:
+                    needed.update(upload_of(hold.blob) for hold in stream.pins.values() if hold.blob is not None)
+            await asyncio.sleep(0)
+        return needed.union(map(upload_of, self._state.discarded))
+
+    # -- Deleting -------------------------------------------------------------------------------------------------
 
     def _run(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _sweep(self, blob: str) -> None:
-        if await self._delete(blob):
-            self._submit(Discarded(blob), lambda _: self._sweeping.discard(blob))
-
-    async def _delete(self, blob: str) -> bool:
+    async def _delete(self, delete: Callable[[str], None], name: str) -> bool:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._blobs.delete, blob)
+            await self._in_thread(delete, name)
         except OSError as error:
-            log.error("blob %s cannot be deleted; the next start tries again: %s", blob, error)
+            log.error("blob %s cannot be deleted and will be tried again: %s", name, error)
             return False
         return True
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: str) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
