@@ -160,3 +160,33 @@ def test_the_address_for_operators_is_another_one() -> None:
     assert load(ops="[::1]:4438").ops_address == ("::1", 4438)
     assert load().ops_address is None
     assert refusal(ops="127.0.0.1:4437") == "--ops is the address of the server itself; choose another port."
+
+
+def test_a_node_of_a_cluster_has_servers_a_lake_and_a_name() -> None:
+    found = load(cluster="nats://a:4222,tls://me:secret@b", lake="s3://bucket/prefix", node="n1", cluster_name="blue")
+    assert (found.node, found.cluster_name, found.lake_url) == ("n1", "blue", "s3://bucket/prefix")
+    assert found.cluster_log_bytes == 2 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"cluster": "nats://a"}, "--cluster needs --lake"),
+        ({"cluster": "nats://a", "memory": True}, "--cluster and --memory exclude each other"),
+        ({"cluster": "http://a", "lake": "l"}, "--cluster has 'http://a', which is not a NATS server"),
+        ({"cluster": "nats://a,,", "lake": "l"}, "--cluster has '', which is not a NATS server"),
+        ({"cluster": "nats://a", "lake": "l", "node": "N1"}, "--node is 'N1', but it takes 1 to 32 characters"),
+        ({"cluster": "nats://a", "lake": "l", "node": "n" * 33}, "but it takes 1 to 32 characters"),
+        ({"cluster": "nats://a", "lake": "l", "cluster_name": "a.b"}, "--cluster-name is 'a.b', but it takes"),
+        ({"node": "n1"}, "--node is for nodes of a cluster; give --cluster too."),
+        ({"cluster_name": "blue"}, "--cluster-name is for nodes of a cluster; give --cluster too."),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(flags: dict[str, str], reason: str) -> None:
+    found = refusal(**flags)
+    assert reason in found
+    assert found.count(".") <= 1 or "a.b" in found
+
+
+def test_a_password_of_a_nats_server_is_not_shown() -> None:
+    assert "secret" not in refusal(cluster="nats://me:secret@a:b:c", lake="l")

@@ -53,6 +53,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         str,
         about("Where history is stored: a folder or s3://bucket/prefix. Empty: the folder lake in the data directory."),
     ] = ""
+    cluster: Annotated[
+        str,
+        about("Comma-separated NATS servers of a cluster, such as nats://a:4222,nats://b:4222. Empty: no cluster."),
+    ] = ""
+    cluster_name: Annotated[
+        str, about("Prefix of this cluster's stream in NATS, so that several clusters can share NATS servers.")
+    ] = ""
+    cluster_log_bytes: Annotated[
+        Bytes,
+        about(
+            "Size of the log in NATS, which reserves it on every server; counts when the log is created.", ge=64 * MIB
+        ),
+    ] = 2048 * MIB
+    node: Annotated[
+        str, about("Name of this node in the cluster; each running process needs its own. Empty: made from the host's.")
+    ] = ""
     retention: Annotated[
         Literal["snapshot", "explicit"],
         about("When history is trimmed: whenever a snapshot that covers it is published, or only on explicit request."),

@@ -43,6 +43,8 @@ _KUBERNETES = re.compile(r"HEADWATER_(.+_)?(SERVICE_(HOST|PORT|PORT_.+)|PORT_[0-
 _KUBERNETES_PORT = re.compile(r"HEADWATER_(.+_)?PORT=(tcp|udp|sctp)://.*")
 """Variables that Kubernetes sets in every pod of a namespace with a service named `headwater` or `headwater-...`."""
 
+_NODE = re.compile(r"[a-z0-9-]{1,32}")
+_NATS = re.compile(r"(nats|tls)://([^@/\s]+@)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
 _PUBLIC_URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 _MOUNT = re.compile(r"(?!/ds(?:/|$))(?!/__)(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._~-]+)+")
 
@@ -72,9 +74,31 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
                 f"{mount!r} cannot be mounted; write a path such as /api/streams, but not /ds or /__..."
             )
     settings = Settings(**values)
+    _judge_cluster(settings)
     _judge_tls(settings)
     _judge_exposure(settings)
     return settings
+
+
+def _judge_cluster(settings: Settings) -> None:
+    for name in ("cluster_name", "node"):
+        value = getattr(settings, name)
+        if value and not settings.cluster:
+            raise SettingsError(f"{SETTINGS[name].flag} is for nodes of a cluster; give --cluster too.")
+        if value and _NODE.fullmatch(value) is None:
+            raise SettingsError(
+                f"{SETTINGS[name].flag} is {value!r}, but it takes 1 to 32 characters from a-z, 0-9 and '-'."
+            )
+    if not settings.cluster:
+        return
+    if settings.memory:
+        raise SettingsError("--cluster and --memory exclude each other: a cluster keeps everything it acknowledges.")
+    if not settings.lake:
+        raise SettingsError("--cluster needs --lake: all nodes share one, such as s3://bucket/prefix.")
+    for url in settings.cluster.split(","):
+        if _NATS.fullmatch(url.strip()) is None:
+            shown = url.rpartition("@")[2]
+            raise SettingsError(f"--cluster has {shown!r}, which is not a NATS server such as nats://host:4222.")
 
 
 def _judge_exposure(settings: Settings) -> None:

@@ -10,6 +10,7 @@ from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.jetstream.streams import LogBehind, LogChanged
 from headwater.log.sequencing import CHECKPOINT_MESSAGES
 from headwater.node.clock import Clock
+from headwater.node.membership import MemberLog
 from headwater.streams.commands import Append
 
 from .nodes import Cluster, Node, until
@@ -386,8 +387,6 @@ def test_a_log_that_was_idle_for_a_night_makes_nobody_ahead(cluster: Cluster) ->
 
 
 def test_a_log_is_a_command_log_with_members(cluster: Cluster) -> None:
-    from headwater.node.membership import MemberLog  # noqa: PLC0415
-
     log: MemberLog = cluster.open()
     assert isinstance(log, MemberLog)
     assert isinstance(log, JetStreamLog)

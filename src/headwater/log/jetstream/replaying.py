@@ -6,12 +6,15 @@ from functools import partial
 
 from headwater.log.jetstream import streams
 from headwater.log.jetstream.fetching import Fetcher
-from headwater.log.jetstream.streams import LogRefused, Place
+from headwater.log.jetstream.streams import LogRefused, Place, StreamInfo
 from headwater.log.jetstream.visiting import Visit
 from headwater.log.sequencing import Sequencer, Taken
 
 REPLAY_SECONDS_MAX = 30.0
 """How long a replay waits for the next message that NATS says is there."""
+STALE_SECONDS_MAX = 30.0
+"""How long a leader that was cut off may answer before it notices."""
+POLL_SECONDS = 0.1
 
 
 def replay(place: Place, log_id: str, sequencer: Sequencer) -> Iterator[tuple[bytes, Taken | None]]:
@@ -20,9 +23,7 @@ def replay(place: Place, log_id: str, sequencer: Sequencer) -> Iterator[tuple[by
     LogBehind if the log begins too late for that.
     """
     with Visit(place) as visit:
-        info = visit.persist(partial(streams.stream_info, visit.client, place), "answer questions about streams")
-        if info is None or info.log_id != log_id:
-            raise LogRefused(f"The stream {place.stream} was removed or replaced during the start; start again.")
+        info = _current_info(visit, place, log_id, sequencer.sequence)
         if (behind := info.behind(sequencer.sequence)) is not None:
             raise behind
         fetcher = Fetcher(visit.client, place)
@@ -33,3 +34,23 @@ def replay(place: Place, log_id: str, sequencer: Sequencer) -> Iterator[tuple[by
                 yield stored.data, sequencer.take(stored.sequence, stored.data)
             if time.monotonic() - arrived_at > REPLAY_SECONDS_MAX:
                 raise LogRefused(f"NATS does not return message {sequencer.sequence + 1} of the stream {place.stream}.")
+
+
+def _current_info(visit: Visit, place: Place, log_id: str, applied: int) -> StreamInfo:
+    """What JetStream says of the stream, once that is not older than what an image of the state has applied.
+
+    A former leader that was cut off from the others may answer; a log that stays too short has lost messages.
+    """
+    deadline = time.monotonic() + STALE_SECONDS_MAX
+    while True:
+        info = visit.persist(partial(streams.stream_info, visit.client, place), "answer questions about streams")
+        if info is None or info.log_id != log_id:
+            raise LogRefused(f"The stream {place.stream} was removed or replaced during the start; start again.")
+        if info.state.last_seq >= applied:
+            return info
+        if time.monotonic() > deadline:
+            raise LogRefused(
+                f"The stream {place.stream} ends at message {info.state.last_seq}, but an image covers {applied}: NATS"
+                " has lost acknowledged messages; restore the stream, or begin anew with headwater cluster rescue."
+            )
+        time.sleep(POLL_SECONDS)

@@ -184,12 +184,14 @@ class Parser:
 
     def _parse_message(self, words: list[bytes], data: bytes, start: int) -> int:
         """Hand over the message whose payload begins here, if it is all there; return where it ends."""
+        sizes = 2 if words[0] == b"HMSG" else 1
         try:
-            sizes = 2 if words[0] == b"HMSG" else 1
+            if len(words) not in (3 + sizes, 4 + sizes):
+                raise ValueError
             sid, size = int(words[2]), int(words[-1])
             head_size = int(words[-2]) if sizes == 2 else 0
             reply = words[3] if len(words) == 4 + sizes else b""
-        except (IndexError, ValueError) as error:
+        except ValueError as error:
             raise ProtocolBroken(f"{b' '.join(words)[:100]!r} is not a message") from error
         if not 0 <= head_size <= size <= MESSAGE_BYTES_MAX:
             raise ProtocolBroken(f"a message has {size} bytes, {head_size} of them headers")
