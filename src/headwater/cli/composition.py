@@ -3,25 +3,36 @@
 import secrets
 from pathlib import Path
 
+from headwater.cli.naming import node_name
 from headwater.lake.ownership import claim
 from headwater.log.directory import follow, lock, recover
+from headwater.log.jetstream.opening import open_log
+from headwater.log.jetstream.streams import Place
 from headwater.log.memory import MemoryLog
+from headwater.log.object_images import ObjectImages
 from headwater.log.sequencer.decided import DecidedPosition
 from headwater.log.sequencer.shared_journal import SharedJournal
 from headwater.node.chores.imager import ImageLimits
+from headwater.node.clock import Clock
 from headwater.node.keeping import NodeId
 from headwater.node.lake.lake import LakeLimits
+from headwater.node.membership import Profile
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
+from headwater.node.shared_shard import SharedShard
 from headwater.settings import Settings
 from headwater.storage.blobs import MemoryBlobs
+from headwater.storage.object_blobs import ObjectBlobs
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store
+from headwater.streams.cluster import LEVEL
 from headwater.streams.state import State
 
 
 def open_node(settings: Settings) -> Node:
-    """Recover the state from the data directory, or begin with an empty one in memory. Blocks while it recovers."""
+    """Recover the state from the data directory, the cluster's log, or nowhere. Blocks while it recovers."""
+    if settings.cluster:
+        return open_member(settings, settings.node or node_name())
     if settings.memory:
         log_id = secrets.token_hex(8)
         return _node(settings, ShardParts(State(log_id), MemoryLog(log_id), None, MemoryBlobs()))
@@ -42,9 +53,31 @@ def open_worker(settings: Settings, name: str, sequencer: Path, decided: Decided
     return _node(settings, ShardParts(*followed, node=NodeId(name, secrets.token_hex(8))), store)
 
 
-def _node(settings: Settings, parts: ShardParts, store: Store | None = None) -> Node:
+def open_member(settings: Settings, name: str) -> Node:
+    """As `open_node`, for a node of a cluster: it has no data directory, only the log in NATS and the object store."""
+    store, clock = open_store(settings.lake_url), Clock()
+    identity = NodeId(name, secrets.token_hex(8))
+    place = Place(settings.cluster_urls, settings.cluster_name, node=name, session=identity.session)
+    opened = open_log(
+        place,
+        store,
+        lambda log_id: ObjectImages(store, log_id),
+        clock=clock.now,
+        log_bytes_max=settings.cluster_log_bytes,
+    )
+    claim(store, opened.log.log_id)
+    parts = ShardParts(opened.state, opened.log, opened.images, ObjectBlobs(store), identity)
+    node = _node(settings, parts, store, clock)
+    shard = node.only
+    assert isinstance(shard, SharedShard)
+    shard.join(Profile(identity, settings.address, min(settings.level_max or LEVEL, LEVEL)))
+    return node
+
+
+def _node(settings: Settings, parts: ShardParts, store: Store | None = None, clock: Clock | None = None) -> Node:
     return Node(
         [parts],
         limits=ShardLimits(ImageLimits(settings.image_log_bytes), settings.page_bytes, LakeLimits.of(settings)),
         store=store,
+        clock=clock,
     )

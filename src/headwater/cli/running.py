@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import click
+import msgspec
 
 from headwater import __version__
 from headwater.access.audit import Audit, Event, Record
@@ -26,6 +28,7 @@ from headwater.http.server import Server
 from headwater.http.siblings import Siblings
 from headwater.lake.ownership import LakeOwned
 from headwater.log.directory import DirectoryInUse
+from headwater.log.jetstream.streams import LogRefused
 from headwater.log.journal.files import JournalDamaged
 from headwater.node.node import Node
 from headwater.settings import Mode, Settings, SettingsError
@@ -40,8 +43,10 @@ replaces another is not counted, so a collection also visits what caches took in
 LIMITS = ("hot_bytes_max", "flush_bytes_max", "page_bytes")
 """The settings that the start line reports, beside limits that the system may have lowered."""
 
-FAILURES = (DirectoryInUse, JournalDamaged, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError)
+FAILURES = (DirectoryInUse, JournalDamaged, LogRefused, LakeOwned, StoreFailed, KeyMissing, ValueError, OSError)
 """Why a server cannot start, through no mistake of ours."""
+
+READY_CHECK_SECONDS = 0.02
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
@@ -125,13 +130,15 @@ async def run(settings: Settings, guard: Guard | None = None, audit: Audit | Non
     began = time.monotonic()
     listening = await _listen(server) if part.listens_early else None
     # In a thread, so that /healthz and /readyz answer (alive, but not ready) for as long as the recovery takes.
-    node = await loop.run_in_executor(None, part.open_node, settings)
+    node = await loop.run_in_executor(None, part.open_node, _found(settings, listening))
     gc.freeze()
     node.start()
     if part.siblings is not None:
         await server.join(part.siblings, node)
     server.serve(node)
     listening = listening or await _listen(server)
+    while node.outage is not None and not stopping.done():
+        await asyncio.sleep(READY_CHECK_SECONDS)  # It answers that it is not ready yet, and why.
     part.ready(server, listening, time.monotonic() - began)
     if audit is not None:
         audit.record(Record(Event.STARTED))
@@ -146,6 +153,12 @@ async def run(settings: Settings, guard: Guard | None = None, audit: Audit | Non
         audit.close()
     took = {"drain_seconds": drained_at - draining_since, "stop_seconds": time.monotonic() - drained_at}
     log.info("stopped", extra={"signal": why} | {name: round(value, 3) for name, value in took.items()})
+
+
+def _found(settings: Settings, listening: Listening | None) -> Settings:
+    """The settings with the port that was found, if any was to be found."""
+    port = None if listening is None else urlsplit(listening.url).port
+    return settings if port is None else msgspec.structs.replace(settings, port=port)
 
 
 async def _listen(server: Server) -> Listening:
@@ -197,6 +210,8 @@ def announce(
     """Print the URL for people, and log one structured line."""
     url, ops_url, limits = listening
     where = "in memory, nothing is kept" if settings.memory else f"data in {settings.data_directory.resolve()}"
+    if settings.cluster:
+        where = f"a node of the cluster on {settings.cluster_servers}, lake in {settings.lake}"
     if settings.log_format == "human":
         token = ' -H "Authorization: Bearer $HEADWATER_TOKEN"' if settings.mode is Mode.GUARDED else ""
         operators = "" if ops_url is None else f"Operators are served at {ops_url}.\n"
@@ -206,7 +221,8 @@ def announce(
         "version": __version__,
         "url": url,
         "ops_url": ops_url,
-        "data": None if settings.memory else str(settings.data_directory.resolve()),
+        "data": None if settings.memory or settings.cluster else str(settings.data_directory.resolve()),
+        "cluster": settings.cluster_servers or None,
         "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),
         "pid": os.getpid(),
         "processes": processes,

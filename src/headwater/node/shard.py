@@ -72,6 +72,7 @@ class Shard:
         self.queries = Queries(state, self.now, self.renewals.time_for, self.renewals.touch, limits.page_bytes)
         self.committer = Committer(state, command_log, tails, metrics, now=clock, on_failure=_end_process)
         self._unsettled: dict[str, int] = {}
+        self._finish_until = 0.0
         self._reaper = Reaper(state, self.now, self.submit, self.renewals, tails)
         self._sweeper = BlobSweeper(
             state, blobs, self.submit, threads, command_log, grace_seconds=limits.lake.grace_seconds
@@ -136,8 +137,8 @@ class Shard:
 
     async def finish(self) -> None:
         """Wait until everything that was submitted has been decided, for as long as that may take."""
-        until = time.monotonic() + STOP_SECONDS
-        while not self.committer.idle and time.monotonic() < until:
+        self._finish_until = self._finish_until or time.monotonic() + STOP_SECONDS
+        while not self.committer.idle and time.monotonic() < self._finish_until:
             await asyncio.sleep(0.005)
 
     @property

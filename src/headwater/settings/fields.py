@@ -69,6 +69,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     node: Annotated[
         str, about("Name of this node in the cluster; each running process needs its own. Empty: made from the host's.")
     ] = ""
+    level_max: Annotated[
+        int,
+        about("Highest level of commands this node uses; 0: the newest. A lower one keeps the way back open.", ge=0),
+    ] = 0
     retention: Annotated[
         Literal["snapshot", "explicit"],
         about("When history is trimmed: whenever a snapshot that covers it is published, or only on explicit request."),
@@ -197,6 +201,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def ops_address(self) -> tuple[str, int] | None:
         """Where operators are served, if apart from clients."""
         return parse_address(self.ops) if self.ops else None
+
+    @property
+    def cluster_urls(self) -> list[str]:
+        """The NATS servers of the cluster."""
+        return [url.strip() for url in self.cluster.split(",")] if self.cluster else []
+
+    @property
+    def cluster_servers(self) -> str:
+        """The NATS servers of the cluster, without logins."""
+        return ", ".join(url.rpartition("@")[2].rpartition("//")[2] for url in self.cluster_urls)
+
+    @property
+    def address(self) -> str:
+        """The URL under which other nodes' operators reach this server."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.public_url or f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
 
     @property
     def lake_url(self) -> str:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
-from headwater.cli.composition import open_worker
+from headwater.cli.composition import open_member, open_worker
+from headwater.cli.naming import node_name
 from headwater.cli.running import (
     FAILURES,
     Listening,
@@ -38,6 +39,7 @@ from headwater.http.siblings import Siblings
 from headwater.log.directory import lock, open_for_sequencer
 from headwater.log.sequencer.decided import DecidedPosition
 from headwater.log.sequencer.sequencer import Sequencer
+from headwater.node.node import Node
 from headwater.settings import Settings, SettingsError
 
 SOCKET = "log"
@@ -65,8 +67,12 @@ def supervise(settings: Settings, guard: Guard | None) -> None:
     began = time.monotonic()
     with _ports(settings) as found, _runtime() as runtime:
         shared = _Shared(found, os.getpid(), runtime, DecidedPosition())
-        roles = [Role("sequencer", "sequencer", partial(_guarded, partial(_sequence, shared)), is_first=True)]
-        for name in _names(settings):
+        roles = []
+        if not settings.cluster:
+            # In a cluster, NATS orders the batches.
+            sequence = partial(_guarded, partial(_sequence, shared))
+            roles.append(Role("sequencer", "sequencer", sequence, is_first=True))
+        for name in _names(found):
             roles.append(Role(name, "worker", partial(_guarded, partial(_work, shared, name))))
         supervisor = Supervisor(
             roles,
@@ -99,6 +105,8 @@ def _ports(settings: Settings) -> Iterator[Settings]:
     ops = None if address is None else _reserve(*address, "--ops")
     try:
         found = msgspec.structs.replace(settings, port=port.getsockname()[1])
+        if settings.cluster and not settings.node:
+            found = msgspec.structs.replace(found, node=node_name())
         if address is not None and ops is not None:
             host = f"[{address[0]}]" if ":" in address[0] else address[0]
             found = msgspec.structs.replace(found, ops=f"{host}:{ops.getsockname()[1]}")
@@ -179,9 +187,8 @@ def _sequence(shared: _Shared, link: Link) -> None:
 def _work(shared: _Shared, name: str, link: Link) -> None:
     """The life of a worker."""
     settings = _share(shared.settings)
-    path = shared.runtime / SOCKET
     part = Part(
-        open_node=lambda settings: open_worker(settings, name, path, shared.decided),
+        open_node=partial(_open_node, shared, name),
         listens_early=not link.others_serve,
         siblings=Siblings(shared.runtime, name, _names(settings), _others(shared, link)),
         ready=lambda server, listening, seconds: _ready(link, name, server, listening, seconds),
@@ -190,8 +197,16 @@ def _work(shared: _Shared, name: str, link: Link) -> None:
     uvloop.run(run(settings, make_guard(settings), make_audit(settings), part))
 
 
+def _open_node(shared: _Shared, name: str, settings: Settings) -> Node:
+    if settings.cluster:
+        return open_member(settings, name)
+    return open_worker(settings, name, shared.runtime / SOCKET, shared.decided)
+
+
 def _names(settings: Settings) -> list[str]:
-    return [f"w{number}" for number in range(settings.workers)]
+    """The names of the workers; in a cluster each is a member of its own."""
+    prefix = f"{settings.node}-" if settings.cluster else "w"
+    return [f"{prefix}{number}" for number in range(settings.workers)]
 
 
 def _others(shared: _Shared, link: Link) -> dict[str, int]:

@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import Callable
 from itertools import count
+from typing import cast
 
 from headwater.log.jetstream import wire
 from headwater.log.jetstream.wire import Address, Message, ProtocolBroken, ServerInfo
@@ -56,8 +57,7 @@ class Link(asyncio.Protocol):
     # -- What the loop calls --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # Those of uvloop are none by their type.
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = time.monotonic()
