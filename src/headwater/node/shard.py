@@ -5,7 +5,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from headwater.log.seam import Reached
+from headwater.log.seam import CommandLog, Reached
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.chores import ChoreParts, Chores
 from headwater.node.chores.debts import SettleBucket
@@ -64,7 +64,7 @@ class Shard:
         metrics: Metrics,
         threads: ThreadPoolExecutor,
     ) -> None:
-        state, command_log, images, blobs, self.node = parts
+        state, command_log, self.images, blobs, self.node = parts
         self.number, self.state, self.blobs = number, state, blobs
         self._log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
         self.renewals = Renewals(self.now, self.submit)
@@ -92,7 +92,7 @@ class Shard:
             )
         self.scans = Scans(state, self.now, self.renewals.touch, None if self.lake is None else self.lake.reads)
         self._chore_parts = ChoreParts(
-            state, command_log, images, limits.image, self._sweeper, self.lake, self.submit, self.now, threads
+            state, command_log, self.images, limits.image, self._sweeper, self.lake, self.submit, self.now, threads
         )
         self.chores: Chores | None = None
         """While this node does the chores."""
@@ -179,6 +179,10 @@ class Shard:
     def queued_bytes(self) -> int:
         """The size of the commands that wait for a commit."""
         return self.committer.queued_bytes
+
+    @property
+    def command_log(self) -> CommandLog:
+        return self._log
 
     @property
     def log_bytes(self) -> int:

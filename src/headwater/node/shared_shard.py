@@ -13,6 +13,7 @@ import msgspec
 from headwater.log.seam import Reached
 from headwater.node.chores.debts import SettleBucket
 from headwater.node.committer import CLIENT_COMMANDS, Done, Submit
+from headwater.node.digests import Digests
 from headwater.node.keeping import Keeping
 from headwater.node.membership import MemberLog, Membership, Profile
 from headwater.node.shard import Shard
@@ -38,6 +39,7 @@ class SharedShard(Shard):
     keeping: Keeping | None = None
     membership: Membership | None = None
     """On a log whose nodes are members."""
+    digests: Digests
     _held: dict[str, deque[_Held]]
     """Commands that wait for a barrier, by the name of their stream."""
 
@@ -55,6 +57,7 @@ class SharedShard(Shard):
 
     def start(self) -> None:
         self._held = {}
+        self.digests = Digests(self.state)
         super().start()
         if self.membership is not None:
             self.membership.start()
@@ -102,6 +105,7 @@ class SharedShard(Shard):
 
     async def stop(self) -> None:
         """Finish what was submitted, leave the members, and release the log."""
+        await self.digests.stop()
         if self.membership is not None:
             await self.finish()
             await self.membership.stop()
@@ -110,6 +114,7 @@ class SharedShard(Shard):
     def _after_batch(self) -> None:
         if self.membership is not None:
             self.membership.after_batch()
+        self.digests.after_batch()
         super()._after_batch()
         if self.keeping is not None:
             self.keeping.after_batch()

@@ -287,13 +287,17 @@ class JetStreamLog:
         self._housekeeping.add(task)
         task.add_done_callback(self._housekeeping.discard)
 
-    async def _refresh(self) -> None:
-        """Ask JetStream how large the stream is and where it ends. That may be out of date, so it decides nothing."""
+    async def describe(self) -> streams.StreamInfo | None:
+        """What JetStream says of the stream, if anything. That may be out of date, so it decides nothing."""
         try:
-            info = await streams.stream_info(self._client, self.place)
+            return await streams.stream_info(self._client, self.place)
         except (ApiRefused, NotConnected, TimeoutError) as error:
             log.debug("JetStream does not describe %s: %s", self.place.stream, error)
-            return
+            return None
+
+    async def _refresh(self) -> None:
+        """Learn how large the stream is and where it ends."""
+        info = await self.describe()
         if info is not None and info.log_id == self.log_id:
             self._room.stored_bytes, self._room.max_bytes = info.state.bytes, info.config.max_bytes
             self._follower.learn(info.state.last_seq)

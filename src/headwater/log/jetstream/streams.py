@@ -118,6 +118,16 @@ class StreamInfo(msgspec.Struct, frozen=True):
     cluster: _Group | None = None
 
     @property
+    def leader(self) -> str | None:
+        """The server that leads the stream; None if there is one server only, or no leader."""
+        return self.cluster.leader or None if self.cluster is not None else None
+
+    @property
+    def replica_lag(self) -> int:
+        """How many messages the slowest replica is behind."""
+        return max((replica.lag for replica in self.cluster.replicas), default=0) if self.cluster is not None else 0
+
+    @property
     def log_id(self) -> str:
         return self.config.metadata.get(LOG_ID_KEY, "")
 
