@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +82,7 @@ class NatsServer:
             self.process, self.paused = None, False
 
     def stop(self) -> None:
-        """Have it hand over what it leads and end (SIGUSR2, lame duck mode would take longer; SIGTERM is enough)."""
+        """Have it end in order (SIGTERM). Idempotent."""
         if self.process is not None:
             self.resume()
             self.process.terminate()
@@ -251,7 +251,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _wait(condition: Any, what: str, servers: list[NatsServer]) -> None:
+def _wait(condition: Callable[[], bool], what: str, servers: list[NatsServer]) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     while not condition():
         ended = [server for server in servers if server.process is not None and server.process.poll() is not None]

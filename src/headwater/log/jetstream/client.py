@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
     # -- What the loop calls --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # Those of uvloop are none by their type.
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not derived from it.
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = time.monotonic()
