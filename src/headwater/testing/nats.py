@@ -20,7 +20,8 @@ START_ATTEMPTS_MAX = 3
 """Another process may take a port between our search for free ones and the start of the server."""
 STOP_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
-STORE_BYTES_MAX = 1024 * 1024 * 1024
+STORE_BYTES_MAX = 16 * 1024 * 1024 * 1024
+"""What streams may reserve together; nothing is allocated until it is used."""
 
 CONFIGURATION = """\
 server_name: {name}

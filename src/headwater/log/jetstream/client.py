@@ -9,6 +9,7 @@ import logging
 import secrets
 import ssl
 import time
+import zlib
 from collections.abc import Callable
 from itertools import count
 from typing import cast
@@ -135,7 +136,8 @@ class Client:
 
     def __init__(self, urls: list[str], name: str) -> None:
         self._addresses = [wire.parse_address(url) for url in urls]
-        self._next = 0
+        # Nodes begin with different servers, so that the loss of one does not stop them all.
+        self._next = zlib.crc32(name.encode()) % len(self._addresses)
         self._name = name
         self._link: Link | None = None
         self._sids = count(1)
