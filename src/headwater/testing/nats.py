@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,8 @@ START_ATTEMPTS_MAX = 3
 """Another process may take a port between our search for free ones and the start of the server."""
 STOP_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
-STORE_BYTES_MAX = 1024 * 1024 * 1024
+STORE_BYTES_MAX = 16 * 1024 * 1024 * 1024
+"""What streams may reserve together; nothing is allocated until it is used."""
 
 CONFIGURATION = """\
 server_name: {name}
@@ -82,7 +83,7 @@ class NatsServer:
             self.process, self.paused = None, False
 
     def stop(self) -> None:
-        """Have it hand over what it leads and end (SIGUSR2, lame duck mode would take longer; SIGTERM is enough)."""
+        """Have it end in order (SIGTERM). Idempotent."""
         if self.process is not None:
             self.resume()
             self.process.terminate()
@@ -251,7 +252,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _wait(condition: Any, what: str, servers: list[NatsServer]) -> None:
+def _wait(condition: Callable[[], bool], what: str, servers: list[NatsServer]) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     while not condition():
         ended = [server for server in servers if server.process is not None and server.process.poll() is not None]

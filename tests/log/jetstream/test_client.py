@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from headwater.log.jetstream import client as client_module
 from headwater.log.jetstream.client import Client, NotConnected
@@ -12,6 +13,8 @@ from headwater.log.jetstream.wire import Message
 from headwater.testing.nats import NatsServers, running_nats
 
 from .nodes import until
+
+LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 
 def run(urls: list[str], use: Callable[[Client], Awaitable[None]]) -> None:
@@ -21,7 +24,8 @@ def run(urls: list[str], use: Callable[[Client], Awaitable[None]]) -> None:
         await use(client)
         await client.close()
 
-    asyncio.run(main())
+    for run_on_loop in LOOPS.values():
+        run_on_loop(main())
 
 
 def test_messages_arrive_on_every_subscription_of_their_subject(nats: NatsServers) -> None:

@@ -131,7 +131,9 @@ def test_a_stream_that_headwater_did_not_create_or_that_was_changed_is_refused(c
         delete_stream(cluster)
 
 
-def test_a_log_that_does_not_fit_is_refused(cluster: Cluster) -> None:
+@pytest.mark.parametrize("servers", ["cluster", "cluster_of_three"])
+def test_a_log_that_does_not_fit_is_refused(servers: str, request: pytest.FixtureRequest) -> None:
+    cluster: Cluster = request.getfixturevalue(servers)
     with pytest.raises(LogRefused, match=r"no room for a log of .* bytes"):
         establish(cluster.place("n1"), cluster.store, log_bytes_max=1 << 50)
 

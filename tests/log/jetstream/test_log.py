@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from headwater.log.jetstream import health, streams
 from headwater.log.jetstream.log import JetStreamLog
@@ -29,7 +30,8 @@ def run(nodes: list[Node], use: Callable[[], Awaitable[None]]) -> None:
         for node in nodes:
             await node.stop()
 
-    asyncio.run(main())
+    # The loop of the server.
+    uvloop.run(main())
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import logging
 import secrets
 import ssl
 import time
+import zlib
 from collections.abc import Callable
 from itertools import count
 from typing import cast
@@ -57,7 +58,7 @@ class Link(asyncio.Protocol):
     # -- What the loop calls --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # Those of uvloop are none by their type.
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not derived from it.
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = time.monotonic()
@@ -135,7 +136,8 @@ class Client:
 
     def __init__(self, urls: list[str], name: str) -> None:
         self._addresses = [wire.parse_address(url) for url in urls]
-        self._next = 0
+        # Nodes begin with different servers, so that the loss of one does not stop them all.
+        self._next = zlib.crc32(name.encode()) % len(self._addresses)
         self._name = name
         self._link: Link | None = None
         self._sids = count(1)

@@ -23,7 +23,8 @@ NOT_CLUSTERED = 10074
 NO_STORAGE = frozenset({10023, 10047, 10028})
 FULL = 10077
 """Error codes of the API."""
-STARTING = frozenset({503, 10005, 10008, 10009})
+NO_PEERS = 10005
+STARTING = frozenset({503, NO_PEERS, 10008, 10009})
 """Those that a cluster returns while its servers start, or while they have no leader."""
 
 
@@ -45,6 +46,16 @@ class ApiRefused(Exception):
     def __init__(self, code: int, description: str) -> None:
         super().__init__(f"JetStream refused: {description} ({code})")
         self.code, self.description = code, description
+
+    @property
+    def lacks_storage(self) -> bool:
+        """Whether the servers have no room for a stream; a cluster says so in words only."""
+        return self.code in NO_STORAGE or (self.code == NO_PEERS and "insufficient storage" in self.description)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether servers that start, or that elect a leader, fail like this."""
+        return self.code in STARTING and not self.lacks_storage
 
 
 class Place(NamedTuple):
