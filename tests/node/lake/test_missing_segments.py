@@ -6,12 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from headwater.log.seam import Reached
+from headwater.node.committer import Done
 from headwater.node.reads.bootstrap import Bootstrap
 from headwater.node.reads.cold import LakeUnreadable
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.commands import Delete
+from headwater.streams.commands import Command, Delete
 from headwater.streams.queries import Read
-from headwater.streams.replies import Page
+from headwater.streams.replies import Page, Placed, Reply
 
 from .handed_in import hand_in
 from .lakes import Bench, bench
@@ -25,18 +26,26 @@ async def with_history(node: Bench) -> list[str]:
     return node.segments()
 
 
-def swapping(node: Bench, old: list[str]) -> Callable[[Reached], None]:
+async def replaced(node: Bench, old: list[str]) -> Callable[[Reached], None]:
     """Replaces both segments and deletes them; the barrier that it returns lets this node learn of the swap."""
-    request = hand_in(node.state, node.store, node.node.now())
+    decided: asyncio.Future[tuple[Command, Done]] = asyncio.get_running_loop().create_future()
+    node.lake.swaps._submit = lambda command, done: decided.set_result((command, done))
+    swap = asyncio.get_running_loop().create_task(
+        node.lake.swaps.swap(hand_in(node.state, node.store, node.node.now()))
+    )
+    command, done = await asyncio.wait_for(decided, 10)
     for key in old:
         node.store.lose(key)
-    tasks = []
 
-    async def learn(reached: Reached) -> None:
-        assert isinstance(await node.lake.swaps.swap(request), int)
-        reached(True)
+    def learn(reached: Reached) -> None:
+        def applied(reply: Reply) -> None:
+            assert isinstance(reply, Placed)
+            done(reply)
+            swap.add_done_callback(lambda _: reached(True))
 
-    return lambda reached: tasks.append(asyncio.get_running_loop().create_task(learn(reached)))
+        node.node.submit(command, applied)
+
+    return learn
 
 
 async def bootstrapped(node: Bench) -> bytes:
@@ -50,7 +59,7 @@ async def bootstrapped(node: Bench) -> bytes:
 def test_a_read_of_segments_that_were_replaced_is_answered_from_the_new_ones() -> None:
     async def run() -> None:
         async with bench() as node:
-            node.lake.reads._barrier = swapping(node, await with_history(node))
+            node.lake.reads._barrier = await replaced(node, await with_history(node))
             page = await node.read(Read("b/s", 0))
             assert isinstance(page, Page), page
             assert page.body == b"onetwo"
@@ -62,7 +71,7 @@ def test_a_read_of_segments_that_were_replaced_is_answered_from_the_new_ones() -
 def test_a_bootstrap_of_segments_that_were_replaced_goes_on_with_the_new_ones() -> None:
     async def run() -> None:
         async with bench() as node:
-            node.lake.reads._barrier = swapping(node, await with_history(node))
+            node.lake.reads._barrier = await replaced(node, await with_history(node))
             assert await bootstrapped(node) == b"onetwo"
             assert +node.lake.reads.in_use == {}
 
@@ -77,7 +86,7 @@ def test_a_bootstrap_that_has_begun_goes_on_where_it_was() -> None:
             assert isinstance(found, Bootstrap)
             slices = found.slices()
             first = await anext(slices)
-            node.lake.reads._barrier = swapping(node, old)
+            node.lake.reads._barrier = await replaced(node, old)
             rest = [slice_ async for slice_ in slices]
             assert [(one.start, one.end) for one in (first, *rest)] == [(0, 3), (3, 6)]
             data = [bytes(piece.payload[start:end]) for one in (first, *rest) for piece, start, end in one.parts()]
