@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headwater.node.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
@@ -36,6 +37,7 @@ class Housekeeping:
         *,
         grace_seconds: float,
         journal_bytes: Callable[[], int],
+        barrier: Barrier,
         epoch: int | None = None,
     ) -> None:
         state, now = parts.state, parts.now
@@ -51,7 +53,7 @@ class Housekeeping:
             intervals=parts.intervals,
         )
         self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes))
-        self.sweeper = LakeSweeper(parts, lambda: self.cataloger.left_out_position, grace_seconds)
+        self.sweeper = LakeSweeper(parts, lambda: self.cataloger.left_out_position, grace_seconds, barrier)
         self._cold = state.cold
 
     @property
