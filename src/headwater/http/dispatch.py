@@ -8,6 +8,7 @@ from headwater.http.auditing import record_denied
 from headwater.http.exchange import Exchange
 from headwater.http.gates import Guard
 from headwater.http.receiving import FULL, Find
+from headwater.http.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import ACCESS_TOKEN, Request
 from headwater.http.wire.statuses import Answer
@@ -16,16 +17,16 @@ from headwater.protocol.refusals import Code, Refusal
 _RULES_CHANGED = Refusal(Code.OVERLOADED, "The access rules changed while this request waited; send it again.")
 
 
-def dispatch(request: Request, exchange: Exchange, find: Find, *, reserved: bool) -> None:
-    """Answer a request, or begin to; `reserved` is whether the connection is on the reserve."""
-    method, context = request.method, exchange.context
-    if method == b"OPTIONS":
-        exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
+def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> None:
+    """Answer a request whose route was looked up, or begin to; `reserved`: whether the connection is on the reserve."""
+    request, context = exchange.request, exchange.context
+    if type(found) is Refusal:
+        if request.method == b"OPTIONS":
+            exchange.answer(Answer(204, rendering.PREFLIGHT_LINES))
+        else:
+            exchange.reply(found)
         return
-    found = find(method, request.path)
-    if isinstance(found, Refusal):
-        exchange.reply(found)
-        return
+    assert type(found) is Found
     run, address, exchange.route, route, judged = found
     identity = context.gate.admit(request, route.action, judged, exchange.connection)
     if isinstance(identity, Refusal):

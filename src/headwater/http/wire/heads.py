@@ -1,92 +1,130 @@
-"""Known heads: a client sends the same head with every request, so the parser need not parse it every time.
+"""Plain heads: nearly every head is of one simple form, which is parsed here without the native parser.
 
-Nothing is decided here. A head is known by its exact bytes, once the parser has accepted them, and it is looked up only
-where the parser would begin a new request. So the input after it is framed exactly as the parser would frame it.
+Nothing is decided here. A head is plain if every byte of it is printable, each line is a name, a colon, a blank and a
+value, no name comes twice, and nothing in it affects the framing but a length. What the native parser makes of such a
+head is certain, so this makes the same of it. All other heads, and all that are refused, are left to that parser. Lines
+that clients repeat with every request are parsed once.
 """
 
-from collections.abc import Callable
+import re
 from typing import NamedTuple
 
-from headwater.http.wire.ends import EMPTY_LINE
-from headwater.http.wire.requests import Request
+from headwater.http.wire.browsers import Hosts
+from headwater.http.wire.intakes import SMALL_BODY_BYTES
+from headwater.http.wire.requests import is_authority
 from headwater.protocol import headers
+from headwater.protocol.remembering import remembered
 
-HEADS_MAX = 8192
-HEAD_BYTES_MAX = 1024
-"""How many heads are known at a time, and how long one may be: a few megabytes at most, whatever clients send."""
+HEAD_BYTES_MAX = 4096
+LINES_MAX = 64
+"""How large a plain head may be; far below the limits for any head."""
+KNOWN_MAX = 4096
+KNOWN_BYTES_MAX = 256
+"""How many lines are known at a time, and how long one may be: a few megabytes at most, whatever clients send."""
 
-_REPEATED = frozenset({b"GET", b"HEAD", b"POST"})
-"""Methods that clients repeat on one stream; it is created and deleted once."""
-_NEVER_THE_SAME = frozenset(
-    header.key for header in (headers.PRODUCER_SEQ, headers.STREAM_SEQ, headers.IF_MATCH, headers.STREAM_RECORD_MATCH)
+_LINE_END = b"\r\n"
+_LINE_ENDS = [_LINE_END * count for count in range(LINES_MAX)]
+_PRINTABLE = bytes(range(0x20, 0x7F))
+_REQUEST_LINE = re.compile(rb"(GET|POST|PUT|DELETE|HEAD) (/[!\"$->@-~]*)(?:\?([!\"$-~]*))? HTTP/1\.1")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_DIGITS_MAX = len(str(SMALL_BODY_BYTES))
+
+_HOST, _CONNECTION, _CONTENT_LENGTH = headers.HOST.key, headers.CONNECTION.key, headers.CONTENT_LENGTH.key
+_FRAMING = frozenset(header.key for header in (headers.TRANSFER_ENCODING, headers.EXPECT, headers.UPGRADE))
+"""Headers with which more than a length frames the body."""
+_NOT_PLAIN = _FRAMING | {b"proxy-connection"}
+_REPEATED = frozenset(
+    {
+        *(_HOST, _CONNECTION, headers.USER_AGENT.key, headers.CONTENT_TYPE.key),
+        *(headers.PRODUCER_ID.key, headers.PRODUCER_EPOCH.key, headers.ORIGIN.key),
+        *(b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"dnt"),
+        *(b"sec-fetch-dest", b"sec-fetch-mode", b"sec-fetch-site", b"sec-ch-ua"),
+    }
 )
-"""Headers whose value changes with every request, so that remembering such a head would only waste room."""
-_NOT_ONLY_A_LENGTH = frozenset(header.key for header in (headers.TRANSFER_ENCODING, headers.EXPECT, headers.UPGRADE))
-"""Headers with which a body is framed by more than its length."""
-_CONTENT_LENGTH = headers.CONTENT_LENGTH.key
+"""Headers that a client sends with the same value again and again. Credentials are not among them."""
 
 
 class Head(NamedTuple):
     """A request without its body, and the body's length."""
 
-    request: Request
+    method: bytes
+    path: bytes
+    query: bytes
+    headers: dict[bytes, bytes]
     body_bytes: int
 
 
-class KnownHeads:
-    """Heads by their bytes; when there are too many, all are forgotten, and those in use are soon learned again."""
+def _key(name: bytes) -> bytes | None:
+    """A header's name in lower case, unless it makes a head not plain."""
+    key = name.lower()
+    return None if key in _NOT_PLAIN or _NAME.fullmatch(name) is None else key
 
-    def __init__(self, heads_max: int = HEADS_MAX) -> None:
-        self._heads: dict[bytes, Head] = {}
-        self._seen_once: set[int] = set()
-        self._heads_max = heads_max
-        self.find: Callable[[bytes], Head | None] = self._heads.get
 
-    def learn(self, data: bytes, request: Request) -> bool:
-        """Remember the head of a request that the parser has found at the beginning of this input.
+_key_of = remembered(entries_max=1024, length_max=64)(_key)
 
-        A head is remembered when it comes for the second time, so that heads that come once take no room. Returns
-        whether it is worthwhile to look up the next head of this client.
-        """
-        if not is_learnable(request):
+
+class PlainHeads:
+    """Parses plain heads; when too many lines are known, all are forgotten, and those in use are soon learned again."""
+
+    def __init__(self, hosts: Hosts | None = None, known_max: int = KNOWN_MAX) -> None:
+        self._hosts, self._known_max = hosts, known_max
+        self._known: dict[bytes, tuple[bytes, bytes]] = {}
+        """The name and the value in a line."""
+        self._targets: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+        """The method, the path and the query in a request line."""
+
+    def parse(self, head: bytes, lines: list[bytes]) -> Head | None:
+        """What a head says that consists of these lines, without the empty one after it; None if it is not plain."""
+        ends = len(lines) - 1
+        if ends >= LINES_MAX or len(head) > HEAD_BYTES_MAX or head.translate(None, _PRINTABLE) != _LINE_ENDS[ends]:
+            return None
+        target = self._targets.get(lines[0]) or self._parse_target(lines[0])
+        if target is None:
+            return None
+        found: dict[bytes, bytes] = {}
+        known = self._known
+        del lines[0]
+        for line in lines:
+            if line in known:
+                key, value = known[line]
+            else:
+                name, _, value = line.partition(b": ")
+                parsed = _key_of(name)
+                if parsed is None or not value or value.strip() != value:
+                    return None
+                key = parsed
+                if key in _REPEATED and not self._learn(line, key, value):
+                    return None
+            found[key] = value
+        if len(found) != ends or _HOST not in found:
+            return None
+        length = found.get(_CONTENT_LENGTH)
+        if length is None:
+            return Head(*target, found, 0)
+        if len(length) > _DIGITS_MAX or not length.isdigit():
+            return None
+        return Head(*target, found, int(length))
+
+    def _parse_target(self, line: bytes) -> tuple[bytes, bytes, bytes] | None:
+        match = _REQUEST_LINE.fullmatch(line)
+        if match is None:
+            return None
+        method, path, query = match.groups(b"")
+        if method == b"POST" and len(line) <= KNOWN_BYTES_MAX:
+            # The targets of reads change with every offset.
+            if len(self._targets) >= self._known_max:
+                self._targets.clear()
+            self._targets[line] = method, path, query
+        return method, path, query
+
+    def _learn(self, line: bytes, key: bytes, value: bytes) -> bool:
+        """Remember a line that will come again; returns whether a head with it is plain."""
+        if key == _HOST and not (is_authority(value) and (self._hosts is None or self._hosts.admits(value))):
             return False
-        end = data.find(EMPTY_LINE, 0, HEAD_BYTES_MAX)
-        if end < 0:
-            return len(data) < HEAD_BYTES_MAX  # The head arrived in pieces; the next one may not.
-        raw = data[: end + len(EMPTY_LINE)]
-        if raw in self._heads:
-            return True
-        mark = hash(raw)
-        if mark not in self._seen_once:
-            if len(self._seen_once) >= self._heads_max:
-                self._seen_once.clear()
-            self._seen_once.add(mark)
+        if key == _CONNECTION and value != b"keep-alive":
             return False
-        if not is_one_head(raw):
-            return False
-        if len(self._heads) >= self._heads_max:
-            self._heads.clear()
-        self._heads[raw] = Head(request.with_body(b""), int(request.headers.get(_CONTENT_LENGTH, b"0")))
+        if len(line) <= KNOWN_BYTES_MAX:
+            if len(self._known) >= self._known_max:
+                self._known.clear()
+            self._known[line] = key, value
         return True
-
-
-def is_learnable(request: Request) -> bool:
-    """Whether a request is of a kind that repeats, keeps the connection open, and frames its body by length only."""
-    if not (request.keep_alive and request.takes_chunks and request.intake is None and request.method in _REPEATED):
-        return False
-    return _NEVER_THE_SAME.isdisjoint(request.headers) and _NOT_ONLY_A_LENGTH.isdisjoint(request.headers)
-
-
-def is_one_head(raw: bytes) -> bool:
-    """Whether bytes up to the first empty line are certainly one head.
-
-    The parser skips empty lines before a head, and accepts lines that end in something other than CRLF. Where either
-    is possible, only the parser can say where the head ends.
-
-    >>> is_one_head(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
-    True
-    >>> is_one_head(b"GET / HTTP/1.1\\nHost: a\\n\\nGET / HTTP/1.1\\r\\n\\r\\n")
-    False
-    """
-    lines = raw.count(b"\r\n")
-    return len(raw) > len(EMPTY_LINE) and raw.count(b"\r") == lines == raw.count(b"\n")

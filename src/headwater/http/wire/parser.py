@@ -3,6 +3,8 @@
 llhttp (through httptools) refuses most malformed input. What it accepts although RFC 9112 does not, and what is too
 large, is refused here. A refusal is final: the framing of the rest of the input is in doubt, so nothing more is read.
 
+Nearly all requests are of a simple form that `heads` parses; the native parser gets what is left.
+
 The native parser cannot say where in its input a request ends. So it gets the input cut where heads and bodies end:
 each request is then charged with its own bytes only, and none is read that the owner has no room for. The cuts decide
 nothing else; wherever they are, the native parser finds the same requests.
@@ -15,7 +17,7 @@ import httptools
 
 from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE, ChunkedBody, end_of_lines
-from headwater.http.wire.heads import HEAD_BYTES_MAX, KnownHeads
+from headwater.http.wire.heads import HEAD_BYTES_MAX, PlainHeads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
 from headwater.http.wire.owner import Owner
 from headwater.http.wire.requests import Request, head_problem, split_target
@@ -35,6 +37,8 @@ UNFINISHED_HEAD_BYTES_MAX = URI_BYTES_MAX + HEADERS_BYTES_MAX + 16 * HEADERS_MAX
 _CONNECTION, _CONTENT_LENGTH, _EXPECT = names.CONNECTION.key, names.CONTENT_LENGTH.key, names.EXPECT.key
 _TRANSFER_ENCODING = names.TRANSFER_ENCODING.key
 _EMPTY_LINES = re.compile(rb"[\r\n]+")
+_LINE_END = b"\r\n"
+_NO_LINES: list[bytes] = []
 
 
 class Stage(Enum):
@@ -64,15 +68,14 @@ class RequestParser:
         "_headers_bytes",
         "_heads",
         "_hosts",
-        "_input",
         "_intake",
         "_more_body",
         "_native",
         "_owner",
         "_path",
+        "_plain",
         "_query",
         "_raw_bytes",
-        "_recalls",
         "_target",
         "_upgrading_method",
         "_upload",
@@ -83,10 +86,10 @@ class RequestParser:
         "stage",
     )
 
-    def __init__(self, owner: Owner, heads: KnownHeads, hosts: Hosts | None = None) -> None:
+    def __init__(self, owner: Owner, heads: PlainHeads, hosts: Hosts | None = None) -> None:
         self._owner, self._heads, self._hosts = owner, heads, hosts
-        self._input = b""
-        self._recalls = True
+        self._plain = True
+        """Whether the next head may be plain: the native parser takes nothing after a last request."""
         self._native: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
         self.full = False
@@ -119,7 +122,7 @@ class RequestParser:
         while at < size and not self.refused:
             stage = self.stage
             if stage is IDLE:
-                if self._recalls and (at := self._recall(data, at)) == size:
+                if self._plain and (at := self._take_plain(data, at)) == size:
                     return
                 if self.full:
                     self.rest = data[at:] + self.rest
@@ -127,8 +130,6 @@ class RequestParser:
             end = self._cut(data, at)
             piece = data[at:end] if end - at < size else data
             at = end
-            if stage is IDLE:
-                self._input = piece
             if stage is BODY and self._upgrading_method is not None:
                 self.on_body(piece)
             else:
@@ -138,17 +139,36 @@ class RequestParser:
             if self._upgrading_method is not None and not self._body_bytes_left:
                 self._finish_upgrading()
 
-    def _recall(self, data: bytes, at: int) -> int:
-        """Hand over whole requests with known heads from a position of the input on; returns where they end."""
-        size = len(data)
+    def _take_plain(self, data: bytes, at: int) -> int:
+        """Hand over whole requests with plain heads from a position of the input on; returns where they end."""
+        size, heads = len(data), self._heads
         while at < size and not (self.refused or self.full):
-            end = data.find(EMPTY_LINE, at, at + HEAD_BYTES_MAX) + len(EMPTY_LINE)
-            head = self._heads.find(data[at:end])
-            if head is None or end + head.body_bytes > size:
+            head, body, body_at = None, b"", 0
+            lines = data.split(_LINE_END) if at == 0 else _NO_LINES
+            if len(lines) > 2 and not lines[-2]:
+                # Most often the input is one request, whose body has no line ends.
+                body = lines.pop()
+                lines.pop()
+                body_at = size - len(body)
+                head = heads.parse(data[: body_at - len(EMPTY_LINE)], lines)
+            if head is None:
+                end = data.find(EMPTY_LINE, at, at + HEAD_BYTES_MAX)
+                if end < 0 or end + len(EMPTY_LINE) == body_at:
+                    return at
+                body, body_at = b"", end + len(EMPTY_LINE)
+                raw = data[at:end]
+                head = heads.parse(raw, raw.split(_LINE_END))
+            if head is None:
                 return at
-            request, body_bytes = head
-            at = end + body_bytes
-            self._owner.requested(request.with_body(data[end:at]) if body_bytes else request)
+            method, path, query, headers, body_bytes = head
+            end = body_at + body_bytes
+            if end > size or body_bytes > SMALL_BODY_BYTES:
+                return at
+            if len(body) != body_bytes:
+                body = data[body_at:end]
+            if not self._owner.take(Request(method, b"", path, query, headers, body, True, True)):
+                return at
+            at = end
         return size if self.refused else at
 
     def _cut(self, data: bytes, at: int) -> int:
@@ -317,10 +337,7 @@ class RequestParser:
             self._chunks,
             self._intake,
         )
-        # A client whose head was not worth learning will send another such head. And the native parser takes nothing
-        # after a last request, which is never worth learning.
-        self._recalls = self._heads.learn(self._input, request)
-        self._input = b""
+        self._plain = keep_alive
         self._release_body()
         self._owner.requested(request)
 
