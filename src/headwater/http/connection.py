@@ -5,13 +5,11 @@ moment, so that the client sees the answer instead of a reset.
 """
 
 import asyncio
-from time import monotonic
 from typing import cast
 
 from headwater.http.context import Context
-from headwater.http.dispatch import begin, dispatch
+from headwater.http.dispatch import begin, dispatch, open_exchange
 from headwater.http.exchange import LIVE, READ, Exchange
-from headwater.http.gates import EVERYBODY
 from headwater.http.inflow import Inflow
 from headwater.http.peers import PeerProtocol
 from headwater.http.pipeline import Pipeline
@@ -19,8 +17,9 @@ from headwater.http.receiving import Receiving
 from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.router import Found, Router
 from headwater.http.wire.intakes import Intake
-from headwater.http.wire.parser import BODY, HEAD, IDLE, RequestParser, Stage
+from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import NOTHING, Request
+from headwater.http.wire.stages import BODY, HEAD, IDLE, Stage
 from headwater.http.wire.unsent import Unsent
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -164,23 +163,8 @@ class Connection(PeerProtocol):
             self._parser.stop()
         self._begin(request, self._find(request.method, request.path), close=close)
 
-    def _exchange(self, request: Request, *, close: bool) -> Exchange:
-        context = self.context
-        return Exchange(
-            self,
-            context.node,
-            context.voice,
-            close,
-            monotonic(),
-            context=context,
-            identity=EVERYBODY,
-            request=request,
-            judged=request,
-            judged_by=context.gate.changes,
-        )
-
     def _begin(self, request: Request, found: Found | Refusal, *, close: bool) -> None:
-        exchange = self._exchange(request, close=close)
+        exchange = open_exchange(self, request, close=close)
         exchanges = self.exchanges
         exchanges.append(exchange)
         try:
@@ -203,13 +187,13 @@ class Connection(PeerProtocol):
 
     def refuse(self, code: Code, detail: str) -> None:
         """Answer, read no more requests, and close when the client has seen the answer."""
-        self._refuse(self._exchange(NOTHING, close=True), Refusal(code, detail))
+        self._refuse(open_exchange(self, NOTHING, close=True), Refusal(code, detail))
 
     def refuse_head(self, head: Request, found: Found | None, refusal: Refusal) -> None:
         """Answer a request whose body is not read, and close when the client has seen the answer."""
         if not (self.lost or self._parser.refused):
             self._parser.stop()
-            exchange = self._exchange(head, close=True)
+            exchange = open_exchange(self, head, close=True)
             if found is not None:
                 exchange.route = found.label
                 exchange.voice = self.context.voice_for(found.address)
@@ -249,7 +233,9 @@ class Connection(PeerProtocol):
         if last is not None:
             if len(out) == 1:
                 data = out[0]
-                self._count_sent(len(data))
+                self.context.sent_bytes += len(data)
+                if self.write_paused:
+                    self._unsent.add(len(data))
                 self._transport.write(data)
             else:
                 self._count_sent(sum(map(len, out)))

@@ -129,12 +129,17 @@ class Exchange(AdmittedRequest, eq=False):
         """
         if kind is not WRITE and self.node.shared:
             work, arguments = self.when_fresh, (partial(work, *arguments),)
+        elif kind is WRITE and self.connection.exchanges[0] is self:
+            self.kind = kind  # As below, without calls: nearly all are the only one.
+            work(*arguments)
+            return
         self.run_at_once(kind, work, *arguments)
 
     def run_at_once(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
         """As `run`, but the work itself sees to it that what it answers is not stale."""
         self.kind = kind
-        if self.connection.may_start(self):
+        connection = self.connection
+        if (connection.exchanges[0] is self and not connection.write_paused) or connection.may_start(self):
             work(*arguments)
         else:
             self.start = partial(work, *arguments)

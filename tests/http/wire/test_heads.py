@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from headwater.http.wire import heads as wire_heads
 from headwater.http.wire.browsers import Hosts
-from headwater.http.wire.heads import HEAD_BYTES_MAX, KNOWN_BYTES_MAX, LINES_MAX, Head, PlainHeads
+from headwater.http.wire.heads import FORM_AFTER, HEAD_BYTES_MAX, LINES_MAX, Form, Head, PlainHeads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
-from headwater.http.wire.parser import IDLE, RequestParser
+from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import Request
+from headwater.http.wire.stages import IDLE
 from headwater.http.wire.uploads import Upload
 from headwater.protocol.limits import APPEND_BYTES_MAX
 from headwater.protocol.refusals import Code
@@ -71,7 +73,7 @@ MUTATIONS = [one for one in attacks.MUTATIONS if one.__name__ not in ("_giant", 
 class Strict(PlainHeads):
     """Takes no head for plain, so that the native parser reads every one."""
 
-    def parse(self, head: bytes, lines: list[bytes]) -> None:
+    def parse(self, data: bytes, at: int, form: Form | None) -> None:
         return None
 
 
@@ -132,17 +134,23 @@ def hear(heads: PlainHeads, pieces: Iterable[bytes]) -> tuple[object, ...]:
 
 
 def parse(data: bytes, heads: PlainHeads | None = None) -> Head | None:
-    """What is found in the head at the beginning of some input."""
-    head = data.partition(b"\r\n\r\n")[0]
-    return (heads or PlainHeads(HOSTS)).parse(head, head.split(b"\r\n"))
+    """What is found in the head at the beginning of some input, whether its form is known or not."""
+    heads = heads or PlainHeads(HOSTS)
+    found = heads.parse(data, 0, None)
+    for _ in range(FORM_AFTER):
+        again = heads.parse(data, 0, None if found is None else found.form)
+        assert (again and again[:-1]) == (found and found[:-1])
+        found = again
+    return found
 
 
 @pytest.fixture
 def plain() -> PlainHeads:
-    """Knows every line of this file that can be learned."""
+    """Knows the form of every plain head of this file."""
     plain = PlainHeads(HOSTS)
     for data in (*PLAIN, *OTHERS):
-        hear(plain, [data])
+        for _ in range(FORM_AFTER):
+            hear(plain, [data])
     return plain
 
 
@@ -230,30 +238,61 @@ def test_a_plain_head_is_small() -> None:
 
 def test_a_large_body_is_left_to_the_native_parser() -> None:
     head = b"POST /v1/stream/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-    for size in (SMALL_BODY_BYTES, SMALL_BODY_BYTES + 1):
-        listener = Listener(PlainHeads(HOSTS))
-        # As much as is parsed in one turn is less, so this is what the rest of a pipeline may be.
-        assert listener.parser._take_plain(b"x" + head % size + bytes(size), 1) == (
-            1 if size > SMALL_BODY_BYTES else 1 + len(head % size) + size
-        )
+    assert parse(head % SMALL_BODY_BYTES) is not None
+    assert parse(head % (SMALL_BODY_BYTES + 1)) is None
 
 
-def test_what_is_known_is_bounded() -> None:
-    heads = PlainHeads(known_max=10)
-    for number in range(1, 101):
-        line = b"POST /v1/stream/%d HTTP/1.1\r\nHost: h%d\r\nUser-Agent: %b\r\n\r\n"
-        found = parse(line % (number, number, b"x" * number * 5), heads)
+def test_an_order_of_names_that_comes_often_gets_a_form() -> None:
+    heads, forms = PlainHeads(), []
+    for number in range(FORM_AFTER + 1):
+        found = heads.parse(b"POST /a%d HTTP/1.1\r\nHost: a\r\nX: %d\r\n\r\n" % (number, number), 0, None)
         assert found is not None
-        assert found.headers[b"user-agent"] == b"x" * number * 5
-        assert 0 < len(heads._known) <= 10
-        assert 0 < len(heads._targets) <= 10
-    assert all(len(line) <= KNOWN_BYTES_MAX for line in heads._known)
+        forms.append(found.form)
+    assert forms[: FORM_AFTER - 1] == [None] * (FORM_AFTER - 1)
+    form = forms[-1]
+    assert form is forms[-2]
+    assert form is not None
+    assert form.keys == (b"host", b"x")
+    again = heads.parse(b"--GET /?q HTTP/1.1\r\nHost: a\r\nX: y z\r\n\r\nbody", 2, form)
+    assert again == Head(b"GET", b"/", b"q", {b"host": b"a", b"x": b"y z"}, 39, 0, form)
 
 
-def test_credentials_are_not_kept() -> None:
+def test_a_head_of_another_form_is_parsed_all_the_same() -> None:
+    heads = PlainHeads()
+    known = parse(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", heads)
+    assert known is not None
+    assert known.form is not None
+    for data in (b"GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n", b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"):
+        found = heads.parse(data, 0, known.form)
+        assert found is not None
+        assert found.headers[b"host"] == b"a"
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_heads = PlainHeads()
+    monkeypatch.setattr(wire_heads, "FORMS_MAX", 3)
+    monkeypatch.setattr(wire_heads, "ORDERS_MAX", 20)
+    monkeypatch.setattr(wire_heads, "HOSTS_MAX", 5)
+    monkeypatch.setattr(wire_heads, "FORGET_AFTER", 90)
+    compiled = set()
+    for number in range(40):
+        for _ in range(FORM_AFTER):
+            data = b"GET / HTTP/1.1\r\nHost: h%d\r\nX-%d: y\r\n\r\n" % (number, number)
+            found = plain_heads.parse(data, 0, None)
+            assert found is not None
+            compiled.add(found.form)
+            assert len(plain_heads._forms) <= 3
+            assert len(plain_heads._orders) <= 20
+            assert 0 < len(plain_heads._hosts) <= 5
+    assert 6 <= len(compiled) <= 14, "other forms take the place of old ones now and then"
+    assert plain_heads.parse(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % (b"h" * 600), 0, None) is not None
+    assert all(len(host) < 600 for host in plain_heads._hosts)
+
+
+def test_no_value_is_kept() -> None:
     heads = PlainHeads()
     assert parse(b"POST /a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n", heads) is not None
-    assert not any(b"secret" in line for line in heads._known)
+    assert not any(b"secret" in part for names in (*heads._forms, *heads._orders) for part in names)
 
 
 @pytest.mark.parametrize("other", [b"", LIVE, *OTHERS])
@@ -285,7 +324,7 @@ def test_cut_up_mixed_and_damaged_the_same_is_said(plain: PlainHeads, seed: int)
         )
     cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 6)))
     pieces = [bytes(data[a:b]) for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    # Once with the lines that are known, once with those learned from this input.
+    # Once with the forms that are known, once with those of this input.
     expected = hear(Strict(), pieces)
     assert hear(plain, pieces) == expected, pieces
     assert hear(plain, pieces) == expected, pieces
@@ -298,14 +337,18 @@ def real_request(dice: random.Random) -> bytes:
     lines = [dice.choice((b"Host: localhost", b"host: 127.0.0.1:4437", b"HOST: [::1]"))]
     if body or dice.random() < 0.2:
         lines.append(dice.choice((b"Content-Length: %d", b"content-length: %d", b"Content-Length: 0%d")) % len(body))
-    lines += dice.sample(REAL_LINES, dice.randrange(6))
-    dice.shuffle(lines)
+    if dice.random() < 0.5:
+        lines += dice.sample(REAL_LINES, dice.randrange(6))
+        dice.shuffle(lines)
+    else:
+        lines += [REAL_LINES[0], *REAL_LINES[2:5], *REAL_LINES[8:11]]
     target = b"/v1/stream/s%d" % dice.randrange(99) + dice.choice((b"", b"", b"?offset=-1", b"?a=b&offset=now%20"))
     return b"%b %b HTTP/1.1\r\n%b\r\n\r\n%b" % (method, target, b"\r\n".join(lines), body)
 
 
 def test_mutated_heads_are_read_as_the_native_parser_reads_them() -> None:
     dice, plain, left = random.Random(SEED), PlainHeads(HOSTS), 0
+    forms: tuple[Form | None, Form | None] = None, None
     until = time.monotonic() + (SECONDS_MAX if "HEADWATER_HEADS" not in os.environ else 1e9)
     for number in range(HEADS):
         data = b"".join(real_request(dice) for _ in range(dice.choice((1, 1, 1, 2))))
@@ -313,9 +356,13 @@ def test_mutated_heads_are_read_as_the_native_parser_reads_them() -> None:
             data = dice.choice(MUTATIONS)(dice, data)
         pieces = [data] if dice.random() < 0.8 else list(attacks.split(dice, data))
         listener = Listener(plain)
+        listener.parser._read_form, listener.parser._write_form = forms
         for piece in pieces:
             if piece and not listener.parser.refused:
                 listener.parser.feed(piece)
+        if dice.random() < 0.1:
+            # As if the connection went on: its heads may still have the form of the last one.
+            forms = listener.parser._read_form, listener.parser._write_form
         found = (*listener.heard, listener.parser.refused or listener.parser.stage)
         assert found == hear(Strict(), pieces), f"seed {SEED}, head {number}: {pieces}"
         left += not listener.plain

@@ -6,8 +6,9 @@ import pytest
 
 from headwater.http.wire.heads import PlainHeads
 from headwater.http.wire.intakes import Intake
-from headwater.http.wire.parser import FRAMING_FACTOR_MAX, IDLE, RequestParser
+from headwater.http.wire.parser import FRAMING_FACTOR_MAX, RequestParser
 from headwater.http.wire.requests import Request
+from headwater.http.wire.stages import IDLE
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
 from headwater.protocol.refusals import Code
 

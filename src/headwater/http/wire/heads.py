@@ -2,30 +2,42 @@
 
 Nothing is decided here. A head is plain if every byte of it is printable, each line is a name, a colon, a blank and a
 value, no name comes twice, and nothing in it affects the framing but a length. What the native parser makes of such a
-head is certain, so this makes the same of it. All other heads, and all that are refused, are left to that parser. Lines
-that clients repeat with every request are parsed once.
+head is certain, so this makes the same of it. All other heads, and all that are refused, are left to that parser.
+
+A client sends the same names in the same order with every request. When an order has come a few times, it gets a
+*form*: one regular expression for the whole head. A connection looks first whether its next head has the form of its
+last one.
 """
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.http.wire.browsers import Hosts
+from headwater.http.wire.ends import EMPTY_LINE
 from headwater.http.wire.intakes import SMALL_BODY_BYTES
-from headwater.http.wire.requests import is_authority
+from headwater.http.wire.requests import CACHED_BYTES_MAX, is_authority
 from headwater.protocol import headers
 from headwater.protocol.remembering import remembered
 
 HEAD_BYTES_MAX = 4096
 LINES_MAX = 64
 """How large a plain head may be; far below the limits for any head."""
-KNOWN_MAX = 4096
-KNOWN_BYTES_MAX = 256
-"""How many lines are known at a time, and how long one may be: a few megabytes at most, whatever clients send."""
+FORMS_MAX = 64
+ORDERS_MAX = 1024
+"""How many forms and orders of names are known at a time."""
+FORM_AFTER = 8
+"""How often an order must come before it gets a form: to compile one takes milliseconds."""
+FORGET_AFTER = 100_000
+"""How many heads without a form must have come before all forms are forgotten, if there is no room for another. So
+nobody can make the server compile all the time."""
+HOSTS_MAX = 1024
 
 _LINE_END = b"\r\n"
-_LINE_ENDS = [_LINE_END * count for count in range(LINES_MAX)]
-_PRINTABLE = bytes(range(0x20, 0x7F))
-_REQUEST_LINE = re.compile(rb"(GET|POST|PUT|DELETE|HEAD) (/[!\"$->@-~]*)(?:\?([!\"$-~]*))? HTTP/1\.1")
+_REQUEST_LINE = rb"(GET|POST|PUT|DELETE|HEAD) (/[!\"$->@-~]*)(?:\?([!\"$-~]*))? HTTP/1\.1"
+_VALUE = rb"([!-~][ -~]*)(?<! )"
+_MATCH_REQUEST_LINE = re.compile(_REQUEST_LINE).fullmatch
+_MATCH_VALUE = re.compile(_VALUE).fullmatch
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _DIGITS_MAX = len(str(SMALL_BODY_BYTES))
 
@@ -33,25 +45,27 @@ _HOST, _CONNECTION, _CONTENT_LENGTH = headers.HOST.key, headers.CONNECTION.key, 
 _FRAMING = frozenset(header.key for header in (headers.TRANSFER_ENCODING, headers.EXPECT, headers.UPGRADE))
 """Headers with which more than a length frames the body."""
 _NOT_PLAIN = _FRAMING | {b"proxy-connection"}
-_REPEATED = frozenset(
-    {
-        *(_HOST, _CONNECTION, headers.USER_AGENT.key, headers.CONTENT_TYPE.key),
-        *(headers.PRODUCER_ID.key, headers.PRODUCER_EPOCH.key, headers.ORIGIN.key),
-        *(b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"dnt"),
-        *(b"sec-fetch-dest", b"sec-fetch-mode", b"sec-fetch-site", b"sec-ch-ua"),
-    }
-)
-"""Headers that a client sends with the same value again and again. Credentials are not among them."""
+_VALUES = {_CONNECTION: rb"(keep-alive)", _CONTENT_LENGTH: rb"([0-9]{1,%d})" % _DIGITS_MAX}
+"""What a plain head may have as the value of these; of others, any printable text."""
+
+
+class Form(NamedTuple):
+    """The names of a head in their order, and the expression that matches such a head."""
+
+    match: Callable[[bytes, int], re.Match[bytes] | None]
+    keys: tuple[bytes, ...]
 
 
 class Head(NamedTuple):
-    """A request without its body, and the body's length."""
+    """A request without its body: where that begins and how long it is; and the form of the head, if it has one."""
 
     method: bytes
     path: bytes
     query: bytes
     headers: dict[bytes, bytes]
+    body_at: int
     body_bytes: int
+    form: Form | None
 
 
 def _key(name: bytes) -> bytes | None:
@@ -64,67 +78,93 @@ _key_of = remembered(entries_max=1024, length_max=64)(_key)
 
 
 class PlainHeads:
-    """Parses plain heads; when too many lines are known, all are forgotten, and those in use are soon learned again."""
+    """Parses plain heads, and knows the forms of those that came often."""
 
-    def __init__(self, hosts: Hosts | None = None, known_max: int = KNOWN_MAX) -> None:
-        self._hosts, self._known_max = hosts, known_max
-        self._known: dict[bytes, tuple[bytes, bytes]] = {}
-        """The name and the value in a line."""
-        self._targets: dict[bytes, tuple[bytes, bytes, bytes]] = {}
-        """The method, the path and the query in a request line."""
+    def __init__(self, hosts: Hosts | None = None) -> None:
+        self._admits = None if hosts is None else hosts.admits
+        self._hosts: set[bytes] = set()
+        """Names under which clients may call this server, and did."""
+        self._forms: dict[tuple[bytes, ...], Form] = {}
+        self._orders: dict[tuple[bytes, ...], int] = {}
+        """How often an order of names has come that has no form."""
+        self._formless = 0
+        """How many heads without a form came since the forms were forgotten."""
 
-    def parse(self, head: bytes, lines: list[bytes]) -> Head | None:
-        """What a head says that consists of these lines, without the empty one after it; None if it is not plain."""
-        ends = len(lines) - 1
-        if ends >= LINES_MAX or len(head) > HEAD_BYTES_MAX or head.translate(None, _PRINTABLE) != _LINE_ENDS[ends]:
-            return None
-        target = self._targets.get(lines[0]) or self._parse_target(lines[0])
-        if target is None:
-            return None
-        found: dict[bytes, bytes] = {}
-        known = self._known
-        del lines[0]
-        for line in lines:
-            if line in known:
-                key, value = known[line]
-            else:
-                name, _, value = line.partition(b": ")
-                parsed = _key_of(name)
-                if parsed is None or not value or value.strip() != value:
-                    return None
-                key = parsed
-                if key in _REPEATED and not self._learn(line, key, value):
-                    return None
-            found[key] = value
-        if len(found) != ends or _HOST not in found:
+    def parse(self, data: bytes, at: int, form: Form | None) -> Head | None:
+        """The head that begins at a position of the input; None if it is not whole, or not plain."""
+        match = None if form is None else form.match(data, at)
+        if match is None or form is None:
+            return self._parse(data, at)
+        method, path, query, *values = match.groups(b"")
+        return self._head(method, path, query, dict(zip(form.keys, values, strict=True)), match.end(), form)
+
+    def _head(  # noqa: PLR0917
+        self, method: bytes, path: bytes, query: bytes, found: dict[bytes, bytes], body_at: int, form: Form | None
+    ) -> Head | None:
+        """The head, unless it names no host that is admitted, or has a body that is not small."""
+        host = found.get(_HOST)
+        if host not in self._hosts and not self._learn_host(host):
             return None
         length = found.get(_CONTENT_LENGTH)
-        if length is None:
-            return Head(*target, found, 0)
-        if len(length) > _DIGITS_MAX or not length.isdigit():
-            return None
-        return Head(*target, found, int(length))
+        size = 0 if length is None else int(length)
+        return None if size > SMALL_BODY_BYTES else Head(method, path, query, found, body_at, size, form)
 
-    def _parse_target(self, line: bytes) -> tuple[bytes, bytes, bytes] | None:
-        match = _REQUEST_LINE.fullmatch(line)
-        if match is None:
+    def _parse(self, data: bytes, at: int) -> Head | None:
+        """Parse a head line by line."""
+        end = data.find(EMPTY_LINE, at, at + HEAD_BYTES_MAX)
+        lines = data[at:end].split(_LINE_END) if end >= 0 else []
+        target = _MATCH_REQUEST_LINE(lines[0]) if 0 < len(lines) <= LINES_MAX else None
+        if target is None:
             return None
-        method, path, query = match.groups(b"")
-        if method == b"POST" and len(line) <= KNOWN_BYTES_MAX:
-            # The targets of reads change with every offset.
-            if len(self._targets) >= self._known_max:
-                self._targets.clear()
-            self._targets[line] = method, path, query
-        return method, path, query
+        names: list[bytes] = []
+        found: dict[bytes, bytes] = {}
+        del lines[0]
+        for line in lines:
+            name, _, value = line.partition(b": ")
+            key = _key_of(name)
+            if key is None or key in found or not _is_plain_value(key, value):
+                return None
+            names.append(name)
+            found[key] = value
+        form = self._form_of(tuple(names), tuple(found))
+        method, path, query = target.groups(b"")
+        return self._head(method, path, query, found, end + len(EMPTY_LINE), form)
 
-    def _learn(self, line: bytes, key: bytes, value: bytes) -> bool:
-        """Remember a line that will come again; returns whether a head with it is plain."""
-        if key == _HOST and not (is_authority(value) and (self._hosts is None or self._hosts.admits(value))):
+    def _form_of(self, names: tuple[bytes, ...], keys: tuple[bytes, ...]) -> Form | None:
+        """The form of an order of names, which may be a new one."""
+        form = self._forms.get(names)
+        if form is not None:
+            return form
+        self._formless += 1
+        if len(self._orders) >= ORDERS_MAX:
+            self._orders.clear()
+        count = self._orders[names] = self._orders.get(names, 0) + 1
+        if count < FORM_AFTER:
+            return None
+        if len(self._forms) >= FORMS_MAX:
+            if self._formless < FORGET_AFTER:
+                return None
+            self._forms.clear()
+            self._formless = 0
+        lines = [b"%b: %b" % (re.escape(name), _VALUES.get(key, _VALUE)) for name, key in zip(names, keys, strict=True)]
+        pattern = re.compile(rb"%b\r\n\r\n" % rb"\r\n".join([_REQUEST_LINE, *lines]))
+        form = self._forms[names] = Form(pattern.match, keys)
+        return form
+
+    def _learn_host(self, host: bytes | None) -> bool:
+        """Whether a head with this host may be plain."""
+        if host is None or not is_authority(host) or not (self._admits is None or self._admits(host)):
             return False
-        if key == _CONNECTION and value != b"keep-alive":
-            return False
-        if len(line) <= KNOWN_BYTES_MAX:
-            if len(self._known) >= self._known_max:
-                self._known.clear()
-            self._known[line] = key, value
+        if len(host) <= CACHED_BYTES_MAX:
+            if len(self._hosts) >= HOSTS_MAX:
+                self._hosts.clear()
+            self._hosts.add(host)
         return True
+
+
+def _is_plain_value(key: bytes, value: bytes) -> bool:
+    if key == _CONNECTION:
+        return value == b"keep-alive"
+    if key == _CONTENT_LENGTH:
+        return value.isdigit() and len(value) <= _DIGITS_MAX
+    return _MATCH_VALUE(value) is not None

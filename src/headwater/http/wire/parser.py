@@ -11,16 +11,16 @@ nothing else; wherever they are, the native parser finds the same requests.
 """
 
 import re
-from enum import Enum
 
 import httptools
 
 from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE, ChunkedBody, end_of_lines
-from headwater.http.wire.heads import HEAD_BYTES_MAX, PlainHeads
+from headwater.http.wire.heads import Form, PlainHeads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
 from headwater.http.wire.owner import Owner
 from headwater.http.wire.requests import Request, head_problem, split_target
+from headwater.http.wire.stages import BODY, HEAD, IDLE
 from headwater.http.wire.uploads import Upload
 from headwater.protocol import headers as names
 from headwater.protocol.headers import SINGULAR
@@ -37,20 +37,7 @@ UNFINISHED_HEAD_BYTES_MAX = URI_BYTES_MAX + HEADERS_BYTES_MAX + 16 * HEADERS_MAX
 _CONNECTION, _CONTENT_LENGTH, _EXPECT = names.CONNECTION.key, names.CONTENT_LENGTH.key, names.EXPECT.key
 _TRANSFER_ENCODING = names.TRANSFER_ENCODING.key
 _EMPTY_LINES = re.compile(rb"[\r\n]+")
-_LINE_END = b"\r\n"
-_NO_LINES: list[bytes] = []
-
-
-class Stage(Enum):
-    """Which part of a request comes next."""
-
-    IDLE = "idle"
-    HEAD = "head"
-    BODY = "body"
-
-
-# Looking up an enum's member costs a function call each time; these names cost none.
-IDLE, HEAD, BODY = Stage
+_G = ord("G")
 
 
 class RequestParser:
@@ -76,10 +63,12 @@ class RequestParser:
         "_plain",
         "_query",
         "_raw_bytes",
+        "_read_form",
         "_target",
         "_upgrading_method",
         "_upload",
         "_uploaded_bytes",
+        "_write_form",
         "full",
         "refused",
         "rest",
@@ -88,6 +77,9 @@ class RequestParser:
 
     def __init__(self, owner: Owner, heads: PlainHeads, hosts: Hosts | None = None) -> None:
         self._owner, self._heads, self._hosts = owner, heads, hosts
+        self._read_form: Form | None = None
+        self._write_form: Form | None = None
+        """The forms of the last heads; those of reads have other headers."""
         self._plain = True
         """Whether the next head may be plain: the native parser takes nothing after a last request."""
         self._native: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
@@ -115,10 +107,10 @@ class RequestParser:
         """Take input, after what is left of earlier input; hand over the requests in it, as far as `rest` allows."""
         if self.rest:
             data, self.rest = self.rest + data, b""
-        turn_bytes = max(TURN_BYTES, self._body_bytes_left)
-        if len(data) > turn_bytes:
-            data, self.rest = data[:turn_bytes], data[turn_bytes:]
         at, size = 0, len(data)
+        if size > TURN_BYTES and size > self._body_bytes_left:
+            size = max(TURN_BYTES, self._body_bytes_left)
+            data, self.rest = data[:size], data[size:]
         while at < size and not self.refused:
             stage = self.stage
             if stage is IDLE:
@@ -141,32 +133,21 @@ class RequestParser:
 
     def _take_plain(self, data: bytes, at: int) -> int:
         """Hand over whole requests with plain heads from a position of the input on; returns where they end."""
-        size, heads = len(data), self._heads
+        size = len(data)
         while at < size and not (self.refused or self.full):
-            head, body, body_at = None, b"", 0
-            lines = data.split(_LINE_END) if at == 0 else _NO_LINES
-            if len(lines) > 2 and not lines[-2]:
-                # Most often the input is one request, whose body has no line ends.
-                body = lines.pop()
-                lines.pop()
-                body_at = size - len(body)
-                head = heads.parse(data[: body_at - len(EMPTY_LINE)], lines)
-            if head is None:
-                end = data.find(EMPTY_LINE, at, at + HEAD_BYTES_MAX)
-                if end < 0 or end + len(EMPTY_LINE) == body_at:
-                    return at
-                body, body_at = b"", end + len(EMPTY_LINE)
-                raw = data[at:end]
-                head = heads.parse(raw, raw.split(_LINE_END))
+            reads = data[at] == _G
+            head = self._heads.parse(data, at, self._read_form if reads else self._write_form)
             if head is None:
                 return at
-            method, path, query, headers, body_bytes = head
+            method, path, query, headers, body_at, body_bytes, form = head
+            if reads:
+                self._read_form = form
+            else:
+                self._write_form = form
             end = body_at + body_bytes
-            if end > size or body_bytes > SMALL_BODY_BYTES:
+            if end > size:
                 return at
-            if len(body) != body_bytes:
-                body = data[body_at:end]
-            if not self._owner.take(Request(method, b"", path, query, headers, body, True, True)):
+            if not self._owner.take(Request(method, b"", path, query, headers, data[body_at:end], True, True)):
                 return at
             at = end
         return size if self.refused else at
