@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Protocol
 
+import msgspec
+
 from headwater.access.allowances import Account
 from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http.accounts import refuse
 from headwater.http.context import Context
-from headwater.http.gates import EVERYBODY, Caller
+from headwater.http.gates import Caller
 from headwater.http.wire.requests import Request, cut_access_token
 from headwater.protocol.refusals import Refusal
 
@@ -20,25 +23,25 @@ class Client(Caller, Protocol):
         """Take nothing from the client for a while."""
 
 
-class AdmittedRequest:
+class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
     """A request that has passed the gate."""
 
-    __slots__ = ("account", "context", "identity", "judged", "judged_by", "live_slots", "request", "ticket")
-
     connection: Client
-    name: str
-
-    def __init__(self, context: Context, request: Request) -> None:
-        self.context, self.request = context, request
-        self.identity = EVERYBODY
-        """Whose request it is."""
-        self.account: Account | None = None
-        """What its principal has left of its limits, if there may be any."""
-        self.live_slots = 0
-        self.ticket: bytes | None = None
-        """The credential that was in its URL."""
-        self.judged = request
-        self.judged_by = context.gate.changes
+    context: Context
+    request: Request
+    judged: Request
+    """The request as it was judged, with the credential in its URL."""
+    judged_by: int
+    """How often the rules had changed when it was judged."""
+    identity: Identity
+    """Whose request it is."""
+    account: Account | None = None
+    """What its principal has left of its limits, if there may be any."""
+    live_slots: int = 0
+    ticket: bytes | None = None
+    """The credential that was in its URL."""
+    name: str = ""
+    """The stream that it is about, if any."""
 
     def cut_ticket(self) -> None:
         """Take the credential out of the URL, so that no cache, page or redirect gets to see it."""

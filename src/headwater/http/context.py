@@ -14,7 +14,7 @@ from headwater.http.gates import Gate, Guard, OpenGate
 from headwater.http.tls import Certificates
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line
-from headwater.http.wire.heads import KnownHeads
+from headwater.http.wire.heads import PlainHeads
 from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
 from headwater.node.metrics import Metric
@@ -91,7 +91,6 @@ class Context:
         self.certificates = Certificates(settings) if settings.tls_cert else None
         """For TLS; None for plain HTTP."""
         self.secure = self.certificates is not None
-        self.heads = KnownHeads()
         self.guard = guard
         self.together: Gathering | None = None
         """Asks the other processes of this server; None if there are none."""
@@ -101,6 +100,7 @@ class Context:
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
         """The names under which clients may call this server; None for all."""
+        self.heads = PlainHeads(self.hosts)
         self.origins = Origins(settings.cors_origins, local=local)
         self.gate: Gate = OpenGate(self.origins) if guard is None else guard
         """Decides whose request it is, and what that one may do."""

@@ -73,6 +73,14 @@ _OF_REASON = {
 }
 
 
+class Known(msgspec.Struct, eq=False):
+    """A credential that was good: whose it is, until when that need not be asked again, and the account to charge."""
+
+    identity: Identity
+    until: float
+    account: Account | None = None
+
+
 class Caller(Protocol):
     """A connection, as far as it tells who the client is."""
 
@@ -139,7 +147,7 @@ class Guard:
         self.limited = 0
         """How many requests were refused because of a limit."""
         self._loads = self._adopted = 0
-        self._known: dict[bytes, Identity] = {}
+        self._known: dict[bytes, Known] = {}
         self._known_until = 0.0
         self._failures: dict[str, tuple[float, int]] = {}
         self._proxies = [ip_network(one.strip()) for one in proxies.split(",") if one.strip()]
@@ -166,12 +174,14 @@ class Guard:
     def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
         now = time.monotonic()
         credential = request.headers.get(_AUTHORIZATION)
-        identity = None if credential is None or ACCESS_TOKEN in request.query else self._known.get(credential)
-        if identity is None or now >= self._known_until:
+        known = None if credential is None or ACCESS_TOKEN in request.query else self._known.get(credential)
+        if known is None or now >= self._known_until:
             found = self._identify(request, credential, caller, now)
             if isinstance(found, Refusal):
                 return found
             identity = found
+        else:
+            identity = known.identity
         if now >= identity.expires_at:
             self.denied[Reason.EXPIRED] += 1
             return _EXPIRED_TOKEN
@@ -199,8 +209,13 @@ class Guard:
 
     def name_of(self, request: Request) -> str | None:
         """Who sends a request, if its credential was good."""
-        identity = self._known.get(request.headers.get(_AUTHORIZATION, b""))
-        return None if identity is None else identity.name
+        known = self._known.get(request.headers.get(_AUTHORIZATION, b""))
+        return None if known is None else known.identity.name
+
+    def known(self, request: Request) -> Known | None:
+        """What is known of the credential in the header of a request."""
+        credential = request.headers.get(_AUTHORIZATION)
+        return None if credential is None or ACCESS_TOKEN in request.query else self._known.get(credential)
 
     # -- Identifying ----------------------------------------------------------------------------------------------
 
@@ -221,7 +236,7 @@ class Guard:
             if isinstance(found, Identity) and len(credential) == len(_BEARER) + len(token):
                 if len(self._known) >= KNOWN_MAX:
                     self._known.clear()
-                self._known[credential] = found
+                self._known[credential] = Known(found, min(found.expires_at, self._known_until))
             return found
         if ticket is not None and request.method in _READING:
             return self._check(ticket, request, caller, now) if ticket.startswith(_JWT_BEGIN) else _TOKEN_IN_URL

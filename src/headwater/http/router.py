@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http import addresses
 from headwater.http.addresses import LISTING, OWN, Address
 from headwater.http.routes import Endpoint, Handler, Route
 from headwater.http.wire.requests import CACHED_BYTES_MAX
+from headwater.http.wire.statuses import Voice
 from headwater.protocol.refusals import Code, Refusal
 
 FOUND_MAX = 4_096
@@ -21,7 +24,7 @@ FOR_CLIENTS = EVERYTHING - OPERATING
 FOR_OPERATORS = OPERATING | {Action.NONE}
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, eq=False):
     """A route, and what the path names."""
 
     run: Handler
@@ -31,6 +34,10 @@ class Found(NamedTuple):
     route: Route
     judged: str | None
     """The canonical name by which a request is judged; None if its handler judges the names."""
+    admitted: Identity | None = None
+    admitted_by: int = 0
+    admitted_voice: Voice | None = None
+    """Who was admitted here the last time, how often the rules had changed by then, and how they are answered."""
 
 
 class Router:

@@ -121,10 +121,6 @@ class Committer:
     def idle(self) -> bool:
         return not self._queue and not self._in_flight
 
-    @property
-    def full(self) -> bool:
-        return self.queued_bytes >= QUEUE_BYTES_MAX
-
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._log.start(self.deliver, self.take_back)
@@ -203,23 +199,27 @@ class Committer:
         if not self._log.has_room:
             most = FREEING_BYTES_MAX
             self._refuse_what_needs_room()
-        queue, room = self._queue, most
-        commands: list[Command] = []
-        waiters: list[Done] = []
-        while queue:
-            command, done, cost = queue[0]
-            if cost > room and commands:
-                break
-            queue.popleft()
-            commands.append(command)
-            waiters.append(done)
-            room -= cost
-        if commands:
-            self.queued_bytes -= most - room
+        queue = self._queue
+        if self.queued_bytes > most:
+            queue = self._take(most)
+        else:
+            self._queue = deque()
+        if queue:
+            commands = [command for command, _, _ in queue]
+            waiters = [done for _, done, _ in queue]
+            self.queued_bytes -= sum([cost for _, _, cost in queue])
             ticket = next(self._tickets)
             self._in_flight[ticket] = _Sent(monotonic(), commands, waiters)
             self._may_send = len(self._in_flight) < self._in_flight_max
             self._log.append(self._now(), commands, ticket)
+
+    def _take(self, most: int) -> deque[tuple[Command, Done, int]]:
+        """Take the first commands out of the queue that are together no larger than this, or the first alone."""
+        taken: deque[tuple[Command, Done, int]] = deque()
+        while self._queue and (self._queue[0][2] <= most or not taken):
+            most -= self._queue[0][2]
+            taken.append(self._queue.popleft())
+        return taken
 
     def _refuse_what_needs_room(self) -> None:
         """Commands that free space must not wait behind those that need it."""

@@ -11,7 +11,7 @@ from headwater.node.chores.chores import ChoreParts, Chores
 from headwater.node.chores.debts import SettleBucket
 from headwater.node.chores.imager import Imager
 from headwater.node.chores.reaper import Reaper
-from headwater.node.committer import Committer, Done, Now, Submit
+from headwater.node.committer import QUEUE_BYTES_MAX, Committer, Done, Now, Submit
 from headwater.node.lake.lake import Lake
 from headwater.node.metrics import Metrics
 from headwater.node.reads.bootstrap import Bootstrap
@@ -218,18 +218,19 @@ class Shard:
             self._metrics.refused_writes += 1
             done(no_room)
             return
-        if kind in SETTLES:
+        if kind is not Append and kind in SETTLES:
             done = self.settling(command.name, done)  # type: ignore[union-attr]
         self.committer.submit(command, done)
 
     def _no_room(self) -> Refusal | None:
-        if self.committer.full:
+        has_queue = self.committer.queued_bytes < QUEUE_BYTES_MAX
+        if has_queue and self._log.has_room and self.state.hot_bytes < self._hot_bytes_max:
+            return None
+        if not has_queue:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
         if not self._log.has_room:
             return Refusal(Code.OVERLOADED, self._log.shortage)
-        if self.state.hot_bytes >= self._hot_bytes_max:
-            return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
-        return None
+        return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
 
     def judge_target(self, name: str) -> Refusal | None:
         """Why an append would be refused whatever it is: there is no such stream, or no room."""
