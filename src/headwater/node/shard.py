@@ -5,7 +5,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from headwater.log.seam import CommandLog, Reached
+from headwater.log.seam import Reached
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.chores import ChoreParts, Chores
 from headwater.node.chores.debts import SettleBucket
@@ -66,7 +66,7 @@ class Shard:
     ) -> None:
         state, command_log, self.images, blobs, self.node = parts
         self.number, self.state, self.blobs = number, state, blobs
-        self._log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
+        self.command_log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
         self.renewals = Renewals(self.now, self.submit)
         """Streams whose sliding lifetime is being renewed: how often, and when that was first asked for."""
         self.queries = Queries(state, self.now, self.renewals.time_for, self.renewals.touch, limits.page_bytes)
@@ -133,7 +133,7 @@ class Shard:
         self.committer.stop()
         if self.chores is not None:
             await self.chores.stop_imager()
-        self._log.close()
+        self.command_log.close()
 
     async def finish(self) -> None:
         """Wait until everything that was submitted has been decided, for as long as that may take."""
@@ -148,7 +148,7 @@ class Shard:
     @property
     def outage(self) -> str | None:
         """Why this node cannot decide anything, as one sentence; None while it can."""
-        return self._log.outage
+        return self.command_log.outage
 
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""
@@ -173,7 +173,7 @@ class Shard:
     @property
     def shortage(self) -> str | None:
         """What the log lacks to take commands that need space, as one sentence; None if there is room."""
-        return None if self._log.has_room else self._log.shortage
+        return None if self.command_log.has_room else self.command_log.shortage
 
     @property
     def queued_bytes(self) -> int:
@@ -181,13 +181,9 @@ class Shard:
         return self.committer.queued_bytes
 
     @property
-    def command_log(self) -> CommandLog:
-        return self._log
-
-    @property
     def log_bytes(self) -> int:
         """How much the log has grown since it was opened."""
-        return self._log.size_bytes
+        return self.command_log.size_bytes
 
     def now(self) -> int:
         """The time that reads are judged by, never earlier than the shard's own."""
@@ -224,12 +220,12 @@ class Shard:
 
     def _no_room(self) -> Refusal | None:
         has_queue = self.committer.queued_bytes < QUEUE_BYTES_MAX
-        if has_queue and self._log.has_room and self.state.hot_bytes < self._hot_bytes_max:
+        if has_queue and self.command_log.has_room and self.state.hot_bytes < self._hot_bytes_max:
             return None
         if not has_queue:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
-        if not self._log.has_room:
-            return Refusal(Code.OVERLOADED, self._log.shortage)
+        if not self.command_log.has_room:
+            return Refusal(Code.OVERLOADED, self.command_log.shortage)
         return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
 
     def judge_target(self, name: str) -> Refusal | None:

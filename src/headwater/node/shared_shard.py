@@ -47,9 +47,9 @@ class SharedShard(Shard):
 
     def join(self, profile: Profile) -> None:
         """Become a member of the cluster, and serve from then on; call it before the start."""
-        assert isinstance(self._log, MemberLog), "only a log with members can be joined"
+        assert isinstance(self.command_log, MemberLog), "only a log with members can be joined"
         self.membership = Membership(
-            profile, self.state, self._log, submit=self.committer.submit, serve=self._let_answer
+            profile, self.state, self.command_log, submit=self.committer.submit, serve=self._let_answer
         )
 
     def _let_answer(self, allowed: bool) -> None:
@@ -65,8 +65,8 @@ class SharedShard(Shard):
     @property
     def outage(self) -> str | None:
         """Why this node cannot decide anything, nor say what others decided, as one sentence; None while it can."""
-        if self._log.outage is not None or self.membership is None:
-            return self._log.outage
+        if self.command_log.outage is not None or self.membership is None:
+            return self.command_log.outage
         return self.membership.outage
 
     def start_chores(self, route: Submit, settle_bucket: SettleBucket) -> None:
@@ -122,7 +122,7 @@ class SharedShard(Shard):
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""
         if self.outage is None:
-            self._log.barrier(reached)
+            self.command_log.barrier(reached)
         else:
             reached(False)
 
