@@ -81,7 +81,6 @@ def test_a_lost_connection_is_replaced_and_keeps_its_subscriptions(nats: NatsSer
 
 def test_a_paused_server_is_left_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(client_module, "SILENCE_SECONDS_MAX", 0.3)
     with running_nats(3) as servers:
         by_name = {server.name: server for server in servers.servers}
 

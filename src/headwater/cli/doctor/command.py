@@ -8,7 +8,7 @@ import click
 
 from headwater.cli.connecting import JSON, destined
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.doctor import access, certificates, checks
+from headwater.cli.doctor import access, certificates, checks, cluster
 from headwater.cli.doctor.findings import Finding
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
@@ -31,6 +31,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--tls-cert", envvar=SETTINGS["tls_cert"].variable, help="Certificate chain of a server.")
 @click.option("--tls-key", envvar=SETTINGS["tls_key"].variable, help="Private key of the certificate.")
 @click.option("--auth", envvar=SETTINGS["auth"].variable, help="Access file of a server.")
+@click.option("--cluster", "nats", envvar=SETTINGS["cluster"].variable, help="NATS servers of a cluster.")
+@click.option("--cluster-monitor", "monitors", help="URLs of their monitoring ports, if not port 8222 of each.")
 @destined
 @JSON
 def doctor(
@@ -40,6 +42,8 @@ def doctor(
     tls_cert: str | None,
     tls_key: str | None,
     auth: str | None,
+    nats: str | None,
+    monitors: str | None,
     destination: Destination,
     as_json: bool,
 ) -> None:
@@ -59,6 +63,9 @@ def doctor(
             findings.append(finding)
             yield finding
         for finding in access.access_file(Path(auth)) if auth else ():
+            findings.append(finding)
+            yield finding
+        for finding in cluster.nats_servers(nats, monitors) if nats else ():
             findings.append(finding)
             yield finding
 

@@ -313,7 +313,8 @@ class JetStreamLog:
             self.liveness.barriers.wait(reached)
 
     def _send_barrier(self, arrived: Callable[[], None]) -> None:
-        self._publisher.append_barrier(self._clock(), arrived, time.monotonic())
+        # A barrier does not depend on the clock: one that is behind would be too old for a new session.
+        self._publisher.append_barrier(max(self._clock(), self._sequencer.now), arrived, time.monotonic())
         self._send()
 
     def mark(self) -> bytes:
