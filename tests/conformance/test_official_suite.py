@@ -1,5 +1,5 @@
-"""The whole official server suite passes: on the journal, in memory, through the guard, with history in S3, and on a
-cluster whose nodes take turns."""
+"""The whole official server suite passes: on the journal, in memory, through the guard, with history in S3, with two
+workers, and on a cluster whose nodes take turns."""
 
 import json
 import os
@@ -92,6 +92,12 @@ def test_the_official_suite_passes_whole_when_history_goes_to_s3_at_once(
         for name, value in s3.environment.items():
             monkeypatch.setenv(name, value)
         assert len(list(open_store(flags[1]).items("segments/"))) > 50
+
+
+def test_the_official_suite_passes_whole_on_two_workers(tmp_path: Path) -> None:
+    """A connection may be with another process than the one before."""
+    with running_server(*LONG_POLL, "--workers", "2", data=tmp_path / "data") as server:
+        check_suite(server, tmp_path / "report.json")
 
 
 def test_the_official_suite_passes_whole_on_three_nodes_that_take_turns(tmp_path: Path) -> None:
