@@ -11,6 +11,8 @@ from headwater.protocol.refusals import Code
 from .ledger import Fate, Ledger
 
 REQUEST_SECONDS = 25.0
+PRODUCER_SECONDS = 2.0
+"""How long a request may take; a producer tries another node earlier, because it may repeat what is in doubt."""
 RETRY_SECONDS = 0.05
 CHECK_SECONDS = 8.0
 STALE_SHARE = 0.3
@@ -59,7 +61,7 @@ class TortureClients:
             self._ledger.record(stream, message, Fate.UNKNOWN)
             producer = {"Producer-Id": stream, "Producer-Epoch": "0", "Producer-Seq": str(number)}
             while not self.stopping:
-                answer = await self._post(stream, message, producer)
+                answer = await self._post(stream, message, producer, PRODUCER_SECONDS)
                 if answer is None or answer.status_code == 503:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
@@ -92,10 +94,12 @@ class TortureClients:
                 return
             number += 1
 
-    async def _post(self, stream: str, message: bytes, more: dict[str, str]) -> httpx2.Response | None:
+    async def _post(
+        self, stream: str, message: bytes, more: dict[str, str], seconds: float = REQUEST_SECONDS
+    ) -> httpx2.Response | None:
+        url, fields = f"{self._node()}/v1/stream/{stream}", {"Content-Type": "text/plain", **more}
         try:
-            url = f"{self._node()}/v1/stream/{stream}"
-            return await self._http.post(url, content=message, headers={"Content-Type": "text/plain", **more})
+            return await self._http.post(url, content=message, headers=fields, timeout=seconds)
         except _FAILURES:
             return None
 

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.torture
 
 FAULTS_TO_DO = int(os.environ.get("TORTURE_FAULTS", "10"))
 SEED = int(os.environ.get("TORTURE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+CHOSEN = [fault for fault in FAULTS if fault.__name__ in os.environ.get("TORTURE_ONLY", "").split(",")] or FAULTS
+"""The kinds of faults, by their names if only some are wanted."""
 PRODUCERS, PLAIN = 12, 6
 READY_SECONDS = 90.0
 QUIET_SECONDS = 1.0
@@ -72,7 +74,7 @@ async def torture(folder: Path, faults: int, seed: int) -> tuple[Ledger, dict[st
         writing = asyncio.create_task(clients.run(PRODUCERS, PLAIN))
         await asyncio.sleep(QUIET_SECONDS)
         for number in range(faults):
-            fault = FAULTS[number % len(FAULTS)] if number < len(FAULTS) else chance.choice(FAULTS)
+            fault = CHOSEN[number] if number < len(CHOSEN) else chance.choice(CHOSEN)
             began = time.monotonic()
             await fault(cluster, chance)
             cluster.heal()
