@@ -30,7 +30,6 @@ class Liveness:
         self.peers = Peers(place.node)
         self.barriers = Barriers(self)
         self.members: Mapping[str, str] = {}
-        self.address, self.level = "", 0
 
     def connect(self, client: Client, guarded: Guard) -> None:
         """Listen to the other nodes."""
@@ -51,8 +50,8 @@ class Liveness:
             self._sequencer.sequence,
             known,
             self._clock(),
-            self.address,
-            self.level,
+            self._place.address,
+            self._place.level,
             checkpoint.sequence,
             checkpoint.chain,
         )

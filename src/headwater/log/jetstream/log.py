@@ -84,6 +84,7 @@ class JetStreamLog:
         self.closing: asyncio.Task[None] | None = None
         """Runs from `close` until everything is released."""
         self._failed = False
+        self._clock_offset_us = 0
         if mark:
             self._room.marked(self._sequencer.position, self._sequencer.sequence)
 
@@ -126,8 +127,11 @@ class JetStreamLog:
         """How far this node's clock is from what others go by: negative if behind, positive if ahead.
 
         Behind is judged against the log, ahead against the clocks of the other nodes: after a night in which all nodes
-        were down, the log's time is old, and nobody is ahead.
+        were down, the log's time is old, and nobody is ahead. Measured with every pulse: requests ask for it.
         """
+        return self._clock_offset_us
+
+    def _measure_clock(self) -> int:
         behind = self._clock() - self._sequencer.now
         return behind if behind < 0 else max(self.liveness.peers.clock_offset_us() or 0, 0)
 
@@ -277,6 +281,7 @@ class JetStreamLog:
         if now >= self._pulse_at:
             self._pulse_at = now + PULSE_SECONDS
             self.liveness.pulse(self._follower.known)
+            self._clock_offset_us = self._measure_clock()
             self.outage = self.liveness.divergence() or self._health.judge(now)
         if now >= self._room_at and (self._room.is_doubtful or self._follower.known > self.applied):
             self._room_at = now + ROOM_SECONDS

@@ -69,6 +69,10 @@ class Place(NamedTuple):
     shard: int = 0
     node: str = "n1"
     session: str = "1"
+    address: str = ""
+    """Where clients and other nodes reach it."""
+    level: int = 0
+    """The highest level of commands that it knows."""
 
     @property
     def stream(self) -> str:
