@@ -36,7 +36,7 @@ def record_denied(  # noqa: PLR0917
         return
     guard = context.guard
     who = None if guard is None else guard.name_of(request)
-    address = caller.address if guard is None else guard.address(request, caller)
+    address = context.proxies.client_of(request, caller.address)
     context.audit.record(
         Record(
             Event.DENIED,
@@ -58,6 +58,6 @@ def record_change(  # noqa: PLR0917
     assert context.audit is not None, "asked before"
     if event is Event.CREATED and _FORKED_FROM in request.headers:
         event = Event.FORKED
-    address = caller.address if context.guard is None else context.guard.address(request, caller)
+    address = context.proxies.client_of(request, caller.address)
     agent = request.header(_AGENT)
     context.audit.record(Record(event, who=who, kind=kind, address=address, name=name, status=status, agent=agent))

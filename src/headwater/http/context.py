@@ -11,6 +11,7 @@ from headwater.access.allowances import Usage
 from headwater.access.audit import Audit, Event, Record
 from headwater.http.addresses import Address, flat_prefixes
 from headwater.http.gates import Gate, Guard, OpenGate
+from headwater.http.proxies import Proxies
 from headwater.http.tls import Certificates
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line
@@ -96,7 +97,8 @@ class Context:
         """Asks the other processes of this server; None if there are none."""
         self.audit: Audit | None = None
         """Where changes and denied requests are recorded."""
-        """What buckets may hold."""
+        self.proxies = Proxies(settings.proxies)
+        """Whose forwarded headers are believed."""
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
         """The names under which clients may call this server; None for all."""

@@ -303,7 +303,7 @@ class Exchange(AdmittedRequest, eq=False):
         request = self.request
         authority = request.authority or request.headers.get(headers.HOST.key, b"localhost")
         # A proxy that terminates TLS says so.
-        secure = self.context.secure or request.headers.get(headers.X_FORWARDED_PROTO.key) == b"https"
+        secure = self.context.secure or self.context.proxies.says_https(request, self.connection.address)
         scheme = "https" if secure else "http"
         return f"{scheme}://{authority.decode('latin-1').strip()}"
 

@@ -15,6 +15,7 @@ from headwater.access.allowances import Account, Allowances
 from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
 from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
+from headwater.http.proxies import Proxies
 from headwater.http.wire.browsers import Origins
 from headwater.http.wire.requests import ACCESS_TOKEN, Request, cut_access_token
 from headwater.protocol import headers
@@ -32,7 +33,6 @@ FAILURES_PER_SECOND = 20
 ADDRESSES_MAX = 10_000
 
 _AUTHORIZATION, _ORIGIN, _PRODUCER_ID = headers.AUTHORIZATION.key, headers.ORIGIN.key, headers.PRODUCER_ID.key
-_FORWARDED_FOR = headers.X_FORWARDED_FOR.key
 _BEARER = b"bearer "
 _JWT_BEGIN = b"ey"
 _READING = frozenset({b"GET", b"HEAD"})
@@ -150,7 +150,7 @@ class Guard:
         self._known: dict[bytes, Known] = {}
         self._known_until = 0.0
         self._failures: dict[str, tuple[float, int]] = {}
-        self._proxies = [ip_network(one.strip()) for one in proxies.split(",") if one.strip()]
+        self._proxies = Proxies(proxies)
 
     def begin_loading(self) -> int:
         """The number of a load of the rules that begins now, to adopt them with."""
@@ -267,20 +267,8 @@ class Guard:
     # -- Addresses ------------------------------------------------------------------------------------------------
 
     def address(self, request: Request, caller: Caller) -> str:
-        """The client's address: of several hops, the last one that is not a proxy of ours."""
-        hops = [caller.address]
-        if self._proxies and _FORWARDED_FOR in request.headers:
-            hops = [hop.strip() for hop in request.headers[_FORWARDED_FOR].decode("latin-1").split(",")] + hops
-        while len(hops) > 1 and self._is_proxy(hops[-1]):
-            hops.pop()
-        return hops[-1]
-
-    def _is_proxy(self, address: str) -> bool:
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            return False
-        return any(parsed in network for network in self._proxies)
+        """The client's address, which a proxy of ours may have passed on."""
+        return self._proxies.client_of(request, caller.address)
 
     def _fails_too_often(self, address: str, now: float) -> bool:
         since, count = self._failures.get(address, (now, 0))
