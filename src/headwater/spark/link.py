@@ -19,6 +19,7 @@ from headwater.client.settings import bearer
 from headwater.client.urls import join_urls, move_credentials, split_urls
 from headwater.protocol import headers, offsets
 from headwater.protocol.refusals import Code
+from headwater.secret_files import may_be_secret
 from headwater.spark.certificates import tls_context
 from headwater.spark.failures import NO_RIGHT, LinkFailed, LinkRefused, ScanBroken, translated
 from headwater.spark.incoming import Incoming
@@ -89,6 +90,9 @@ class LinkSettings(NamedTuple):
             token = Path(self.token_file).read_text()
             bearer(token)
         except (OSError, ValueError) as error:
+            if may_be_secret(self.token_file):
+                message = "The option tokenFile names a file that does not exist; give its path, not the token itself."
+                raise LinkFailed(message) from None
             # Some of these errors quote what they read.
             reason = error.strerror if isinstance(error, OSError) else "it is not one word of printable ASCII"
             raise LinkFailed(f"The token in {self.token_file} cannot be read: {reason}.") from None
@@ -304,6 +308,9 @@ def verification(settings: LinkSettings) -> ssl.SSLContext | bool:
     try:
         return tls_context(settings.url, *files)
     except OSError as error:
+        if settings.tls_key is not None and may_be_secret(settings.tls_key):
+            message = "The option tls.key names a file that does not exist; give its path, not the key itself."
+            raise LinkFailed(message) from None
         named = ", ".join(filter(None, files))
         raise LinkFailed(f"The certificates ({named}) cannot be read: {error}.") from error
 

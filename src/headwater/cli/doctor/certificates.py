@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from headwater.cli.doctor.findings import Finding
 from headwater.http.tls import make_context, read_files
+from headwater.secret_files import may_be_secret
 from headwater.settings import Settings, SettingsError
 
 DAYS_ENOUGH = 14
@@ -28,6 +29,11 @@ def certificate(cert: str, key: str, hosts: str = "", public_url: str = "") -> I
 
     `hosts` and `public_url` are those of the server: clients call it by these names.
     """
+    if may_be_secret(key):
+        yield Finding(
+            "certificate", "problem", "the file of its key does not exist", "give its path, not the key itself"
+        )
+        return
     settings = Settings(tls_cert=cert, tls_key=key)
     try:
         files = read_files(settings)
