@@ -23,6 +23,10 @@ CLIENT_VARIABLES = frozenset(
 TEST_VARIABLES = frozenset(
     ENVIRONMENT_PREFIX + name
     for name in (
+        "ATTACK_CREDENTIALS",
+        "ATTACK_HANDSHAKES",
+        "ATTACK_PIPELINES",
+        "ATTACK_STOPPED",
         "CLIENT_SEEDS",
         "CRASH_CYCLES",
         "CRASH_SEED",
