@@ -100,17 +100,17 @@ class Victims:
     def __init__(self, port: int, token: str) -> None:
         self._port, self._token = port, token
         self.seen: Counter[int] = Counter()
-        self._over = False
+        self._over = asyncio.Event()
 
     def stop(self) -> None:
-        self._over = True
+        self._over.set()
 
     async def run(self, number: int) -> None:
         count = 0
-        while not self._over:
+        while not self._over.is_set():
             reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
             try:
-                while not self._over and await self._ask(reader, writer, number, f"victim-{number}-{count}"):
+                while not self._over.is_set() and await self._ask(reader, writer, number, f"victim-{number}-{count}"):
                     count += 1
             finally:
                 writer.transport.abort()

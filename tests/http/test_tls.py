@@ -286,9 +286,9 @@ def test_clients_that_stop_in_the_handshake_are_dropped_and_stop_nobody(
             if number % 200 == 199:
                 with SecureWire(secure.url, trust) as wire:
                     assert wire.ask("GET", "/healthz").status == 200
-        for wire in stopped:
+        for one in stopped:
             with suppress(ConnectionResetError):
-                wire.rest()
+                one.rest()
     assert eventually(lambda: open_files(secure.pid) <= files)
     print(f"{STOPPED} clients stopped in their handshake")
 

@@ -162,6 +162,10 @@ class Context:
             return self.voice if address.flat else self.plain_voice
         return self.guarded_voice if address.flat else self.guarded_plain_voice
 
+    def renew_voice(self, voice: Voice, name: str) -> Voice:
+        """How to speak about a stream by the rules of now."""
+        return voice._replace(guarded=self.guard is not None and not self.guard.is_public(name))
+
     def admit(self, connection: Peer, address: str = "") -> bool:
         """Count a new connection; returns whether there is room for it, and it is not on the reserve."""
         has_room = len(self.connections) - len(self._reserved) < self.connections_max
