@@ -171,6 +171,36 @@ def test_certificates_in_the_wrong_order_or_that_are_strangers_are_a_problem(
     assert tls_findings(shell, pair)["chain"]["verdict"] == "problem"
 
 
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        (["--hosts", "streams.example,LOCALHOST,127.0.0.1"], []),
+        (["--hosts", "streams.example.,*", "--public-url", "https://a.wild.example:8443"], []),
+        (["--hosts", "other.example, streams.example, 127.0.0.2"], ["other.example", "127.0.0.2"]),
+        (["--public-url", "https://a.b.wild.example"], ["a.b.wild.example"]),
+        (["--public-url", "https://wild.example"], ["wild.example"]),
+        (["--hosts", ".bad", "--public-url", "https://[::1]:4437"], [".bad", "::1"]),
+    ],
+    ids=" ".join,
+)
+def test_a_certificate_must_be_for_the_names_of_its_server(
+    shell: Shell, authority: Authority, flags: list[str], missing: list[str]
+) -> None:
+    pair = authority.issue("named", "DNS:streams.example,DNS:localhost,IP:127.0.0.1,DNS:*.wild.example", days=-1)
+    found = findings(shell, *pair.flags, *flags)["names"]
+    assert found["verdict"] == ("warning" if missing else "ok")
+    if missing:
+        assert f"clients that call the server {' or '.join(missing)} refuse the certificate" in found["detail"]
+
+
+def test_without_names_in_the_settings_or_with_plain_http_no_names_are_compared(
+    shell: Shell, authority: Authority
+) -> None:
+    pair = authority.issue("unnamed")
+    for flags in ([], ["--hosts", "*"], ["--public-url", "http://streams.example"]):
+        assert "names" not in findings(shell, *pair.flags, *flags)
+
+
 def test_a_certificate_without_its_key_is_refused(shell: Shell, authority: Authority) -> None:
     assert shell("doctor", "--tls-cert", str(authority.ca)).code == 2
 

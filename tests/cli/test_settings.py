@@ -143,7 +143,9 @@ def test_files_for_tls_are_given_together_and_exist(tmp_path: Path) -> None:
     cert.touch()
     together = "--tls-cert and --tls-key belong together; give both or neither."
     assert refusal(tls_cert=str(cert)) == refusal(tls_key=str(key)) == together
-    assert refusal(tls_cert=str(cert), tls_key=str(key)) == f"--tls-key is {key}, but there is no such file."
+    assert refusal(tls_cert=str(cert), tls_key=str(key)) == (
+        "--tls-key names a file that does not exist; give its path, not the key itself."
+    )
     assert refusal(tls_client_ca=str(cert)) == "--tls-client-ca needs TLS; give --tls-cert and --tls-key too."
     key.touch()
     assert load(tls_cert=str(cert), tls_key=str(key)).tls_min == "1.2"

@@ -68,6 +68,10 @@ def drain(target: RequestTarget) -> Program[None]:
     yield from ask(target.request("POST", "/cluster/drain"), target.policy)
 
 
+def describe_log(target: RequestTarget) -> Program[dict[str, Any]]:
+    return (yield from _object(target, target.request("GET", "/log")))
+
+
 def flush(target: RequestTarget) -> Program[dict[str, int]]:
     answer = yield from _object(target, target.request("POST", "/flush"))
     positions: dict[str, int] = answer["positions"]

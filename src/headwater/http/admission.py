@@ -13,7 +13,7 @@ from headwater.http.accounts import refuse
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.wire.requests import Request, cut_access_token
-from headwater.protocol.refusals import Refusal
+from headwater.protocol.refusals import Code, Refusal
 
 
 class Client(Caller, Protocol):
@@ -40,6 +40,8 @@ class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
     live_slots: int = 0
     ticket: bytes | None = None
     """The credential that was in its URL."""
+    is_doubtful: bool = False
+    """Whether the rules of now could not be applied, because the keys of an issuer are missing."""
     name: str = ""
     """The stream that it is about, if any."""
 
@@ -75,14 +77,24 @@ class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
             self.request.intake.release()
         self.request, self.judged = self.request.with_body(b""), self.judged.with_body(b"")
 
+    @property
+    def has_stale_rights(self) -> bool:
+        """Whether the rules have changed since it was judged: it gets nothing more before it is judged again."""
+        return self.judged_by != self.context.gate.changes
+
     def remains_admitted(self, names: Sequence[str] = ()) -> bool:
         """Whether the client may still read its stream, or all of these: no credential and no right has ended."""
-        gate = self.context.gate
         if monotonic() >= self.identity.expires_at:
             return False
-        if self.judged_by != gate.changes:
-            renewed = gate.admit(self.judged, Action.READ, None if names else self.name, self.connection)
-            if isinstance(renewed, Refusal) or not all(renewed.may(Action.READ, name) for name in names):
+        if self.has_stale_rights or self.is_doubtful:
+            gate = self.context.gate
+            renewed = gate.renew(self.judged, None if names else self.name, self.connection)
+            self.is_doubtful = isinstance(renewed, Refusal) and renewed.code is Code.AUTH_UNAVAILABLE
+            if isinstance(renewed, Identity):
+                if not all(renewed.may(Action.READ, name) for name in names):
+                    return False
+                self.identity = renewed
+            elif not self.is_doubtful:
                 return False
-            self.identity, self.judged_by = renewed, gate.changes
+            self.judged_by = gate.changes
         return True

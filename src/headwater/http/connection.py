@@ -42,17 +42,15 @@ class Connection(PeerProtocol):
         self._settings = context.settings
         self._find = router.find
         self.deadline = context.now + context.settings.header_seconds
-        self.write_paused = False
-        self.lost = False
+        self.write_paused = self.lost = False
         self._parser = RequestParser(self, context.heads, context.hosts)
         self._pipeline = Pipeline()
         self.exchanges = self._pipeline.exchanges
         self._receiving = Receiving(self, router.find)
         self._inflow = Inflow(self._feed_rest)
         self._unsent = Unsent(context.sending)
-        self.reserved = False
+        self.reserved = self._starting = False
         self._lingered_bytes = 0
-        self._starting = False
 
     # -- The transport's side -------------------------------------------------------------------------------------
 
@@ -260,7 +258,7 @@ class Connection(PeerProtocol):
                     self.deadline = self.context.now + LINGER_SECONDS
             else:
                 self._parser.stop()
-                self._transport.close()
+                self._close()
         elif self.exchanges:
             self._begin_stream()
         elif self._parser.stage is not IDLE:
@@ -309,6 +307,12 @@ class Connection(PeerProtocol):
     def end_sse(self) -> None:
         """The SSE response is complete, and the connection with it."""
         self._pipeline.drop()
+        self._close()
+
+    def _close(self) -> None:
+        """Close when everything has been sent; a client that takes nothing of it is dropped after a while."""
+        if not self.write_paused and self._unsent.watch(self._transport):
+            self.deadline = self.context.now + self._settings.slow_reader_seconds
         self._transport.close()
 
     # -- Time -----------------------------------------------------------------------------------------------------
@@ -320,7 +324,7 @@ class Connection(PeerProtocol):
 
     def expire(self) -> None:
         """The deadline has passed: refuse a request that never ended, or drop a client that does not read."""
-        if self.write_paused:
+        if self.write_paused or self._transport.is_closing():
             if self._unsent.falls(self._transport):
                 self.deadline = self.context.now + self._settings.slow_reader_seconds
             else:
@@ -329,7 +333,7 @@ class Connection(PeerProtocol):
             # It is the server that the client waits for.
             self.deadline = self.context.now + self._settings.body_seconds
         elif self._parser.refused or self._parser.stage is IDLE:
-            self._transport.close()
+            self._close()
         else:
             self._parser.stop()
             self.refuse(Code.REQUEST_TIMEOUT, "The request did not arrive in time.")
@@ -344,6 +348,3 @@ class Connection(PeerProtocol):
             self._transport.close()
         for live in self._pipeline.begun():
             live.finish()
-
-    def abort(self) -> None:
-        self._transport.abort()

@@ -154,4 +154,5 @@ def _refuse_by_now(exchange: Exchange, find: Find) -> Refusal | None:
         # Names in its body, its query or its headers were judged by the rights that it had.
         return _RULES_CHANGED
     exchange.identity, exchange.judged_by = renewed, gate.changes
+    exchange.voice = exchange.context.voice_for(found.address)
     return None

@@ -23,8 +23,8 @@ from typing import Any, Protocol, TypeVar
 
 from headwater.access.grants import Action
 from headwater.http.admission import AdmittedRequest
-from headwater.http.auditing import EVENTS, record_change, record_denied
 from headwater.http.auditing import ROUTES as AUDITED
+from headwater.http.auditing import event_of, record_change, record_denied
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.responses import LiveResponse, StreamedResponse
@@ -116,9 +116,13 @@ class Exchange(AdmittedRequest, eq=False):
 
     def forbid(self, action: Action, name: str | None) -> None:
         """Refuse what the client may not do."""
+        self.reply(self.refuse_right(action, name))
+
+    def refuse_right(self, action: Action, name: str | None) -> Refusal:
+        """The refusal of what the client may not do, which is recorded."""
         refusal = self.context.gate.forbid(self.request, self.identity, action, name)
         record_denied(self.context, self.request, self.connection, action, name, refusal)
-        self.reply(refusal)
+        return refusal
 
     # -- Working --------------------------------------------------------------------------------------------------
 
@@ -303,7 +307,7 @@ class Exchange(AdmittedRequest, eq=False):
         request = self.request
         authority = request.authority or request.headers.get(headers.HOST.key, b"localhost")
         # A proxy that terminates TLS says so.
-        secure = self.context.secure or request.headers.get(headers.X_FORWARDED_PROTO.key) == b"https"
+        secure = self.context.secure or self.context.proxies.says_https(request, self.connection.address)
         scheme = "https" if secure else "http"
         return f"{scheme}://{authority.decode('latin-1').strip()}"
 
@@ -316,11 +320,16 @@ class Exchange(AdmittedRequest, eq=False):
     def _count(self, status: int) -> None:
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
-        if self.route in AUDITED and self.context.audit is not None and (self.route, status) in EVENTS:
-            event, who, kind = EVENTS[self.route, status], self.identity.name, self.identity.kind.value
-            record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
+        if self.route in AUDITED and self.context.audit is not None:
+            self._audit(status)
         if self.context.settings.access_log:
             log_request(self.request, status, seconds, self.request_id(), self.response)
+
+    def _audit(self, status: int) -> None:
+        event, identity = event_of(self.request, self.route, status), self.identity
+        if event is not None:
+            who, kind = identity.name, identity.kind.value
+            record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
 
     def began_stream(self) -> None:
         """Count a streamed response when it begins: its status is final then."""

@@ -88,7 +88,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         ),
     ] = ""
     proxies: Annotated[
-        str, about("Comma-separated networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.")
+        str,
+        about(
+            "Comma-separated networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, such as "
+            "10.0.0.0/8."
+        ),
     ] = ""
     audit: Annotated[
         str, about("File for the audit log. Empty: with --auth it goes to standard error, else there is none.")

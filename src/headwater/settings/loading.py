@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.secret_files import may_be_secret
 from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Setting
 from headwater.settings.fields import Settings
 from headwater.settings.modes import Mode, is_loopback
@@ -22,6 +23,10 @@ CLIENT_VARIABLES = frozenset(
 TEST_VARIABLES = frozenset(
     ENVIRONMENT_PREFIX + name
     for name in (
+        "ATTACK_CREDENTIALS",
+        "ATTACK_HANDSHAKES",
+        "ATTACK_PIPELINES",
+        "ATTACK_STOPPED",
         "CLIENT_SEEDS",
         "CRASH_CYCLES",
         "CRASH_SEED",
@@ -130,6 +135,8 @@ def _judge_tls(settings: Settings) -> None:
     for name in ("tls_cert", "tls_key", "tls_client_ca"):
         path = getattr(settings, name)
         if path and not os.path.isfile(path):
+            if name == "tls_key" and may_be_secret(path):
+                raise SettingsError("--tls-key names a file that does not exist; give its path, not the key itself.")
             raise SettingsError(f"{SETTINGS[name].flag} is {path}, but there is no such file.")
     try:
         address = settings.ops_address

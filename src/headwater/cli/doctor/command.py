@@ -30,6 +30,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
 @click.option("--tls-cert", envvar=SETTINGS["tls_cert"].variable, help="Certificate chain of a server.")
 @click.option("--tls-key", envvar=SETTINGS["tls_key"].variable, help="Private key of the certificate.")
+@click.option("--hosts", envvar=SETTINGS["hosts"].variable, default="", help="Names under which clients call a server.")
+@click.option("--public-url", envvar=SETTINGS["public_url"].variable, default="", help="Origin of a server.")
 @click.option("--auth", envvar=SETTINGS["auth"].variable, help="Access file of a server.")
 @click.option("--cluster", "nats", envvar=SETTINGS["cluster"].variable, help="NATS servers of a cluster.")
 @click.option("--cluster-monitor", "monitors", help="URLs of their monitoring ports, if not port 8222 of each.")
@@ -41,6 +43,8 @@ def doctor(
     lake: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    hosts: str,
+    public_url: str,
     auth: str | None,
     nats: str | None,
     monitors: str | None,
@@ -59,9 +63,10 @@ def doctor(
         for finding in _findings(data, lake, destination):
             findings.append(finding)
             yield finding
-        for finding in certificates.certificate(tls_cert, tls_key) if tls_cert and tls_key else ():
-            findings.append(finding)
-            yield finding
+        if tls_cert and tls_key:
+            for finding in certificates.certificate(tls_cert, tls_key, hosts, public_url):
+                findings.append(finding)
+                yield finding
         for finding in access.access_file(Path(auth)) if auth else ():
             findings.append(finding)
             yield finding

@@ -74,6 +74,10 @@ class AsyncAdmin:
         """Whom the server takes this client for: its `name`, its `kind`, and the server's `mode`."""
         return await self._carrier.run(admin.whoami(self._target))
 
+    async def describe_log(self) -> dict[str, Any]:
+        """The log's `log_id`, its `positions`, and its `lake`, whose `url` is None for those who may not read it."""
+        return await self._carrier.run(admin.describe_log(self._target))
+
     async def flush(self) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""
         return await self._carrier.run(admin.flush(self._target))

@@ -135,6 +135,13 @@ SCHEMAS: dict[str, Schema] = {
         "type": "object",
         "description": "Version, positions, sizes, what is used of each limit, and the contents of the lake.",
     },
+    "Log": _object(
+        {
+            "log_id": TEXT,
+            "positions": _POSITIONS,
+            "lake": {"anyOf": [_object({"url": {"type": ["string", "null"]}}), {"type": "null"}]},
+        }
+    ),
     "Positions": _object({"positions": _POSITIONS}),
     "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
     "Reader": _object(
