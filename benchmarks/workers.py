@@ -140,9 +140,8 @@ def costs(site: Site, seconds: float) -> dict[str, float]:
     """Microseconds of processor time for one append, by what a process has to do with it."""
     prefix, alone = create(site), "w0" not in site.pids
     socks = connect(site, None if alone else "w0")
-    head = (
-        "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 100\r\n\r\n"
-    )
+    lines = ("POST {} HTTP/1.1", "Host: localhost", f"Content-Type: {messages.OCTETS}", "Content-Length: 100", "", "")
+    head = "\r\n".join(lines)
     requests = [head.format(stream_path(prefix, index)).encode() + b"x" * 100 for index in range(STREAMS)]
 
     async def all_of_them() -> int:

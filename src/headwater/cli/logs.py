@@ -97,13 +97,13 @@ def set_up(form: str, level: str = "info") -> None:
     sys.excepthook = _log_uncaught
 
 
-def name_process(name: str) -> None:
-    """Add the name of this process, one of several that log to the same place, to the facts of every record."""
+def name_child(name: str) -> None:
+    """Add the name of this process, a child of a supervisor, to the facts of every record."""
     make = logging.getLogRecordFactory()
 
     def make_named(*arguments: Any, **named: Any) -> logging.LogRecord:
         record = make(*arguments, **named)
-        record.process_name = name
+        record.child = name
         return record
 
     logging.setLogRecordFactory(make_named)

@@ -164,7 +164,7 @@ def _guarded(work: Callable[[Link], None], link: Link) -> int:
 
 def _sequence(shared: _Shared, link: Link) -> None:
     """The life of the sequencer."""
-    logs.name_process("sequencer")
+    logs.name_child("sequencer")
     settings = shared.settings
     lock(settings.data_directory, shared.supervisor_pid)
     journal = open_for_sequencer(settings.data_directory, settings.segment_bytes)
@@ -188,7 +188,7 @@ def _sequence(shared: _Shared, link: Link) -> None:
 
 def _work(shared: _Shared, name: str, link: Link) -> None:
     """The life of a worker."""
-    logs.name_process(name)
+    logs.name_child(name)
     settings = _share(shared.settings)
     part = Part(
         open_node=partial(_open_node, shared, name),
