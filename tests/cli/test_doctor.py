@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.doctor import checks
+from headwater.cli.doctor import checks, memory
 from headwater.http.context import Context
 from headwater.settings import Settings
 from headwater.testing import running_server
@@ -38,7 +38,7 @@ def test_a_healthy_server_has_no_problem(shell: Shell, data: Path) -> None:
     shell.ok("flush")
     before = sorted(data.rglob("*"))
     found = findings(shell, "--data", str(data))
-    checked = {"python", "packages", "open files", "clock", "permissions", "disk space", "disk sync", "lake"}
+    checked = {"python", "packages", "open files", "memory", "clock", "permissions", "disk space", "disk sync", "lake"}
     assert set(found) == checked | {"port", "server"}
     assert [one for one in found.values() if one["verdict"] == "problem"] == []
     assert "in use by process" in found["permissions"]["detail"]
@@ -222,3 +222,32 @@ def test_an_access_file_is_checked_like_a_server_would(shell: Shell, tmp_path: P
     path.write_text("version = 2\n")
     broken = access_findings(shell, path)["access file"]
     assert (broken["verdict"], broken["fix"]) == ("problem", "write version = 1 as its first line")
+
+
+def test_doctor_warns_when_the_workers_do_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "CGROUP", limit)
+    limit.write_text(f"{2 * 1024**3}\n")
+    assert memory.memory(1, None).verdict == "ok"
+    found = memory.memory(4, None)
+    assert found.verdict == "warning" and "2.0 GiB, of which 4 workers may take" in found.detail
+    assert "fewer workers" in found.fix
+    limit.write_text("max\n")
+    assert memory.memory(1, None).verdict == "ok"
+
+
+def test_the_newest_image_tells_how_much_memory_metadata_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, images = tmp_path / "memory.max", tmp_path / "images"
+    monkeypatch.setattr(memory, "CGROUP", limit)
+    limit.write_text(f"{4 * 1024**3}\n")
+    images.mkdir()
+    assert memory.memory(2, tmp_path).verdict == "ok"
+    with (images / "00000000000000000007.image").open("wb") as image:
+        image.truncate(300 * 1024**2)
+    assert memory.memory(2, tmp_path).verdict == "warning"
+
+
+def test_doctor_warns_of_more_workers_than_cores(shell: Shell) -> None:
+    few = findings(shell, "--workers", "2")["cores"]
+    many = findings(shell, "--workers", "1000")["cores"]
+    assert many["verdict"] == "warning" and "workers" in few["detail"]

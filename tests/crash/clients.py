@@ -104,7 +104,7 @@ class Client:
             answer = Response(response.status, response.headers, response.read())
         except (OSError, HTTPException) as error:
             raise Unknown(f"{method} {path}: {error!r}") from error
-        if answer.status == 503 and answer.code == "draining":
+        if answer.status == 503 and (method == "HEAD" or answer.code == "draining"):
             raise Unknown(f"{method} {path}: the server ends")
         return answer
 

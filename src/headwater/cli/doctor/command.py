@@ -8,7 +8,7 @@ import click
 
 from headwater.cli.connecting import JSON, destined
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.doctor import access, certificates, checks, cluster
+from headwater.cli.doctor import access, certificates, checks, cluster, memory
 from headwater.cli.doctor.findings import Finding
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
@@ -28,6 +28,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server; it need not exist yet.")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
+@click.option("--workers", type=click.IntRange(1), default=1, help="How many processes are to serve.")
 @click.option("--tls-cert", envvar=SETTINGS["tls_cert"].variable, help="Certificate chain of a server.")
 @click.option("--tls-key", envvar=SETTINGS["tls_key"].variable, help="Private key of the certificate.")
 @click.option("--hosts", envvar=SETTINGS["hosts"].variable, default="", help="Names under which clients call a server.")
@@ -41,6 +42,7 @@ def doctor(
     *,
     data: Path | None,
     lake: str | None,
+    workers: int,
     tls_cert: str | None,
     tls_key: str | None,
     hosts: str,
@@ -60,7 +62,7 @@ def doctor(
         raise click.UsageError("--tls-cert and --tls-key belong together; give both or neither.")
 
     def found() -> Iterator[Finding]:
-        for finding in _findings(data, lake, destination):
+        for finding in _findings(data, lake, workers, destination):
             findings.append(finding)
             yield finding
         if tls_cert and tls_key:
@@ -85,10 +87,13 @@ def doctor(
         fail(f"Found {counted(len(problems), 'problem')} ({names}); follow the advice above, and run this again.")
 
 
-def _findings(data: Path | None, lake: str | None, destination: Destination) -> Iterator[Finding]:
+def _findings(data: Path | None, lake: str | None, workers: int, destination: Destination) -> Iterator[Finding]:
     yield checks.python()
     yield checks.packages()
     yield checks.open_files()
+    yield memory.memory(workers, data)
+    if workers > 1:
+        yield memory.cores(workers)
     contacts = {
         url: checks.server(site(url), destination.request_headers(), destination.named, verify=destination.verification)
         for url in split_urls(destination.url)
