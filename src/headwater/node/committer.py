@@ -13,6 +13,7 @@ from itertools import count
 from time import monotonic
 from typing import NamedTuple
 
+from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
@@ -60,6 +61,10 @@ CLIENT_COMMANDS = NEEDS_ROOM | {
 }
 """Commands that a client waits for; all others belong to chores, which wait for as long as it takes."""
 
+QUIET_COMMANDS_MAX = 4
+"""How many commands a batch may have that is synced on the loop. While a larger one is synced, the loop can read and
+answer other requests: worth more than the hand-over, which takes about 20 us for any batch."""
+
 Done = Callable[[Reply], None]
 """Receives the reply to one command."""
 Submit = Callable[[Command, Done], None]
@@ -106,6 +111,9 @@ class Committer:
         self._in_flight_max = command_log.batches_in_flight_max
         self._may_send = True
         """Whether the log takes another batch now."""
+        self._journal = command_log if isinstance(command_log, Journal) else None
+        self._answered = self._sent_last = 0
+        """How many requests had been answered when the last batch was sent, and how many commands that had."""
         self._tickets = count(1)
         self._scheduled = False
         self.queued_bytes = 0
@@ -208,10 +216,19 @@ class Committer:
             commands = [command for command, _, _ in queue]
             waiters = [done for _, done, _ in queue]
             self.queued_bytes -= sum([cost for _, _, cost in queue])
+            if self._journal is not None:
+                self._journal.may_hold_loop = self._is_quiet(len(commands))
             ticket = next(self._tickets)
             self._in_flight[ticket] = _Sent(monotonic(), commands, waiters)
             self._may_send = len(self._in_flight) < self._in_flight_max
             self._log.append(self._now(), commands, ticket)
+
+    def _is_quiet(self, commands: int) -> bool:
+        """Whether the loop had nothing to do since the last batch but to answer that."""
+        answered, before = self._metrics.answered, self._answered
+        others = answered - before - self._sent_last
+        self._answered, self._sent_last = answered, commands
+        return commands <= QUIET_COMMANDS_MAX and others <= commands
 
     def _take(self, most: int) -> deque[tuple[Command, Done, int]]:
         """Take the first commands out of the queue that are together no larger than this, or the first alone."""
