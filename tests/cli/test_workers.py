@@ -294,6 +294,17 @@ def test_the_number_of_workers_may_change_with_every_start(tmp_path: Path) -> No
             assert server.stop() == 0, server.output()
 
 
+def test_a_backup_of_a_running_server_has_what_every_worker_acknowledged(shared: Fleet, tmp_path: Path) -> None:
+    create(shared.url, "precious")
+    for number in range(20):
+        append(shared.url, "precious", b"%d\n" % number)
+    assert headwater("backup", "create", str(tmp_path / "copy"), "--data", str(shared.data)).returncode == 0
+    restored = tmp_path / "restored"
+    assert headwater("backup", "restore", str(tmp_path / "copy"), "--data", str(restored)).returncode == 0
+    with running_server("--workers", "2", data=restored) as server:
+        assert read(server.url, "precious") == b"".join(b"%d\n" % number for number in range(20))
+
+
 def test_a_port_in_use_is_refused_in_one_sentence(shared: Fleet, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = [taken.getsockname()[1], int(shared.url.rpartition(":")[2])]

@@ -113,12 +113,12 @@ class Supervisor:
         return max(0.0, min([*due, self._stop_by - now, 60.0]))
 
     def _may_start(self, life: _Life) -> bool:
-        """Whether a child is missing that could start: the first one, or others while the first one serves."""
-        return (
-            life.child is None
-            and not self._stopping
-            and (life.role.is_first or all(one.ready for one in self._lives if one.role.is_first))
-        )
+        """Whether a child is missing that could start: the first one when all are gone, others while it serves."""
+        if life.child is not None or self._stopping:
+            return False
+        if life.role.is_first:
+            return not any(one.child for one in self._lives if not one.role.is_first)
+        return all(one.ready for one in self._lives if one.role.is_first)
 
     def _turn(self) -> None:
         numbers, self._signals = self._signals, []

@@ -128,6 +128,8 @@ def _reserve(host: str, port: int, flag: str) -> socket.socket:
         if port:
             socket.create_server((host, port), family=family).close()
         held = socket.socket(family)
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((host, port))
