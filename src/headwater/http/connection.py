@@ -19,7 +19,7 @@ from headwater.http.router import Found, Router
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import NOTHING, Request
-from headwater.http.wire.stages import BODY, HEAD, IDLE, Stage
+from headwater.http.wire.stages import BODY, IDLE, Stage
 from headwater.http.wire.unsent import Unsent
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -86,13 +86,10 @@ class Connection(PeerProtocol):
 
     def _set_deadline(self, stage: Stage) -> None:
         """Set the time until when the rest of a request must be here; `stage` is what came next before its input."""
-        parser, now = self._parser, self.context.now
-        if parser.refused:
-            return
-        if parser.stage is BODY:
-            self.deadline = now + self._settings.body_seconds
-        elif parser.stage is HEAD and (stage is IDLE or self.deadline == _NEVER):
-            self.deadline = now + self._settings.header_seconds
+        parser = self._parser
+        begins = parser.stage is BODY or stage is IDLE or self.deadline == _NEVER
+        if begins and parser.stage is not IDLE and not parser.refused:
+            self.deadline = self.context.now + self._patience_seconds()
 
     def eof_received(self) -> bool:
         """The client sends no more; keep the connection for the answers it waits for, unless one never ends."""
@@ -220,7 +217,13 @@ class Connection(PeerProtocol):
 
     def finished(self) -> None:
         """An exchange has its response: send every response whose turn has come, and start what waited for it."""
-        if not self._starting:
+        if not self._starting and (data := self._pipeline.take_only()) is not None:
+            self._count_sent(len(data))
+            self._transport.write(data)
+            self._rest()
+            if self._inflow.paused:
+                self.balance()
+        elif not self._starting:
             self._send_finished()
             if self.exchanges:
                 self._start_waiting()
@@ -229,15 +232,8 @@ class Connection(PeerProtocol):
         out: list[bytes] = []
         last = self._pipeline.take_finished(out)
         if last is not None:
-            if len(out) == 1:
-                data = out[0]
-                self.context.sent_bytes += len(data)
-                if self.write_paused:
-                    self._unsent.add(len(data))
-                self._transport.write(data)
-            else:
-                self._count_sent(sum(map(len, out)))
-                self._transport.writelines(out)
+            self._count_sent(sum(map(len, out)))
+            self._transport.writelines(out)
             self._sent(last)
 
     def _start_waiting(self) -> None:
@@ -261,12 +257,17 @@ class Connection(PeerProtocol):
                 self._close()
         elif self.exchanges:
             self._begin_stream()
-        elif self._parser.stage is not IDLE:
+        else:
+            self._rest()
+        if self._inflow.paused:
+            self.balance()
+
+    def _rest(self) -> None:
+        """Everything so far has been answered: continue with a body that waited for that, or wait for more."""
+        if self._parser.stage is not IDLE:
             self._receiving.answered()
         elif not self.write_paused:
             self.deadline = self.context.now + self._settings.idle_seconds
-        if self._inflow.paused:
-            self.balance()
 
     # -- Live responses -------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from headwater.http.wire.statuses import Answer
 from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 
-_ORIGIN = headers.ORIGIN.key
+_AUTHORIZATION, _ORIGIN = headers.AUTHORIZATION.key, headers.ORIGIN.key
 _RULES_CHANGED = Refusal(Code.OVERLOADED, "The access rules changed while this request waited; send it again.")
 
 
@@ -91,23 +91,22 @@ def _recognise(guard: Guard, exchange: Exchange, found: Found) -> bool:
 
     So the gate, the account and the voice cost a few lookups together for nearly every request.
     """
-    known = guard.known(exchange.request)
-    if known is None or exchange.began_at_seconds >= known.until:
+    request = exchange.request
+    known = guard.known.get(request.headers.get(_AUTHORIZATION, b""))
+    if known is None or exchange.began_at_seconds >= known.until or ACCESS_TOKEN in request.query:
         return False
-    identity, account, voice = known.identity, known.account, found.admitted_voice
-    if found.admitted is not identity or found.admitted_by != guard.changes:
+    identity, account = known.identity, known.account
+    if found.admitted is not identity or found.admitted_by != guard.changes or found.admitted_voice is None:
         return False
-    if account is None or account.forgotten or voice is None:
+    if account is None or account.forgotten or not charge_in_credit(account, request, found.route.action):
         return False
-    if not charge_in_credit(account, exchange.request, found.route.action):
-        return False
-    exchange.identity, exchange.account, exchange.voice = identity, account, voice
+    exchange.identity, exchange.account, exchange.voice = identity, account, found.admitted_voice
     return True
 
 
 def _remember(guard: Guard, exchange: Exchange, found: Found) -> None:
     """Remember who was admitted, so that the next request like this one is recognised."""
-    known = guard.known(exchange.request)
+    known = guard.known.get(exchange.request.headers.get(_AUTHORIZATION, b""))
     if known is not None and known.identity is exchange.identity and found.judged is not None:
         known.account = exchange.account
         found.admitted, found.admitted_by, found.admitted_voice = known.identity, guard.changes, exchange.voice

@@ -153,7 +153,8 @@ class Guard:
         self.limited = 0
         """How many requests were refused because of a limit."""
         self._loads = self._adopted = 0
-        self._known: dict[bytes, Known] = {}
+        self.known: dict[bytes, Known] = {}
+        """Credentials that were good, by the header that they came in."""
         self._known_until = 0.0
         self._failures: dict[str, tuple[float, int]] = {}
         self._proxies = Proxies(proxies)
@@ -170,7 +171,7 @@ class Guard:
         """
         if number >= self._adopted:
             self._adopted, self.policy = number, policy
-            self._known.clear()
+            self.known.clear()
             self.changes += 1
 
     def is_public(self, name: str) -> bool:
@@ -180,7 +181,7 @@ class Guard:
     def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
         now = time.monotonic()
         credential = request.headers.get(_AUTHORIZATION)
-        known = None if credential is None or ACCESS_TOKEN in request.query else self._known.get(credential)
+        known = None if credential is None or ACCESS_TOKEN in request.query else self.known.get(credential)
         if known is None or now >= self._known_until:
             found = self._identify(request, credential, caller, now)
             if isinstance(found, Refusal):
@@ -224,13 +225,8 @@ class Guard:
 
     def name_of(self, request: Request) -> str | None:
         """Who sends a request, if its credential was good."""
-        known = self._known.get(request.headers.get(_AUTHORIZATION, b""))
+        known = self.known.get(request.headers.get(_AUTHORIZATION, b""))
         return None if known is None else known.identity.name
-
-    def known(self, request: Request) -> Known | None:
-        """What is known of the credential in the header of a request."""
-        credential = request.headers.get(_AUTHORIZATION)
-        return None if credential is None or ACCESS_TOKEN in request.query else self._known.get(credential)
 
     # -- Identifying ----------------------------------------------------------------------------------------------
 
@@ -239,7 +235,7 @@ class Guard:
     ) -> Identity | Refusal:
         """Find out who sends a request whose credential may not be known."""
         if now >= self._known_until:
-            self._known.clear()
+            self.known.clear()
             self._known_until = now + KNOWN_SECONDS
         _, ticket = cut_access_token(request.query)
         if ticket is not None and credential is not None:
@@ -266,14 +262,14 @@ class Guard:
         self, spelled: bytes, token: bytes, request: Request, caller: Caller, now: float, *, throttled: bool
     ) -> Identity | Refusal:
         """Check a credential, unless it is known by how it is spelled as a header."""
-        known = self._known.get(spelled)
+        known = self.known.get(spelled)
         if known is not None:
             return known.identity
         found = self._check(token, request, caller, now, throttled=throttled)
         if isinstance(found, Identity):
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            self._known[spelled] = Known(found, min(found.expires_at, self._known_until))
+            if len(self.known) >= KNOWN_MAX:
+                self.known.clear()
+            self.known[spelled] = Known(found, min(found.expires_at, self._known_until))
         return found
 
     def _check(

@@ -54,7 +54,9 @@ class Metrics:
         histogram = self.request_seconds.get(route)
         if histogram is None:
             histogram = self.request_seconds[route] = Histogram()
-        histogram.observe(seconds)
+        # As `observe`, without a call.
+        histogram.counts[bisect_left(SECONDS, seconds)] += 1
+        histogram.sum += seconds
 
 
 class Sample(NamedTuple):

@@ -71,10 +71,10 @@ def _split(command: C) -> C | Refusal:
 
 def submitter(exchange: Exchange) -> Submit:
     """Submits appends and creations that the quotas of their buckets allow, and answers the others."""
-    context, node = exchange.context, exchange.node
-    if context.guard is None or not context.quotas:
+    guard, node = exchange.context.guard, exchange.node
+    if guard is None or not guard.policy.buckets:
         return node.submit
-    return partial(_submit_within, node, context.quotas)
+    return partial(_submit_within, node, guard.policy.buckets)
 
 
 def _submit_within(node: Node, quotas: Quotas, command: Command, done: Done) -> None:
