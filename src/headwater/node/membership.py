@@ -102,14 +102,14 @@ class Membership:
         self.standing = Standing.JOINING
         self._joined_sequence = 0
         self._seen: dict[str, Member] | None = None
-        self._began_at = 0.0
+        self._joined_at: dict[tuple[str, str], float] = {}
+        """When each member was first seen here: it may not have been heard yet."""
         self._asking = False
         self._refused: str | None = None
         """Why the log did not let this node join."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._began_at = time.monotonic()
         self._serve(False)
         self._tick()
 
@@ -145,6 +145,11 @@ class Membership:
             return
         before, self._seen = self._seen or {}, members
         self._log.members = {name: member.session for name, member in members.items()}
+        now = time.monotonic()
+        self._joined_at = {
+            process: self._joined_at.get(process, now)
+            for process in ((name, member.session) for name, member in members.items())
+        }
         was = before.get(self._profile.name)
         if self._mine is None:
             if was is not None and was.session == self._profile.session and self._profile.name in members:
@@ -196,10 +201,11 @@ class Membership:
     def _evict_silent(self) -> None:
         """The keeper evicts those that fell silent; any node does, if the keeper is among them."""
         now, peers = time.monotonic(), self._log.peers
+        heard = {name: peer.heard_at for name, peer in peers.items()}
         silent = {
             name: member
             for name, member in self._others.items()
-            if now - (peers[name].heard_at if name in peers else self._began_at) > SILENT_SECONDS
+            if now - max(self._joined_at[name, member.session], heard.get(name, 0.0)) > SILENT_SECONDS
         }
         keeper = self._state.cluster.keeper
         if silent and not self._asking and (keeper is None or keeper.node in silent or self._keeps(keeper)):
