@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.cluster.command import problems_of
+from headwater.streams.cluster import LEVEL
 from headwater.testing import RunningServer
 from headwater.testing.clusters import LOG_BYTES, RunningCluster, running_cluster
 from headwater.testing.servers import running_node
@@ -18,6 +20,7 @@ from ..http.processes import eventually
 from .commands import Done, Shell, sentence
 
 WAIT_SECONDS = 60.0
+CLUSTER = "headwater_cluster_"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,40 @@ def test_status_shows_the_members_and_who_does_the_chores(shell: Shell, cluster:
     printed = shell.ok("cluster", "status").text
     assert f"chores       {view['keeper']}" in printed
     assert all(url in printed for url in cluster.urls)
+
+
+def metrics_of(url: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"{url}/metrics") as response:
+        lines = response.read().decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line.startswith(CLUSTER))
+    return {name.removeprefix(CLUSTER): float(value) for name, _, value in pairs}
+
+
+def test_the_metrics_of_each_node_tell_its_part(shell: Shell, cluster: RunningCluster) -> None:
+    shell.ok("create", "counted", "--type", "text/plain")
+    for url in cluster.urls:
+        Shell(url).ok("head", "counted")
+    found = [metrics_of(url) for url in cluster.urls]
+    assert [one["members"] for one in found] == [3, 3, 3]
+    assert [one["serving"] for one in found] == [1, 1, 1]
+    assert [one["log_outage"] for one in found] == [0, 0, 0]
+    assert [one["level"] for one in found] == [LEVEL] * 3
+    assert sum(one["keeper"] for one in found) == 1
+    for one in found:
+        assert one["known"] >= one["applied"] > 0 and abs(one["clock_offset_seconds"]) < 5
+        assert one["barriers_asked_total"] + one["barriers_logged_total"] > 0
+        assert {"resends_total", "fetched_messages_total", "barriers_timed_out_total"} <= one.keys()
+
+
+def test_several_workers_of_a_cluster_have_one_page_of_metrics(shell: Shell, cluster: RunningCluster) -> None:
+    flags = ("--cluster", cluster.nats.url, "--cluster-log-bytes", LOG_BYTES, "--lake", cluster.lake)
+    with running_node("--node", "m", "--workers", "2", *flags) as machine:
+        wait_ready(shell, 5)
+        found = metrics_of(machine.url)
+        assert (found["members"], found["serving"], found["level"]) == (5, 1, LEVEL)
+        assert found["keeper"] in (0, 1) and found["log_outage"] == 0
+        assert found["known"] >= found["applied"] > 0
+    wait_ready(shell, 3)
 
 
 def test_wait_ready_says_that_the_cluster_is_ready(shell: Shell) -> None:
