@@ -26,6 +26,8 @@ SILENT_SECONDS = 5.0
 """After this time without a pulse a member is evicted."""
 CLOCK_MAX_US = 5_000_000
 """How far a node's clock may be off for it to take part."""
+CLOCKS_SECONDS = 1.0
+"""How long a node that starts waits for the first pulse of another one, whose clock it needs."""
 LEAVE_SECONDS = 3.0
 """How long a node that stops waits until its leaving is in the log."""
 
@@ -102,6 +104,7 @@ class Membership:
         self.standing = Standing.JOINING
         self._joined_sequence = 0
         self._seen: dict[str, Member] | None = None
+        self._began_at = 0.0
         self._joined_at: dict[tuple[str, str], float] = {}
         """When each member was first seen here: it may not have been heard yet."""
         self._asking = False
@@ -110,6 +113,7 @@ class Membership:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        self._began_at = time.monotonic()
         self._serve(False)
         self._tick()
 
@@ -182,11 +186,17 @@ class Membership:
         if self._log.outage is not None or abs(self._log.clock_offset_us()) > CLOCK_MAX_US:
             return
         if self.standing is Standing.JOINING:
-            self._join()
+            if self._knows_clocks:
+                self._join()
         elif self.standing is Standing.CONFIRMING:
             self._confirm()
         self._evict_silent()
         self._raise_level()
+
+    @property
+    def _knows_clocks(self) -> bool:
+        """Whether this node's clock was compared with another's: a join stamped ahead would stop all the others."""
+        return not self._others or bool(self._log.peers) or time.monotonic() - self._began_at > CLOCKS_SECONDS
 
     def _join(self) -> None:
         if not self._asking:

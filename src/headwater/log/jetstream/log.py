@@ -122,6 +122,10 @@ class JetStreamLog:
     def members(self, members: Mapping[str, str]) -> None:
         self.liveness.members = members
 
+    def compare(self, checkpoint: str, sha256: str) -> None:
+        """Tell the other nodes the hash of the state at a checkpoint; one that has another is an outage."""
+        self.liveness.peers.digest = checkpoint, sha256
+
     def clock_offset_us(self) -> int:
         """How far this node's clock is from what others go by: negative if behind, positive if ahead.
 
