@@ -57,7 +57,7 @@ class SharedShard(Shard):
 
     def start(self) -> None:
         self._held = {}
-        self.digests = Digests(self.state)
+        self.digests = Digests(self.state, self.command_log)
         super().start()
         if self.membership is not None:
             self.membership.start()
@@ -79,6 +79,7 @@ class SharedShard(Shard):
             self.state,
             submit=self.committer.submit,
             now=self.now,
+            may_ask=lambda: self.outage is None,
             begin=self._begin_chores,
             end=self._end_chores,
         )

@@ -68,7 +68,7 @@ def test_messages_that_were_missed_in_silence_are_fetched(pair: list[Node]) -> N
 
     run(pair, use)
     assert ours.batches == theirs.batches
-    assert ours.log._follower.fetched == 20
+    assert ours.log.follower.fetched == 20
 
 
 def test_a_proposer_that_misses_its_own_messages_is_answered_all_the_same(pair: list[Node]) -> None:

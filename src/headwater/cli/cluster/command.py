@@ -11,17 +11,21 @@ from headwater.cli.cluster.nodes import addresses, ask_node, sees, silent
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
-from headwater.cli.printing import columns, facts, say
+from headwater.cli.printing import columns, counted, facts, note
 from headwater.cli.server.status import span
-from headwater.client import ClientError
+from headwater.client import ClientError, ServerUnavailable, TransportFailed
 
 POLL_SECONDS = 0.2
-VERIFY_SECONDS = 60.0
 DRAIN_SECONDS = 30.0
 RIGHT = (False, False, True, True, True, False)
 """Which columns of the members are numbers."""
 ATTEMPTS_MAX = 3
 """How often a checkpoint is repeated because a node was writing an image just then."""
+
+TIMEOUT = click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait."
+)
+NOT_IMPLEMENTED = "not_implemented"
 
 
 @click.group()
@@ -41,7 +45,7 @@ def status(server: Server, as_json: bool) -> None:
     else:
         _print(view)
         for problem in problems:
-            say(problem)
+            note(f"Problem: {problem}")
     if problems:
         raise SystemExit(1)
 
@@ -85,31 +89,39 @@ def _print(view: dict[str, Any]) -> None:
 @click.option(
     "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="How many members there must be."
 )
-@click.option("--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait.")
+@TIMEOUT
 @JSON
 @connected
 def wait_ready(server: Server, nodes: int, timeout: float, as_json: bool) -> None:
     """Wait until so many members serve, all are heard, and one does the chores; exit 1 if that takes too long."""
     problems: list[str] = []
+    members = 0
 
     def ready() -> bool:
-        nonlocal problems
+        nonlocal problems, members
         try:
             view = sees(server)
-        except (ClientError, SystemExit):
+        except (ServerUnavailable, TransportFailed) as error:
+            if isinstance(error, ServerUnavailable) and error.code == NOT_IMPLEMENTED:
+                raise  # Not a node of a cluster, however long we wait.
             problems = [f"{server.url} does not answer."]
             return False
-        missing = nodes - len(view["members"])
-        problems = problems_of(view) + ([f"{missing} of {nodes} members are missing."] if missing > 0 else [])
+        members = len(view["members"])
+        missing = nodes - members
+        problems = problems_of(view) + ([_missing(missing, nodes)] if missing > 0 else [])
         return not problems
 
     done = _wait(ready, timeout)
     if as_json:
         click.echo(json.dumps({"ready": done, "problems": problems}))
     elif done:
-        say(f"The cluster is ready with at least {nodes} members." if nodes > 1 else "The cluster is ready.")
+        click.echo(f"The cluster is ready with {counted(members, 'member')}.")
     if not done:
         fail(f"The cluster is not ready after {timeout:g} s: {' '.join(problems)}", "not_ready")
+
+
+def _missing(missing: int, nodes: int) -> str:
+    return f"{missing} of {nodes} members {'is' if missing == 1 else 'are'} missing."
 
 
 @cluster.command(epilog=examples("headwater cluster drain n2"))
@@ -138,18 +150,19 @@ def drain(server: Server, node: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"node": node, "left": done}))
     elif done:
-        say(f"{node} has left the cluster.")
+        click.echo(f"{node} has left the cluster.")
     if not done:
         fail(f"{node} is still a member after {DRAIN_SECONDS:g} s.", "not_left")
 
 
 @cluster.command(epilog=examples("headwater cluster verify"))
+@TIMEOUT
 @JSON
 @connected
-def verify(server: Server, as_json: bool) -> None:
+def verify(server: Server, timeout: float, as_json: bool) -> None:
     """Have every member hash its state at one position, and compare; exit 1 if any differs or does not answer."""
     for _ in range(ATTEMPTS_MAX):
-        digests = _digests(server)
+        digests = _digests(server, timeout)
         if "busy" not in digests.values():
             break
     answered = {digest for digest in digests.values() if digest is not None}
@@ -164,9 +177,11 @@ def verify(server: Server, as_json: bool) -> None:
         fail(f"Members that did not answer: {', '.join(missing)}.", "no_answer")
     if not same:
         fail("The members differ in what they hold; restart those that differ, so that they load an image.", "differ")
+    if not as_json:
+        click.echo(f"The state of {counted(len(digests), 'member')} is the same.")
 
 
-def _digests(server: Server) -> dict[str, str | None]:
+def _digests(server: Server, timeout: float) -> dict[str, str | None]:
     """The hash of each member at a new checkpoint; None for one that does not answer."""
     with server.admin() as admin:
         members = addresses(admin.cluster())
@@ -179,7 +194,7 @@ def _digests(server: Server) -> dict[str, str | None]:
                 digests[name] = _digest(server, address, checkpoint)
         return None not in digests.values()
 
-    _wait(complete, VERIFY_SECONDS)
+    _wait(complete, timeout)
     return digests
 
 
