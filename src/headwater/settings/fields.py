@@ -222,7 +222,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def address(self) -> str:
-        """The URL under which operators reach this node of a cluster; where it listens everywhere, by its host's name."""
+        """The URL under which operators reach this node; by its host's name if it listens on all addresses."""
         host = socket.gethostname() if self.host in EVERYWHERE else self.host
         host = f"[{host}]" if ":" in host else host
         return self.node_url or self.public_url or f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
