@@ -21,11 +21,12 @@ import yaml  # type: ignore[import-untyped]
 
 from headwater import settings
 from headwater.log.jetstream.durability import judge_sync
-from headwater.log.jetstream.streams import VERSION_MIN
+from headwater.log.jetstream.streams import VERSION_MIN, LogRefused, Place
+from headwater.log.jetstream.visiting import Visit
 from headwater.settings import Settings
 from headwater.testing.clusters import running_cluster
 from headwater.testing.nats import NatsServer, NatsServers, free_ports
-from headwater.testing.servers import ServerNotStarted, running_node
+from headwater.testing.servers import running_node
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -265,7 +266,7 @@ def test_a_node_runs_on_nats_as_it_is_configured(tmp_path: Path, monkeypatch: py
             urllib.request.urlopen(create, timeout=30).close()
             with urllib.request.urlopen(f"{node.url}/v1/stream/s", timeout=30) as response:
                 assert response.read() == b"kept"
-        with pytest.raises(ServerNotStarted, match="Authorization"), running_node("--cluster", nats.url, *lake):
+        with pytest.raises(LogRefused, match="Authorization"), Visit(Place(nats.urls), seconds_max=2.0):
             pass
 
 
