@@ -1,6 +1,7 @@
 """Every setting, once: its type, limits, unit, choices, default and help."""
 
 import re
+import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,9 @@ _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s\[\]:/
 
 KIB = 1024
 MIB = 1024 * KIB
+
+EVERYWHERE = frozenset({"0.0.0.0", "::"})
+"""Addresses that mean all of a machine's."""
 
 
 def about(help: str, **limits: Any) -> Meta:
@@ -68,6 +72,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ] = 2048 * MIB
     node: Annotated[
         str, about("Name of this node in the cluster; each running process needs its own. Empty: made from the host's.")
+    ] = ""
+    node_url: Annotated[
+        str,
+        about("URL under which operators and other nodes reach this one. Empty: made from --public-url, or --host."),
     ] = ""
     level_max: Annotated[
         int,
@@ -218,9 +226,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def address(self) -> str:
-        """The URL under which other nodes' operators reach this server."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return self.public_url or f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+        """The URL under which operators reach this node; by its host's name if it listens on all addresses."""
+        host = socket.gethostname() if self.host in EVERYWHERE else self.host
+        host = f"[{host}]" if ":" in host else host
+        return self.node_url or self.public_url or f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
 
     @property
     def lake_url(self) -> str:

@@ -86,11 +86,13 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
 
 
 def _judge_cluster(settings: Settings) -> None:
-    for name in ("cluster_name", "node"):
+    for name in ("cluster_name", "node", "node_url"):
         value = getattr(settings, name)
         if value and not settings.cluster:
             raise SettingsError(f"{SETTINGS[name].flag} is for nodes of a cluster; give --cluster too.")
-        if value and _NODE.fullmatch(value) is None:
+        if name == "node_url" and value and _PUBLIC_URL.fullmatch(value) is None:
+            raise SettingsError(f"--node-url is {value!r}, but it takes an origin such as http://10.0.0.7:4437.")
+        if name != "node_url" and value and _NODE.fullmatch(value) is None:
             raise SettingsError(
                 f"{SETTINGS[name].flag} is {value!r}, but it takes 1 to 32 characters from a-z, 0-9 and '-'."
             )

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from headwater.log.images import Images
-from headwater.log.jetstream import identity, replaying, streams
+from headwater.log.jetstream import identity, replaying, streams, visiting
 from headwater.log.jetstream.identity import Established, establish, record_key, recorded_log_id
 from headwater.log.jetstream.opening import Opened, open_log
 from headwater.log.jetstream.streams import LogRefused, Place, judge_server, judge_stream
@@ -148,6 +148,13 @@ def test_servers_that_cannot_be_used_are_named(nats: NatsServers) -> None:
     ):
         pass
     assert judge_stream(streams.StreamInfo(), Place(nats.urls)) is not None
+
+
+def test_a_start_that_waits_for_nats_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(visiting, "REPORT_SECONDS", 0.1)
+    with pytest.raises(LogRefused), Visit(Place(["nats://127.0.0.1:1"]), 0.5):
+        pass
+    assert [message for message in caplog.messages if message.startswith("waiting for a NATS server: 127.0.0.1:1")]
 
 
 # -- Opening -----------------------------------------------------------------------------------------------------------

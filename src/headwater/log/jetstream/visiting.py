@@ -54,11 +54,15 @@ class Visit:
 
     def _wait_connected(self) -> None:
         deadline = time.monotonic() + self._seconds_max
+        report_at = time.monotonic() + REPORT_SECONDS
         while not self.client.connected:
             if time.monotonic() > deadline:
                 raise LogRefused(
                     f"No NATS server can be reached at {self.client.servers} ({self.client.problem}); check --cluster."
                 )
+            if time.monotonic() > report_at:
+                log.warning("waiting for a NATS server: %s", self.client.problem)
+                report_at = deadline
             time.sleep(POLL_SECONDS / 5)
         reason = judge_server(self.client.info)
         if reason is not None:
