@@ -47,6 +47,8 @@ FAILURES = (DirectoryInUse, JournalDamaged, LogRefused, LakeOwned, StoreFailed, 
 """Why a server cannot start, through no mistake of ours."""
 
 READY_CHECK_SECONDS = 0.02
+REPORT_SECONDS = 2.0
+"""After how long the log says why a node that has started is not ready."""
 
 READY = """\
 Headwater is ready at {url} ({where}). Try it:
@@ -137,8 +139,7 @@ async def run(settings: Settings, guard: Guard | None = None, audit: Audit | Non
         await server.join(part.siblings, node)
     server.serve(node)
     listening = listening or await _listen(server)
-    while node.outage is not None and not stopping.done():
-        await asyncio.sleep(READY_CHECK_SECONDS)  # It answers that it is not ready yet, and why.
+    await _ready(node, stopping)
     part.ready(server, listening, time.monotonic() - began)
     if audit is not None:
         audit.record(Record(Event.STARTED))
@@ -153,6 +154,16 @@ async def run(settings: Settings, guard: Guard | None = None, audit: Audit | Non
         audit.close()
     took = {"drain_seconds": drained_at - draining_since, "stop_seconds": time.monotonic() - drained_at}
     log.info("stopped", extra={"signal": why} | {name: round(value, 3) for name, value in took.items()})
+
+
+async def _ready(node: Node, stopping: "asyncio.Future[str]") -> None:
+    """Wait until the node can serve; until then it answers that it is not ready, and why."""
+    said, since = None, time.monotonic()
+    while (outage := node.outage) is not None and not stopping.done():
+        if outage != said and time.monotonic() - since > REPORT_SECONDS:
+            log.warning("not ready: %s", outage)
+            said, since = outage, time.monotonic()
+        await asyncio.sleep(READY_CHECK_SECONDS)
 
 
 def _found(settings: Settings, listening: Listening | None) -> Settings:

@@ -64,6 +64,10 @@ def checkpoint(target: RequestTarget) -> Program[str]:
     return str(answer["id"])
 
 
+def image(target: RequestTarget) -> Program[dict[str, Any]]:
+    return (yield from _object(target, target.request("POST", "/cluster/image")))
+
+
 def drain(target: RequestTarget) -> Program[None]:
     yield from ask(target.request("POST", "/cluster/drain"), target.policy)
 

@@ -37,6 +37,12 @@ def claim(store: Store, log_id: str) -> None:
         raise LakeOwned(f"The lake at {store.url} belongs to {_describe(found)}; use another prefix.") from error
 
 
+def pass_on(store: Store, log_id: str) -> None:
+    """Give the lake to another log, which continues the one that owned it."""
+    store.delete(OWNER_KEY)
+    claim(store, log_id)
+
+
 def _read(data: bytes) -> Owner | int | None:
     """The owner in an owner file; of one in another format its version, of anything else None."""
     try:

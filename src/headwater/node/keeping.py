@@ -19,6 +19,8 @@ from headwater.streams.state import State
 RENEW_SECONDS = 1.0
 LEASE_SECONDS = 5.0
 """How often the lease is renewed, and for how long it is granted."""
+TRY_SECONDS = 0.1
+"""How soon a node that cannot ask for the chores yet tries again."""
 GIVE_BACK_SECONDS = 2.0
 """How long a node that stops waits until it has given the chores back."""
 
@@ -65,11 +67,13 @@ class Keeping:
         return keeper if keeper is not None and keeper.session == self._session else None
 
     def start(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(RENEW_SECONDS, self.start)
         keeper = self._state.cluster.keeper
         free = keeper is None or keeper.session == self._session or self._now() > keeper.until
         # A clock that is wrong makes a node think that a lease has ended, and its request would move the log's time.
-        if free and not self._asking and self._may_ask():
+        may_ask = self._may_ask()
+        pause_seconds = RENEW_SECONDS if may_ask else min(RENEW_SECONDS, TRY_SECONDS)
+        self._timer = asyncio.get_running_loop().call_later(pause_seconds, self.start)
+        if free and not self._asking and may_ask:
             self._asking = True
             self._submit(Keep(self._node, self._session, int(LEASE_SECONDS * SECOND_US)), self._asked)
         self.after_batch()

@@ -18,6 +18,7 @@ from headwater.log.seam import CommandLog
 from headwater.node.committer import Submit, ask
 from headwater.node.keeping import NodeId
 from headwater.streams.cluster import Evict, Join, Keeper, Member, RaiseLevel
+from headwater.streams.membership import judge_level
 from headwater.streams.replies import Misplaced, Reply
 from headwater.streams.state import State
 
@@ -199,9 +200,12 @@ class Membership:
         return not self._others or bool(self._log.peers) or time.monotonic() - self._began_at > CLOCKS_SECONDS
 
     def _join(self) -> None:
-        if not self._asking:
+        profile = self._profile
+        refused = judge_level(self._state, profile.name, profile.level)
+        if refused is not None:
+            self._refused = refused.detail
+        elif not self._asking:
             self._asking = True
-            profile = self._profile
             self._submit(Join(profile.name, profile.session, profile.address, profile.level), self._joined)
 
     def _joined(self, reply: Reply) -> None:

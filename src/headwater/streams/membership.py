@@ -21,14 +21,21 @@ from headwater.streams.replies import Done, Misplaced, Reply
 from headwater.streams.state import State
 
 
+def judge_level(state: State, node: str, level: int) -> Misplaced | None:
+    """Why a node that knows commands up to a level cannot join; None if it can."""
+    if level >= state.cluster.level:
+        return None
+    return Misplaced(
+        f"The log has commands of level {state.cluster.level}, but node {node} uses those up to level {level} only;"
+        " install a newer version on it, or remove --level-max."
+    )
+
+
 def join(state: State, command: Join) -> Reply:
     """Add a member, or replace the process that had its name."""
     cluster = state.cluster
-    if command.level < cluster.level:
-        return Misplaced(
-            f"The log has commands of level {cluster.level}, and node {command.node} knows those up to level "
-            f"{command.level}; install a newer version on it."
-        )
+    if (refused := judge_level(state, command.node, command.level)) is not None:
+        return refused
     known = cluster.members.get(command.node)
     if known is None or known.session != command.session:
         member = Member(command.session, command.address, command.level, state.position)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from headwater.cli.cluster.nodes import addresses, ask_node, sees, silent
+from headwater.cli.cluster.rescue import rescue
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
@@ -31,6 +32,9 @@ NOT_IMPLEMENTED = "not_implemented"
 @click.group()
 def cluster() -> None:
     """Operate a cluster. Exit codes: 0 good, 1 not good, 2 wrong usage."""
+
+
+cluster.add_command(rescue)
 
 
 @cluster.command(epilog=examples("headwater cluster status", "headwater cluster status --json | jq .keeper"))

@@ -30,12 +30,12 @@ def silent(view: dict[str, Any]) -> list[str]:
     ]
 
 
-def ask_node(server: Server, address: str) -> Admin:
+def ask_node(server: Server, address: str, timeout_seconds: float = ANSWER_SECONDS) -> Admin:
     """One node, with the credential that is used for all."""
     return Admin(
         address,
         headers=server.destination.headers,
         token=server.destination.credential,
         retry=RetryPolicy(attempts_max=1, connect_attempts_max=1),
-        timeout_seconds=ANSWER_SECONDS,
+        timeout_seconds=timeout_seconds,
     )

@@ -66,6 +66,10 @@ class AsyncAdmin:
         """Have every node hash its state at one position; the id under which each shows its hash."""
         return await self._carrier.run(admin.checkpoint(self._target))
 
+    async def image(self) -> dict[str, Any]:
+        """Have this node store an image of its state: its `log_id`, `position` and `sequence`."""
+        return await self._carrier.run(admin.image(self._target))
+
     async def drain(self) -> None:
         """Have this node finish its requests, leave the cluster and end."""
         await self._carrier.run(admin.drain(self._target))

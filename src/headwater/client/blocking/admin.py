@@ -67,6 +67,10 @@ class Admin:
         """Have every node hash its state at one position; the id under which each shows its hash."""
         return self._carrier.run(admin.checkpoint(self._target))
 
+    def image(self) -> dict[str, Any]:
+        """Have this node store an image of its state: its `log_id`, `position` and `sequence`."""
+        return self._carrier.run(admin.image(self._target))
+
     def drain(self) -> None:
         """Have this node finish its requests, leave the cluster and end."""
         self._carrier.run(admin.drain(self._target))

@@ -14,6 +14,7 @@ from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.node.cluster_view import ClusterView, view
+from headwater.node.rescuing import ImageTaken, take_image
 from headwater.node.shared_shard import SharedShard
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cluster import LEVELS, Checkpoint
@@ -63,6 +64,22 @@ def _decided(exchange: Exchange, shard: SharedShard, command: Checkpoint, reply:
         exchange.reply(reply)
     else:
         exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode({"id": command.id})))
+
+
+def image(request: Request, address: Address, exchange: Exchange) -> None:
+    """Have this node store an image of what it has applied; also while the log is away."""
+    exchange.run_at_once(READ, _image, exchange)
+
+
+def _image(exchange: Exchange) -> None:
+    shard = _shard(exchange)
+    if shard is not None:
+        assert isinstance(shard.command_log, JetStreamLog)
+        exchange.await_task(take_image(shard, shard.command_log), partial(_taken, exchange))
+
+
+def _taken(exchange: Exchange, taken: ImageTaken) -> None:
+    exchange.answer(Answer(200, JSON_LINES, msgspec.json.encode(taken)))
 
 
 def drain(request: Request, address: Address, exchange: Exchange) -> None:

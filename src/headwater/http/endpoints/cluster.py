@@ -39,6 +39,19 @@ CLUSTER = (
         },
     ),
     Endpoint(
+        f"/{OWN}/cluster/image",
+        "image",
+        {
+            b"POST": Route(
+                cluster.image,
+                Action.ADMIN,
+                "Have this node store an image of its state",
+                {200: Gives("The log, and how far the image reaches in it.", _ABOUT, content={JSON: "ImageTaken"})},
+                (Code.NOT_IMPLEMENTED, Code.OVERLOADED),
+            )
+        },
+    ),
+    Endpoint(
         f"/{OWN}/cluster/drain",
         "drain",
         {

@@ -95,6 +95,7 @@ SCHEMAS: dict[str, Schema] = {
     "Reloaded": _object({key: {"type": "array", "items": TEXT} for key in ("added", "removed", "changed")}),
     "Cluster": {"type": "object", "description": "See docs/operate-cluster.md; fields may be added."},
     "Checkpoint": _object({"id": TEXT}),
+    "ImageTaken": _object({"log_id": TEXT, "position": _WHOLE, "sequence": _WHOLE}),
     "Document": {"type": "object", "description": "OpenAPI 3.1."},
     "Bucket": _object({"bucket_id": TEXT, "streams": _WHOLE}),
     "Listing": _listing({"bucket_id": TEXT}),

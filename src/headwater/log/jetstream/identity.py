@@ -91,6 +91,13 @@ def establish(place: Place, store: Store, *, log_bytes_max: int = LOG_BYTES_MAX)
         return Established(info.log_id, info)
 
 
+def replace_record(store: Store, shard: int, log_id: str) -> None:
+    """Have a store record another log than before."""
+    if recorded_log_id(store, shard) != log_id:
+        store.delete(record_key(shard))
+        _record(store, shard, log_id)
+
+
 def _record(store: Store, shard: int, log_id: str) -> str:
     """Record the id of a log, and return the one that is recorded: another node may have been faster."""
     try:
@@ -107,7 +114,7 @@ def _find_or_create(visit: Visit, place: Place, store: Store, log_bytes_max: int
         if info is not None:
             return info
         if recorded_log_id(store, place.shard) is None:
-            _create(visit, place, log_bytes_max)
+            create_stream(visit, place, secrets.token_hex(8), log_bytes_max)
         elif time.monotonic() > deadline:
             raise LogRefused(
                 f"The log of this cluster is lost: {store.url} records it, but NATS has no stream {place.stream};"
@@ -117,11 +124,10 @@ def _find_or_create(visit: Visit, place: Place, store: Store, log_bytes_max: int
             time.sleep(0.2)
 
 
-def _create(visit: Visit, place: Place, log_bytes_max: int) -> None:
+def create_stream(visit: Visit, place: Place, log_id: str, log_bytes_max: int, first_sequence: int = 1) -> None:
     """Create the stream, with three replicas unless the NATS server stands alone. Another node may be faster."""
-    log_id = secrets.token_hex(8)
     for replicas in (streams.REPLICAS, 1):
-        request = streams.configuration(place, log_id, log_bytes_max, replicas)
+        request = streams.configuration(place, log_id, log_bytes_max, replicas) | {"first_seq": first_sequence}
         try:
             visit.persist(
                 partial(streams.create, visit.client, place, request), f"create a stream with {replicas} replicas"

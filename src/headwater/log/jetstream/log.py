@@ -25,13 +25,13 @@ from headwater.log.jetstream.identity import Established
 from headwater.log.jetstream.liveness import Liveness
 from headwater.log.jetstream.publishing import Publisher
 from headwater.log.jetstream.pulses import PULSE_SECONDS, Peer
+from headwater.log.jetstream.records import batch_of
 from headwater.log.jetstream.replaying import replay
 from headwater.log.jetstream.room import SHORTAGE, Room
 from headwater.log.jetstream.streams import ApiRefused, LogChanged, Place, sequence_of
 from headwater.log.jetstream.wire import Message
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.log.sequencing import CHECKPOINT_MESSAGES, Sequencer, Taken, decode_mark
-from headwater.streams import batches
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 
@@ -147,7 +147,7 @@ class JetStreamLog:
             self._count(data)
             if taken is None or taken.record is None or not taken.record.commands:
                 continue
-            batch = batches.decode(taken.record.data, taken.record.first_position)
+            batch = batch_of(taken.record)
             if batch.last_position > after:
                 yield batch
 
@@ -269,7 +269,7 @@ class JetStreamLog:
                         proposal.arrived()
                 self._send()
             elif record is not None and record.commands:
-                self._deliver(batches.decode(record.data, record.first_position), None)
+                self._deliver(batch_of(record), None)
         self.liveness.barriers.applied(self.applied)
 
     # -- Every few milliseconds ------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ class Visit:
 
     def __init__(self, place: Place, seconds_max: float = VISIT_SECONDS_MAX) -> None:
         self._place, self._seconds_max = place, seconds_max
+        self.client = Client(place.urls, place.node)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nats visit", daemon=True)
-        self.client = Client(place.urls, place.node)
 
     def __enter__(self) -> "Visit":
         self._thread.start()

@@ -102,6 +102,11 @@ class Imager:
         self._thread.shutdown()
 
     async def _take(self) -> None:
+        await self.write()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop_old)
+
+    async def write(self) -> int:
+        """Write an image of the state now, and return its position."""
         loop = asyncio.get_running_loop()
         started = time.monotonic()
         # In one turn of the loop, so that the mark is that of the walk's position.
@@ -116,9 +121,9 @@ class Imager:
         finally:
             walk.end()
         self._image_bytes = writer.size_bytes
-        await loop.run_in_executor(self._thread, self._drop_old)
         seconds = time.monotonic() - started
         log.info("image of %d bytes at position %d in %.1f s", writer.size_bytes, writer.position, seconds)
+        return writer.position
 
     async def _write(self, walk: Walk, writer: ImageWriter) -> None:
         loop = asyncio.get_running_loop()
