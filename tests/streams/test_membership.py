@@ -51,6 +51,16 @@ def test_an_eviction_is_for_one_process(shards: Shards) -> None:
     assert not cluster(shards).members
 
 
+def test_only_a_member_evicts_others(shards: Shards) -> None:
+    for node, session in (("n1", "a"), ("n2", "b")):
+        decide(shards, Join(node, session, "", LEVEL))
+    assert decide(shards, Evict("n1", "a", "b")) == Done()
+    assert isinstance(decide(shards, Evict("n2", "b", "a")), Misplaced), "it was evicted itself"
+    assert set(cluster(shards).members) == {"n2"}
+    assert decide(shards, Evict("n2", "b", "b")) == Done(), "a node leaves"
+    assert not cluster(shards).members
+
+
 def test_the_chores_of_an_evicted_node_are_free(shards: Shards) -> None:
     for node, session in (("n1", "a"), ("n2", "b")):
         decide(shards, Join(node, session, "", LEVEL))

@@ -39,6 +39,8 @@ class Peer(Protocol):
     """What a pulse says of another node."""
 
     @property
+    def session(self) -> str: ...
+    @property
     def applied(self) -> int: ...
     @property
     def heard_at(self) -> float: ...
@@ -61,6 +63,9 @@ class MemberLog(CommandLog, Protocol):
 
     def clock_offset_us(self) -> int:
         """How far this node's clock is off."""
+
+    def fail_barriers(self) -> None:
+        """Give up every barrier that has not been reached: those that were asked may not be all."""
 
 
 class Standing(Enum):
@@ -105,9 +110,10 @@ class Membership:
         self.standing = Standing.JOINING
         self._joined_sequence = 0
         self._seen: dict[str, Member] | None = None
-        self._began_at = 0.0
         self._joined_at: dict[tuple[str, str], float] = {}
         """When each member was first seen here: it may not have been heard yet."""
+        self._began_at = self._member_since = 0.0
+        """When this node started, and when it applied its own join."""
         self._asking = False
         self._refused: str | None = None
         """Why the log did not let this node join."""
@@ -163,17 +169,18 @@ class Membership:
                 log.warning("this node was evicted from the cluster, and joins it again")
                 self.standing = Standing.JOINING
                 self._serve(False)
+                self._log.fail_barriers()
         elif self.standing is Standing.JOINING:
-            self._joined_sequence = self._log.applied
+            self._joined_sequence, self._member_since = self._log.applied, time.monotonic()
             self.standing = Standing.CONFIRMING
             self._confirm()
 
     def _confirm(self) -> None:
         """Serve if every other member has applied this node's join."""
         peers = self._log.peers
-        for name in self._others:
+        for name, member in self._others.items():
             peer = peers.get(name)
-            if peer is None or peer.applied < self._joined_sequence:
+            if peer is None or peer.session != member.session or peer.applied < self._joined_sequence:
                 return
         self.standing = Standing.SERVING
         self._serve(True)
@@ -213,20 +220,27 @@ class Membership:
         self._refused = reply.detail if isinstance(reply, Misplaced) else None
 
     def _evict_silent(self) -> None:
-        """The keeper evicts those that fell silent; any node does, if the keeper is among them."""
+        """The keeper evicts those that fell silent; any member does, if the keeper is among them.
+
+        Silence counts from the join on: a member that does not know of it yet may believe for that long that it asks
+        everybody (`barriers.CONTACT_SECONDS`).
+        """
+        if self._mine is None:
+            return
         now, peers = time.monotonic(), self._log.peers
-        heard = {name: peer.heard_at for name, peer in peers.items()}
+        heard = {name: max(peer.heard_at, self._member_since) for name, peer in peers.items()}
         silent = {
             name: member
             for name, member in self._others.items()
-            if now - max(self._joined_at[name, member.session], heard.get(name, 0.0)) > SILENT_SECONDS
+            if now - max(self._joined_at[name, member.session], heard.get(name, 0.0), self._member_since)
+            > SILENT_SECONDS
         }
         keeper = self._state.cluster.keeper
         if silent and not self._asking and (keeper is None or keeper.node in silent or self._keeps(keeper)):
             self._asking = True
             name, member = next(iter(silent.items()))
             log.warning("the member %s has been silent for %.0f s and is evicted", name, SILENT_SECONDS)
-            self._submit(Evict(name, member.session), self._done)
+            self._submit(Evict(name, member.session, self._profile.session), self._done)
 
     def _raise_level(self) -> None:
         """The keeper raises the level of commands once every member knows a higher one."""
@@ -250,6 +264,7 @@ class Membership:
             return
         self.standing = Standing.LEAVING
         try:
-            await asyncio.wait_for(ask(self._submit, Evict(self._profile.name, self._profile.session)), LEAVE_SECONDS)
+            leave = Evict(self._profile.name, self._profile.session, self._profile.session)
+            await asyncio.wait_for(ask(self._submit, leave), LEAVE_SECONDS)
         except TimeoutError:
             log.warning("leaving the cluster was not confirmed in time; the others evict this node in some seconds")

@@ -55,6 +55,8 @@ class Evict(Logged, frozen=True, tag="evict.1"):
 
     node: str
     session: str
+    by: str | None = None
+    """The session of the member that says so: of a node that was evicted itself, this has no effect."""
 
 
 class Keep(Logged, frozen=True, tag="keep.1"):

@@ -44,8 +44,14 @@ def join(state: State, command: Join) -> Reply:
 
 
 def evict(state: State, command: Evict) -> Reply:
-    """Remove a member, unless another process has taken its name since; the chores it had are free."""
+    """Remove a member, unless another process has taken its name since; the chores it had are free.
+
+    Only a member can: if two nodes could evict each other, one of them would know neither of that nor of what the other
+    acknowledges after it has joined again.
+    """
     cluster = state.cluster
+    if command.by is not None and all(member.session != command.by for member in cluster.members.values()):
+        return Misplaced(f"Node {command.node} can only be evicted by a member.")
     known = cluster.members.get(command.node)
     if known is not None and known.session == command.session:
         left = {node: member for node, member in cluster.members.items() if node != command.node}

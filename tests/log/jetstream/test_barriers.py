@@ -46,6 +46,10 @@ class Members:
 def run(use: Callable[[Members], Awaitable[None]]) -> None:
     async def main() -> None:
         members = Members()
+        # Members are asked only after a message has come through the log.
+        members.wait()
+        await turn()
+        members.through_log.pop()()
         await use(members)
         members.barriers.fail_all()
 

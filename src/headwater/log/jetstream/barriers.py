@@ -4,6 +4,11 @@ No node acknowledges what it has not applied. So a reader asks all members how f
 read arrived, and waits until this node has applied as much. If a member is silent, that says nothing about what it has
 acknowledged, so a message without commands goes through the log: what was acknowledged before is in the log before it.
 
+Who the members are is known as of what this node has applied. A node that was evicted and does not know it yet may miss
+one that has joined since, and so may all others that it asks. Therefore a node asks its members only for some seconds
+after a message of its own came through the log, which is less than a new member waits before it evicts anybody; and a
+node that knows of no other member goes through the log each time.
+
 Readers that come while a question is on its way share the next one: an answer to a question that was asked before they
 came would not do.
 """
@@ -21,6 +26,9 @@ SILENT_SECONDS = 0.3
 """A member whose last pulse is older is not asked at all."""
 ANSWER_SECONDS = 0.05
 """How long members may take to answer."""
+CONTACT_SECONDS = 2.5
+"""For how long after a message went through the log the members are believed: half of what a node must be silent for to
+be evicted."""
 BARRIER_SECONDS_MAX = 5.0
 """How long a reader waits for a barrier."""
 
@@ -103,6 +111,8 @@ class Barriers:
         self._round: _Round | None = None
         self._numbers = 0
         self._waiting: deque[_Waiting] = deque()
+        self._contact_at = float("-inf")
+        """When the last message was sent that came back through the log."""
         self.asked = 0
         """Rounds in which all members answered."""
         self.through_log = 0
@@ -145,12 +155,10 @@ class Barriers:
         members = self._parts.members_to_ask()
         self._numbers += 1
         self._round = _Round(self._numbers, readers, members or frozenset())
-        if members is None:
+        loop = asyncio.get_running_loop()
+        if not members or loop.time() > self._contact_at + CONTACT_SECONDS:
             self._go_through_log(self._round)
-        elif not members:
-            self._answered(self._round)
         elif self._parts.ask(self._numbers):
-            loop = asyncio.get_running_loop()
             self._round.timer = loop.call_later(ANSWER_SECONDS, self._go_through_log, self._round)
         else:
             self._go_through_log(self._round)
@@ -181,9 +189,11 @@ class Barriers:
     def _go_through_log(self, current: _Round) -> None:
         current.timer = None
         self.through_log += 1
-        self._parts.send_barrier(lambda: self._arrived(current))
+        sent_at = asyncio.get_running_loop().time()
+        self._parts.send_barrier(lambda: self._arrived(current, sent_at))
 
-    def _arrived(self, current: _Round) -> None:
+    def _arrived(self, current: _Round, sent_at: float) -> None:
+        self._contact_at = max(self._contact_at, sent_at)
         if self._round is current:
             self._end_round()
         _reach(current.readers)

@@ -321,6 +321,9 @@ class JetStreamLog:
         else:
             self.liveness.barriers.wait(reached)
 
+    def fail_barriers(self) -> None:
+        self.liveness.barriers.fail_all()
+
     def _send_barrier(self, arrived: Callable[[], None]) -> None:
         # A barrier does not depend on the clock: one that is behind would be too old for a new session.
         self.publisher.append_barrier(max(self._clock(), self._sequencer.now), arrived, time.monotonic())
