@@ -57,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one measurement")
     parser.add_argument(
+        "--connections", type=int, action="append", metavar="N", help="how many connections; may be repeated"
+    )
+    parser.add_argument(
         "--streams", type=int, metavar="N", help="how many streams the workloads with many streams create"
     )
     parser.add_argument(
@@ -71,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
 def scale(options: argparse.Namespace) -> Scale:
     chosen = QUICK if options.quick else Scale()
     given = {"rounds": options.rounds, "seconds": options.seconds, "pause_seconds": options.seconds}
+    if options.connections:
+        given |= dict.fromkeys(("connections", "real_connections"), tuple(options.connections))
     given |= {"flush_mb": options.mb} | dict.fromkeys(MANY_STREAMS, options.streams)
     return dataclasses.replace(chosen, **{name: value for name, value in given.items() if value})
 

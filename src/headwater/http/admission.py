@@ -12,7 +12,7 @@ from headwater.access.identities import Identity
 from headwater.http.accounts import refuse
 from headwater.http.context import Context
 from headwater.http.gates import Caller
-from headwater.http.wire.requests import Request, cut_access_token
+from headwater.http.wire.requests import NOTHING, Request, cut_access_token
 from headwater.protocol.refusals import Code, Refusal
 
 
@@ -81,6 +81,11 @@ class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
     def has_stale_rights(self) -> bool:
         """Whether the rules have changed since it was judged: it gets nothing more before it is judged again."""
         return self.judged_by != self.context.gate.changes
+
+    def forget_head(self) -> None:
+        """Release the request of a response that lasts, unless rules may change by which it would be judged again."""
+        if self.context.guard is None:
+            self.request = self.judged = NOTHING
 
     def remains_admitted(self, names: Sequence[str] = ()) -> bool:
         """Whether the client may still read its stream, or all of these: no credential and no right has ended."""

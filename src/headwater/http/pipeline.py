@@ -45,7 +45,7 @@ class Pipeline:
         response = only.response
         if response is None or len(response) != 1 or only.close or only.live_slots or only.request.intake is not None:
             return None
-        self.exchanges.clear()
+        self.exchanges.popleft()
         return response[0]
 
     def take_finished(self, out: list[bytes]) -> Exchange | None:

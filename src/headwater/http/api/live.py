@@ -182,6 +182,7 @@ class SseRead:
         if page.record_next is not None:
             lines += statuses.JSON_EXTENSIONS_LINE
         self._connection.write(self._connection.context.renderer.stream_head(lines, chunked=self._chunked))
+        self._exchange.forget_head()
         self._read = self._read.following(page.start, page.incarnation)
         self._send(self._event(page))
         if not self._over:
