@@ -173,6 +173,21 @@ def test_a_child_that_does_not_end_is_killed_and_the_code_says_so(tmp_path: Path
     assert run(script, tmp_path) == ["ready", "code 1"]
 
 
+def test_a_child_that_does_not_end_in_order_is_named(tmp_path: Path) -> None:
+    script = """
+    import logging
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
+
+    def fails(link):
+        signal.signal(signal.SIGTERM, lambda *_: (link.report(Report(failed="The disk is gone.")), os._exit(1)))
+        link.report(Report(ready=True))
+        time.sleep(60)
+
+    supervise([Role("a", "b", serve), Role("c", "b", fails)])
+    """
+    assert run(script, tmp_path) == ["ready", "process c ended with exit code 1: The disk is gone.", "code 1"]
+
+
 def test_children_end_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     script = """
     def other(link):

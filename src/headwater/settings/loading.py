@@ -33,6 +33,8 @@ TEST_VARIABLES = frozenset(
         "EXAMPLES",
         "FUZZ_SECONDS",
         "FUZZ_SEED",
+        "HEADS",
+        "HEADS_SEED",
         "HOSTILE_ROUNDS",
         "POWER_SEED",
         "POWER_SEEDS",
@@ -91,7 +93,7 @@ def _judge_cluster(settings: Settings) -> None:
         if value and not settings.cluster:
             raise SettingsError(f"{SETTINGS[name].flag} is for nodes of a cluster; give --cluster too.")
         if name == "node_url" and value and _PUBLIC_URL.fullmatch(value) is None:
-            raise SettingsError(f"--node-url is {value!r}, but it takes an origin such as http://10.0.0.7:4437.")
+            raise SettingsError(f"--node-url is {value!r}, but it takes an origin such as http://host:4437.")
         if name != "node_url" and value and _NODE.fullmatch(value) is None:
             raise SettingsError(
                 f"{SETTINGS[name].flag} is {value!r}, but it takes 1 to 32 characters from a-z, 0-9 and '-'."
