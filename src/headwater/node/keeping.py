@@ -44,10 +44,11 @@ class Keeping:
         now: Now,
         begin: Callable[[int], None],
         end: Callable[[], Awaitable[None]],
+        may_ask: Callable[[], bool] = lambda: True,
     ) -> None:
         self._node, self._session = node
         self._state = state
-        self._submit, self._now, self._begin, self._end = submit, now, begin, end
+        self._submit, self._now, self._begin, self._end, self._may_ask = submit, now, begin, end, may_ask
         self._seen: Keeper | None = None
         self._renewed_at = 0.0
         self._asking = False
@@ -66,7 +67,8 @@ class Keeping:
     def start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(RENEW_SECONDS, self.start)
         keeper = self._state.cluster.keeper
-        if not self._asking and (keeper is None or keeper.session == self._session or self._now() > keeper.until):
+        due = keeper is None or keeper.session == self._session or self._now() > keeper.until
+        if due and not self._asking and self._may_ask():
             self._asking = True
             self._submit(Keep(self._node, self._session, int(LEASE_SECONDS * SECOND_US)), self._asked)
         self.after_batch()

@@ -81,8 +81,12 @@ class SharedShard(Shard):
             now=self.now,
             begin=self._begin_chores,
             end=self._end_chores,
+            may_ask=self._may_stamp,
         )
         self.keeping.start()
+
+    def _may_stamp(self) -> bool:
+        return self.membership is None or self.membership.clock_is_good
 
     def _begin_chores(self, epoch: int) -> None:
         self._reaper.reaps = True
@@ -131,7 +135,10 @@ class SharedShard(Shard):
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided; a final answer of the applied state is judged again behind a barrier."""
         if type(command) not in CLIENT_COMMANDS:
-            super().submit(command, done)
+            if self._may_stamp():
+                super().submit(command, done)
+            else:
+                done(Refusal(Code.LOG_UNAVAILABLE, self.outage or STALE))
             return
         if (outage := self.outage) is not None:
             done(Refusal(Code.LOG_UNAVAILABLE, outage))
