@@ -307,3 +307,20 @@ def test_a_stream_that_another_node_created_expires_also_when_that_node_has_gone
             assert await first.ask(Keep("n0", "session of n0", 0)) == Done()
 
     asyncio.run(main())
+
+
+def test_a_flush_is_answered_also_if_another_node_takes_over_the_chores_meanwhile(brief: None) -> None:
+    async def main() -> None:
+        async with replicas() as (_, nodes):
+            await until(lambda: any(node.keeps for node in nodes))
+            [keeper] = [node for node in nodes if node.keeps]
+            await keeper.ask(Create("b/a", TEXT, payload=b"1"))
+            assert keeper.shard.lake is not None
+            keeper.log.lag()
+            flushing = asyncio.get_running_loop().create_task(keeper.shard.lake.flush())
+            await until(lambda: not keeper.keeps)
+            with pytest.raises(FlushFailed):
+                await asyncio.wait_for(flushing, 10)
+            keeper.log.catch_up()
+
+    asyncio.run(main())
