@@ -324,3 +324,15 @@ def test_a_flush_is_answered_also_if_another_node_takes_over_the_chores_meanwhil
             keeper.log.catch_up()
 
     asyncio.run(main())
+
+
+def test_chores_of_a_node_that_is_no_member_leave_nothing_behind(brief: None) -> None:
+    async def main() -> None:
+        async with replicas() as (_, (first, _)):
+            first.shard.committer.may_answer = False
+            for _ in range(50):
+                await first.ask(Keep("other", "other", 1))
+            assert not first.shard.committer._withheld
+            first.shard.committer.may_answer = True
+
+    asyncio.run(main())
