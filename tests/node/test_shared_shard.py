@@ -232,6 +232,28 @@ def test_a_node_that_is_no_member_keeps_its_answers_to_itself(brief: None) -> No
     asyncio.run(main())
 
 
+def test_a_delete_that_is_aimed_again_is_not_overtaken_by_later_writes() -> None:
+    async def main() -> None:
+        async with replicas() as (_, (first, second)):
+            await first.ask(Create("a", TEXT))
+            await until(lambda: "a" in second.state.streams)
+            second.log.lag()
+            await first.ask(Delete("a"))
+            await first.ask(Create("a", TEXT, payload=b"new"))
+            writes: list[Command] = [Delete("a"), append("a", b"1"), Create("a", TEXT, payload=b"2"), append("a", b"3")]
+            replies = [second.begin(write) for write in writes]
+            await asyncio.sleep(0.02)
+            second.log.catch_up()
+            kinds = [type(reply) if refused(reply) is None else refused(reply) for reply in [await r for r in replies]]
+            assert kinds == [Deleted, Code.STREAM_NOT_FOUND, Created, Appended]
+            page = second.node.read(Read("a"))
+            assert isinstance(page, Page)
+            assert page.body == b"23"
+            assert second.shard.committer.queued_bytes == 0
+
+    asyncio.run(main())
+
+
 # -- Chores -----------------------------------------------------------------------------------------------------------
 
 
