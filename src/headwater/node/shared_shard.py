@@ -125,10 +125,13 @@ class SharedShard(Shard):
 
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""
-        if self.outage is None:
+        if self.outage is not None:
+            reached(False)
+        elif self.membership is None:
             self.command_log.barrier(reached)
         else:
-            reached(False)
+            # A node that was evicted meanwhile has not asked those that joined since.
+            self.command_log.barrier(lambda fresh: reached(fresh and self.outage is None))
 
     # -- Changes ------------------------------------------------------------------------------------------------------
 
