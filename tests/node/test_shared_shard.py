@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import pytest
 
@@ -13,6 +14,7 @@ from headwater.node.committer import ask
 from headwater.node.keeping import NodeId
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import LakeLimits
+from headwater.node.membership import MemberLog, Profile
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.node.shared_shard import SharedShard
@@ -20,7 +22,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.memory import MemoryStore
-from headwater.streams.cluster import Keep
+from headwater.streams.cluster import LEVEL, Evict, Keep
 from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.queries import Read
@@ -36,13 +38,15 @@ LIMITS = ShardLimits(ImageLimits(1 << 40), lake=LakeLimits())
 class Replica:
     """One node of several on one log."""
 
-    def __init__(self, name: str, log: SharedLog, store: MemoryStore) -> None:
-        self.log: Proposer = log.proposer()
+    def __init__(self, name: str, log: SharedLog, store: MemoryStore, proposer: Proposer | None = None) -> None:
+        self.log = proposer or log.proposer()
         parts = ShardParts(State(LOG_ID), self.log, None, MemoryBlobs(), NodeId(name, f"session of {name}"))
         self.node = Node([parts], limits=LIMITS, store=store)
         shard = self.node.only
         assert isinstance(shard, SharedShard)
         self.shard, self.state, self.submit = shard, shard.state, self.node.submit
+        if isinstance(self.log, MemberLog):
+            shard.join(Profile(shard.node, "", LEVEL))
         self.node.start()
 
     async def ask(self, command: Command) -> Reply:
@@ -232,6 +236,67 @@ def test_a_node_that_is_no_member_keeps_its_answers_to_itself(brief: None) -> No
     asyncio.run(main())
 
 
+def test_a_delete_that_is_aimed_again_is_not_overtaken_by_later_writes() -> None:
+    async def main() -> None:
+        async with replicas() as (_, (first, second)):
+            await first.ask(Create("a", TEXT))
+            await until(lambda: "a" in second.state.streams)
+            second.log.lag()
+            await first.ask(Delete("a"))
+            await first.ask(Create("a", TEXT, payload=b"new"))
+            writes: list[Command] = [Delete("a"), append("a", b"1"), Create("a", TEXT, payload=b"2"), append("a", b"3")]
+            replies = [second.begin(write) for write in writes]
+            await asyncio.sleep(0.02)
+            second.log.catch_up()
+            kinds = [type(reply) if refused(reply) is None else refused(reply) for reply in [await r for r in replies]]
+            assert kinds == [Deleted, Code.STREAM_NOT_FOUND, Created, Appended]
+            page = second.node.read(Read("a"))
+            assert isinstance(page, Page)
+            assert page.body == b"23"
+            assert second.shard.committer.queued_bytes == 0
+
+    asyncio.run(main())
+
+
+class Heard(NamedTuple):
+    """A peer that is heard, and has applied everything."""
+
+    applied: int = 1 << 40
+    heard_at: float = float("inf")
+
+
+class MemberProposer(Proposer):
+    """A proposer whose node hears all others."""
+
+    members: Mapping[str, str] = {}
+    applied = 0
+    peers: Mapping[str, Heard] = {"n0": Heard(), "n1": Heard()}
+
+    def clock_offset_us(self) -> int:
+        return 0
+
+
+def test_a_node_that_is_evicted_while_it_waits_for_a_barrier_does_not_answer() -> None:
+    async def main() -> None:
+        async with replicas(1) as (log, (first,)):
+            proposer = MemberProposer(log)
+            second = Replica("n1", log, MemoryStore(), proposer)
+            await until(lambda: second.node.outage is None)
+            proposer.lag()
+            await first.ask(Evict("n1", "session of n1"))
+            fresh: list[bool] = []
+            second.node.barrier(fresh.append)
+            assert not fresh
+            proposer.catch_up()
+            assert fresh == [False], "it is no member at the position that it has reached"
+            await until(lambda: second.node.outage is None)
+            second.node.barrier(fresh.append)
+            await until(lambda: fresh == [False, True])
+            await second.node.stop()
+
+    asyncio.run(main())
+
+
 # -- Chores -----------------------------------------------------------------------------------------------------------
 
 
@@ -305,5 +370,34 @@ def test_a_stream_that_another_node_created_expires_also_when_that_node_has_gone
             await until(lambda: "short" not in first.state.streams)
             assert "long" in first.state.streams
             assert await first.ask(Keep("n0", "session of n0", 0)) == Done()
+
+    asyncio.run(main())
+
+
+def test_a_flush_is_answered_also_if_another_node_takes_over_the_chores_meanwhile(brief: None) -> None:
+    async def main() -> None:
+        async with replicas() as (_, nodes):
+            await until(lambda: any(node.keeps for node in nodes))
+            [keeper] = [node for node in nodes if node.keeps]
+            await keeper.ask(Create("b/a", TEXT, payload=b"1"))
+            assert keeper.shard.lake is not None
+            keeper.log.lag()
+            flushing = asyncio.get_running_loop().create_task(keeper.shard.lake.flush())
+            await until(lambda: not keeper.keeps)
+            with pytest.raises(FlushFailed):
+                await asyncio.wait_for(flushing, 10)
+            keeper.log.catch_up()
+
+    asyncio.run(main())
+
+
+def test_chores_of_a_node_that_is_no_member_leave_nothing_behind(brief: None) -> None:
+    async def main() -> None:
+        async with replicas() as (_, (first, _)):
+            first.shard.committer.may_answer = False
+            for _ in range(50):
+                await first.ask(Keep("other", "other", 1))
+            assert not first.shard.committer._withheld
+            first.shard.committer.may_answer = True
 
     asyncio.run(main())

@@ -162,7 +162,8 @@ class Committer:
                 kept[1].append(reply)
             else:
                 _answer([done], [reply])
-        self._withheld.append(kept)
+        if kept[0].waiters:
+            self._withheld.append(kept)
 
     def _check(self) -> None:
         """Tell clients that wait for too long that the outcome is unknown, or that nothing was changed."""

@@ -27,8 +27,6 @@ SILENT_SECONDS = 5.0
 """After this time without a pulse a member is evicted."""
 CLOCK_MAX_US = 5_000_000
 """How far a node's clock may be off for it to take part."""
-CLOCKS_SECONDS = 1.0
-"""How long a node that starts waits for the first pulse of another one, whose clock it needs."""
 LEAVE_SECONDS = 3.0
 """How long a node that stops waits until its leaving is in the log."""
 
@@ -112,15 +110,18 @@ class Membership:
         self._seen: dict[str, Member] | None = None
         self._joined_at: dict[tuple[str, str], float] = {}
         """When each member was first seen here: it may not have been heard yet."""
-        self._began_at = self._member_since = 0.0
-        """When this node started, and when it applied its own join."""
+        self._began_at = self._member_since = self._listens_since = 0.0
+        """When this node started, when it applied its own join, and since when it has been connected."""
+        self._compared = False
+        """Whether this node's clock has been compared with another member's, or there was none to compare it with."""
+        self._said_clock = False
         self._asking = False
         self._refused: str | None = None
         """Why the log did not let this node join."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._began_at = time.monotonic()
+        self._began_at = self._listens_since = time.monotonic()
         self._serve(False)
         self._tick()
 
@@ -136,6 +137,18 @@ class Membership:
         if self.standing is not Standing.SERVING:
             return f"This node is {self.standing.value} the cluster; try again in a second, or use another node."
         return None
+
+    @property
+    def clock_is_good(self) -> bool:
+        """Whether this node may stamp commands: one whose clock is ahead would push the log's time for all nodes.
+
+        So nothing is stamped before the clock has been compared with another member's, unless all of them are silent.
+        """
+        if not self._compared:
+            others, peers, since = self._others, self._log.peers, self._listens_since
+            heard = any(name in peers and peers[name].heard_at >= since for name in others)
+            self._compared = heard or not others or time.monotonic() - since > SILENT_SECONDS
+        return self._compared and abs(self._log.clock_offset_us()) <= CLOCK_MAX_US
 
     @property
     def _mine(self) -> Member | None:
@@ -191,20 +204,25 @@ class Membership:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         self.after_batch()
-        if self._log.outage is not None or abs(self._log.clock_offset_us()) > CLOCK_MAX_US:
+        if self._log.outage is not None:
+            self._listens_since = time.monotonic()
             return
+        if not self.clock_is_good:
+            self._say_clock()
+            return
+        self._said_clock = False
         if self.standing is Standing.JOINING:
-            if self._knows_clocks:
-                self._join()
+            self._join()
         elif self.standing is Standing.CONFIRMING:
             self._confirm()
         self._evict_silent()
         self._raise_level()
 
-    @property
-    def _knows_clocks(self) -> bool:
-        """Whether this node's clock was compared with another's: a join stamped ahead would stop all the others."""
-        return not self._others or bool(self._log.peers) or time.monotonic() - self._began_at > CLOCKS_SECONDS
+    def _say_clock(self) -> None:
+        """Say once why this node does not take part; at its start there is no other sign of it."""
+        if self._compared and not self._said_clock:
+            self._said_clock = True
+            log.error("this node takes no part in the cluster: %s", self.outage)
 
     def _join(self) -> None:
         profile = self._profile

@@ -41,7 +41,7 @@ class SharedShard(Shard):
     """On a log whose nodes are members."""
     digests: Digests
     _held: dict[str, deque[_Held]]
-    """Commands that wait for a barrier, by the name of their stream."""
+    """Commands that wait for a barrier or behind a deletion, by the name of their stream."""
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
@@ -79,11 +79,14 @@ class SharedShard(Shard):
             self.state,
             submit=self.committer.submit,
             now=self.now,
-            may_ask=lambda: self.outage is None,
             begin=self._begin_chores,
             end=self._end_chores,
+            may_ask=lambda: self.outage is None,
         )
         self.keeping.start()
+
+    def _may_stamp(self) -> bool:
+        return self.membership is None or self.membership.clock_is_good
 
     def _begin_chores(self, epoch: int) -> None:
         self._reaper.reaps = True
@@ -122,17 +125,23 @@ class SharedShard(Shard):
 
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""
-        if self.outage is None:
+        if self.outage is not None:
+            reached(False)
+        elif self.membership is None:
             self.command_log.barrier(reached)
         else:
-            reached(False)
+            # A node that was evicted meanwhile has not asked those that joined since.
+            self.command_log.barrier(lambda fresh: reached(fresh and self.outage is None))
 
     # -- Changes ------------------------------------------------------------------------------------------------------
 
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided; a final answer of the applied state is judged again behind a barrier."""
         if type(command) not in CLIENT_COMMANDS:
-            super().submit(command, done)
+            if self._may_stamp():
+                super().submit(command, done)
+            else:
+                done(Refusal(Code.LOG_UNAVAILABLE, self.outage or STALE))
             return
         if (outage := self.outage) is not None:
             done(Refusal(Code.LOG_UNAVAILABLE, outage))
@@ -147,9 +156,10 @@ class SharedShard(Shard):
             self._decide(command, done)
 
     def _decide(self, command: Command, done: Done) -> None:
-        if isinstance(command, Delete) and command.incarnation is None:
-            command, done = self._aimed(command, done)
-        super().submit(command, done)
+        if isinstance(command, Delete) and command.incarnation is None and command.name in self.state.streams:
+            self._delete(command, done)
+        else:
+            super().submit(command, done)
 
     def _hold(self, command: Append | Delete, done: Done) -> None:
         """Wait until nothing that another node acknowledged can change the answer."""
@@ -175,20 +185,34 @@ class SharedShard(Shard):
 
         self.barrier(reached)
 
-    def _aimed(self, command: Delete, done: Done, tries: int = DELETES_MAX) -> tuple[Delete, Done]:
-        """A deletion of the life that is there now: if it is decided late, it cannot end a later one."""
-        stream = self.state.streams.get(command.name)
-        if stream is None:
-            return command, done
-        aimed = msgspec.structs.replace(command, incarnation=stream.incarnation)
+    def _delete(self, command: Delete, done: Done) -> None:
+        """Delete the life that is there now: if that is decided late, it cannot end a later one.
+
+        It is aimed again if another node has created the stream anew, so everything that comes after it waits.
+        """
+        name, tries = command.name, DELETES_MAX
+        waiting = self._held[name] = deque[_Held]()
+
+        def aim() -> None:
+            stream = self.state.streams.get(name)
+            incarnation = None if stream is None else stream.incarnation
+            Shard.submit(self, msgspec.structs.replace(command, incarnation=incarnation), deleted)
 
         def deleted(reply: Reply) -> None:
+            nonlocal tries
             if isinstance(reply, Refusal) and reply.code is Code.INCARNATION_CHANGED and tries:
-                Shard.submit(self, *self._aimed(command, done, tries - 1))
-            else:
+                tries -= 1
+                aim()
+                return
+            try:
                 done(reply)
+            finally:
+                del self._held[name]
+                self.committer.queued_bytes -= sum(cost_bytes(one.command) for one in waiting)
+                for one in waiting:
+                    self.submit(one.command, one.done)
 
-        return aimed, deleted
+        aim()
 
     def _early(self, command: Append | Delete) -> Reply | None:
         return super().early(command)

@@ -24,9 +24,10 @@ class Liveness:
         clock: Callable[[], int],
         learn: Callable[[int], None],
         send_barrier: Callable[[Callable[[], None]], None],
+        heard: Callable[[], None],
     ) -> None:
         self._place, self._sequencer, self._clock = place, sequencer, clock
-        self.learn, self.send_barrier = learn, send_barrier
+        self.learn, self.send_barrier, self._heard = learn, send_barrier, heard
         self.peers = Peers(place.node)
         self.barriers = Barriers(self)
         self.members: Mapping[str, str] = {}
@@ -62,6 +63,7 @@ class Liveness:
         peer = self.peers.receive(message.data, self._clock())
         if peer is not None:
             self.learn(peer.applied)
+            self._heard()
 
     def divergence(self) -> str | None:
         """Which node has judged the log differently, or has another state, as one sentence; None if all agree."""
@@ -83,10 +85,15 @@ class Liveness:
     def applied(self) -> int:
         return self._sequencer.sequence
 
+    @property
+    def others(self) -> dict[str, str]:
+        """The other members: name and session."""
+        return {name: session for name, session in self.members.items() if name != self._place.node}
+
     def members_to_ask(self) -> frozenset[str] | None:
         if not self.members:
             return None
-        others = {name: session for name, session in self.members.items() if name != self._place.node}
+        others = self.others
         heard = all(self.peers.heard_within(name, session, SILENT_SECONDS) for name, session in others.items())
         return frozenset(others.values()) if heard else None
 

@@ -72,19 +72,14 @@ class JetStreamLog:
         self._sequencer = Sequencer(self.log_id, place.shard, decode_mark(mark) if mark else None)
         self._room = Room(established.info.state.bytes, established.info.config.max_bytes)
         self.publisher = Publisher(self.log_id, place.shard, self._sequencer, self._give_back_soon)
-        self.liveness = Liveness(
-            place,
-            self._sequencer,
-            clock=clock,
-            learn=self._learn,
-            send_barrier=self._send_barrier,
-        )
+        learn, send, heard = lambda sequence: self.follower.learn(sequence), self._send_barrier, self._measure_clock
+        self.liveness = Liveness(place, self._sequencer, clock=clock, learn=learn, send_barrier=send, heard=heard)
         self.size_bytes = 0
         self.outage: str | None = None
         self.closing: asyncio.Task[None] | None = None
         """Runs from `close` until everything is released."""
         self._failed = False
-        self._clock_offset_us = 0
+        self._clock_offset_us = self._clock_ahead_us = 0
         if mark:
             self._room.marked(self._sequencer.position, self._sequencer.sequence)
 
@@ -135,9 +130,14 @@ class JetStreamLog:
         """
         return self._clock_offset_us
 
-    def _measure_clock(self) -> int:
+    def _measure_clock(self) -> None:
+        offset = self.liveness.peers.clock_offset_us()
+        if offset is not None:
+            self._clock_ahead_us = max(offset, 0)
+        elif not self.liveness.others:
+            self._clock_ahead_us = 0  # Members that are silent for a moment have not changed their clocks.
         behind = self._clock() - self._sequencer.now
-        return behind if behind < 0 else max(self.liveness.peers.clock_offset_us() or 0, 0)
+        self._clock_offset_us = behind if behind < 0 else self._clock_ahead_us
 
     # -- Reading back ----------------------------------------------------------------------------------------------
 
@@ -233,9 +233,6 @@ class JetStreamLog:
 
     # -- Following -------------------------------------------------------------------------------------------------
 
-    def _learn(self, sequence: int) -> None:
-        self.follower.learn(sequence)
-
     def _connected(self) -> None:
         self.publisher.refused(time.monotonic())
         self._in_background(self._refresh())
@@ -285,7 +282,7 @@ class JetStreamLog:
         if now >= self._pulse_at:
             self._pulse_at = now + PULSE_SECONDS
             self.liveness.pulse(self.follower.known)
-            self._clock_offset_us = self._measure_clock()
+            self._measure_clock()
             self.outage = self.liveness.divergence() or self._health.judge(now)
         if now >= self._room_at and (self._room.is_doubtful or self.follower.known > self.applied):
             self._room_at = now + ROOM_SECONDS
@@ -325,8 +322,9 @@ class JetStreamLog:
         self.liveness.barriers.fail_all()
 
     def _send_barrier(self, arrived: Callable[[], None]) -> None:
-        # A barrier does not depend on the clock: one that is behind would be too old for a new session.
-        self.publisher.append_barrier(max(self._clock(), self._sequencer.now), arrived, time.monotonic())
+        # It does not depend on the clock: behind, it would be too old for a new session; ahead, it would push time.
+        at = max(self._clock() - self._clock_ahead_us, self._sequencer.now)
+        self.publisher.append_barrier(at, arrived, time.monotonic())
         self._send()
 
     def mark(self) -> bytes:

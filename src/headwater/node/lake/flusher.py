@@ -160,6 +160,7 @@ class Flusher:
             return self._begin()
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._after_this())
+            self._next.add_done_callback(_retrieve)
         return self._next
 
     async def _after_this(self) -> int:

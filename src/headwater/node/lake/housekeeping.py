@@ -1,5 +1,6 @@
 """The housekeeping of a lake: flushes, catalogs, compaction and sweeps, for as long as this node does the chores."""
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
 from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.sweeper import LakeSweeper
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
+
+ENDED = "this node no longer does the chores"
 
 
 class Counts(NamedTuple):
@@ -55,6 +58,7 @@ class Housekeeping:
         self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes))
         self.sweeper = LakeSweeper(parts, lambda: self.cataloger.left_out_position, grace_seconds, barrier)
         self._cold = state.cold
+        self._ended = False
 
     @property
     def counts(self) -> Counts:
@@ -76,6 +80,7 @@ class Housekeeping:
         self.sweeper.start()
 
     async def stop(self) -> None:
+        self._ended = True
         await self.sweeper.stop()
         await self.compactor.stop()
         await self.flusher.stop()
@@ -84,9 +89,17 @@ class Housekeeping:
 
     async def flush(self) -> int:
         """Wait until everything applied so far is in the lake and in a catalog; the position up to which it is."""
-        position = await self.flusher.flush()
+        flushing = self.flusher.flush()
+        await asyncio.wait([flushing])
+        if flushing.cancelled():
+            raise FlushFailed(ENDED)
+        position = flushing.result()
         try:
             await self.cataloger.write()
         except (StoreFailed, KeyExists, KeyMissing) as error:
             raise FlushFailed(str(error)) from error
+        except RuntimeError as error:  # Its thread has ended.
+            if self._ended:
+                raise FlushFailed(ENDED) from error
+            raise
         return position
