@@ -79,6 +79,7 @@ class JetStreamLog:
             learn=self._learn,
             send_barrier=self._send_barrier,
         )
+        self.fail_barriers = self.liveness.barriers.fail_all
         self.size_bytes = 0
         self.outage: str | None = None
         self.closing: asyncio.Task[None] | None = None
@@ -320,9 +321,6 @@ class JetStreamLog:
             reached(False)
         else:
             self.liveness.barriers.wait(reached)
-
-    def fail_barriers(self) -> None:
-        self.liveness.barriers.fail_all()
 
     def _send_barrier(self, arrived: Callable[[], None]) -> None:
         # A barrier does not depend on the clock: one that is behind would be too old for a new session.
