@@ -72,8 +72,9 @@ class JetStreamLog:
         self._sequencer = Sequencer(self.log_id, place.shard, decode_mark(mark) if mark else None)
         self._room = Room(established.info.state.bytes, established.info.config.max_bytes)
         self.publisher = Publisher(self.log_id, place.shard, self._sequencer, self._give_back_soon)
-        learn, send, heard = lambda sequence: self.follower.learn(sequence), self._send_barrier, self._measure_clock
+        learn, send, heard = self._learn, self._send_barrier, self._measure_clock
         self.liveness = Liveness(place, self._sequencer, clock=clock, learn=learn, send_barrier=send, heard=heard)
+        self.fail_barriers = self.liveness.barriers.fail_all
         self.size_bytes = 0
         self.outage: str | None = None
         self.closing: asyncio.Task[None] | None = None
@@ -233,6 +234,9 @@ class JetStreamLog:
 
     # -- Following -------------------------------------------------------------------------------------------------
 
+    def _learn(self, sequence: int) -> None:
+        self.follower.learn(sequence)
+
     def _connected(self) -> None:
         self.publisher.refused(time.monotonic())
         self._in_background(self._refresh())
@@ -317,9 +321,6 @@ class JetStreamLog:
             reached(False)
         else:
             self.liveness.barriers.wait(reached)
-
-    def fail_barriers(self) -> None:
-        self.liveness.barriers.fail_all()
 
     def _send_barrier(self, arrived: Callable[[], None]) -> None:
         # It does not depend on the clock: behind, it would be too old for a new session; ahead, it would push time.
