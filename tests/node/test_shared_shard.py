@@ -72,12 +72,17 @@ async def replicas(count: int = 2) -> AsyncIterator[tuple[SharedLog, list[Replic
 
 
 @pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases and time-outs that a test can wait for."""
-    monkeypatch.setattr(keeping, "RENEW_SECONDS", 0.02)
-    monkeypatch.setattr(keeping, "LEASE_SECONDS", 0.3)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time-outs that a test can wait for."""
     monkeypatch.setattr(committer, "OUTCOME_SECONDS", 0.1)
     monkeypatch.setattr(committer, "CHECK_SECONDS", 0.02)
+
+
+@pytest.fixture
+def brief(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases that a test can wait for, too."""
+    monkeypatch.setattr(keeping, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(keeping, "LEASE_SECONDS", 0.3)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -178,10 +183,15 @@ def test_without_a_barrier_nothing_is_decided_and_the_client_is_told() -> None:
     asyncio.run(main())
 
 
-def test_while_the_log_is_away_writes_are_refused_and_change_nothing(brief: None) -> None:
+def test_while_the_log_is_away_writes_are_refused_and_change_nothing(impatient: None) -> None:
     async def main() -> None:
-        async with replicas() as (log, (first, _)):
+        async with replicas() as (log, nodes):
+            first = nodes[0]
             await first.ask(Create("a", TEXT))
+            for node in nodes:  # Nothing else is in flight.
+                assert node.shard.keeping is not None
+                await node.shard.keeping.stop()
+            await until(lambda: log.in_flight == 0)
             log.hold()
             in_flight = first.begin(append("a", b"1"))
             await asyncio.sleep(0.01)

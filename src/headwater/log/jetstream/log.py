@@ -101,11 +101,6 @@ class JetStreamLog:
         return self.follower.known
 
     @property
-    def shard_time(self) -> int:
-        """The greatest stamp of any message in the log so far."""
-        return self._sequencer.now
-
-    @property
     def peers(self) -> dict[str, Peer]:
         """The other nodes that were heard, by their names."""
         return self.liveness.peers.known
