@@ -39,6 +39,7 @@ TEST_VARIABLES = frozenset(
         "POWER_SEED",
         "POWER_SEEDS",
         "SCREENSHOTS",
+        "SIMULATION_SCHEDULES",
         "SPARK_KILLS",
         "SPARK_SEED",
         "TEST_POLLS",
