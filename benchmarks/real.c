@@ -255,6 +255,13 @@ static void set_up(Client *c) {
     c->stream = 0;
 }
 
+static void open_connection(Client *c, const struct sockaddr_in *to) {
+    int one = 1;
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(c->fd, (const struct sockaddr *)to, sizeof *to)) die("connect");
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
 static void run(Client *clients, int count, int poll, double seconds) {
     uint64_t end = now_us() + (uint64_t)(seconds * 1e6), last = now_us();
     int busy = count;
@@ -304,7 +311,7 @@ int main(int argc, char **argv) {
     base = argv[3];
     const char *mixes[] = {"producers", "json", "mixed", "get"};
     for (mix = PRODUCERS; mix < GET && strcmp(argv[4], mixes[mix]); mix++) {}
-    int count = atoi(argv[5]), poll = epoll_create1(0), one = 1;
+    int count = atoi(argv[5]), poll = epoll_create1(0);
     char line[512];
     if (argc > 8) {
         snprintf(line, sizeof line, "Authorization: %s\r\n", argv[8]);
@@ -319,10 +326,14 @@ int main(int argc, char **argv) {
         c->id = i;
         c->random = 0x9e3779b97f4a7c15ull * (uint64_t)(i + 1);
         c->response = malloc(RESPONSE_BYTES);
-        c->fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(c->fd, (struct sockaddr *)&to, sizeof to)) die("connect");
-        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        open_connection(c, &to);
         set_up(c);
+        /* Again below: a server may close connections that rest while others are set up. */
+        close(c->fd);
+    }
+    for (int i = 0; i < count; i++) {
+        Client *c = &clients[i];
+        open_connection(c, &to);
         fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(poll, EPOLL_CTL_ADD, c->fd, &event);

@@ -19,6 +19,7 @@ from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import Request
 from headwater.http.wire.stages import IDLE
 from headwater.http.wire.uploads import Upload
+from headwater.protocol import headers
 from headwater.protocol.limits import APPEND_BYTES_MAX
 from headwater.protocol.refusals import Code
 
@@ -328,6 +329,20 @@ def test_cut_up_mixed_and_damaged_the_same_is_said(plain: PlainHeads, seed: int)
     expected = hear(Strict(), pieces)
     assert hear(plain, pieces) == expected, pieces
     assert hear(plain, pieces) == expected, pieces
+
+
+@pytest.mark.parametrize("name", [header.name for header in headers.TABLE])
+@pytest.mark.parametrize("value", ["x", "script", "0", "true", "chunked", "close", "keep-alive", "h2c", "100-continue"])
+def test_every_header_of_the_protocol_is_read_as_the_native_parser_reads_it(name: str, value: str) -> None:
+    for method in (b"GET", b"POST"):
+        data = b"%b /v1/stream/a HTTP/1.1\r\nHost: localhost\r\n%b: %b\r\n\r\n" % (
+            method,
+            name.encode(),
+            value.encode(),
+        )
+        heads = PlainHeads(HOSTS)
+        for _ in range(FORM_AFTER + 1):
+            assert hear(heads, [data, READ]) == hear(Strict(), [data, READ])
 
 
 def real_request(dice: random.Random) -> bytes:

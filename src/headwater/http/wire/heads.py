@@ -44,7 +44,8 @@ _DIGITS_MAX = len(str(SMALL_BODY_BYTES))
 _HOST, _CONNECTION, _CONTENT_LENGTH = headers.HOST.key, headers.CONNECTION.key, headers.CONTENT_LENGTH.key
 _FRAMING = frozenset(header.key for header in (headers.TRANSFER_ENCODING, headers.EXPECT, headers.UPGRADE))
 """Headers with which more than a length frames the body."""
-_NOT_PLAIN = _FRAMING | {b"proxy-connection"}
+_NOT_PLAIN = _FRAMING | {b"proxy-connection", headers.SERVICE_WORKER.key}
+"""Names that make a head not plain: the framing depends on them, or the head is refused because of them."""
 _VALUES = {_CONNECTION: rb"(keep-alive)", _CONTENT_LENGTH: rb"([0-9]{1,%d})" % _DIGITS_MAX}
 """What a plain head may have as the value of these; of others, any printable text."""
 
