@@ -184,20 +184,20 @@ class Membership:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         self.after_batch()
-        if self._log.outage is not None or abs(self._log.clock_offset_us()) > CLOCK_MAX_US:
+        if not self.may_propose:
             return
         if self.standing is Standing.JOINING:
-            if self._knows_clocks:
-                self._join()
+            self._join()
         elif self.standing is Standing.CONFIRMING:
             self._confirm()
         self._evict_silent()
         self._raise_level()
 
     @property
-    def _knows_clocks(self) -> bool:
-        """Whether this node's clock was compared with another's: a join stamped ahead would stop all the others."""
-        return not self._others or bool(self._log.peers) or time.monotonic() - self._began_at > CLOCKS_SECONDS
+    def may_propose(self) -> bool:
+        """Whether this node may put anything into the log: what is stamped ahead would stop all the others."""
+        compared = not self._others or self._log.peers or time.monotonic() - self._began_at > CLOCKS_SECONDS
+        return bool(compared) and self._log.outage is None and abs(self._log.clock_offset_us()) <= CLOCK_MAX_US
 
     def _join(self) -> None:
         profile = self._profile
@@ -222,7 +222,9 @@ class Membership:
             if now - max(self._joined_at[name, member.session], heard.get(name, 0.0)) > SILENT_SECONDS
         }
         keeper = self._state.cluster.keeper
-        if silent and not self._asking and (keeper is None or keeper.node in silent or self._keeps(keeper)):
+        sessions = {member.session for member in self._state.cluster.members.values()}
+        absent = keeper is None or keeper.node in silent or keeper.session not in sessions
+        if silent and not self._asking and (absent or self._keeps(keeper)):
             self._asking = True
             name, member = next(iter(silent.items()))
             log.warning("the member %s has been silent for %.0f s and is evicted", name, SILENT_SECONDS)
@@ -232,12 +234,12 @@ class Membership:
         """The keeper raises the level of commands once every member knows a higher one."""
         cluster = self._state.cluster
         known = min((member.level for member in cluster.members.values()), default=0)
-        if known > cluster.level and not self._asking and cluster.keeper is not None and self._keeps(cluster.keeper):
+        if known > cluster.level and not self._asking and self._keeps(cluster.keeper):
             self._asking = True
             self._submit(RaiseLevel(known), self._done)
 
-    def _keeps(self, keeper: Keeper) -> bool:
-        return keeper.session == self._profile.session
+    def _keeps(self, keeper: Keeper | None) -> bool:
+        return keeper is not None and keeper.session == self._profile.session
 
     def _done(self, reply: Reply) -> None:
         self._asking = False

@@ -79,7 +79,7 @@ class SharedShard(Shard):
             self.state,
             submit=self.committer.submit,
             now=self.now,
-            may_ask=lambda: self.outage is None,
+            may_ask=lambda: self.membership is None or self.membership.may_propose,
             begin=self._begin_chores,
             end=self._end_chores,
         )
