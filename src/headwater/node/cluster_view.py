@@ -34,6 +34,8 @@ class ClusterView(msgspec.Struct, frozen=True):
     node: str
     standing: str
     outage: str | None
+    shortage: str | None
+    """What the log lacks to take writes, as one sentence; None if there is room."""
     log_id: str
     position: int
     applied: int
@@ -69,6 +71,7 @@ async def view(shard: SharedShard, log: JetStreamLog) -> ClusterView:
         node=shard.node.name,
         standing=membership.standing.value,
         outage=shard.outage,
+        shortage=shard.shortage,
         log_id=state.log_id,
         position=state.position,
         applied=log.applied,

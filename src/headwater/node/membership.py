@@ -224,6 +224,11 @@ class Membership:
             self._said_clock = True
             log.error("this node takes no part in the cluster: %s", self.outage)
 
+    @property
+    def may_propose(self) -> bool:
+        """Whether this node may put anything into the log."""
+        return self._log.outage is None and self.clock_is_good
+
     def _join(self) -> None:
         profile = self._profile
         refused = judge_level(self._state, profile.name, profile.level)
@@ -254,7 +259,9 @@ class Membership:
             > SILENT_SECONDS
         }
         keeper = self._state.cluster.keeper
-        if silent and not self._asking and (keeper is None or keeper.node in silent or self._keeps(keeper)):
+        sessions = {member.session for member in self._state.cluster.members.values()}
+        absent = keeper is None or keeper.node in silent or keeper.session not in sessions
+        if silent and not self._asking and (absent or self._keeps(keeper)):
             self._asking = True
             name, member = next(iter(silent.items()))
             log.warning("the member %s has been silent for %.0f s and is evicted", name, SILENT_SECONDS)
@@ -264,12 +271,12 @@ class Membership:
         """The keeper raises the level of commands once every member knows a higher one."""
         cluster = self._state.cluster
         known = min((member.level for member in cluster.members.values()), default=0)
-        if known > cluster.level and not self._asking and cluster.keeper is not None and self._keeps(cluster.keeper):
+        if known > cluster.level and not self._asking and self._keeps(cluster.keeper):
             self._asking = True
             self._submit(RaiseLevel(known), self._done)
 
-    def _keeps(self, keeper: Keeper) -> bool:
-        return keeper.session == self._profile.session
+    def _keeps(self, keeper: Keeper | None) -> bool:
+        return keeper is not None and keeper.session == self._profile.session
 
     def _done(self, reply: Reply) -> None:
         self._asking = False

@@ -81,7 +81,7 @@ class SharedShard(Shard):
             now=self.now,
             begin=self._begin_chores,
             end=self._end_chores,
-            may_ask=lambda: self.outage is None,
+            may_ask=lambda: self.membership is None or self.membership.may_propose,
         )
         self.keeping.start()
 

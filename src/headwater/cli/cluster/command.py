@@ -56,17 +56,22 @@ def status(server: Server, as_json: bool) -> None:
 
 def problems_of(view: dict[str, Any]) -> list[str]:
     """What is wrong with a cluster, as one sentence each."""
-    problems = [] if view["outage"] is None else [str(view["outage"])]
+    problems = [str(view[name]) for name in ("outage", "shortage") if view.get(name) is not None]
     if view["keeper"] is None:
         problems.append("No node does the chores.")
     problems += [f"Member {name} is silent." for name in silent(view)]
     return problems
 
 
+def _standing(view: dict[str, Any]) -> str:
+    """What a node does: a member that is cut off from the log does not serve."""
+    return "not serving" if view["standing"] == "serving" and view["outage"] is not None else str(view["standing"])
+
+
 def _print(view: dict[str, Any]) -> None:
     age = view["image_age_seconds"]
     rows = [
-        ("node", f"{view['node']} ({view['standing']})"),
+        ("node", f"{view['node']} ({_standing(view)})"),
         ("log", f"{view['log_id']} at message {view['applied']:,} of {view['known']:,}"),
         ("chores", view["keeper"] or "nobody"),
         ("level", str(view["level"])),
