@@ -36,6 +36,8 @@ class Peer(Protocol):
     """What a pulse says of another node."""
 
     @property
+    def session(self) -> str: ...
+    @property
     def applied(self) -> int: ...
     @property
     def heard_at(self) -> float: ...
@@ -106,6 +108,8 @@ class Membership:
         self._compared = False
         """Whether this node's clock has been compared with another member's, or there was none to compare it with."""
         self._said_clock = False
+        self._heard: dict[str, float] = {}
+        """When each of the other members, by its session, was last heard; at first, when it was first expected."""
         self._asking = False
         self._refused: str | None = None
         """Why the log did not let this node join."""
@@ -176,9 +180,10 @@ class Membership:
     def _confirm(self) -> None:
         """Serve if every other member has applied this node's join."""
         peers = self._log.peers
-        for name in self._others:
+        for name, member in self._others.items():
             peer = peers.get(name)
-            if peer is None or peer.applied < self._joined_sequence:
+            # Another process of that name, which has not joined yet, says nothing about the member.
+            if peer is None or peer.session != member.session or peer.applied < self._joined_sequence:
                 return
         self.standing = Standing.SERVING
         self._serve(True)
@@ -189,6 +194,7 @@ class Membership:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         self.after_batch()
+        self._listen()
         if self._log.outage is not None:
             self._listens_since = time.monotonic()
             return
@@ -202,6 +208,16 @@ class Membership:
             self._confirm()
         self._evict_silent()
         self._raise_level()
+
+    def _listen(self) -> None:
+        """Take note of who is heard; another process of a member's name does not count."""
+        others, peers, heard, now = self._others, self._log.peers, self._heard, time.monotonic()
+        self._heard = {
+            member.session: peers[name].heard_at
+            if name in peers and peers[name].session == member.session
+            else heard.get(member.session, now)
+            for name, member in others.items()
+        }
 
     def _say_clock(self) -> None:
         """Say once why this node does not take part; at its start there is no other sign of it."""
@@ -221,12 +237,14 @@ class Membership:
 
     def _evict_silent(self) -> None:
         """The keeper evicts those that fell silent; any node does, if the keeper is among them."""
-        now, peers = time.monotonic(), self._log.peers
-        silent = {
-            name: member
-            for name, member in self._others.items()
-            if now - (peers[name].heard_at if name in peers else self._began_at) > SILENT_SECONDS
-        }
+        now, others, peers = time.monotonic(), self._others, self._log.peers
+        for name, member in others.items():
+            if name in peers and peers[name].session == member.session:
+                self._heard[member.session] = peers[name].heard_at
+            else:
+                self._heard.setdefault(member.session, now)
+        self._heard = {member.session: self._heard[member.session] for member in others.values()}
+        silent = {name: member for name, member in others.items() if now - self._heard[member.session] > SILENT_SECONDS}
         keeper = self._state.cluster.keeper
         if silent and not self._asking and (keeper is None or keeper.node in silent or self._keeps(keeper)):
             self._asking = True
