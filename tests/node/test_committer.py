@@ -9,12 +9,19 @@ import pytest
 
 from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog
-from headwater.node.committer import OVERLAP_COMMANDS_MIN, QUIET_COMMANDS_MAX, Committer, ask
+from headwater.node.committer import (
+    BATCH_BYTES_MAX,
+    BATCH_COMMANDS_MAX,
+    OVERLAP_COMMANDS_MIN,
+    QUIET_COMMANDS_MAX,
+    Committer,
+    ask,
+)
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Shared, Tails
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command, Create
+from headwater.streams.batches import Batch, encode
+from headwater.streams.commands import Append, Command, Create, SetAttrs
 from headwater.streams.images import image_of
 from headwater.streams.replies import Appended, Created, Reply
 from headwater.streams.state import State
@@ -250,5 +257,20 @@ def test_a_journal_may_hold_the_loop_for_a_small_batch_if_nothing_else_was_answe
         await replica.ask(append("orders", b"x"))
         assert not may_hold(), "there are other requests to be answered"
         journal.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("count", "attrs"), [(2_000, b"{" + b" " * 16_000 + b"}"), (BATCH_COMMANDS_MAX + 1, b"{}")])
+def test_no_batch_is_larger_than_a_log_can_take_whatever_its_commands_are(count: int, attrs: bytes) -> None:
+    async def main() -> None:
+        log = SharedLog(LOG_ID)
+        async with replicas(log, 1) as [replica]:
+            await replica.ask(Create("b/s", TEXT))
+            replies = await asyncio.gather(*(replica.ask(SetAttrs("b/s", attrs)) for _ in range(count)))
+            assert len(replies) == count
+            for batch in log.decided(0):
+                assert len(encode(batch.at, batch.commands)) <= BATCH_BYTES_MAX
+                assert len(batch.commands) <= BATCH_COMMANDS_MAX
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headwater.node import committer, keeping
+from headwater.node import committer, keeping, membership
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import ask
 from headwater.node.keeping import NodeId
@@ -22,7 +22,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.memory import MemoryStore
-from headwater.streams.cluster import LEVEL, Evict, Keep
+from headwater.streams.cluster import LEVEL, Evict, Join, Keep
 from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.queries import Read
@@ -271,6 +271,7 @@ def test_a_delete_that_is_aimed_again_is_not_overtaken_by_later_writes() -> None
 class Heard(NamedTuple):
     """A peer that is heard, and has applied everything."""
 
+    session: str
     applied: int = 1 << 40
     heard_at: float = float("inf")
 
@@ -280,7 +281,7 @@ class MemberProposer(Proposer):
 
     members: Mapping[str, str] = {}
     applied = 0
-    peers: Mapping[str, Heard] = {"n0": Heard(), "n1": Heard()}
+    peers: Mapping[str, Heard] = {"n0": Heard("session of n0")}
 
     def clock_offset_us(self) -> int:
         return 0
@@ -302,6 +303,38 @@ def test_a_node_that_is_evicted_while_it_waits_for_a_barrier_does_not_answer() -
             await until(lambda: second.node.outage is None)
             second.node.barrier(fresh.append)
             await until(lambda: fresh == [False, True])
+            await second.node.stop()
+
+    asyncio.run(main())
+
+
+def test_a_joiner_is_not_confirmed_by_another_process_of_a_members_name() -> None:
+    async def main() -> None:
+        async with replicas(1) as (log, (first,)):
+            await first.ask(Join("n0", "former session of n0", "", LEVEL))
+            second = Replica("n1", log, MemoryStore(), MemberProposer(log))
+            await until(lambda: "n1" in second.state.cluster.members)
+            await asyncio.sleep(0.3)
+            assert second.node.outage is not None, "the former process of n0 may still answer, and not ask this node"
+            await first.ask(Join("n0", "session of n0", "", LEVEL))
+            await until(lambda: second.node.outage is None)
+            await second.node.stop()
+
+    asyncio.run(main())
+
+
+def test_a_member_is_evicted_although_another_process_of_its_name_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "SILENT_SECONDS", 0.5)
+
+    async def main() -> None:
+        async with replicas(1) as (log, (first,)):
+            await first.ask(Join("n0", "former session of n0", "", LEVEL))
+            await until(lambda: first.keeps)
+            assert first.shard.keeping is not None
+            await first.shard.keeping.stop()
+            second = Replica("n1", log, MemoryStore(), MemberProposer(log))
+            await until(lambda: second.node.outage is None)
+            assert set(second.state.cluster.members) == {"n1"}
             await second.node.stop()
 
     asyncio.run(main())

@@ -262,9 +262,28 @@ def test_a_batch_counts_its_positions_by_commands() -> None:
 
 @pytest.mark.parametrize("command", ONE_OF_EACH, ids=lambda command: type(command).__name__)
 def test_the_cost_of_a_command_is_that_of_its_payload_and_a_little(command: Command) -> None:
-    payload = getattr(command, "payload", b"") + (getattr(command, "ends", None) or b"")
+    payload = b"".join(getattr(command, part, None) or b"" for part in ("payload", "ends", "attrs"))
+    versions = getattr(command, "if_match", None) or ()
     named = 128 if isinstance(command, PublishSegment | SwapSegments) else 0
-    assert batches.cost_bytes(command) == 128 + len(payload) + named
+    assert batches.cost_bytes(command) == 128 + len(payload) + 20 * len(versions) + named
+
+
+LARGE = b"{" + b" " * 16_000 + b"}"
+VERSIONS = tuple(Version(2**40 + number, 2**40, closed=True) for number in range(800))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        SetAttrs("b/s", LARGE),
+        Create("b/s", "text/plain", attrs=LARGE),
+        Append("b/s", b"x", if_match=VERSIONS),
+        Delete("b/s", if_match=VERSIONS),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_command_with_large_attributes_or_conditions_costs_what_it_takes_in_the_log(command: Command) -> None:
+    assert len(batches.encode(0, [command])) <= batches.cost_bytes(command)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ from headwater.streams.state import State
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """The size of one commit (or of one command, if that alone is larger), so that small writes never wait for long."""
+BATCH_COMMANDS_MAX = 16_384
+"""The commands of one commit: together with the limit above it keeps a record well below what any log can take."""
 QUEUE_BYTES_MAX = 256 * 1024 * 1024
 """The size of all commands that wait for a commit; beyond it writes are refused until the queue has drained."""
 OVERLAP_COMMANDS_MIN = 16
@@ -209,7 +211,7 @@ class Committer:
             most = FREEING_BYTES_MAX
             self._refuse_what_needs_room()
         queue = self._queue
-        if self.queued_bytes > most:
+        if self.queued_bytes > most or len(queue) > BATCH_COMMANDS_MAX:
             queue = self._take(most)
         else:
             self._queue = deque()
@@ -234,7 +236,7 @@ class Committer:
     def _take(self, most: int) -> deque[tuple[Command, Done, int]]:
         """Take the first commands out of the queue that are together no larger than this, or the first alone."""
         taken: deque[tuple[Command, Done, int]] = deque()
-        while self._queue and (self._queue[0][2] <= most or not taken):
+        while self._queue and (self._queue[0][2] <= most or not taken) and len(taken) < BATCH_COMMANDS_MAX:
             most -= self._queue[0][2]
             taken.append(self._queue.popleft())
         return taken

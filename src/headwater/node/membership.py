@@ -108,13 +108,13 @@ class Membership:
         self.standing = Standing.JOINING
         self._joined_sequence = 0
         self._seen: dict[str, Member] | None = None
-        self._joined_at: dict[tuple[str, str], float] = {}
-        """When each member was first seen here: it may not have been heard yet."""
         self._began_at = self._member_since = self._listens_since = 0.0
         """When this node started, when it applied its own join, and since when it has been connected."""
         self._compared = False
         """Whether this node's clock has been compared with another member's, or there was none to compare it with."""
         self._said_clock = False
+        self._heard: dict[str, float] = {}
+        """When each of the other members, by its session, was last heard; at first, when it was first expected."""
         self._asking = False
         self._refused: str | None = None
         """Why the log did not let this node join."""
@@ -169,11 +169,6 @@ class Membership:
             return
         before, self._seen = self._seen or {}, members
         self._log.members = {name: member.session for name, member in members.items()}
-        now = time.monotonic()
-        self._joined_at = {
-            process: self._joined_at.get(process, now)
-            for process in ((name, member.session) for name, member in members.items())
-        }
         was = before.get(self._profile.name)
         if self._mine is None:
             if was is not None and was.session == self._profile.session and self._profile.name in members:
@@ -193,6 +188,7 @@ class Membership:
         peers = self._log.peers
         for name, member in self._others.items():
             peer = peers.get(name)
+            # Another process of that name, which has not joined yet, says nothing about the member.
             if peer is None or peer.session != member.session or peer.applied < self._joined_sequence:
                 return
         self.standing = Standing.SERVING
@@ -204,6 +200,7 @@ class Membership:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         self.after_batch()
+        self._listen()
         if self._log.outage is not None:
             self._listens_since = time.monotonic()
             return
@@ -217,6 +214,16 @@ class Membership:
             self._confirm()
         self._evict_silent()
         self._raise_level()
+
+    def _listen(self) -> None:
+        """Take note of who is heard; another process of a member's name does not count."""
+        others, peers, heard, now = self._others, self._log.peers, self._heard, time.monotonic()
+        self._heard = {
+            member.session: peers[name].heard_at
+            if name in peers and peers[name].session == member.session
+            else heard.get(member.session, now)
+            for name, member in others.items()
+        }
 
     def _say_clock(self) -> None:
         """Say once why this node does not take part; at its start there is no other sign of it."""
@@ -250,13 +257,17 @@ class Membership:
         """
         if self._mine is None:
             return
-        now, peers = time.monotonic(), self._log.peers
-        heard = {name: max(peer.heard_at, self._member_since) for name, peer in peers.items()}
+        now, others, peers = time.monotonic(), self._others, self._log.peers
+        for name, member in others.items():
+            if name in peers and peers[name].session == member.session:
+                self._heard[member.session] = peers[name].heard_at
+            else:
+                self._heard.setdefault(member.session, now)
+        self._heard = {member.session: self._heard[member.session] for member in others.values()}
         silent = {
             name: member
-            for name, member in self._others.items()
-            if now - max(self._joined_at[name, member.session], heard.get(name, 0.0), self._member_since)
-            > SILENT_SECONDS
+            for name, member in others.items()
+            if now - max(self._heard[member.session], self._member_since) > SILENT_SECONDS
         }
         keeper = self._state.cluster.keeper
         sessions = {member.session for member in self._state.cluster.members.values()}

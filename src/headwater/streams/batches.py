@@ -8,6 +8,7 @@ from headwater.streams.commands import (
     Command,
     Create,
     CreateFork,
+    Delete,
     PublishSegment,
     PublishSnapshot,
     SetAttrs,
@@ -29,6 +30,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 COMMAND_BYTES = 128
 """Roughly what a command takes in the log in addition to its payload."""
+VERSION_BYTES = 20
+"""What a version in a condition takes at most."""
 
 NEEDS_ROOM = frozenset({Append, Create, CreateFork, PublishSnapshot, SetAttrs})
 """Commands that take space; all others free some, or take next to none."""
@@ -52,15 +55,26 @@ def decode(record: bytes | memoryview, first_position: int) -> Batch:
 
 def cost_bytes(command: Command) -> int:
     """Roughly what a command takes in the log; used to bound a batch, and all commands that wait."""
-    kind = type(command)
-    if kind is Append or kind is Create or kind is CreateFork:
-        ends = command.ends  # type: ignore[union-attr]
-        return COMMAND_BYTES + len(command.payload) + (0 if ends is None else len(ends))  # type: ignore[union-attr]
+    if type(command) is Append:  # Nearly all are.
+        ends, cost = command.ends, COMMAND_BYTES + len(command.payload)
+        if ends is not None:
+            cost += len(ends)
+        return cost if command.if_match is None else cost + _versions_bytes(command)
+    if isinstance(command, Create | CreateFork):
+        return COMMAND_BYTES + len(command.payload) + len(command.ends or b"") + len(command.attrs or b"")
+    if isinstance(command, SetAttrs):
+        return COMMAND_BYTES + len(command.attrs)
+    if isinstance(command, Delete | PublishSnapshot):
+        return COMMAND_BYTES + _versions_bytes(command)
     if isinstance(command, PublishSegment):
         return COMMAND_BYTES * (1 + len(command.publication.rows))
     if isinstance(command, SwapSegments):
         return COMMAND_BYTES * (1 + sum(len(publication.rows) for publication in command.publications))
     return COMMAND_BYTES
+
+
+def _versions_bytes(command: Append | Delete | PublishSnapshot) -> int:
+    return VERSION_BYTES * len(command.if_match or ())
 
 
 def frees_space(command: Command) -> bool:
