@@ -330,8 +330,7 @@ class Connection(PeerProtocol):
                 self.deadline = self.context.now + self._settings.slow_reader_seconds
             else:
                 self._transport.abort()
-        elif self._receiving.full:
-            # It is the server that the client waits for.
+        elif self._receiving.full:  # It is the server that the client waits for.
             self.deadline = self.context.now + self._settings.body_seconds
         elif self._parser.refused or self._parser.stage is IDLE:
             self._close()

@@ -257,16 +257,10 @@ class Membership:
         """
         if self._mine is None:
             return
-        now, others, peers = time.monotonic(), self._others, self._log.peers
-        for name, member in others.items():
-            if name in peers and peers[name].session == member.session:
-                self._heard[member.session] = peers[name].heard_at
-            else:
-                self._heard.setdefault(member.session, now)
-        self._heard = {member.session: self._heard[member.session] for member in others.values()}
+        now = time.monotonic()
         silent = {
             name: member
-            for name, member in others.items()
+            for name, member in self._others.items()
             if now - max(self._heard[member.session], self._member_since) > SILENT_SECONDS
         }
         keeper = self._state.cluster.keeper
