@@ -18,10 +18,11 @@ from headwater.cli.failures import fail
 from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns, counted, facts, json_list, moment, size
 from headwater.cli.progress import Progress
-from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
+from headwater.lake.catalog import Catalog, ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
+from headwater.lake.damage import LakeDamaged
 from headwater.lake.inventory import StreamTally, objects, streams, totals
 from headwater.lake.reader import SegmentDamaged
-from headwater.lake.scanning import LakeDamaged, may_have, read_catalog, read_forks, read_tombstones
+from headwater.lake.scanning import may_have
 from headwater.lake.verify.verifier import Verifier
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store, StoreFailed

@@ -27,9 +27,10 @@ from headwater.cli.failures import fail
 from headwater.cli.lake.command import DATA, JSON, OpenLake, failing, find_store, lake, open_lake, segment_facts
 from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns
+from headwater.lake.catalog import read_forks_table
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA, split_name
-from headwater.lake.scanning import inheritance, read_forks_table
+from headwater.lake.scanning import inheritance
 from headwater.storage.store import KeyMissing
 from headwater.streams.segments import Segment
 

@@ -11,6 +11,10 @@ from headwater.node.lake.sweeper import LakeSweeper
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 
 
+ORPHAN_SECONDS = 900.0
+"""How long after its deadline an object that no state names is deleted."""
+
+
 class Counts(NamedTuple):
     """What the housekeeping has done so far."""
 
@@ -34,7 +38,7 @@ class Housekeeping:
         parts: LakeParts,
         limits: FlushLimits,
         *,
-        grace_seconds: float,
+        history_seconds: float,
         journal_bytes: Callable[[], int],
         epoch: int | None = None,
     ) -> None:
@@ -45,13 +49,13 @@ class Housekeeping:
             parts.shard,
             state,
             parts.store,
-            grace_seconds,
+            history_seconds,
             lambda: self.flusher.publishing,
             leased=lambda: state.cold.leased(now()),
             intervals=parts.intervals,
         )
         self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes))
-        self.sweeper = LakeSweeper(parts, lambda: self.cataloger.left_out_position, grace_seconds)
+        self.sweeper = LakeSweeper(parts, self.cataloger.needs, min(history_seconds, ORPHAN_SECONDS))
         self._cold = state.cold
 
     @property

@@ -30,18 +30,18 @@ log = logging.getLogger(__name__)
 
 
 class LakeLimits(NamedTuple):
-    """How much may be hot, when it is flushed, and how long replaced objects are kept."""
+    """How much may be hot, when it is flushed, and how long snapshots of the lake's tables are kept."""
 
     hot_bytes_max: int = _DEFAULTS.hot_bytes_max
     flush: FlushLimits = FLUSH_LIMITS
-    grace_seconds: float = _DEFAULTS.lake_grace_seconds
+    history_seconds: float = _DEFAULTS.lake_history_seconds
     flush_at_stop: bool = _DEFAULTS.flush_at_stop
     intervals: LakeIntervals = LAKE_INTERVALS
 
     @classmethod
     def of(cls, settings: Settings) -> "LakeLimits":
         flush = FlushLimits.of(settings)
-        return cls(settings.hot_bytes_max, flush, settings.lake_grace_seconds, settings.flush_at_stop)
+        return cls(settings.hot_bytes_max, flush, settings.lake_history_seconds, settings.flush_at_stop)
 
 
 LAKE_LIMITS = LakeLimits()
@@ -82,7 +82,7 @@ class Lake:
         self.housekeeping = Housekeeping(
             self._parts,
             self._limits.flush,
-            grace_seconds=self._limits.grace_seconds,
+            history_seconds=self._limits.history_seconds,
             journal_bytes=lambda: self._log.size_bytes,
             epoch=epoch,
         )

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from headwater.lake.catalog import Catalog
-from headwater.lake.scanning import LakeDamaged, read_catalog
+from headwater.lake.catalog import Catalog, read_catalog
+from headwater.lake.damage import LakeDamaged
 from headwater.spark.link import Link
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.positions import position_in
