@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headwater.lake.catalog import read_catalog
 from headwater.lake.format import new_segment_id, segment_key
@@ -17,6 +18,7 @@ from headwater.storage.opening import open_store
 from headwater.testing.s3_server import running_s3
 
 from ...lake.built_lakes import Writer, tell_a_story, writing
+from ...lake.relisting import relist
 from ..processes import headwater as process_of
 from ..processes import sentence, usage_error
 from .commands import Written, headwater, lines, on_a_terminal, output, parsed

@@ -13,8 +13,8 @@ from headwater.lake.catalog import read_catalog, read_forks, read_tombstones
 from headwater.lake.iceberg.metadata import metadata_key
 from headwater.lake.iceberg.reading import newest_table
 from headwater.node.lake import flusher
-from headwater.node.housekeeping.cataloger import CHANGES_PER_TURN
-from headwater.node.housekeeping.flusher import Flusher, FlushFailed, HotRun
+from headwater.node.lake.cataloger import CHANGES_PER_TURN
+from headwater.node.lake.flusher import Flusher, FlushFailed, HotRun
 from headwater.storage.store import StoreFailed
 from headwater.streams.cold import Held
 from headwater.streams.commands import Delete, PublishSegment
@@ -133,7 +133,7 @@ class Interfering:
         if kind == "fail":
             fault = self._random.choice([Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
             self._node.store.fail_next("create", fault, self._random.choice(["deletes", "data", "list", ".json"]))
-        writing = asyncio.ensure_future(self._node.lake.cataloger.write())
+        writing = asyncio.ensure_future(self._node.housekeeping.cataloger.write())
         if kind == "give up":
             for _ in range(self._random.randint(0, 4)):
                 await asyncio.sleep(0)

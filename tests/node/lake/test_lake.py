@@ -6,7 +6,7 @@ import pytest
 
 from headwater.lake.catalog import read_catalog
 from headwater.node.lake import flusher
-from headwater.node.housekeeping.flusher import FlushFailed
+from headwater.node.lake.flusher import FlushFailed
 from headwater.protocol.message_ends import pack
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import StoreFailed

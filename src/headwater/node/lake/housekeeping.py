@@ -11,10 +11,6 @@ from headwater.node.lake.sweeper import LakeSweeper
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 
 
-ORPHAN_SECONDS = 900.0
-"""How long after its deadline an object that no state names is deleted."""
-
-
 class Counts(NamedTuple):
     """What the housekeeping has done so far."""
 
@@ -39,6 +35,7 @@ class Housekeeping:
         limits: FlushLimits,
         *,
         history_seconds: float,
+        grace_seconds: float,
         journal_bytes: Callable[[], int],
         epoch: int | None = None,
     ) -> None:
@@ -55,7 +52,7 @@ class Housekeeping:
             intervals=parts.intervals,
         )
         self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes))
-        self.sweeper = LakeSweeper(parts, self.cataloger.needs, min(history_seconds, ORPHAN_SECONDS))
+        self.sweeper = LakeSweeper(parts, self.cataloger.needs, grace_seconds)
         self._cold = state.cold
 
     @property

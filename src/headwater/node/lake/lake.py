@@ -23,6 +23,8 @@ from headwater.streams.state import State
 
 _DEFAULTS = Settings()
 
+ORPHAN_SECONDS = 900.0
+"""How long after its deadline an object that no state names is deleted, unless history is kept for less."""
 ASKED_SECONDS_MAX = 120.0
 """How long a flush may take that another node was asked for."""
 
@@ -37,6 +39,11 @@ class LakeLimits(NamedTuple):
     history_seconds: float = _DEFAULTS.lake_history_seconds
     flush_at_stop: bool = _DEFAULTS.flush_at_stop
     intervals: LakeIntervals = LAKE_INTERVALS
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long after its deadline an object that no state names is deleted."""
+        return min(self.history_seconds, ORPHAN_SECONDS)
 
     @classmethod
     def of(cls, settings: Settings) -> "LakeLimits":
@@ -83,6 +90,7 @@ class Lake:
             self._parts,
             self._limits.flush,
             history_seconds=self._limits.history_seconds,
+            grace_seconds=self._limits.grace_seconds,
             journal_bytes=lambda: self._log.size_bytes,
             epoch=epoch,
         )
