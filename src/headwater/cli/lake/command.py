@@ -20,6 +20,8 @@ from headwater.cli.printing import columns, counted, facts, json_list, moment, s
 from headwater.cli.progress import Progress
 from headwater.lake.catalog import Catalog, ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
 from headwater.lake.damage import LakeDamaged
+from headwater.lake.iceberg.messages import NAME
+from headwater.lake.iceberg.reading import read_newest
 from headwater.lake.inventory import StreamTally, objects, streams, totals
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import may_have
@@ -208,7 +210,7 @@ def _shown(name: str, value: Any) -> str:
 @JSON
 def verify(store: Store, json_values: bool, as_json: bool) -> None:
     """Check every byte and every row; print one line per problem."""
-    if not any(item.key.endswith(".json") for item in store.items("catalog/")):
+    if read_newest(store, NAME) is None:
         no_lake(store)
     with Progress("Verifying") as progress:
         verifier = Verifier(store, json_values=json_values, progress=progress.update)

@@ -36,7 +36,7 @@ def open_lake(url: str) -> Store:
         raise LakeUnusable(f"The lake at {url} cannot be reached from this machine.")
     try:
         store = open_store(url)
-        next(iter(store.items("catalog/")), None)
+        next(iter(store.items("messages/")), None)
     except (ValueError, StoreFailed) as problem:
         raise LakeUnusable(f"The lake at {url} cannot be reached from this machine: {problem}") from problem
     return store
@@ -55,7 +55,7 @@ def newest_catalog(store: Store) -> Catalog | None:
         try:
             return read_catalog(store)
         except KeyMissing:
-            # Between the listing and the read, the catalog was replaced and its grace period ended.
+            # Between two reads, the metadata was replaced and deleted.
             time.sleep(CATALOG_PAUSE_SECONDS)
         except (LakeDamaged, StoreFailed) as problem:
             raise LakeUnusable(str(problem)) from problem
