@@ -28,7 +28,7 @@ COMMANDS = {
     "flush": "server.flush",
     "bench": "bench.command",
     "doctor": "doctor.command",
-    "lake": "lake.sql",
+    "lake": "lake.verbs",
     "spark": "spark.command",
     "backup": "backup.command",
     "token": "tokens.command",
