@@ -1,4 +1,4 @@
-"""The Iceberg REST catalog: a standard client opens the lake's tables by the server's URL alone, and changes nothing."""
+"""The Iceberg REST catalog: a standard client opens the tables by the server's URL alone, and changes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_when_a_flush_is_answered_its_rows_are_in_the_table(server: RunningServe
     [
         ("/iceberg/v1/namespaces/nothing", "NoSuchNamespaceException"),
         ("/iceberg/v1/namespaces/nothing/tables", "NoSuchNamespaceException"),
-        ("/iceberg/v1/namespaces/nothing/tables/messages", "NoSuchNamespaceException"),
+        ("/iceberg/v1/namespaces/nothing/tables/messages", "NoSuchTableException"),
         (f"{TABLES}/nothing", "NoSuchTableException"),
     ],
 )

@@ -161,7 +161,7 @@ def _register(connection: Any, opened: OpenLake) -> None:
 def _segments(opened: OpenLake) -> pa.Table:
     facts = [segment_facts(listed) for listed in opened.catalog.segments]
     moment = SCHEMA.field("committed_at").type
-    words = ("key", "id", "first_name", "last_name")
+    words = ("key", "id", "first_name", "last_name", "low_stream", "high_stream")
     names = ["key", "live_rows", *Segment.__struct_fields__]
     types = {name: pa.string() if name in words else moment if name.endswith("_at") else pa.int64() for name in names}
     return pa.table({name: pa.array([one[name] for one in facts], type) for name, type in types.items()})

@@ -121,13 +121,11 @@ def refuse_write(request: Request, address: Address, exchange: Exchange) -> None
 def _named(address: Address, exchange: Exchange) -> str | None:
     """The table that the URL names; answers if there cannot be one."""
     space, _, name = (address.argument or "").partition("/")
-    if space != NAMESPACE:
-        _no_namespace(exchange, space)
-        return None
-    if name not in TABLES:
-        _no_table(exchange, name)
-        return None
-    return name
+    if space == NAMESPACE and name in TABLES:
+        return name
+    # Also where there is no such namespace: Spark then looks for a table of metadata, such as `messages.snapshots`.
+    _no_table(exchange, name)
+    return None
 
 
 def _no_namespace(exchange: Exchange, name: str) -> None:

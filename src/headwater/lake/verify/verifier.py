@@ -105,7 +105,7 @@ class Verifier:
 
     def _segment(self, number: int, listed: ListedSegment, found: list[Problem]) -> Iterator[LifeRows]:
         """The spans of a segment; its problems are added to `found`."""
-        done, live_rows = self._bytes, 0
+        done, rows, live_rows = self._bytes, 0, 0
         if not 0 < listed.segment.footer_bytes < listed.segment.size:
             # Reported with the catalog; a footer cannot be read with such numbers.
             self.whole = False
@@ -114,9 +114,9 @@ class Verifier:
             footer = read_footer(partial(self._store.read, listed.key), listed.segment)
             found += [Problem(listed.key, None, what) for what in footer_problems(footer)]
             for span in self._groups(number, listed, footer, found):
-                live_rows += span.live_rows
+                rows, live_rows = rows + span.rows, live_rows + span.live_rows
                 yield span
-            if self._tombstones_known:
+            if self._tombstones_known and rows == listed.segment.rows:
                 found += [Problem(listed.key, None, what) for what in count_problems(listed, live_rows)]
                 found += deletes_problems(self._store, listed)
             self.segments, self.live_rows = self.segments + 1, self.live_rows + live_rows
