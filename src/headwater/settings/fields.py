@@ -170,6 +170,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     lake_history_seconds: Annotated[
         Seconds, about("How long snapshots of the lake's tables are kept, and with them the objects they list.")
     ] = 86_400.0
+    erase_seconds: Annotated[
+        Seconds, about("Within which time deleted, expired and trimmed messages are gone from the lake's objects.")
+    ] = 604_800.0
     connections_max: Annotated[
         Count, about("Maximum number of open connections; beyond it only /healthz, /readyz and /metrics answer.")
     ] = 20_000

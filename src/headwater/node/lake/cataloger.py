@@ -18,6 +18,7 @@ from headwater.lake.catalog import ForkRow
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.segments import Segment
 from headwater.streams.state import State
@@ -28,6 +29,8 @@ CATALOG_MS = 60_000
 """How long a reader may take from the flush after its lease to its snapshot: those of later are not kept for it."""
 
 T = TypeVar("T")
+
+_DEFAULTS = Settings()
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +53,13 @@ class Cataloger:
         *,
         leased: Callable[[], set[int]] = set,
         intervals: LakeIntervals = LAKE_INTERVALS,
+        dead_seconds_max: float = _DEFAULTS.erase_seconds,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._state, self._publishing, self._leased, self._intervals = state, publishing, leased, intervals
+        self._now_ms, self._dead_ms_max = now_ms, int(dead_seconds_max * 1000)
+        self.overdue: frozenset[int] = frozenset()
+        """The segments that have had dead rows for longer than they may."""
         self._thread = ThreadPoolExecutor(1, "catalog")
         self._writing = asyncio.Lock()
         self._loop_task: asyncio.Task[None] | None = None
@@ -96,6 +103,10 @@ class Cataloger:
         """Drop the snapshots whose time has come, and delete what only they needed."""
         async with self._writing:
             await self._in_thread(self.tables.tidy, self._leased_snapshots())
+            self.overdue = await self._in_thread(self._long_dead)
+
+    def _long_dead(self) -> frozenset[int]:
+        return frozenset(self.tables.messages.dead_since(self._now_ms() - self._dead_ms_max))
 
     async def _find(self) -> None:
         """Find out what the tables list, after the start and after every failure: whether it took effect is unknown."""

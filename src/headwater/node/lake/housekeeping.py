@@ -35,6 +35,7 @@ class Housekeeping:
         limits: FlushLimits,
         *,
         history_seconds: float,
+        erase_seconds: float,
         grace_seconds: float,
         journal_bytes: Callable[[], int],
         epoch: int | None = None,
@@ -50,8 +51,14 @@ class Housekeeping:
             lambda: self.flusher.publishing,
             leased=lambda: state.cold.leased(now()),
             intervals=parts.intervals,
+            # The objects of before stay for as long as the last snapshots that list them.
+            dead_seconds_max=max(erase_seconds - history_seconds, 0.0),
         )
-        self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes))
+        self.compactor = Compactor(
+            parts,
+            COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes),
+            overdue=lambda: self.cataloger.overdue,
+        )
         self.sweeper = LakeSweeper(parts, self.cataloger.needs, grace_seconds)
         self._cold = state.cold
 

@@ -39,6 +39,8 @@ class LakeLimits(NamedTuple):
     history_seconds: float = _DEFAULTS.lake_history_seconds
     flush_at_stop: bool = _DEFAULTS.flush_at_stop
     intervals: LakeIntervals = LAKE_INTERVALS
+    erase_seconds: float = _DEFAULTS.erase_seconds
+    """Within which time dead rows are rewritten away."""
 
     @property
     def grace_seconds(self) -> float:
@@ -48,7 +50,13 @@ class LakeLimits(NamedTuple):
     @classmethod
     def of(cls, settings: Settings) -> "LakeLimits":
         flush = FlushLimits.of(settings)
-        return cls(settings.hot_bytes_max, flush, settings.lake_history_seconds, settings.flush_at_stop)
+        return cls(
+            settings.hot_bytes_max,
+            flush,
+            settings.lake_history_seconds,
+            settings.flush_at_stop,
+            erase_seconds=settings.erase_seconds,
+        )
 
 
 LAKE_LIMITS = LakeLimits()
@@ -90,6 +98,7 @@ class Lake:
             self._parts,
             self._limits.flush,
             history_seconds=self._limits.history_seconds,
+            erase_seconds=self._limits.erase_seconds,
             grace_seconds=self._limits.grace_seconds,
             journal_bytes=lambda: self._log.size_bytes,
             epoch=epoch,
