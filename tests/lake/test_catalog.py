@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from headwater.lake.catalog import ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
+from headwater.lake.catalog import CatalogReader, ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import segment_key
 from headwater.lake.iceberg.messages import Heading, Outdated
@@ -187,3 +187,27 @@ def test_a_lake_that_was_moved_is_listed_anew() -> None:
     assert table.url == "s3://elsewhere"
     assert len(table.snapshots) == 1
     assert _position(other) == 21
+
+
+def test_a_reader_reads_only_what_has_changed_since_the_last_time() -> None:
+    store = FaultyStore()
+    tables, reads, read = committed(store), list[str](), store.read
+
+    def counted(key: str, start: int = 0, size: int | None = None) -> bytes:
+        reads.append(key)
+        return read(key, start, size)
+
+    store.read = counted  # type: ignore[method-assign]
+    reader = CatalogReader(store)
+    first = reader.read()
+    reads.clear()
+    assert reader.read() is first
+    assert len(reads) == 1
+    tables.update(Changes([], [(3, Tombstone("team/ä", ALL, (DeadRows(5, 1, 1),)))], []))
+    tables.commit(heading(21), ())
+    reads.clear()
+    later = reader.read()
+    assert later is not None
+    assert later.position == 21
+    assert later.segments[0].deletes != first.segments[0].deletes  # type: ignore[union-attr]
+    assert not [key for key in reads if key.endswith("-data.avro")], "that manifest is as before"

@@ -16,9 +16,9 @@ from crc32c import crc32c
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import name_of, split_name
 from headwater.lake.iceberg.deletes import DeadLife, dead_lives
-from headwater.lake.iceberg.manifests import Content, DeletesEntry, SegmentEntry
+from headwater.lake.iceberg.manifests import Content, DeletesEntry, Manifest, SegmentEntry
 from headwater.lake.iceberg.messages import NAME
-from headwater.lake.iceberg.metadata import Table
+from headwater.lake.iceberg.metadata import Table, metadata_key
 from headwater.lake.iceberg.reading import (
     deletes_in,
     manifests_of,
@@ -115,23 +115,60 @@ class Catalog(msgspec.Struct, frozen=True):
 
 def read_catalog(store: Store) -> Catalog | None:
     """The catalog in force, None if the lake has none. LakeDamaged if it cannot be decoded."""
-    table = newest_table(store, NAME)
-    return None if table is None else catalog_of(store, table)
+    return CatalogReader(store).read()
 
 
-def catalog_of(store: Store, table: Table) -> Catalog:
+class CatalogReader:
+    """Reads the catalog of one lake again and again: only what has changed since the last time.
+
+    While nothing changes, a read is one request for an object that does not exist yet: the next version.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._table: Table | None = None
+        self._catalog: Catalog | None = None
+        self._segments: dict[str, list[SegmentEntry]] = {}
+        self._deletes: dict[str, list[DeletesEntry]] = {}
+
+    def read(self) -> Catalog | None:
+        """As `read_catalog`."""
+        if self._table is not None and not self._has_changed(self._table):
+            return self._catalog
+        table = newest_table(self._store, NAME)
+        self._catalog = None if table is None else self._catalog_of(table)
+        self._table = table
+        return self._catalog
+
+    def _has_changed(self, table: Table) -> bool:
+        try:
+            self._store.read(metadata_key(table.name, table.version + 1, table.log_id), 0, 1)
+        except KeyMissing:
+            return False
+        return True
+
+    def _catalog_of(self, table: Table) -> Catalog:
+        manifests = manifests_of(self._store, table.current)
+        data, deletes = of_content(manifests, Content.DATA), of_content(manifests, Content.DELETES)
+        self._segments = self._entries(data, self._segments, segments_in)
+        self._deletes = self._entries(deletes, self._deletes, deletes_in)
+        segments = [entry for entries in self._segments.values() for entry in entries]
+        return _catalog(table, segments, {entry.number: entry for some in self._deletes.values() for entry in some})
+
+    def _entries(
+        self, manifests: list[Manifest], known: dict[str, list[B]], read: Callable[[Store, Manifest], list[B]]
+    ) -> dict[str, list[B]]:
+        missing = [one for one in manifests if one.key not in known]
+        found = dict(zip((one.key for one in missing), _each(lambda one: read(self._store, one), missing), strict=True))
+        return {one.key: known[one.key] if one.key in known else found[one.key] for one in manifests}
+
+
+def _catalog(table: Table, segments: list[SegmentEntry], dead: dict[int, DeletesEntry]) -> Catalog:
     """The catalog of a table's current snapshot."""
-    snapshot = table.current
-    manifests = manifests_of(store, snapshot)
-    data, deletes = of_content(manifests, Content.DATA), of_content(manifests, Content.DELETES)
-    dead = {one.number: one for some in _each(lambda one: deletes_in(store, one), deletes) for one in some}
+    snapshot, summary = table.current, table.current.summary
     try:
-        shard, summary = int(snapshot.summary["headwater.shard"]), snapshot.summary
-        listed = [
-            _listed(entry, shard, dead.get(entry.number))
-            for some in _each(lambda one: segments_in(store, one), data)
-            for entry in some
-        ]
+        shard = int(summary["headwater.shard"])
+        listed = [_listed(entry, shard, dead.get(entry.number)) for entry in segments]
         forks_key, forks_crc = summary["headwater.forks"].split(" ")
         check_key(forks_key)
         position, flushed, dropped, at = (

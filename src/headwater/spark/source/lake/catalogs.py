@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from headwater.lake.catalog import Catalog, read_catalog
+from headwater.lake.catalog import Catalog, CatalogReader
 from headwater.lake.damage import LakeDamaged
 from headwater.spark.link import Link
 from headwater.spark.options.source import SourceOptions
@@ -49,11 +49,12 @@ def _folder(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def newest_catalog(store: Store) -> Catalog | None:
-    """The current catalog; None if the lake has none yet."""
+def newest_catalog(store: Store, reader: CatalogReader | None = None) -> Catalog | None:
+    """The current catalog; None if the lake has none yet. A reader reads only what has changed."""
+    reader = reader or CatalogReader(store)
     for _ in range(CATALOG_READS_MAX):
         try:
-            return read_catalog(store)
+            return reader.read()
         except KeyMissing:
             # Between two reads, the metadata was replaced and deleted.
             time.sleep(CATALOG_PAUSE_SECONDS)
@@ -62,14 +63,14 @@ def newest_catalog(store: Store) -> Catalog | None:
     raise LakeUnusable(f"The newest catalog of the lake at {store.url} is listed but cannot be read; try again later.")
 
 
-def catalog_up_to(link: Link, store: Store, position: int) -> Catalog | None:
+def catalog_up_to(link: Link, store: Store, position: int, reader: CatalogReader | None = None) -> Catalog | None:
     """A catalog that covers all rows up to a position; None if nothing was ever written and position is 0.
 
     A catalog may claim to cover less than an earlier one did, although the rows are in the lake. A flush then writes a
     catalog that covers them.
     """
     for _ in range(CATALOG_READS_MAX):
-        catalog = newest_catalog(store)
+        catalog = newest_catalog(store, reader)
         flushed = 0 if catalog is None else catalog.flushed
         if flushed >= position:
             return catalog
