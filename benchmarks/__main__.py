@@ -23,16 +23,17 @@ from benchmarks.idle import Idle
 from benchmarks.listing import Listing
 from benchmarks.pauses import Pauses
 from benchmarks.reads import Reads
+from benchmarks.real import Real
 from benchmarks.rounds import Results, interleave
 from benchmarks.servers import BenchmarkError, Spec
 from benchmarks.workloads import QUICK, Rig, Scale, Workload
 
 WORKLOADS: tuple[Workload, ...] = (
-    *(Appends(), Reads(), Fanout(), Idle()),
+    *(Real(), Appends(), Reads(), Fanout(), Idle()),
     *(Listing(), Pauses(), Cold(), Flush(), History()),
 )
 # The others create up to a million streams, which takes minutes, so they run only if --only names them.
-DEFAULT_WORKLOADS = ("appends", "reads", "fanout", "idle")
+DEFAULT_WORKLOADS = ("real", "appends", "reads", "fanout", "idle")
 MANY_STREAMS = (
     *("idle_streams", "listed_streams", "paused_streams"),
     *("cold_streams", "flush_streams", "history_streams"),

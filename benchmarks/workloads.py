@@ -16,6 +16,7 @@ class Scale:
     seconds: float = 4.0
     warm_seconds: float = 1.0
     connections: tuple[int, ...] = (1, 16, 64, 256)
+    real_connections: tuple[int, ...] = (1, 16, 64)
     streams: tuple[int, ...] = (1, 1000)
     readers: tuple[int, ...] = (200, 1000)
     message_rates: tuple[int, ...] = (30, 100)
@@ -34,6 +35,7 @@ QUICK = Scale(
     rounds=1,
     seconds=1.0,
     connections=(1, 64),
+    real_connections=(64,),
     readers=(200,),
     idle_streams=5_000,
     paused_streams=10_000,
@@ -58,6 +60,7 @@ class Case:
     readers: int = 0
     rate: int = 0
     messages: int = 0
+    mix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

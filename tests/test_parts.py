@@ -17,7 +17,7 @@ def named() -> set[str]:
 
 def test_every_folder_of_tests_is_part_of_the_test_command() -> None:
     folders = {path.parent.relative_to(ROOT).parts[:2] for path in ROOT.glob("tests/*/**/test_*.py")}
-    by_marker = {("tests", "conformance"), ("tests", "fuzz"), ("tests", "hostile")}
+    by_marker = {("tests", "conformance"), ("tests", "fuzz"), ("tests", "hostile"), ("tests", "torture")}
     assert {"/".join(folder) for folder in folders - by_marker} <= named()
 
 

@@ -357,3 +357,27 @@ def test_tidying_many_principals_is_spread_over_many_turns(time: Time) -> None:
         sizes.append(len(allowances))
         allowances.tidy()
     assert [before - after for before, after in pairwise(sizes)] == [250] * 5
+
+
+# -- Several processes -------------------------------------------------------------------------------------------------
+
+
+def test_each_of_several_processes_grants_its_part_of_every_limit(time: Time) -> None:
+    limits = Limits(10.0, 3000, None, 1.0, 5)
+    account = Allowances(time, processes=2).of("user", limits)
+    assert (account.requests.rate, account.appends.rate, account.reads.rate, account.creates.rate) == (
+        5,
+        1500,
+        None,
+        0.5,
+    )
+    assert account.live_reads.limit_count == 3
+    assert account.limits is limits
+
+
+def test_new_limits_are_divided_too(time: Time) -> None:
+    allowances = Allowances(time, processes=4)
+    account = allowances.of("user", Limits(10.0, None, None, None, None))
+    assert allowances.of("user", Limits(2.0, None, None, None, 1)) is account
+    assert account.requests.rate == 0.5
+    assert account.live_reads.limit_count == 1

@@ -39,8 +39,8 @@ class Done(NamedTuple):
 class Shell:
     """Runs commands against one server."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, environment: Mapping[str, str] | None = None) -> None:
+        self.url, self._environment = url, dict(environment or {})
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Done:
         """Run a command in this process."""
@@ -76,7 +76,7 @@ class Shell:
 
     def env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-        return {**kept, "HEADWATER_URL": self.url, "TERM": "xterm", **(more or {})}
+        return {**kept, "HEADWATER_URL": self.url, "TERM": "xterm", **self._environment, **(more or {})}
 
 
 def sentence(done: Done, code: int = 1) -> str:

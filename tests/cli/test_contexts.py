@@ -126,7 +126,7 @@ def test_a_token_file_is_remembered_by_its_path_and_read_for_each_command(
     home.ok("status", "--json")
     assert guard.seen[-1].authorization == "Bearer second"
     file.unlink()
-    assert "cannot be read" in sentence(home("status"))
+    assert "The file of the token does not exist" in sentence(home("status"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.doctor import checks
+from headwater.cli.doctor import checks, memory
 from headwater.http.context import Context
 from headwater.settings import Settings
 from headwater.testing import running_server
@@ -38,7 +38,7 @@ def test_a_healthy_server_has_no_problem(shell: Shell, data: Path) -> None:
     shell.ok("flush")
     before = sorted(data.rglob("*"))
     found = findings(shell, "--data", str(data))
-    checked = {"python", "packages", "open files", "clock", "permissions", "disk space", "disk sync", "lake"}
+    checked = {"python", "packages", "open files", "memory", "clock", "permissions", "disk space", "disk sync", "lake"}
     assert set(found) == checked | {"port", "server"}
     assert [one for one in found.values() if one["verdict"] == "problem"] == []
     assert "in use by process" in found["permissions"]["detail"]
@@ -171,6 +171,36 @@ def test_certificates_in_the_wrong_order_or_that_are_strangers_are_a_problem(
     assert tls_findings(shell, pair)["chain"]["verdict"] == "problem"
 
 
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        (["--hosts", "streams.example,LOCALHOST,127.0.0.1"], []),
+        (["--hosts", "streams.example.,*", "--public-url", "https://a.wild.example:8443"], []),
+        (["--hosts", "other.example, streams.example, 127.0.0.2"], ["other.example", "127.0.0.2"]),
+        (["--public-url", "https://a.b.wild.example"], ["a.b.wild.example"]),
+        (["--public-url", "https://wild.example"], ["wild.example"]),
+        (["--hosts", ".bad", "--public-url", "https://[::1]:4437"], [".bad", "::1"]),
+    ],
+    ids=" ".join,
+)
+def test_a_certificate_must_be_for_the_names_of_its_server(
+    shell: Shell, authority: Authority, flags: list[str], missing: list[str]
+) -> None:
+    pair = authority.issue("named", "DNS:streams.example,DNS:localhost,IP:127.0.0.1,DNS:*.wild.example", days=-1)
+    found = findings(shell, *pair.flags, *flags)["names"]
+    assert found["verdict"] == ("warning" if missing else "ok")
+    if missing:
+        assert f"clients that call the server {' or '.join(missing)} refuse the certificate" in found["detail"]
+
+
+def test_without_names_in_the_settings_or_with_plain_http_no_names_are_compared(
+    shell: Shell, authority: Authority
+) -> None:
+    pair = authority.issue("unnamed")
+    for flags in ([], ["--hosts", "*"], ["--public-url", "http://streams.example"]):
+        assert "names" not in findings(shell, *pair.flags, *flags)
+
+
 def test_a_certificate_without_its_key_is_refused(shell: Shell, authority: Authority) -> None:
     assert shell("doctor", "--tls-cert", str(authority.ca)).code == 2
 
@@ -192,3 +222,32 @@ def test_an_access_file_is_checked_like_a_server_would(shell: Shell, tmp_path: P
     path.write_text("version = 2\n")
     broken = access_findings(shell, path)["access file"]
     assert (broken["verdict"], broken["fix"]) == ("problem", "write version = 1 as its first line")
+
+
+def test_doctor_warns_when_the_workers_do_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "CGROUP", limit)
+    limit.write_text(f"{2 * 1024**3}\n")
+    assert memory.memory(1, None).verdict == "ok"
+    found = memory.memory(4, None)
+    assert found.verdict == "warning" and "2.0 GiB, of which 4 workers may take" in found.detail
+    assert "fewer workers" in found.fix
+    limit.write_text("max\n")
+    assert memory.memory(1, None).verdict == "ok"
+
+
+def test_the_newest_image_tells_how_much_memory_metadata_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, images = tmp_path / "memory.max", tmp_path / "images"
+    monkeypatch.setattr(memory, "CGROUP", limit)
+    limit.write_text(f"{4 * 1024**3}\n")
+    images.mkdir()
+    assert memory.memory(2, tmp_path).verdict == "ok"
+    with (images / "00000000000000000007.image").open("wb") as image:
+        image.truncate(300 * 1024**2)
+    assert memory.memory(2, tmp_path).verdict == "warning"
+
+
+def test_doctor_warns_of_more_workers_than_cores(shell: Shell) -> None:
+    few = findings(shell, "--workers", "2")["cores"]
+    many = findings(shell, "--workers", "1000")["cores"]
+    assert many["verdict"] == "warning" and "workers" in few["detail"]

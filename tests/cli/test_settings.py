@@ -1,6 +1,7 @@
 """Settings from a file, the environment and flags: how values are written, and what is refused."""
 
 import re
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -143,7 +144,9 @@ def test_files_for_tls_are_given_together_and_exist(tmp_path: Path) -> None:
     cert.touch()
     together = "--tls-cert and --tls-key belong together; give both or neither."
     assert refusal(tls_cert=str(cert)) == refusal(tls_key=str(key)) == together
-    assert refusal(tls_cert=str(cert), tls_key=str(key)) == f"--tls-key is {key}, but there is no such file."
+    assert refusal(tls_cert=str(cert), tls_key=str(key)) == (
+        "--tls-key names a file that does not exist; give its path, not the key itself."
+    )
     assert refusal(tls_client_ca=str(cert)) == "--tls-client-ca needs TLS; give --tls-cert and --tls-key too."
     key.touch()
     assert load(tls_cert=str(cert), tls_key=str(key)).tls_min == "1.2"
@@ -168,6 +171,17 @@ def test_a_node_of_a_cluster_has_servers_a_lake_and_a_name() -> None:
     assert found.cluster_log_bytes == 2 * 2**30
 
 
+def test_a_node_says_where_operators_reach_it() -> None:
+    def address(**flags: str) -> str:
+        return load(cluster="nats://a", lake="l", **flags).address
+
+    assert address(port="4438") == "http://127.0.0.1:4438"
+    assert address(host="::1") == "http://[::1]:4437"
+    assert address(host="0.0.0.0", auth="access.toml") == f"http://{socket.gethostname()}:4437"
+    assert address(public_url="https://streams.example") == "https://streams.example"
+    assert address(public_url="https://streams.example", node_url="http://10.0.0.7:4437") == "http://10.0.0.7:4437"
+
+
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
@@ -176,6 +190,8 @@ def test_a_node_of_a_cluster_has_servers_a_lake_and_a_name() -> None:
         ({"cluster": "http://a", "lake": "l"}, "--cluster has 'http://a', which is not a NATS server"),
         ({"cluster": "nats://a,,", "lake": "l"}, "--cluster has '', which is not a NATS server"),
         ({"cluster": "nats://a", "lake": "l", "node": "N1"}, "--node is 'N1', but it takes 1 to 32 characters"),
+        ({"node_url": "http://a:4437"}, "--node-url is for nodes of a cluster"),
+        ({"cluster": "nats://a", "lake": "l", "node_url": "a:4437"}, "--node-url is 'a:4437', but it takes an origin"),
         ({"cluster": "nats://a", "lake": "l", "node": "n" * 33}, "but it takes 1 to 32 characters"),
         ({"cluster": "nats://a", "lake": "l", "cluster_name": "a.b"}, "--cluster-name is 'a.b', but it takes"),
         ({"node": "n1"}, "--node is for nodes of a cluster; give --cluster too."),

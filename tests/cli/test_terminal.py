@@ -3,9 +3,11 @@
 import secrets
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from ..http.guarded import guarded
 from .commands import Shell, in_terminal
 
 ESCAPE = b"\x1b["
@@ -121,6 +123,21 @@ def test_a_shell_completes_verbs_options_and_names(shell: Shell, name: str) -> N
     assert completed(shell, "read", name[:-3]) == [name]
     shell.ok("create", "unnamed-bucket")
     assert completed(shell, "tail", "unn") == ["unnamed-bucket"]
+
+
+def test_a_shell_completes_names_with_a_token_and_never_shows_it(tmp_path: Path) -> None:
+    with guarded(tmp_path, {"reader": ["read demo/*"]}) as guard, guard.wire() as wire:
+        put = {"Content-Type": "text/plain", **guard.bearer("root")}
+        assert wire.ask("PUT", "/v1/stream/demo/one", put).status == 201
+        token = guard.tokens["reader"]
+        for shown, given in ((["demo/one"], token), ([], f"{token[:-1]}x"), ([], "two words")):
+            shell = Shell(guard.server.url, {"HEADWATER_TOKEN": given})
+            assert completed(shell, "read", "demo/") == shown
+            assert not [word for word in completed(shell, "read", "--") if token[-20:-1] in word]
+        file = tmp_path / "token"
+        file.write_text(token)
+        assert completed(Shell(guard.server.url), "read", "--token-file", str(file), "demo/") == ["demo/one"]
+        assert completed(Shell(guard.server.url), "read", "--token-file", token, "demo/") == []
 
 
 def test_a_shell_completes_nothing_and_says_nothing_without_a_server() -> None:

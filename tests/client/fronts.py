@@ -63,8 +63,9 @@ class Front:
 
     def _start(self, work: Callable[..., None], *sockets: socket.socket) -> None:
         thread = threading.Thread(target=self._run, args=(work, *sockets), daemon=True)
-        self._threads.append(thread)
         thread.start()
+        # Not before: a thread that has not been started cannot be joined.
+        self._threads.append(thread)
 
     def _run(self, work: Callable[..., None], *sockets: socket.socket) -> None:
         try:

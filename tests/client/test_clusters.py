@@ -5,6 +5,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -200,14 +201,17 @@ def dying(fronts: list[Front], seed: int) -> Iterator[Callable[[], int]]:
                 front.revive()
             ended.wait(dice.random() * 0.05)
 
-    thread = threading.Thread(target=kill_in_turn)
-    thread.start()
-    try:
-        yield lambda: deaths
-    finally:
-        ended.set()
-        thread.join(JOIN_SECONDS)
-        assert not thread.is_alive()
+    def count() -> int:
+        assert not killing.done() or ended.is_set(), killing.exception()
+        return deaths
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill_in_turn)
+        try:
+            yield count
+        finally:
+            ended.set()
+    killing.result(0)
 
 
 def patient(kind: Any, fronts: list[Front]) -> Any:

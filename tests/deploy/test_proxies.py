@@ -40,7 +40,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with running_server("--no-auth", data=tmp_path_factory.mktemp("data")) as server:
+    with running_server("--no-auth", "--proxies", "127.0.0.1", data=tmp_path_factory.mktemp("data")) as server:
         yield server
 
 

@@ -2,6 +2,7 @@
 
 nginx's `proxy_cache` with its defaults keys on the URL alone, so `Authorization` is not in its key. It keeps what the
 server says may be kept; with `proxy_cache_valid any`, also every answer that the server does not say it must not keep.
+Caddy has no cache of its own: a caching one has to be built with a plugin, so there is none to test here.
 """
 
 import os

@@ -15,6 +15,7 @@ SHOWN = frozenset({"", "dockerfile", "html", "ini", "javascript", "json", "promq
 """Languages of blocks that are only shown."""
 
 ELSEWHERE = {
+    "docs/operate-cluster.md": "tests/deploy/test_operate_cluster.py",
     "docs/reference/lake.md": "tests/cli/lake/test_lake.py",
     "docs/guides/ai-sdk.md": "tests/guides/test_ai_sdk.py",
     "docs/guides/client.md": "tests/client/test_guide.py",
@@ -29,7 +30,10 @@ ELSEWHERE = {
 }
 """Pages whose blocks need more than a server, and the tests that run them."""
 
-BY_HAND = {"scripts/serve ": "It installs, and serves until it is stopped; scripts/test runs everything that it needs."}
+BY_HAND = {
+    "scripts/serve ": "It installs, and serves until it is stopped; scripts/test runs everything that it needs.",
+    "scripts/cluster": "It installs, and serves until it is stopped; tests/deploy/test_local_cluster.py runs it.",
+}
 """Blocks that begin like this are not run, and why; for pages without comments in their source."""
 
 _BLOCK = re.compile(

@@ -147,10 +147,11 @@ def make(seed: str) -> Attack:
             data = dice.choice(MUTATIONS)(dice, data)
     # How it ends: read all answers, leave without reading, leave with a reset, or wait until the server closes.
     end = dice.choices(("read", "leave", "reset", "wait"), (70, 12, 12, 6))[0]
-    return Attack(_split(dice, data[:300_000]), dice.random() < 0.1, end)
+    return Attack(split(dice, data[:300_000]), dice.random() < 0.1, end)
 
 
-def _split(dice: Random, data: bytes) -> tuple[bytes, ...]:
+def split(dice: Random, data: bytes) -> tuple[bytes, ...]:
+    """Cut input into pieces."""
     count = dice.choice((0, 0, 0, 1, 2, 5, 20))
     cuts = sorted(dice.randrange(len(data) + 1) for _ in range(count))
     return tuple(data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True) if start < end)

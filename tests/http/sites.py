@@ -51,9 +51,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = _answer
 
-    def _send(self, status: int, content_type: str, body: bytes) -> None:
+    def _send(self, status: int, content_type: str, body: bytes, policy: str | None = None) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
+        if policy is not None:
+            self.send_header("Content-Security-Policy", policy)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -68,7 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
                 connection.putheader(name, value)
             connection.endheaders(body)
             response = connection.getresponse()
-            self._send(response.status, response.headers.get("Content-Type", "text/plain"), response.read())
+            content_type, policy = (response.headers.get(name) for name in ("Content-Type", "Content-Security-Policy"))
+            self._send(response.status, content_type or "text/plain", response.read(), policy)
         finally:
             connection.close()
 

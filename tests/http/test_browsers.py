@@ -261,6 +261,27 @@ def test_no_stream_runs_as_a_script_of_the_servers_own_pages(
     assert browser.evaluate("navigator.serviceWorker.getRegistrations().then((all) => all.length)") == 0
 
 
+REGISTER = "navigator.serviceWorker.register(URL).then(() => 'registered')"
+
+
+def test_no_stream_becomes_a_service_worker_of_the_site_that_a_server_belongs_to(
+    browser: chromium.Page, site: Site, everybodys: RunningServer
+) -> None:
+    # The site has pages of its own, and passes everything else on, as a proxy does.
+    site.documents["/worker.js"] = ("text/javascript", b"self.onfetch = () => {}")
+    url = put(everybodys, "worker", "text/javascript", b"self.onfetch = () => {}")
+    visit(browser, site.url("127.0.0.1"))
+    site.rebound_to = everybodys.url
+    assert outcome(browser, REGISTER, "/worker.js") == "registered"
+    assert outcome(browser, REGISTER, url.removeprefix(everybodys.url)) == "refused"
+    assert outcome(browser, "fetch(URL).then((found) => found.text())", url.removeprefix(everybodys.url)) != "refused"
+    site.rebound_to = None
+    everything = (
+        "navigator.serviceWorker.getRegistrations().then((all) => Promise.all(all.map((one) => one.unregister())))"
+    )
+    assert browser.evaluate(f"{everything}.then((all) => all.length)") == 1
+
+
 # -- Pages that may ----------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,9 @@
 """Connections that carry several requests at once: what they begin, what they cost others, and how they end."""
 
 import time
+from contextlib import ExitStack
+
+import pytest
 
 from headwater.http.connection import PIPELINE_MAX
 from headwater.testing import RunningServer, running_server
@@ -157,6 +160,19 @@ def test_a_request_that_does_not_end_is_refused_even_if_its_client_read_slowly_b
             assert slow.receive().body == bytes(8 * MIB)
             assert {slow.receive().status, slow.receive().status} == {204, 408}
             assert slow.ended()
+
+
+@pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["kept", "closed"])
+def test_a_reader_that_leaves_less_unread_than_is_buffered_is_cut(headers: dict[str, str]) -> None:
+    """How much the system takes of a response varies, so this tries responses that leave a little of every size."""
+    flags = ("--slow-reader-seconds", "1", "--idle-seconds", "1", "--page-bytes", "8MiB")
+    with running_server(*flags) as server, Wire(server.url) as wire, ExitStack() as stack:
+        assert wire.ask("PUT", "/v1/stream/large", {}, bytes(8 * MIB)).status == 201
+        files = open_files(server.pid)
+        for size in range(MIB // 8, 6 * MIB, MIB // 8):
+            lazy = stack.enter_context(Wire(server.url, receive_buffer_bytes=4096))
+            lazy.send(request("GET", f"/v1/stream/large?offset=-1&max_bytes={size}", headers))
+        assert eventually(lambda: open_files(server.pid) <= files, 20)
 
 
 def test_a_reader_that_takes_nothing_is_cut() -> None:

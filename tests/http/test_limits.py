@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from headwater.cli.serve import serve
 from headwater.testing import running_server
 
+from .api.bulk.requests import ARROW, decode, encode, row, table_of
 from .guarded import Guarded, guarded
 from .processes import eventually
 from .sockets import Response, Wire, refused, request
@@ -31,11 +32,15 @@ append_bytes_per_second = "1 MiB"
 read_bytes_per_second = "64 KiB"
 [limits.maker]
 creates_per_second = 1
+[limits.loader]
+creates_per_second = 0.001
 [bucket."tight"]
 streams = 2
 stored_bytes = 10
 """
 GRANTS = ["read,append,create,delete *"]
+BULK_GRANTS = ["pipeline,append,create mine/*"]
+BULK = "/__headwater/append"
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +48,15 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("limits")
     names = ("few", "quiet", "small", "narrow", "maker")
     with guarded(
-        folder, dict.fromkeys([*names, "free"], GRANTS), "--audit", str(folder / "audit.log"), more=LIMITS
+        folder,
+        {**dict.fromkeys([*names, "free"], GRANTS), "loader": BULK_GRANTS, "spark": BULK_GRANTS},
+        "--audit",
+        str(folder / "audit.log"),
+        more=LIMITS,
     ) as one:
         text = one.file.read_text()
-        for name in names:
-            text = text.replace(f'id = "{name}"\n', f'id = "{name}"\nlimits = "{name}"\n')
+        for name, limits in {**dict(zip(names, names, strict=True)), "loader": "loader"}.items():
+            text = text.replace(f'id = "{name}"\n', f'id = "{name}"\nlimits = "{limits}"\n')
         one.file.write_text(text)
         one.reload()
         with one.wire() as wire:
@@ -214,6 +223,48 @@ def test_the_audit_log_says_who_changed_what_and_who_was_denied(guard: Guarded, 
     assert found("reloaded")
     text = (guard.file.parent / "audit.log").read_text()
     assert not [token for token in [*guard.tokens.values(), "hw_stolen_token", "secret=1"] if token in text]
+
+
+def created_by(guard: Guarded, who: str) -> list[dict[str, Any]]:
+    return [line for line in lines(guard) if line["event"] == "created" and line["who"] == who]
+
+
+def test_each_creation_of_a_bulk_append_counts_and_the_rest_of_its_rows_do_not(guard: Guarded, wire: Wire) -> None:
+    body = encode(
+        table_of(row(f"mine/bulk-{number}", b"x", content_type="text/plain", create=True) for number in range(40))
+    )
+    outcomes = decode(wire.ask("POST", BULK, {**ARROW, **guard.bearer("loader")}, body).body)
+    codes = [outcome["code"] for outcome in outcomes]
+    assert codes == [None] + ["rate_limited"] * 39
+    assert {outcome["status"] for outcome in outcomes} == {200, 429}
+    with guard.wire() as other:
+        assert other.ask("PUT", "/v1/stream/mine/bulk-more", {**TEXT, **guard.bearer("loader")}).status == 429
+    first = encode(table_of([row("mine/bulk-0", b"more")] * 40))
+    answer = wire.ask("POST", BULK, {**ARROW, **guard.bearer("loader")}, first)
+    assert {outcome["status"] for outcome in decode(answer.body)} == {200}
+    usage = json.loads(wire.ask("GET", "/__headwater/usage", guard.bearer("root")).body)
+    assert [used["creates"] for name, used in usage["principals"].items() if "loader" in name] == [1]
+    assert eventually(lambda: len(created_by(guard, "loader")) == 1)
+
+
+def test_every_creation_of_a_bulk_append_has_a_line_and_nothing_else_of_it(guard: Guarded, wire: Wire) -> None:
+    rows = [row(f"mine/spark-{number}", b"x", create=True) for number in (1, 2, 1)]
+    # The last header is about single creations, and says nothing here.
+    spark = {**ARROW, **guard.bearer("spark"), "User-Agent": "spark/4", "Stream-Forked-From": "/v1/stream/mine/s"}
+    for _ in range(2):
+        assert wire.ask("POST", BULK, spark, encode(table_of(rows))).status == 200
+    assert wire.ask("POST", BULK, spark, encode(table_of([row("theirs/one", b"x", create=True)]))).status == 403
+    denied = {"event": "denied", "who": "spark", "action": "pipeline", "name": "theirs/one", "code": "forbidden"}
+    assert eventually(lambda: any(denied.items() <= line.items() for line in lines(guard)))
+    found = created_by(guard, "spark")
+    assert [line["name"] for line in found] == ["mine/spark-1", "mine/spark-2"]
+    assert all(line["address"] == "127.0.0.1" and line["agent"] == "spark/4" for line in found)
+
+
+def test_a_listing_beyond_the_rights_of_a_client_is_recorded(guard: Guarded, wire: Wire) -> None:
+    assert wire.ask("GET", "/theirs/streams", guard.bearer("spark")).status == 403
+    denied = {"event": "denied", "who": "spark", "action": "read"}
+    assert eventually(lambda: any(denied.items() <= line.items() for line in lines(guard)))
 
 
 def test_an_audit_log_that_cannot_be_written_stops_the_start(tmp_path: Path) -> None:

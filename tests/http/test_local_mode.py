@@ -180,3 +180,13 @@ def test_a_query_cannot_add_headers_to_a_redirect(server: RunningServer) -> None
         assert response.status == 307
         assert "set-cookie" not in response.headers
         assert "access_token" not in response.headers["location"]
+
+
+@pytest.mark.parametrize("path", [STREAM, "/", "/__headwater/status"])
+@pytest.mark.parametrize("flags", [[], ["--no-auth"]], ids=["local", "open"])
+def test_nothing_is_given_to_a_browser_that_asks_for_a_service_worker(flags: list[str], path: str) -> None:
+    with running_server(*flags) as server:
+        for _ in range(3):  # A head that is known is not parsed again.
+            with Wire(server.url) as wire:
+                response = wire.ask("GET", path, {"Service-Worker": "script"})
+                assert (response.status, "service worker" in response.problem["detail"]) == (400, True)

@@ -1,15 +1,19 @@
 """Rules that change: the access file is taken as it is in the end, whatever was in the way."""
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from headwater.access.policy import PolicyError, load
+from headwater.access.policy import Policy, PolicyError, load
+from headwater.access.reloading import Changes
 from headwater.http.gates import Guard
+from headwater.http.rules import Rules
 
 from .guarded import Guarded, guarded
 from .processes import eventually
@@ -83,6 +87,66 @@ def test_rules_take_effect_once_what_was_wrong_is_right(
         make_right(guard, key)
         assert eventually(lambda: not is_known(guard, "bob"), 20)
         assert guard.server.output().count("the access rules stay as they were") == 1
+
+
+def written_slowly(path: Path, text: str) -> None:
+    """Write a file as a slow disk would: for most of the time it is a valid file with fewer entries."""
+    entries = text.split("[[token]]")
+    with path.open("w") as file:
+        for number, entry in enumerate(entries):
+            file.write(f"[[token]]{entry}" if number else entry)
+            file.flush()
+            time.sleep(0.1)
+
+
+def watched(policy: Policy, work: Callable[[Callable[[], object]], None], look_seconds: float) -> list[list[str]]:
+    """The tokens of each set of rules that was adopted while the work was done; its argument asks for a look now."""
+    guard, adopted = Guard(policy), []
+
+    async def run() -> None:
+        def note(_: Changes) -> None:
+            adopted.append(sorted(token.identity.name for token in guard.policy.tokens.values()))
+
+        rules = Rules(guard, note, look_seconds)
+        watching = asyncio.ensure_future(rules.watch())
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, work, partial(loop.call_soon_threadsafe, rules.ask))
+        watching.cancel()
+
+    asyncio.run(run())
+    return adopted
+
+
+def test_a_file_is_not_read_while_it_is_written(tmp_path: Path) -> None:
+    files = Guarded(tmp_path)
+    several = {name: ["read mine/*"] for name in ("ann", "bea", "cyd", "dee", "eve")}
+    files.write(several)
+    text = files.file.read_text()
+    files.write({**several, "new": ["read mine/*"]})
+    later = files.file.read_text()
+    files.file.write_text(text)
+
+    def work(_: Callable[[], object]) -> None:
+        time.sleep(0.1)
+        written_slowly(files.file, later)
+        time.sleep(1.5)
+
+    assert watched(load(files.file), work, 0.01) == [sorted([*several, "new"])]
+
+
+def test_a_bad_file_is_looked_at_again_soon(tmp_path: Path) -> None:
+    files = Guarded(tmp_path)
+    files.write(BOTH)
+    policy = load(files.file)
+
+    def work(ask: Callable[[], object]) -> None:
+        files.file.write_text("version = 1\n[[tok")
+        ask()
+        time.sleep(0.3)
+        files.write(ONE)
+        time.sleep(2.5)
+
+    assert watched(policy, work, 600.0) == [["root"]]
 
 
 def test_rules_that_were_read_earlier_do_not_replace_later_ones(tmp_path: Path) -> None:

@@ -192,7 +192,10 @@ class LiveReads:
 class Account:
     """All allowances of one principal."""
 
-    __slots__ = ("_processes", "_used", "_used_at", "appends", "creates", "limits", "live_reads", "reads", "requests")
+    __slots__ = (
+        *("_processes", "_used", "_used_at", "appends", "creates", "forgotten", "limits"),
+        *("live_reads", "reads", "requests"),
+    )
 
     def __init__(self, limits: Limits | None, clock: Clock, processes: int = 1) -> None:
         self._processes = processes
@@ -205,6 +208,8 @@ class Account:
         self.live_reads = LiveReads(None if limits is None else limits.live_reads)
         self._used = NO_USAGE
         self._used_at = clock()
+        self.forgotten = False
+        """Whether it is no longer the account of its principal."""
 
     @property
     def usage(self) -> Usage:
@@ -253,8 +258,8 @@ def _rates(limits: Limits | None) -> tuple[tuple[str, float | None, float], ...]
 class Allowances:
     """The accounts of all principals that used something lately, and what those that were forgotten have used.
 
-    Look a principal up for each request, and keep an account no longer than a request or a live read that it counts: a
-    forgotten one is no longer that of its principal.
+    Look a principal up for each request, unless its account is at hand and not forgotten: a forgotten one is no longer
+    that of its principal.
     """
 
     def __init__(self, clock: Clock, principals_max: int = PRINCIPALS_MAX, processes: int = 1) -> None:
@@ -307,4 +312,6 @@ class Allowances:
         self._forget(next(iter(self._accounts)))
 
     def _forget(self, principal: str) -> None:
-        self.forgotten = self.forgotten.plus(self._accounts.pop(principal).usage)
+        account = self._accounts.pop(principal)
+        account.forgotten = True
+        self.forgotten = self.forgotten.plus(account.usage)

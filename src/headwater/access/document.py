@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headwater.access import tokens
 from headwater.access.claims import Value
 from headwater.access.jwks import DOCUMENT_BYTES_MAX
 from headwater.access.tickets import parse_key
+from headwater.secret_files import may_be_secret
 
 VERSION = 1
 FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -173,6 +175,8 @@ def _place(name: str, number: int, entry: object, label: str) -> str:
     return f"[[{name}]] {called!r}" if isinstance(called, str) else f"[[{name}]] number {number}"
 
 
+_CREDENTIALS = (tokens.PREFIX.decode(), "eyJ")
+"""How tokens and tickets begin, which somebody may give in place of the access file."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?(.*)`)?")
 _WRONG = re.compile(r"(?:Expected|Invalid) (.*?)(?: - at `\$\.?(.*)`)?")
@@ -230,11 +234,18 @@ def _read(path: Path, place: str, bytes_max: int, *, is_secret: bool = False) ->
                 )
             text = file.read(bytes_max + 1)
     except OSError as error:
-        raise PolicyError(f"{place} names {path}, which cannot be read ({error.strerror}); check its path.") from None
+        raise PolicyError(f"{place} names {_unreadable(path, error, is_secret=is_secret)}.") from None
     except PolicyError:
         raise
     except ValueError:
-        raise PolicyError(f"{place} names {str(path)!r}, which is no path; write it in plain characters.") from None
+        raise PolicyError(f"{place} has characters that no path has; write the path of a file.") from None
     if len(text) > bytes_max:
         raise PolicyError(f"{place} names {path}, which is larger than {bytes_max:,} bytes; make it smaller.")
     return text
+
+
+def _unreadable(path: Path, error: OSError, *, is_secret: bool) -> str:
+    """The rest of a sentence about a file that cannot be read, without what may be a secret in place of its name."""
+    if (is_secret or str(path).startswith(_CREDENTIALS)) and may_be_secret(path):
+        return "a file that does not exist; write the path of the file, not what is in it"
+    return f"{path}, which cannot be read ({error.strerror}); check its path"

@@ -53,11 +53,12 @@ def open_worker(settings: Settings, name: str, sequencer: Path, decided: Decided
     return _node(settings, ShardParts(*followed, node=NodeId(name, secrets.token_hex(8))), store)
 
 
-def open_member(settings: Settings, name: str) -> Node:
+def open_member(settings: Settings, name: str, clock: Clock | None = None) -> Node:
     """As `open_node`, for a node of a cluster: it has no data directory, only the log in NATS and the object store."""
-    store, clock = open_store(settings.lake_url), Clock()
+    store, clock = open_store(settings.lake_url), clock or Clock()
     identity = NodeId(name, secrets.token_hex(8))
-    place = Place(settings.cluster_urls, settings.cluster_name, node=name, session=identity.session)
+    level = min(settings.level_max or LEVEL, LEVEL)
+    place = Place(settings.cluster_urls, settings.cluster_name, 0, *identity, settings.address, level)
     opened = open_log(
         place,
         store,
@@ -70,7 +71,7 @@ def open_member(settings: Settings, name: str) -> Node:
     node = _node(settings, parts, store, clock)
     shard = node.only
     assert isinstance(shard, SharedShard)
-    shard.join(Profile(identity, settings.address, min(settings.level_max or LEVEL, LEVEL)))
+    shard.join(Profile(identity, settings.address, level))
     return node
 
 

@@ -150,7 +150,7 @@ def _refused(error: RequestRefused, url: str, name: str) -> str:
             )
         case Unauthorized() | Forbidden() | HostRefused() | QuotaExceeded() | RateLimited():
             return _not_allowed(error, url, detail)
-        case ServerUnavailable():
+        case ServerUnavailable() if code != "not_implemented":
             return f"The server at {url} cannot do this now, try again later: {detail}."
     return f"{detail}."
 

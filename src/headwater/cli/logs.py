@@ -97,5 +97,17 @@ def set_up(form: str, level: str = "info") -> None:
     sys.excepthook = _log_uncaught
 
 
+def name_child(name: str) -> None:
+    """Add the name of this process, a child of a supervisor, to the facts of every record."""
+    make = logging.getLogRecordFactory()
+
+    def make_named(*arguments: Any, **named: Any) -> logging.LogRecord:
+        record = make(*arguments, **named)
+        record.child = name
+        return record
+
+    logging.setLogRecordFactory(make_named)
+
+
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     log.critical("The server crashed.", exc_info=(kind, error, trace))

@@ -54,6 +54,7 @@ def _joined(context: click.Context, parameter: click.Parameter, given: tuple[str
         "headwater serve --data /var/lib/headwater --log-format json",
         "headwater serve --memory --port 0",
         "headwater serve --lake s3://history/headwater --hot-bytes-max 2GiB",
+        "headwater serve --workers 4",
     )
 )
 @click.option(

@@ -55,6 +55,23 @@ def whoami(target: RequestTarget) -> Program[dict[str, Any]]:
     return (yield from _object(target, target.request("GET", "/whoami")))
 
 
+def cluster(target: RequestTarget) -> Program[dict[str, Any]]:
+    return (yield from _object(target, target.request("GET", "/cluster")))
+
+
+def checkpoint(target: RequestTarget) -> Program[str]:
+    answer = yield from _object(target, target.request("POST", "/cluster/checkpoint"))
+    return str(answer["id"])
+
+
+def drain(target: RequestTarget) -> Program[None]:
+    yield from ask(target.request("POST", "/cluster/drain"), target.policy)
+
+
+def describe_log(target: RequestTarget) -> Program[dict[str, Any]]:
+    return (yield from _object(target, target.request("GET", "/log")))
+
+
 def flush(target: RequestTarget) -> Program[dict[str, int]]:
     answer = yield from _object(target, target.request("POST", "/flush"))
     positions: dict[str, int] = answer["positions"]

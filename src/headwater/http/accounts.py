@@ -11,16 +11,31 @@ _SENDING = frozenset({Action.APPEND, Action.CREATE, Action.SNAPSHOT, Action.PIPE
 _READING = frozenset({Action.READ, Action.PIPELINE})
 
 
+_READ, _APPEND = Action.READ, Action.APPEND  # Looking up an enum's member costs a function call each time.
+
+
+def charge_in_credit(account: Account, request: Request, action: Action) -> bool:
+    """Charge a read or an append that is in credit; returns whether it was."""
+    requests = account.requests
+    if requests.level < 1:
+        return False
+    if action is _READ:
+        if account.reads.level < 0:
+            return False
+    elif action is _APPEND:
+        appends, size = account.appends, len(request.body)
+        if appends.level < size:
+            return False
+        appends.level -= size
+    else:
+        return False
+    requests.level -= 1
+    return True
+
+
 def charge(account: Account, request: Request, action: Action) -> float | Refusal:
     """Charge a request, and return for how many seconds its connection is muted; one that is refused costs nothing."""
-    if action is Action.READ and account.requests.level >= 1 and account.reads.level >= 0:
-        account.requests.level -= 1
-        return 0.0
-    if action is Action.APPEND and account.requests.level >= 1 and account.appends.level >= len(request.body):
-        account.requests.level -= 1
-        account.appends.level -= len(request.body)
-        return 0.0
-    return _charge(account, request, action)
+    return 0.0 if charge_in_credit(account, request, action) else _charge(account, request, action)
 
 
 def _charge(account: Account, request: Request, action: Action) -> float | Refusal:

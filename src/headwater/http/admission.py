@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Protocol
 
+import msgspec
+
 from headwater.access.allowances import Account
 from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http.accounts import refuse
 from headwater.http.context import Context
-from headwater.http.gates import EVERYBODY, Caller
+from headwater.http.gates import Caller
 from headwater.http.wire.requests import Request, cut_access_token
-from headwater.protocol.refusals import Refusal
+from headwater.protocol.refusals import Code, Refusal
 
 
 class Client(Caller, Protocol):
@@ -20,25 +23,27 @@ class Client(Caller, Protocol):
         """Take nothing from the client for a while."""
 
 
-class AdmittedRequest:
+class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
     """A request that has passed the gate."""
 
-    __slots__ = ("account", "context", "identity", "judged", "judged_by", "live_slots", "request", "ticket")
-
     connection: Client
-    name: str
-
-    def __init__(self, context: Context, request: Request) -> None:
-        self.context, self.request = context, request
-        self.identity = EVERYBODY
-        """Whose request it is."""
-        self.account: Account | None = None
-        """What its principal has left of its limits, if there may be any."""
-        self.live_slots = 0
-        self.ticket: bytes | None = None
-        """The credential that was in its URL."""
-        self.judged = request
-        self.judged_by = context.gate.changes
+    context: Context
+    request: Request
+    judged: Request
+    """The request as it was judged, with the credential in its URL."""
+    judged_by: int
+    """How often the rules had changed when it was judged."""
+    identity: Identity
+    """Whose request it is."""
+    account: Account | None = None
+    """What its principal has left of its limits, if there may be any."""
+    live_slots: int = 0
+    ticket: bytes | None = None
+    """The credential that was in its URL."""
+    is_doubtful: bool = False
+    """Whether the rules of now could not be applied, because the keys of an issuer are missing."""
+    name: str = ""
+    """The stream that it is about, if any."""
 
     def cut_ticket(self) -> None:
         """Take the credential out of the URL, so that no cache, page or redirect gets to see it."""
@@ -72,14 +77,24 @@ class AdmittedRequest:
             self.request.intake.release()
         self.request, self.judged = self.request.with_body(b""), self.judged.with_body(b"")
 
+    @property
+    def has_stale_rights(self) -> bool:
+        """Whether the rules have changed since it was judged: it gets nothing more before it is judged again."""
+        return self.judged_by != self.context.gate.changes
+
     def remains_admitted(self, names: Sequence[str] = ()) -> bool:
         """Whether the client may still read its stream, or all of these: no credential and no right has ended."""
-        gate = self.context.gate
         if monotonic() >= self.identity.expires_at:
             return False
-        if self.judged_by != gate.changes:
-            renewed = gate.admit(self.judged, Action.READ, None if names else self.name, self.connection)
-            if isinstance(renewed, Refusal) or not all(renewed.may(Action.READ, name) for name in names):
+        if self.has_stale_rights or self.is_doubtful:
+            gate = self.context.gate
+            renewed = gate.renew(self.judged, None if names else self.name, self.connection)
+            self.is_doubtful = isinstance(renewed, Refusal) and renewed.code is Code.AUTH_UNAVAILABLE
+            if isinstance(renewed, Identity):
+                if not all(renewed.may(Action.READ, name) for name in names):
+                    return False
+                self.identity = renewed
+            elif not self.is_doubtful:
                 return False
-            self.identity, self.judged_by = renewed, gate.changes
+            self.judged_by = gate.changes
         return True

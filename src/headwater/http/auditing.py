@@ -27,6 +27,12 @@ EVENTS = {
 ROUTES = frozenset(route for route, _ in EVENTS)
 
 
+def event_of(request: Request, route: str, status: int) -> Event | None:
+    """What to record of a request that was answered."""
+    event = EVENTS.get((route, status))
+    return Event.FORKED if event is Event.CREATED and _FORKED_FROM in request.headers else event
+
+
 def record_denied(  # noqa: PLR0917
     context: Context, request: Request, caller: Caller, action: Action, name: str | None, refusal: Refusal
 ) -> None:
@@ -36,7 +42,7 @@ def record_denied(  # noqa: PLR0917
         return
     guard = context.guard
     who = None if guard is None else guard.name_of(request)
-    address = caller.address if guard is None else guard.address(request, caller)
+    address = context.proxies.client_of(request, caller.address)
     context.audit.record(
         Record(
             Event.DENIED,
@@ -56,8 +62,6 @@ def record_change(  # noqa: PLR0917
 ) -> None:
     """Record a request that has changed something."""
     assert context.audit is not None, "asked before"
-    if event is Event.CREATED and _FORKED_FROM in request.headers:
-        event = Event.FORKED
-    address = caller.address if context.guard is None else context.guard.address(request, caller)
+    address = context.proxies.client_of(request, caller.address)
     agent = request.header(_AGENT)
     context.audit.record(Record(event, who=who, kind=kind, address=address, name=name, status=status, agent=agent))

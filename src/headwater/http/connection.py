@@ -8,7 +8,7 @@ import asyncio
 from typing import cast
 
 from headwater.http.context import Context
-from headwater.http.dispatch import begin, dispatch
+from headwater.http.dispatch import begin, dispatch, open_exchange
 from headwater.http.exchange import LIVE, READ, Exchange
 from headwater.http.inflow import Inflow
 from headwater.http.peers import PeerProtocol
@@ -17,8 +17,9 @@ from headwater.http.receiving import Receiving
 from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.router import Found, Router
 from headwater.http.wire.intakes import Intake
-from headwater.http.wire.parser import BODY, HEAD, IDLE, RequestParser
+from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import NOTHING, Request
+from headwater.http.wire.stages import BODY, IDLE, Stage
 from headwater.http.wire.unsent import Unsent
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
@@ -41,17 +42,15 @@ class Connection(PeerProtocol):
         self._settings = context.settings
         self._find = router.find
         self.deadline = context.now + context.settings.header_seconds
-        self.write_paused = False
-        self.lost = False
+        self.write_paused = self.lost = False
         self._parser = RequestParser(self, context.heads, context.hosts)
         self._pipeline = Pipeline()
-        self._exchanges = self._pipeline.exchanges
+        self.exchanges = self._pipeline.exchanges
         self._receiving = Receiving(self, router.find)
         self._inflow = Inflow(self._feed_rest)
         self._unsent = Unsent(context.sending)
-        self.reserved = False
+        self.reserved = self._starting = False
         self._lingered_bytes = 0
-        self._starting = False
 
     # -- The transport's side -------------------------------------------------------------------------------------
 
@@ -78,26 +77,25 @@ class Connection(PeerProtocol):
             if self._lingered_bytes > LINGER_BYTES_MAX:
                 self._transport.abort()
             return
-        self._feed(data)
+        stage = parser.stage
+        parser.feed(data)
+        if parser.stage is not IDLE:
+            self._set_deadline(stage)
         if parser.full or parser.rest:
             self.balance()
 
-    def _feed(self, data: bytes) -> None:
-        parser, context = self._parser, self.context
-        stage = parser.stage
-        parser.feed(data)
-        if parser.refused:
-            return
-        if parser.stage is BODY:
-            self.deadline = context.now + self._settings.body_seconds
-        elif parser.stage is HEAD and (stage is IDLE or self.deadline == _NEVER):
-            self.deadline = context.now + self._settings.header_seconds
+    def _set_deadline(self, stage: Stage) -> None:
+        """Set the time until when the rest of a request must be here; `stage` is what came next before its input."""
+        parser = self._parser
+        begins = parser.stage is BODY or stage is IDLE or self.deadline == _NEVER
+        if begins and parser.stage is not IDLE and not parser.refused:
+            self.deadline = self.context.now + self._patience_seconds()
 
     def eof_received(self) -> bool:
         """The client sends no more; keep the connection for the answers it waits for, unless one never ends."""
-        if not self._exchanges or self._pipeline.endless or self._parser.refused:
+        if not self.exchanges or self._pipeline.endless or self._parser.refused:
             return False
-        self._exchanges[-1].close = True
+        self.exchanges[-1].close = True
         return True
 
     def pause_writing(self) -> None:
@@ -120,7 +118,7 @@ class Connection(PeerProtocol):
         parser, settings = self._parser, self._settings
         if not parser.refused and parser.stage is not IDLE:
             return settings.body_seconds if parser.stage is BODY else settings.header_seconds
-        return _NEVER if self._exchanges else LINGER_SECONDS if parser.refused else settings.idle_seconds
+        return _NEVER if self.exchanges else LINGER_SECONDS if parser.refused else settings.idle_seconds
 
     def balance(self) -> None:
         """Take input as long as there is room for what comes of it, and not too much in one turn of the loop."""
@@ -130,14 +128,25 @@ class Connection(PeerProtocol):
 
     def _feed_rest(self) -> None:
         if not self._lacks_room():
-            self._feed(b"")
+            stage = self._parser.stage
+            self._parser.feed(b"")
+            self._set_deadline(stage)
         self.balance()
 
     def _lacks_room(self) -> bool:
-        self._parser.full = len(self._exchanges) >= PIPELINE_MAX or self._inflow.muted
+        self._parser.full = len(self.exchanges) >= PIPELINE_MAX or self._inflow.muted
         return self._receiving.full or self.write_paused or self._parser.full
 
     # -- The parser's side ----------------------------------------------------------------------------------------
+
+    def take(self, request: Request) -> bool:
+        found = self._find(request.method, request.path)
+        has_intake = type(found) is Found and found.route.intake is not None
+        if has_intake or self.reserved or self.context.draining:
+            return False
+        self.deadline = _NEVER
+        self._begin(request, found, close=False)
+        return True
 
     def requested(self, request: Request) -> None:
         self.deadline = _NEVER
@@ -147,11 +156,14 @@ class Connection(PeerProtocol):
         if self.reserved or self.context.draining:
             close = True
             self._parser.stop()
-        exchange = Exchange(self, request, close=close)
-        exchanges = self._exchanges
+        self._begin(request, self._find(request.method, request.path), close=close)
+
+    def _begin(self, request: Request, found: Found | Refusal, *, close: bool) -> None:
+        exchange = open_exchange(self, request, close=close)
+        exchanges = self.exchanges
         exchanges.append(exchange)
         try:
-            dispatch(request, exchange, self._find, reserved=self.reserved)
+            dispatch(exchange, found, reserved=self.reserved)
         except Exception:
             exchange.fail()
         if len(exchanges) >= PIPELINE_MAX or self._inflow.muted:
@@ -166,17 +178,17 @@ class Connection(PeerProtocol):
     @property
     def answered(self) -> bool:
         """Whether no earlier request waits for its response."""
-        return not self._exchanges
+        return not self.exchanges
 
     def refuse(self, code: Code, detail: str) -> None:
         """Answer, read no more requests, and close when the client has seen the answer."""
-        self._refuse(Exchange(self, NOTHING, close=True), Refusal(code, detail))
+        self._refuse(open_exchange(self, NOTHING, close=True), Refusal(code, detail))
 
     def refuse_head(self, head: Request, found: Found | None, refusal: Refusal) -> None:
         """Answer a request whose body is not read, and close when the client has seen the answer."""
         if not (self.lost or self._parser.refused):
             self._parser.stop()
-            exchange = Exchange(self, head, close=True)
+            exchange = open_exchange(self, head, close=True)
             if found is not None:
                 exchange.route = found.label
                 exchange.voice = self.context.voice_for(found.address)
@@ -185,7 +197,7 @@ class Connection(PeerProtocol):
     def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
         self._receiving.abandon()
         self.deadline = _NEVER
-        self._exchanges.append(exchange)
+        self.exchanges.append(exchange)
         exchange.reply(refusal)
         self.balance()
 
@@ -205,22 +217,23 @@ class Connection(PeerProtocol):
 
     def finished(self) -> None:
         """An exchange has its response: send every response whose turn has come, and start what waited for it."""
-        if not self._starting:
+        if not self._starting and (data := self._pipeline.take_only()) is not None:
+            self._count_sent(len(data))
+            self._transport.write(data)
+            self._rest()
+            if self._inflow.paused:
+                self.balance()
+        elif not self._starting:
             self._send_finished()
-            if self._exchanges:
+            if self.exchanges:
                 self._start_waiting()
 
     def _send_finished(self) -> None:
         out: list[bytes] = []
         last = self._pipeline.take_finished(out)
         if last is not None:
-            if len(out) == 1:
-                data = out[0]
-                self._count_sent(len(data))
-                self._transport.write(data)
-            else:
-                self._count_sent(sum(map(len, out)))
-                self._transport.writelines(out)
+            self._count_sent(sum(map(len, out)))
+            self._transport.writelines(out)
             self._sent(last)
 
     def _start_waiting(self) -> None:
@@ -229,7 +242,7 @@ class Connection(PeerProtocol):
             begin(waiting, self._find)
             # At once, so that a client that does not read pauses writing after the first large page. That makes room
             # for requests after those that waited, which may have their responses at once too.
-            while self._exchanges and self._exchanges[0].response is not None:
+            while self.exchanges and self.exchanges[0].response is not None:
                 self._send_finished()
         self._starting = False
 
@@ -241,15 +254,20 @@ class Connection(PeerProtocol):
                     self.deadline = self.context.now + LINGER_SECONDS
             else:
                 self._parser.stop()
-                self._transport.close()
-        elif self._exchanges:
+                self._close()
+        elif self.exchanges:
             self._begin_stream()
-        elif self._parser.stage is not IDLE:
+        else:
+            self._rest()
+        if self._inflow.paused:
+            self.balance()
+
+    def _rest(self) -> None:
+        """Everything so far has been answered: continue with a body that waited for that, or wait for more."""
+        if self._parser.stage is not IDLE:
             self._receiving.answered()
         elif not self.write_paused:
             self.deadline = self.context.now + self._settings.idle_seconds
-        if self._inflow.paused:
-            self.balance()
 
     # -- Live responses -------------------------------------------------------------------------------------------
 
@@ -290,6 +308,12 @@ class Connection(PeerProtocol):
     def end_sse(self) -> None:
         """The SSE response is complete, and the connection with it."""
         self._pipeline.drop()
+        self._close()
+
+    def _close(self) -> None:
+        """Close when everything has been sent; a client that takes nothing of it is dropped after a while."""
+        if not self.write_paused and self._unsent.watch(self._transport):
+            self.deadline = self.context.now + self._settings.slow_reader_seconds
         self._transport.close()
 
     # -- Time -----------------------------------------------------------------------------------------------------
@@ -301,7 +325,7 @@ class Connection(PeerProtocol):
 
     def expire(self) -> None:
         """The deadline has passed: refuse a request that never ended, or drop a client that does not read."""
-        if self.write_paused:
+        if self.write_paused or self._transport.is_closing():
             if self._unsent.falls(self._transport):
                 self.deadline = self.context.now + self._settings.slow_reader_seconds
             else:
@@ -310,21 +334,18 @@ class Connection(PeerProtocol):
             # It is the server that the client waits for.
             self.deadline = self.context.now + self._settings.body_seconds
         elif self._parser.refused or self._parser.stage is IDLE:
-            self._transport.close()
+            self._close()
         else:
             self._parser.stop()
             self.refuse(Code.REQUEST_TIMEOUT, "The request did not arrive in time.")
 
     def drain(self) -> None:
         """The server shuts down: end live responses, and close when nothing is left to answer."""
-        if self._exchanges:
+        if self.exchanges:
             # Only after the last answer: what has begun may have been applied.
-            self._exchanges[-1].close = True
+            self.exchanges[-1].close = True
             self._parser.stop()
         elif not self._transport.is_closing():
             self._transport.close()
         for live in self._pipeline.begun():
             live.finish()
-
-    def abort(self) -> None:
-        self._transport.abort()

@@ -11,10 +11,11 @@ from headwater.access.allowances import Usage
 from headwater.access.audit import Audit, Event, Record
 from headwater.http.addresses import Address, flat_prefixes
 from headwater.http.gates import Gate, Guard, OpenGate
+from headwater.http.proxies import Proxies
 from headwater.http.tls import Certificates
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line
-from headwater.http.wire.heads import KnownHeads
+from headwater.http.wire.heads import PlainHeads
 from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
 from headwater.node.metrics import Metric
@@ -91,16 +92,17 @@ class Context:
         self.certificates = Certificates(settings) if settings.tls_cert else None
         """For TLS; None for plain HTTP."""
         self.secure = self.certificates is not None
-        self.heads = KnownHeads()
         self.guard = guard
         self.together: Gathering | None = None
         """Asks the other processes of this server; None if there are none."""
         self.audit: Audit | None = None
         """Where changes and denied requests are recorded."""
-        """What buckets may hold."""
+        self.proxies = Proxies(settings.proxies)
+        """Whose forwarded headers are believed."""
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
         """The names under which clients may call this server; None for all."""
+        self.heads = PlainHeads(self.hosts)
         self.origins = Origins(settings.cors_origins, local=local)
         self.gate: Gate = OpenGate(self.origins) if guard is None else guard
         """Decides whose request it is, and what that one may do."""
@@ -159,6 +161,10 @@ class Context:
         if self.guard is None or self.guard.is_public(address.name):
             return self.voice if address.flat else self.plain_voice
         return self.guarded_voice if address.flat else self.guarded_plain_voice
+
+    def renew_voice(self, voice: Voice, name: str) -> Voice:
+        """How to speak about a stream by the rules of now."""
+        return voice._replace(guarded=self.guard is not None and not self.guard.is_public(name))
 
     def admit(self, connection: Peer, address: str = "") -> bool:
         """Count a new connection; returns whether there is room for it, and it is not on the reserve."""

@@ -14,6 +14,7 @@ import re
 import secrets
 import sys
 from asyncio import Future, Task, get_running_loop
+from collections import deque
 from collections.abc import Callable, Coroutine
 from enum import Enum
 from functools import partial
@@ -22,14 +23,13 @@ from typing import Any, Protocol, TypeVar
 
 from headwater.access.grants import Action
 from headwater.http.admission import AdmittedRequest
-from headwater.http.auditing import EVENTS, record_change, record_denied
 from headwater.http.auditing import ROUTES as AUDITED
+from headwater.http.auditing import event_of, record_change, record_denied
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.wire import statuses
 from headwater.http.wire.access_log import log_request
-from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.node import Node
 from headwater.node.shared_shard import STALE
@@ -67,6 +67,8 @@ READ, LIVE, WRITE, FORK = Kind
 class Carrier(Caller, Protocol):
     """The connection, as an exchange uses it."""
 
+    exchanges: "deque[Exchange]"
+    """Those whose responses have not been sent."""
     context: Context
     lost: bool
     write_paused: bool
@@ -96,47 +98,31 @@ class Carrier(Caller, Protocol):
         """Close at once, so that the client sees that the response is incomplete."""
 
 
-class Exchange(AdmittedRequest):
-    """One request that is being answered."""
-
-    __slots__ = (
-        "began_at_seconds",
-        "close",
-        "connection",
-        "fetching",
-        "kind",
-        "name",
-        "node",
-        "response",
-        "route",
-        "start",
-        "voice",
-    )
+class Exchange(AdmittedRequest, eq=False):
+    """One request that is being answered. A struct, because it is made for every request."""
 
     connection: Carrier
-
-    def __init__(self, connection: Carrier, request: Request, *, close: bool) -> None:
-        super().__init__(connection.context, request)
-        self.connection = connection
-        context = connection.context
-        self.close = close
-        self.node: Node = context.node
-        self.voice: Voice = context.voice
-        self.kind = READ
-        self.fetching = False  # Whether it waits for bytes from the lake, for a thread, or for a barrier.
-        self.start: Callable[[], None] | None = None
-        self.response: list[bytes] | None = None
-        self.name = ""
-        """The stream that it is about, if any."""
-        self.route = "none"
-        """The method and the endpoint, for the metrics."""
-        self.began_at_seconds = monotonic()
+    node: Node
+    voice: Voice
+    close: bool
+    began_at_seconds: float
+    kind: Kind = READ
+    fetching: bool = False
+    """Whether it waits for bytes from the lake, for a thread, or for a barrier."""
+    start: Callable[[], None] | None = None
+    response: list[bytes] | None = None
+    route: str = "none"
+    """The method and the endpoint, for the metrics."""
 
     def forbid(self, action: Action, name: str | None) -> None:
         """Refuse what the client may not do."""
+        self.reply(self.refuse_right(action, name))
+
+    def refuse_right(self, action: Action, name: str | None) -> Refusal:
+        """The refusal of what the client may not do, which is recorded."""
         refusal = self.context.gate.forbid(self.request, self.identity, action, name)
         record_denied(self.context, self.request, self.connection, action, name, refusal)
-        self.reply(refusal)
+        return refusal
 
     # -- Working --------------------------------------------------------------------------------------------------
 
@@ -147,12 +133,17 @@ class Exchange(AdmittedRequest):
         """
         if kind is not WRITE and self.node.shared:
             work, arguments = self.when_fresh, (partial(work, *arguments),)
+        elif kind is WRITE and self.connection.exchanges[0] is self:
+            self.kind = kind  # As below, without calls: nearly all are the only one.
+            work(*arguments)
+            return
         self.run_at_once(kind, work, *arguments)
 
     def run_at_once(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
         """As `run`, but the work itself sees to it that what it answers is not stale."""
         self.kind = kind
-        if self.connection.may_start(self):
+        connection = self.connection
+        if (connection.exchanges[0] is self and not connection.write_paused) or connection.may_start(self):
             work(*arguments)
         else:
             self.start = partial(work, *arguments)
@@ -316,7 +307,7 @@ class Exchange(AdmittedRequest):
         request = self.request
         authority = request.authority or request.headers.get(headers.HOST.key, b"localhost")
         # A proxy that terminates TLS says so.
-        secure = self.context.secure or request.headers.get(headers.X_FORWARDED_PROTO.key) == b"https"
+        secure = self.context.secure or self.context.proxies.says_https(request, self.connection.address)
         scheme = "https" if secure else "http"
         return f"{scheme}://{authority.decode('latin-1').strip()}"
 
@@ -329,11 +320,16 @@ class Exchange(AdmittedRequest):
     def _count(self, status: int) -> None:
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
-        if self.route in AUDITED and self.context.audit is not None and (self.route, status) in EVENTS:
-            event, who, kind = EVENTS[self.route, status], self.identity.name, self.identity.kind.value
-            record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
+        if self.route in AUDITED and self.context.audit is not None:
+            self._audit(status)
         if self.context.settings.access_log:
             log_request(self.request, status, seconds, self.request_id(), self.response)
+
+    def _audit(self, status: int) -> None:
+        event, identity = event_of(self.request, self.route, status), self.identity
+        if event is not None:
+            who, kind = identity.name, identity.kind.value
+            record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
 
     def began_stream(self) -> None:
         """Count a streamed response when it begins: its status is final then."""

@@ -15,6 +15,7 @@ from headwater.access.allowances import Account, Allowances
 from headwater.access.grants import Action, compile_rights, parse_grant
 from headwater.access.identifying import Policy, make_identity
 from headwater.access.identities import Denied, Identity, Kind, Moment, Reason
+from headwater.http.proxies import Proxies
 from headwater.http.wire.browsers import Origins
 from headwater.http.wire.requests import ACCESS_TOKEN, Request, cut_access_token
 from headwater.protocol import headers
@@ -32,7 +33,6 @@ FAILURES_PER_SECOND = 20
 ADDRESSES_MAX = 10_000
 
 _AUTHORIZATION, _ORIGIN, _PRODUCER_ID = headers.AUTHORIZATION.key, headers.ORIGIN.key, headers.PRODUCER_ID.key
-_FORWARDED_FOR = headers.X_FORWARDED_FOR.key
 _BEARER = b"bearer "
 _JWT_BEGIN = b"ey"
 _READING = frozenset({b"GET", b"HEAD"})
@@ -73,6 +73,14 @@ _OF_REASON = {
 }
 
 
+class Known(msgspec.Struct, eq=False):
+    """A credential that was good: whose it is, until when that need not be asked again, and the account to charge."""
+
+    identity: Identity
+    until: float
+    account: Account | None = None
+
+
 class Caller(Protocol):
     """A connection, as far as it tells who the client is."""
 
@@ -98,6 +106,9 @@ class Gate(Protocol):
     def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
         """Whose request it is, unless it is refused; the name is None if the handler judges the names."""
 
+    def renew(self, request: Request, name: str | None, caller: Caller) -> Identity | Refusal:
+        """Whose live read it is by the rules of now, unless that one may not read any more."""
+
     def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
         """The refusal of what an identity may not do."""
 
@@ -117,6 +128,9 @@ class OpenGate:
         if _ORIGIN not in request.headers:
             return EVERYBODY
         return self._origins.refuse(request) or EVERYBODY
+
+    def renew(self, request: Request, name: str | None, caller: Caller) -> Identity | Refusal:
+        return EVERYBODY
 
     def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
         raise AssertionError("everybody may do everything")
@@ -139,10 +153,11 @@ class Guard:
         self.limited = 0
         """How many requests were refused because of a limit."""
         self._loads = self._adopted = 0
-        self._known: dict[bytes, Identity] = {}
+        self.known: dict[bytes, Known] = {}
+        """Credentials that were good, by the header that they came in."""
         self._known_until = 0.0
         self._failures: dict[str, tuple[float, int]] = {}
-        self._proxies = [ip_network(one.strip()) for one in proxies.split(",") if one.strip()]
+        self._proxies = Proxies(proxies)
 
     def begin_loading(self) -> int:
         """The number of a load of the rules that begins now, to adopt them with."""
@@ -156,7 +171,7 @@ class Guard:
         """
         if number >= self._adopted:
             self._adopted, self.policy = number, policy
-            self._known.clear()
+            self.known.clear()
             self.changes += 1
 
     def is_public(self, name: str) -> bool:
@@ -166,12 +181,14 @@ class Guard:
     def admit(self, request: Request, action: Action, name: str | None, caller: Caller) -> Identity | Refusal:
         now = time.monotonic()
         credential = request.headers.get(_AUTHORIZATION)
-        identity = None if credential is None or ACCESS_TOKEN in request.query else self._known.get(credential)
-        if identity is None or now >= self._known_until:
+        known = None if credential is None or ACCESS_TOKEN in request.query else self.known.get(credential)
+        if known is None or now >= self._known_until:
             found = self._identify(request, credential, caller, now)
             if isinstance(found, Refusal):
                 return found
             identity = found
+        else:
+            identity = known.identity
         if now >= identity.expires_at:
             self.denied[Reason.EXPIRED] += 1
             return _EXPIRED_TOKEN
@@ -181,6 +198,15 @@ class Guard:
         if name is None and identity.may_some(action):
             return identity
         return self.forbid(request, identity, action, name)
+
+    def renew(self, request: Request, name: str | None, caller: Caller) -> Identity | Refusal:
+        # Its credential was good, so wrong ones of the same address do not matter.
+        found = self._identify(request, request.headers.get(_AUTHORIZATION), caller, time.monotonic(), throttled=False)
+        if isinstance(found, Refusal) or (
+            found.may_some(Action.READ) if name is None else found.may(Action.READ, name)
+        ):
+            return found
+        return self.forbid(request, found, Action.READ, name)
 
     def forbid(self, request: Request, identity: Identity, action: Action, name: str | None) -> Refusal:
         if identity is self.policy.anonymous:
@@ -199,15 +225,17 @@ class Guard:
 
     def name_of(self, request: Request) -> str | None:
         """Who sends a request, if its credential was good."""
-        identity = self._known.get(request.headers.get(_AUTHORIZATION, b""))
-        return None if identity is None else identity.name
+        known = self.known.get(request.headers.get(_AUTHORIZATION, b""))
+        return None if known is None else known.identity.name
 
     # -- Identifying ----------------------------------------------------------------------------------------------
 
-    def _identify(self, request: Request, credential: bytes | None, caller: Caller, now: float) -> Identity | Refusal:
-        """Find out who sends a request whose credential is not known."""
+    def _identify(
+        self, request: Request, credential: bytes | None, caller: Caller, now: float, *, throttled: bool = True
+    ) -> Identity | Refusal:
+        """Find out who sends a request whose credential may not be known."""
         if now >= self._known_until:
-            self._known.clear()
+            self.known.clear()
             self._known_until = now + KNOWN_SECONDS
         _, ticket = cut_access_token(request.query)
         if ticket is not None and credential is not None:
@@ -216,15 +244,13 @@ class Guard:
             if credential[: len(_BEARER)].lower() != _BEARER:
                 return self._deny(Denied(Reason.INVALID, "The credential is not a bearer token."))
             token = credential[len(_BEARER) :].strip()
-            found = self._check(token, request, caller, now)
             # With blanks around it, one token would have thousands of spellings, each as long as a header may be.
-            if isinstance(found, Identity) and len(credential) == len(_BEARER) + len(token):
-                if len(self._known) >= KNOWN_MAX:
-                    self._known.clear()
-                self._known[credential] = found
-            return found
+            spelled = credential if len(credential) == len(_BEARER) + len(token) else _BEARER + token
+            return self._check_once(spelled, token, request, caller, now, throttled=throttled)
         if ticket is not None and request.method in _READING:
-            return self._check(ticket, request, caller, now) if ticket.startswith(_JWT_BEGIN) else _TOKEN_IN_URL
+            if not ticket.startswith(_JWT_BEGIN):
+                return _TOKEN_IN_URL
+            return self._check_once(_BEARER + ticket, ticket, request, caller, now, throttled=throttled)
         if caller.certificate_names:
             found_by_name = self.policy.identify_certificate(caller.certificate_names)
             if isinstance(found_by_name, Identity):
@@ -232,13 +258,29 @@ class Guard:
                 return msgspec.structs.replace(found_by_name, expires_at=ends)
         return self.policy.anonymous
 
-    def _check(self, token: bytes, request: Request, caller: Caller, now: float) -> Identity | Refusal:
+    def _check_once(
+        self, spelled: bytes, token: bytes, request: Request, caller: Caller, now: float, *, throttled: bool
+    ) -> Identity | Refusal:
+        """Check a credential, unless it is known by how it is spelled as a header."""
+        known = self.known.get(spelled)
+        if known is not None:
+            return known.identity
+        found = self._check(token, request, caller, now, throttled=throttled)
+        if isinstance(found, Identity):
+            if len(self.known) >= KNOWN_MAX:
+                self.known.clear()
+            self.known[spelled] = Known(found, min(found.expires_at, self._known_until))
+        return found
+
+    def _check(
+        self, token: bytes, request: Request, caller: Caller, now: float, *, throttled: bool
+    ) -> Identity | Refusal:
         moment = Moment(time.time(), now)
         if not token.startswith(_JWT_BEGIN):
             found = self.policy.identify_token(token, moment)
         else:
             address = _network_of(self.address(request, caller))
-            if self._fails_too_often(address, now):
+            if throttled and self._fails_too_often(address, now):
                 return _TOO_MANY_FAILURES
             found = self.policy.identify_jwt(token, moment)
             if isinstance(found, Denied) and found.verified:
@@ -252,20 +294,8 @@ class Guard:
     # -- Addresses ------------------------------------------------------------------------------------------------
 
     def address(self, request: Request, caller: Caller) -> str:
-        """The client's address: of several hops, the last one that is not a proxy of ours."""
-        hops = [caller.address]
-        if self._proxies and _FORWARDED_FOR in request.headers:
-            hops = [hop.strip() for hop in request.headers[_FORWARDED_FOR].decode("latin-1").split(",")] + hops
-        while len(hops) > 1 and self._is_proxy(hops[-1]):
-            hops.pop()
-        return hops[-1]
-
-    def _is_proxy(self, address: str) -> bool:
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            return False
-        return any(parsed in network for network in self._proxies)
+        """The client's address, which a proxy of ours may have passed on."""
+        return self._proxies.client_of(request, caller.address)
 
     def _fails_too_often(self, address: str, now: float) -> bool:
         since, count = self._failures.get(address, (now, 0))

@@ -21,3 +21,7 @@ class PeerProtocol(SecurableProtocol):
         """The alternative names of the client's verified certificate."""
         uris, dns = self.client_names
         return (*(("URI", name) for name in uris), *(("DNS", name) for name in dns))
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()

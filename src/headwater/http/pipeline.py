@@ -37,6 +37,17 @@ class Pipeline:
         """The first exchange whose work has not begun."""
         return next((exchange for exchange in self.exchanges if exchange.start is not None), None)
 
+    def take_only(self) -> bytes | None:
+        """The response to the only exchange, which is then over, if it is in one part and nothing else ends with it."""
+        if len(self.exchanges) != 1 or self._live:
+            return None
+        only = self.exchanges[0]
+        response = only.response
+        if response is None or len(response) != 1 or only.close or only.live_slots or only.request.intake is not None:
+            return None
+        self.exchanges.clear()
+        return response[0]
+
     def take_finished(self, out: list[bytes]) -> Exchange | None:
         """Move the responses whose turn has come to `out`; returns the last of their exchanges."""
         exchanges = self.exchanges

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http import addresses
 from headwater.http.addresses import ICEBERG, LISTING, OWN, Address
 from headwater.http.routes import Endpoint, Handler, Route
 from headwater.http.wire.requests import CACHED_BYTES_MAX
+from headwater.http.wire.statuses import Voice
 from headwater.protocol.refusals import Code, Refusal
 
 FOUND_MAX = 4_096
@@ -21,7 +24,7 @@ FOR_CLIENTS = EVERYTHING - OPERATING
 FOR_OPERATORS = OPERATING | {Action.NONE}
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, eq=False):
     """A route, and what the path names."""
 
     run: Handler
@@ -31,6 +34,10 @@ class Found(NamedTuple):
     route: Route
     judged: str | None
     """The canonical name by which a request is judged; None if its handler judges the names."""
+    admitted: Identity | None = None
+    admitted_by: int = 0
+    admitted_voice: Voice | None = None
+    """Who was admitted here the last time, how often the rules had changed by then, and how they are answered."""
 
 
 class Router:
@@ -71,7 +78,7 @@ class Router:
         if not self._serves(endpoint):
             return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL on this listener.")
         route = endpoint.routes.get(method)
-        if route is None or route.action not in self._allowed:
+        if route is None or not self._has(route):
             return self._refuse_method(method, endpoint)
         # Of a bucket, only a grant for all of it counts.
         name = f"{address.name}/" if endpoint.path == "/{bucket}" else address.name
@@ -87,7 +94,10 @@ class Router:
         return Refusal(Code.STREAM_NOT_FOUND, "There is nothing at this URL: a stream has no such sub-resource.")
 
     def _serves(self, endpoint: Endpoint) -> bool:
-        return any(route.action in self._allowed for route in endpoint.routes.values())
+        return any(map(self._has, endpoint.routes.values()))
+
+    def _has(self, route: Route) -> bool:
+        return route.action in self._allowed or (route.for_jobs and Action.PIPELINE in self._allowed)
 
     def _refuse_method(self, method: bytes, endpoint: Endpoint) -> Refusal:
         name = endpoint.path.rpartition("/")[2]
@@ -95,7 +105,7 @@ class Router:
             return Refusal(Code.INVALID_NAME, f"The stream name {name!r} is reserved for the bucket's listing.")
         if name in self.reserved_buckets and endpoint.path == f"/{name}" and method in (b"PUT", b"DELETE"):
             return Refusal(Code.INVALID_NAME, f"The bucket name {name!r} is reserved.")
-        served = [one for one, route in endpoint.routes.items() if route.action in self._allowed]
+        served = [one for one, route in endpoint.routes.items() if self._has(route)]
         allow = ", ".join(one.decode() for one in (*served, b"OPTIONS"))
         detail = f"This URL does not support {method.decode('latin-1')}; use one of {allow}."
         return Refusal(Code.METHOD_NOT_ALLOWED, detail, allow=allow)

@@ -62,6 +62,8 @@ class Route:
     body_bytes_max: int = APPEND_BYTES_MAX
     names_inside: bool = False
     """Whether the names that it is about are in its query or body, so that its handler judges them."""
+    for_jobs: bool = False
+    """Whether clients reach it although operators have a listener of their own: a job has one URL."""
     on_reserve: bool = False
     """Whether it is answered even when all connections are taken."""
     intake: Callable[[Context, Callable[[], None]], Intake] | None = None

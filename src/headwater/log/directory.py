@@ -105,7 +105,6 @@ def open_for_sequencer(
     disk = disk or RealDisk()
     journal = JournalWriter(directory / "journal", disk, journal_file_bytes, on_failure)
     images = ImageFiles(directory / "images", disk, journal.log_id)
-    FolderBlobs(directory / "snapshots", disk)
     journal.find_end(max(images.positions(), default=0))
     return journal
 

@@ -64,7 +64,8 @@ class CommandLog(Protocol):
     def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         """From now on call `deliver` on the running event loop with every decided batch, in order.
 
-        The first one follows the last that was replayed. Batches of one proposer keep the order of its appends. A batch
+        The first one follows the last that was replayed. Batches of one proposer keep the order of its appends,
+        except that a small one may pass a large one if both are appends, to different streams. A batch
         that needs space is given back where there is none, so that those behind it that free some do not wait for it.
         """
 

@@ -13,12 +13,14 @@ from itertools import count
 from time import monotonic
 from typing import NamedTuple
 
+from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.apply import apply
 from headwater.streams.batches import FREEING_BYTES_MAX, NEEDS_ROOM, Batch, cost_bytes, frees_space
+from headwater.streams.cluster import AskFlush, Checkpoint
 from headwater.streams.commands import (
     Command,
     Delete,
@@ -45,6 +47,8 @@ OUTCOME_SECONDS = 20.0
 CHECK_SECONDS = 0.5
 """How often the age of what is in flight is checked, on a shared log."""
 CLIENT_COMMANDS = NEEDS_ROOM | {
+    AskFlush,
+    Checkpoint,
     Delete,
     DropConsumer,
     FinishProducer,
@@ -56,6 +60,10 @@ CLIENT_COMMANDS = NEEDS_ROOM | {
     SealBucket,
 }
 """Commands that a client waits for; all others belong to chores, which wait for as long as it takes."""
+
+QUIET_COMMANDS_MAX = 4
+"""How many commands a batch may have that is synced on the loop. While a larger one is synced, the loop can read and
+answer other requests: worth more than the hand-over, which takes about 20 us for any batch."""
 
 Done = Callable[[Reply], None]
 """Receives the reply to one command."""
@@ -103,6 +111,9 @@ class Committer:
         self._in_flight_max = command_log.batches_in_flight_max
         self._may_send = True
         """Whether the log takes another batch now."""
+        self._journal = command_log if isinstance(command_log, Journal) else None
+        self._answered = self._sent_last = 0
+        """How many requests had been answered when the last batch was sent, and how many commands that had."""
         self._tickets = count(1)
         self._scheduled = False
         self.queued_bytes = 0
@@ -117,10 +128,6 @@ class Committer:
     @property
     def idle(self) -> bool:
         return not self._queue and not self._in_flight
-
-    @property
-    def full(self) -> bool:
-        return self.queued_bytes >= QUEUE_BYTES_MAX
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -200,23 +207,36 @@ class Committer:
         if not self._log.has_room:
             most = FREEING_BYTES_MAX
             self._refuse_what_needs_room()
-        queue, room = self._queue, most
-        commands: list[Command] = []
-        waiters: list[Done] = []
-        while queue:
-            command, done, cost = queue[0]
-            if cost > room and commands:
-                break
-            queue.popleft()
-            commands.append(command)
-            waiters.append(done)
-            room -= cost
-        if commands:
-            self.queued_bytes -= most - room
+        queue = self._queue
+        if self.queued_bytes > most:
+            queue = self._take(most)
+        else:
+            self._queue = deque()
+        if queue:
+            commands = [command for command, _, _ in queue]
+            waiters = [done for _, done, _ in queue]
+            self.queued_bytes -= sum([cost for _, _, cost in queue])
+            if self._journal is not None:
+                self._journal.may_hold_loop = self._is_quiet(len(commands))
             ticket = next(self._tickets)
             self._in_flight[ticket] = _Sent(monotonic(), commands, waiters)
             self._may_send = len(self._in_flight) < self._in_flight_max
             self._log.append(self._now(), commands, ticket)
+
+    def _is_quiet(self, commands: int) -> bool:
+        """Whether the loop had nothing to do since the last batch but to answer that."""
+        answered, before = self._metrics.answered, self._answered
+        others = answered - before - self._sent_last
+        self._answered, self._sent_last = answered, commands
+        return commands <= QUIET_COMMANDS_MAX and others <= commands
+
+    def _take(self, most: int) -> deque[tuple[Command, Done, int]]:
+        """Take the first commands out of the queue that are together no larger than this, or the first alone."""
+        taken: deque[tuple[Command, Done, int]] = deque()
+        while self._queue and (self._queue[0][2] <= most or not taken):
+            most -= self._queue[0][2]
+            taken.append(self._queue.popleft())
+        return taken
 
     def _refuse_what_needs_room(self) -> None:
         """Commands that free space must not wait behind those that need it."""

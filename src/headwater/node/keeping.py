@@ -42,12 +42,13 @@ class Keeping:
         *,
         submit: Submit,
         now: Now,
+        may_ask: Callable[[], bool],
         begin: Callable[[int], None],
         end: Callable[[], Awaitable[None]],
     ) -> None:
         self._node, self._session = node
         self._state = state
-        self._submit, self._now, self._begin, self._end = submit, now, begin, end
+        self._submit, self._now, self._may_ask, self._begin, self._end = submit, now, may_ask, begin, end
         self._seen: Keeper | None = None
         self._renewed_at = 0.0
         self._asking = False
@@ -66,7 +67,9 @@ class Keeping:
     def start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(RENEW_SECONDS, self.start)
         keeper = self._state.cluster.keeper
-        if not self._asking and (keeper is None or keeper.session == self._session or self._now() > keeper.until):
+        free = keeper is None or keeper.session == self._session or self._now() > keeper.until
+        # A clock that is wrong makes a node think that a lease has ended, and its request would move the log's time.
+        if free and not self._asking and self._may_ask():
             self._asking = True
             self._submit(Keep(self._node, self._session, int(LEASE_SECONDS * SECOND_US)), self._asked)
         self.after_batch()

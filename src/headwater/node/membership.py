@@ -26,6 +26,8 @@ SILENT_SECONDS = 5.0
 """After this time without a pulse a member is evicted."""
 CLOCK_MAX_US = 5_000_000
 """How far a node's clock may be off for it to take part."""
+CLOCKS_SECONDS = 1.0
+"""How long a node that starts waits for the first pulse of another one, whose clock it needs."""
 LEAVE_SECONDS = 3.0
 """How long a node that stops waits until its leaving is in the log."""
 
@@ -103,6 +105,8 @@ class Membership:
         self._joined_sequence = 0
         self._seen: dict[str, Member] | None = None
         self._began_at = 0.0
+        self._joined_at: dict[tuple[str, str], float] = {}
+        """When each member was first seen here: it may not have been heard yet."""
         self._asking = False
         self._refused: str | None = None
         """Why the log did not let this node join."""
@@ -145,6 +149,11 @@ class Membership:
             return
         before, self._seen = self._seen or {}, members
         self._log.members = {name: member.session for name, member in members.items()}
+        now = time.monotonic()
+        self._joined_at = {
+            process: self._joined_at.get(process, now)
+            for process in ((name, member.session) for name, member in members.items())
+        }
         was = before.get(self._profile.name)
         if self._mine is None:
             if was is not None and was.session == self._profile.session and self._profile.name in members:
@@ -177,11 +186,17 @@ class Membership:
         if self._log.outage is not None or abs(self._log.clock_offset_us()) > CLOCK_MAX_US:
             return
         if self.standing is Standing.JOINING:
-            self._join()
+            if self._knows_clocks:
+                self._join()
         elif self.standing is Standing.CONFIRMING:
             self._confirm()
         self._evict_silent()
         self._raise_level()
+
+    @property
+    def _knows_clocks(self) -> bool:
+        """Whether this node's clock was compared with another's: a join stamped ahead would stop all the others."""
+        return not self._others or bool(self._log.peers) or time.monotonic() - self._began_at > CLOCKS_SECONDS
 
     def _join(self) -> None:
         if not self._asking:
@@ -196,10 +211,11 @@ class Membership:
     def _evict_silent(self) -> None:
         """The keeper evicts those that fell silent; any node does, if the keeper is among them."""
         now, peers = time.monotonic(), self._log.peers
+        heard = {name: peer.heard_at for name, peer in peers.items()}
         silent = {
             name: member
             for name, member in self._others.items()
-            if now - (peers[name].heard_at if name in peers else self._began_at) > SILENT_SECONDS
+            if now - max(self._joined_at[name, member.session], heard.get(name, 0.0)) > SILENT_SECONDS
         }
         keeper = self._state.cluster.keeper
         if silent and not self._asking and (keeper is None or keeper.node in silent or self._keeps(keeper)):

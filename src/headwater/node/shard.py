@@ -11,7 +11,7 @@ from headwater.node.chores.chores import ChoreParts, Chores
 from headwater.node.chores.debts import SettleBucket
 from headwater.node.chores.imager import Imager
 from headwater.node.chores.reaper import Reaper
-from headwater.node.committer import Committer, Done, Now, Submit
+from headwater.node.committer import QUEUE_BYTES_MAX, Committer, Done, Now, Submit
 from headwater.node.lake.lake import Lake
 from headwater.node.metrics import Metrics
 from headwater.node.reads.bootstrap import Bootstrap
@@ -64,9 +64,9 @@ class Shard:
         metrics: Metrics,
         threads: ThreadPoolExecutor,
     ) -> None:
-        state, command_log, images, blobs, self.node = parts
+        state, command_log, self.images, blobs, self.node = parts
         self.number, self.state, self.blobs = number, state, blobs
-        self._log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
+        self.command_log, self._clock, self._tails, self._metrics = command_log, clock, tails, metrics
         self.renewals = Renewals(self.now, self.submit)
         """Streams whose sliding lifetime is being renewed: how often, and when that was first asked for."""
         self.queries = Queries(state, self.now, self.renewals.time_for, self.renewals.touch, limits.page_bytes)
@@ -92,7 +92,7 @@ class Shard:
             )
         self.scans = Scans(state, self.now, self.renewals.touch, None if self.lake is None else self.lake.reads)
         self._chore_parts = ChoreParts(
-            state, command_log, images, limits.image, self._sweeper, self.lake, self.submit, self.now, threads
+            state, command_log, self.images, limits.image, self._sweeper, self.lake, self.submit, self.now, threads
         )
         self.chores: Chores | None = None
         """While this node does the chores."""
@@ -133,7 +133,7 @@ class Shard:
         self.committer.stop()
         if self.chores is not None:
             await self.chores.stop_imager()
-        self._log.close()
+        self.command_log.close()
 
     async def finish(self) -> None:
         """Wait until everything that was submitted has been decided, for as long as that may take."""
@@ -148,7 +148,7 @@ class Shard:
     @property
     def outage(self) -> str | None:
         """Why this node cannot decide anything, as one sentence; None while it can."""
-        return self._log.outage
+        return self.command_log.outage
 
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""
@@ -173,7 +173,7 @@ class Shard:
     @property
     def shortage(self) -> str | None:
         """What the log lacks to take commands that need space, as one sentence; None if there is room."""
-        return None if self._log.has_room else self._log.shortage
+        return None if self.command_log.has_room else self.command_log.shortage
 
     @property
     def queued_bytes(self) -> int:
@@ -183,7 +183,7 @@ class Shard:
     @property
     def log_bytes(self) -> int:
         """How much the log has grown since it was opened."""
-        return self._log.size_bytes
+        return self.command_log.size_bytes
 
     def now(self) -> int:
         """The time that reads are judged by, never earlier than the shard's own."""
@@ -214,18 +214,19 @@ class Shard:
             self._metrics.refused_writes += 1
             done(no_room)
             return
-        if kind in SETTLES:
+        if kind is not Append and kind in SETTLES:
             done = self.settling(command.name, done)  # type: ignore[union-attr]
         self.committer.submit(command, done)
 
     def _no_room(self) -> Refusal | None:
-        if self.committer.full:
+        has_queue = self.committer.queued_bytes < QUEUE_BYTES_MAX
+        if has_queue and self.command_log.has_room and self.state.hot_bytes < self._hot_bytes_max:
+            return None
+        if not has_queue:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")
-        if not self._log.has_room:
-            return Refusal(Code.OVERLOADED, self._log.shortage)
-        if self.state.hot_bytes >= self._hot_bytes_max:
-            return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
-        return None
+        if not self.command_log.has_room:
+            return Refusal(Code.OVERLOADED, self.command_log.shortage)
+        return Refusal(Code.OVERLOADED, "The lake cannot keep up with the writes; try again in a second.")
 
     def judge_target(self, name: str) -> Refusal | None:
         """Why an append would be refused whatever it is: there is no such stream, or no room."""

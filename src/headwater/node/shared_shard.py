@@ -13,6 +13,7 @@ import msgspec
 from headwater.log.seam import Reached
 from headwater.node.chores.debts import SettleBucket
 from headwater.node.committer import CLIENT_COMMANDS, Done, Submit
+from headwater.node.digests import Digests
 from headwater.node.keeping import Keeping
 from headwater.node.membership import MemberLog, Membership, Profile
 from headwater.node.shard import Shard
@@ -38,6 +39,7 @@ class SharedShard(Shard):
     keeping: Keeping | None = None
     membership: Membership | None = None
     """On a log whose nodes are members."""
+    digests: Digests
     _held: dict[str, deque[_Held]]
     """Commands that wait for a barrier, by the name of their stream."""
 
@@ -45,9 +47,9 @@ class SharedShard(Shard):
 
     def join(self, profile: Profile) -> None:
         """Become a member of the cluster, and serve from then on; call it before the start."""
-        assert isinstance(self._log, MemberLog), "only a log with members can be joined"
+        assert isinstance(self.command_log, MemberLog), "only a log with members can be joined"
         self.membership = Membership(
-            profile, self.state, self._log, submit=self.committer.submit, serve=self._let_answer
+            profile, self.state, self.command_log, submit=self.committer.submit, serve=self._let_answer
         )
 
     def _let_answer(self, allowed: bool) -> None:
@@ -55,6 +57,7 @@ class SharedShard(Shard):
 
     def start(self) -> None:
         self._held = {}
+        self.digests = Digests(self.state, self.command_log)
         super().start()
         if self.membership is not None:
             self.membership.start()
@@ -62,8 +65,8 @@ class SharedShard(Shard):
     @property
     def outage(self) -> str | None:
         """Why this node cannot decide anything, nor say what others decided, as one sentence; None while it can."""
-        if self._log.outage is not None or self.membership is None:
-            return self._log.outage
+        if self.command_log.outage is not None or self.membership is None:
+            return self.command_log.outage
         return self.membership.outage
 
     def start_chores(self, route: Submit, settle_bucket: SettleBucket) -> None:
@@ -76,6 +79,7 @@ class SharedShard(Shard):
             self.state,
             submit=self.committer.submit,
             now=self.now,
+            may_ask=lambda: self.outage is None,
             begin=self._begin_chores,
             end=self._end_chores,
         )
@@ -102,6 +106,7 @@ class SharedShard(Shard):
 
     async def stop(self) -> None:
         """Finish what was submitted, leave the members, and release the log."""
+        await self.digests.stop()
         if self.membership is not None:
             await self.finish()
             await self.membership.stop()
@@ -110,6 +115,7 @@ class SharedShard(Shard):
     def _after_batch(self) -> None:
         if self.membership is not None:
             self.membership.after_batch()
+        self.digests.after_batch()
         super()._after_batch()
         if self.keeping is not None:
             self.keeping.after_batch()
@@ -117,7 +123,7 @@ class SharedShard(Shard):
     def barrier(self, reached: Reached) -> None:
         """Go on when everything that any node had acknowledged before this call is applied here."""
         if self.outage is None:
-            self._log.barrier(reached)
+            self.command_log.barrier(reached)
         else:
             reached(False)
 

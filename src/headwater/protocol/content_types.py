@@ -38,7 +38,13 @@ def _is_text(content_type: str) -> bool:
     return media == JSON or media.startswith("text/")
 
 
+def _of_header(value: bytes) -> str:
+    """The text of a header's value."""
+    return value.decode("latin-1").strip()
+
+
 _remembered = remembered(entries_max=1024, length_max=CONTENT_TYPE_BYTES_MAX)
 
 is_valid, media_type = _remembered(_is_valid), _remembered(_media_type)
 is_json, is_text = _remembered(_is_json), _remembered(_is_text)
+of_header = remembered(entries_max=1024, length_max=CONTENT_TYPE_BYTES_MAX)(_of_header)

@@ -15,6 +15,23 @@ PIECE_BYTES = MIB
 """How much is searched for escapes at once: a few milliseconds."""
 
 
+def is_object(body: bytes) -> bool:
+    """Whether a body is certainly one object with nothing around it, and so one message; `split` knows all others.
+
+    >>> is_object(b'{"a": 1}'), is_object(b'{"a": 1} '), is_object(b'{"a": 1}, {}'), is_object(b'["a"]')
+    (True, False, False, False)
+    """
+    if not (body.startswith(b"{") and body.endswith(b"}")):
+        return False
+    try:
+        if not body.isascii():
+            body.decode()
+        _VALUE.decode(body)
+    except (UnicodeDecodeError, RecursionError, msgspec.DecodeError):
+        return False
+    return True
+
+
 def split(body: bytes) -> list[bytes] | Refusal:
     r"""The messages of a JSON body: the elements of an array (one level only), or the one value.
 

@@ -1,6 +1,7 @@
 """Every setting, once: its type, limits, unit, choices, default and help."""
 
 import re
+import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,9 @@ _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s\[\]:/
 
 KIB = 1024
 MIB = 1024 * KIB
+
+EVERYWHERE = frozenset({"0.0.0.0", "::"})
+"""Addresses that mean all of a machine's."""
 
 
 def about(help: str, **limits: Any) -> Meta:
@@ -69,6 +73,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     node: Annotated[
         str, about("Name of this node in the cluster; each running process needs its own. Empty: made from the host's.")
     ] = ""
+    node_url: Annotated[
+        str,
+        about("URL under which operators and other nodes reach this one. Empty: made from --public-url, or --host."),
+    ] = ""
     level_max: Annotated[
         int,
         about("Highest level of commands this node uses; 0: the newest. A lower one keeps the way back open.", ge=0),
@@ -88,7 +96,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         ),
     ] = ""
     proxies: Annotated[
-        str, about("Comma-separated networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.")
+        str,
+        about(
+            "Comma-separated networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, such as "
+            "10.0.0.0/8."
+        ),
     ] = ""
     audit: Annotated[
         str, about("File for the audit log. Empty: with --auth it goes to standard error, else there is none.")
@@ -217,9 +229,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def address(self) -> str:
-        """The URL under which other nodes' operators reach this server."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return self.public_url or f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+        """The URL under which operators reach this node; by its host's name if it listens on all addresses."""
+        host = socket.gethostname() if self.host in EVERYWHERE else self.host
+        host = f"[{host}]" if ":" in host else host
+        return self.node_url or self.public_url or f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
 
     @property
     def lake_url(self) -> str:

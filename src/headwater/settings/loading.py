@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.secret_files import may_be_secret
 from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Setting
 from headwater.settings.fields import Settings
 from headwater.settings.modes import Mode, is_loopback
@@ -22,6 +23,10 @@ CLIENT_VARIABLES = frozenset(
 TEST_VARIABLES = frozenset(
     ENVIRONMENT_PREFIX + name
     for name in (
+        "ATTACK_CREDENTIALS",
+        "ATTACK_HANDSHAKES",
+        "ATTACK_PIPELINES",
+        "ATTACK_STOPPED",
         "CLIENT_SEEDS",
         "CRASH_CYCLES",
         "CRASH_SEED",
@@ -81,11 +86,13 @@ def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapp
 
 
 def _judge_cluster(settings: Settings) -> None:
-    for name in ("cluster_name", "node"):
+    for name in ("cluster_name", "node", "node_url"):
         value = getattr(settings, name)
         if value and not settings.cluster:
             raise SettingsError(f"{SETTINGS[name].flag} is for nodes of a cluster; give --cluster too.")
-        if value and _NODE.fullmatch(value) is None:
+        if name == "node_url" and value and _PUBLIC_URL.fullmatch(value) is None:
+            raise SettingsError(f"--node-url is {value!r}, but it takes an origin such as http://10.0.0.7:4437.")
+        if name != "node_url" and value and _NODE.fullmatch(value) is None:
             raise SettingsError(
                 f"{SETTINGS[name].flag} is {value!r}, but it takes 1 to 32 characters from a-z, 0-9 and '-'."
             )
@@ -130,6 +137,8 @@ def _judge_tls(settings: Settings) -> None:
     for name in ("tls_cert", "tls_key", "tls_client_ca"):
         path = getattr(settings, name)
         if path and not os.path.isfile(path):
+            if name == "tls_key" and may_be_secret(path):
+                raise SettingsError("--tls-key names a file that does not exist; give its path, not the key itself.")
             raise SettingsError(f"{SETTINGS[name].flag} is {path}, but there is no such file.")
     try:
         address = settings.ops_address

@@ -19,8 +19,9 @@ from headwater.client.settings import bearer
 from headwater.client.urls import join_urls, move_credentials, split_urls
 from headwater.protocol import headers, offsets
 from headwater.protocol.refusals import Code
+from headwater.secret_files import may_be_secret
 from headwater.spark.certificates import tls_context
-from headwater.spark.failures import NO_RIGHT, LinkFailed, LinkRefused, ScanBroken, translated
+from headwater.spark.failures import LinkFailed, LinkRefused, ScanBroken, translated
 from headwater.spark.incoming import Incoming
 
 PAUSE_SECONDS_MAX = 10.0
@@ -89,10 +90,23 @@ class LinkSettings(NamedTuple):
             token = Path(self.token_file).read_text()
             bearer(token)
         except (OSError, ValueError) as error:
+            if may_be_secret(self.token_file):
+                message = "The option tokenFile names a file that does not exist; give its path, not the token itself."
+                raise LinkFailed(message) from None
             # Some of these errors quote what they read.
             reason = error.strerror if isinstance(error, OSError) else "it is not one word of printable ASCII"
             raise LinkFailed(f"The token in {self.token_file} cannot be read: {reason}.") from None
         return token
+
+
+class Log(NamedTuple):
+    """A server's log: its id, how far it is, and its lake."""
+
+    id: str
+    position: int
+    has_lake: bool
+    lake_url: str | None
+    """None without a lake, and for those who may not read all of it."""
 
 
 class Snapshot(NamedTuple):
@@ -141,14 +155,16 @@ class Link:
         with translated():
             return self._admin.status()
 
+    def log(self) -> Log:
+        """The server's log, as far as a client with any `pipeline` right may know it."""
+        with translated():
+            found = self._admin.describe_log()
+        lake = found["lake"]
+        return Log(found["log_id"], max(found["positions"].values()), lake is not None, (lake or {}).get("url"))
+
     def log_id(self) -> str:
         """The id of the server's log, which positions and incarnations belong to."""
-        # Not from the status, which is for operators.
-        with translated():
-            found = self._admin.whoami().get("log_id")
-        if not isinstance(found, str):
-            raise LinkFailed(f"The server lets this client do nothing to many streams at once; {NO_RIGHT}.")
-        return found
+        return self.log().id
 
     def expect_log(self, log_id: str) -> None:
         """From now on, have requests about the lake and about many streams refused by a server with another log."""
@@ -304,6 +320,9 @@ def verification(settings: LinkSettings) -> ssl.SSLContext | bool:
     try:
         return tls_context(settings.url, *files)
     except OSError as error:
+        if settings.tls_key is not None and may_be_secret(settings.tls_key):
+            message = "The option tls.key names a file that does not exist; give its path, not the key itself."
+            raise LinkFailed(message) from None
         named = ", ".join(filter(None, files))
         raise LinkFailed(f"The certificates ({named}) cannot be read: {error}.") from error
 

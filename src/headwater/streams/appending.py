@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from headwater.protocol import message_ends
 from headwater.protocol.content_types import is_json, media_type
+from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PRODUCER_IDLE_US, PRODUCERS_PER_STREAM_MAX
 from headwater.protocol.names import bucket_of
-from headwater.protocol.producers import LastAccepted, Producer, Standing, compare
+from headwater.protocol.producers import DUPLICATE, GAP, NEW, STALE, LastAccepted, Producer, compare
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import finishing
 from headwater.streams.commands import Append, Create, CreateFork
@@ -30,6 +32,10 @@ class BadBody(NamedTuple):
 
 def judge_standing(state: State, command: Append, now: int) -> Stream | Reply:
     """The stream, or an outcome that no later append can change, which may be returned without logging the command."""
+    known = state.streams.get(command.name)
+    open_for_good = known is not None and known.lifetime is FOREVER and not (known.closed or known.deleted)
+    if known is not None and open_for_good and command.incarnation in (None, known.incarnation):
+        return known  # As below, without calls: nearly all are such.
     stream = state.find(command.name, command.incarnation, now)
     if isinstance(stream, Refusal) or not stream.closed:
         return stream
@@ -41,8 +47,9 @@ def judge(state: State, command: Append, now: int) -> Stream | Reply:
     stream = judge_standing(state, command, now)
     if not isinstance(stream, Stream):
         return stream
-    if command.payload and media_type(command.content_type) != media_type(stream.content_type):
-        return _content_type_mismatch(stream, command.content_type)
+    given, expected = command.content_type, stream.content_type
+    if command.payload and given != expected and media_type(given) != media_type(expected):
+        return _content_type_mismatch(stream, given)
     if command.producer is not None:
         outcome = _judge_producer(state, stream, command, command.producer, now)
         if outcome is not None:
@@ -81,27 +88,30 @@ def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
 
 def apply(state: State, command: Append) -> Reply:
     """Judge, then append the messages, close the stream, and remember the producer."""
-    now = state.now if command.asked_at is None else min(command.asked_at, state.now)
+    now = state.now
+    if command.asked_at is not None and command.asked_at < now:
+        now = command.asked_at
     stream = judge(state, command, now)
     if not isinstance(stream, Stream):
         _renew(state, command, now)
         return stream
-    state.before_change(stream)
-    record = stream.record_next
-    if command.payload:
-        extend(state, stream, command.payload, command.ends, command.producer)
+    if state.observers:
+        state.before_change(stream)
+    record, payload, producer = stream.record_next, command.payload, command.producer
+    if payload:
+        extend(state, stream, payload, command.ends, producer)
     stream.closed = command.close
     stream.written_at = stream.touched_at = state.now
     if command.seq is not None:
         stream.seq = command.seq
-    producer, epoch, seq = command.producer, None, None
+    epoch = seq = None
     if producer is not None:
         epoch, seq = producer.epoch, producer.seq
         if state.finished and stream.producers and producer.id not in stream.producers:
             full = len(stream.producers) >= PRODUCERS_PER_STREAM_MAX
             finishing.forget(stream.producers, state.finished, full=full)
         remember(stream, command, record, state.now, closes=command.close)
-    if not command.payload:
+    if not payload:
         return ClosedOnly(stream.incarnation, stream.tail, epoch, seq)
     if not is_json(stream.content_type):
         return Appended(stream.incarnation, stream.tail, stream.closed, None, None, epoch, seq)
@@ -119,17 +129,18 @@ def _renew(state: State, command: Append, now: int) -> None:
 
 def extend(state: State, stream: Stream, payload: bytes, ends: bytes | None, producer: Producer | None) -> None:
     """Add one append's messages to the end of a stream."""
-    hot = Hot(stream.tail, payload, ends, stream.record_next, state.position, state.now, producer)
+    tail, record, size = stream.tail, stream.record_next, len(payload)
+    hot = Hot(tail, payload, ends, record, state.position, state.now, producer)
     if stream.hot is None:
         stream.hot = [hot]
         state.warm[stream.name] = None
     else:
         stream.hot.append(hot)
-    stream.tail += len(payload)
-    state.bytes[bucket_of(stream.name)] += len(payload)
-    messages = hot.messages
-    stream.record_next += messages
-    state.hot_bytes += hot_cost(len(payload), 1, messages)
+    stream.tail = tail + size
+    state.bytes[bucket_of(stream.name)] += size
+    messages = 1 if ends is None else message_ends.count(ends)
+    stream.record_next = record + messages
+    state.hot_bytes += hot_cost(size, 1, messages)
 
 
 def _content_type_mismatch(stream: Stream, content_type: str) -> Refusal:
@@ -145,7 +156,7 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
     producer, known = command.producer, stream.producers
     if producer is not None and known is not None:
         last = known.get(producer.id)
-        if last is not None and compare(last, producer) is Standing.DUPLICATE:
+        if last is not None and compare(last, producer) is DUPLICATE:
             return _judge_duplicate(stream, last, producer, command)
     if command.close and not command.payload:
         return ClosedOnly(stream.incarnation, stream.tail)
@@ -161,12 +172,14 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
 def _judge_producer(state: State, stream: Stream, command: Append, producer: Producer, now: int) -> Reply | None:
     known = stream.producers
     last = known.get(producer.id) if known is not None else None
+    if last is not None and producer.seq == last.seq + 1 and producer.epoch == last.epoch and not state.finished:
+        return None  # As below, without calls: nearly all are such.
     standing = compare(last, producer)
-    if standing is Standing.NEW:
+    if standing is NEW:
         if producer.id in state.finished:
             return finishing.refusal(producer, stream.incarnation)
         return _judge_room(state, stream, now) if last is None else None
-    if last is None or standing is Standing.GAP:
+    if last is None or standing is GAP:
         expected = 0 if last is None else last.seq + 1
         return Refusal(
             Code.PRODUCER_SEQ_CONFLICT,
@@ -175,9 +188,9 @@ def _judge_producer(state: State, stream: Stream, command: Append, producer: Pro
             expected_seq=expected,
             received_seq=producer.seq,
         )
-    if standing is Standing.DUPLICATE:
+    if standing is DUPLICATE:
         return _judge_duplicate(stream, last, producer, command)
-    if standing is Standing.STALE:
+    if standing is STALE:
         return Refusal(
             Code.PRODUCER_EPOCH_STALE,
             f"Producer {producer.id!r} is at epoch {last.epoch}; epoch {producer.epoch} is fenced off.",
@@ -242,6 +255,7 @@ def remember(stream: Stream, command: Append | Create | CreateFork, record: int,
     known = stream.producers
     if known.pop(producer.id, None) is None and len(known) >= PRODUCERS_PER_STREAM_MAX:
         del known[next(iter(known))]
+    payload, ends = command.payload, command.ends
     known[producer.id] = LastAccepted(
         producer.epoch,
         producer.seq,
@@ -249,8 +263,8 @@ def remember(stream: Stream, command: Append | Create | CreateFork, record: int,
         record,
         stream.record_next,
         now,
-        len(command.payload),
-        _checksum(command.payload, command.ends),
+        len(payload),
+        crc32c(payload) if ends is None else _checksum(payload, ends),
         closes,
     )
 

@@ -54,7 +54,8 @@ def cost_bytes(command: Command) -> int:
     """Roughly what a command takes in the log; used to bound a batch, and all commands that wait."""
     kind = type(command)
     if kind is Append or kind is Create or kind is CreateFork:
-        return COMMAND_BYTES + len(command.payload) + len(command.ends or b"")  # type: ignore[union-attr]
+        ends = command.ends  # type: ignore[union-attr]
+        return COMMAND_BYTES + len(command.payload) + (0 if ends is None else len(ends))  # type: ignore[union-attr]
     if isinstance(command, PublishSegment):
         return COMMAND_BYTES * (1 + len(command.publication.rows))
     if isinstance(command, SwapSegments):

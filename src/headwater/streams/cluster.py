@@ -37,6 +37,8 @@ class Cluster(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A node has asked that every row up to this position be flushed to the lake."""
     cataloged: int = 0
     """Every row up to this position is in the lake, and in its catalog."""
+    checkpoint: str = ""
+    """The latest checkpoint."""
 
 
 class Join(Logged, frozen=True, tag="join.1"):

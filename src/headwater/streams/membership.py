@@ -74,7 +74,8 @@ def raise_level(state: State, command: RaiseLevel) -> Reply:
 
 
 def checkpoint(state: State, command: Checkpoint) -> Reply:
-    """Change nothing: every node hashes the state that it has at this position."""
+    """Have every node hash the state that it has here."""
+    state.cluster = replace(state.cluster, checkpoint=command.id)
     return Done()
 
 

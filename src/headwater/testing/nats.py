@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,8 @@ START_ATTEMPTS_MAX = 3
 """Another process may take a port between our search for free ones and the start of the server."""
 STOP_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
-STORE_BYTES_MAX = 1024 * 1024 * 1024
+STORE_BYTES_MAX = 16 * 1024 * 1024 * 1024
+"""What streams may reserve together; nothing is allocated until it is used."""
 
 CONFIGURATION = """\
 server_name: {name}
@@ -48,6 +49,8 @@ class NatsServer:
     folder: Path
     process: subprocess.Popen[bytes] | None = None
     paused: bool = False
+    detached: bool = False
+    """Whether Ctrl-C in the terminal leaves it alone."""
 
     @property
     def url(self) -> str:
@@ -72,6 +75,7 @@ class NatsServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=self.detached,
             )
 
     def kill(self) -> None:
@@ -82,7 +86,7 @@ class NatsServer:
             self.process, self.paused = None, False
 
     def stop(self) -> None:
-        """Have it hand over what it leads and end (SIGUSR2, lame duck mode would take longer; SIGTERM is enough)."""
+        """Have it end in order (SIGTERM). Idempotent."""
         if self.process is not None:
             self.resume()
             self.process.terminate()
@@ -194,7 +198,7 @@ def running_nats(count: int = 1, sync_interval: str = "always") -> Iterator[Nats
     servers = NatsServers()
     try:
         for attempt in range(1, START_ATTEMPTS_MAX + 1):
-            servers.servers = _configured(folder / str(attempt), count, sync_interval)
+            servers = configured_nats(folder / str(attempt), free_ports(3 * count), sync_interval)
             servers.start()
             try:
                 servers.wait_ready()
@@ -219,15 +223,20 @@ def nats_server_binary() -> str:
     return found
 
 
-def _configured(folder: Path, count: int, sync_interval: str) -> list[NatsServer]:
-    ports = iter(free_ports(3 * count))
+def configured_nats(folder: Path, ports: Sequence[int], sync_interval: str = "always") -> NatsServers:
+    """Servers that have not been started, with their data in the folder; each takes three of the ports.
+
+    The ports are those for clients, one for each server, then those for monitoring, then those between the servers.
+    """
+    count = len(ports) // 3
     servers = [
-        NatsServer(f"nats{number}", next(ports), next(ports), next(ports), folder / f"nats{number}")
+        NatsServer(f"nats{number}", client, monitor, route, folder / f"nats{number}")
         for number in range(1, count + 1)
+        for client, monitor, route in [ports[number - 1 :: count]]
     ]
     routes = ", ".join(f'"nats://127.0.0.1:{server.route_port}"' for server in servers)
     for server in servers:
-        server.folder.mkdir(parents=True)
+        server.folder.mkdir(parents=True, exist_ok=True)
         text = CONFIGURATION.format(
             name=server.name,
             port=server.port,
@@ -239,7 +248,7 @@ def _configured(folder: Path, count: int, sync_interval: str) -> list[NatsServer
         if count > 1:
             text += CLUSTERED.format(route_port=server.route_port, routes=routes)
         (server.folder / "nats.conf").write_text(text)
-    return servers
+    return NatsServers(servers)
 
 
 def free_ports(count: int) -> list[int]:
@@ -251,7 +260,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _wait(condition: Any, what: str, servers: list[NatsServer]) -> None:
+def _wait(condition: Callable[[], bool], what: str, servers: list[NatsServer]) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     while not condition():
         ended = [server for server in servers if server.process is not None and server.process.poll() is not None]

@@ -64,9 +64,10 @@ class SequencedJournal:
         return proposer
 
     def close(self) -> None:
-        """End the sequencer, even if proposers are still connected."""
-        self.sequencer.stop(0)
-        self._thread.join()
+        """End the sequencer, even if proposers are still connected. Idempotent."""
+        if self._thread.is_alive():
+            self.sequencer.stop(0)
+            self._thread.join()
 
     def end(self) -> None:
         """End everything."""

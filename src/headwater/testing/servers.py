@@ -58,7 +58,16 @@ def running_server(
     With `files_max` the process may open no more files and sockets than that.
     """
     storage = ["--memory"] if data is None else ["--data", str(data)]
-    command = [sys.executable, "-m", "headwater", "serve", "--port", "0", *storage, *flags]
+    with running_node(*storage, *flags, env=env, files_max=files_max) as server:
+        yield server
+
+
+@contextmanager
+def running_node(
+    *flags: str, env: Mapping[str, str] | None = None, files_max: int | None = None
+) -> Iterator[RunningServer]:
+    """As `running_server`, with these flags alone; a node of a cluster has no data directory."""
+    command = [sys.executable, "-m", "headwater", "serve", "--port", "0", *flags]
     if files_max is not None:
         command = ["sh", "-c", f'ulimit -n {files_max} && exec "$@"', "sh", *command]
     with tempfile.TemporaryDirectory(prefix="headwater-") as folder:

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from headwater.http.wire.heads import KnownHeads
+from headwater.http.wire.heads import PlainHeads
 from headwater.http.wire.intakes import Intake
-from headwater.http.wire.parser import FRAMING_FACTOR_MAX, IDLE, RequestParser
+from headwater.http.wire.parser import FRAMING_FACTOR_MAX, RequestParser
 from headwater.http.wire.requests import Request
+from headwater.http.wire.stages import IDLE
 from headwater.protocol.limits import APPEND_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, URI_BYTES_MAX
 from headwater.protocol.refusals import Code
 
@@ -19,8 +20,8 @@ READ_BYTES = 256_000
 class Owner:
     """Keeps what the parser finds; after `room` requests it is full."""
 
-    def __init__(self, known: KnownHeads, room: int = 1 << 30) -> None:
-        self.parser = RequestParser(self, known)
+    def __init__(self, plain: PlainHeads, room: int = 1 << 30) -> None:
+        self.parser = RequestParser(self, plain)
         self.room = room
         self.found: list[Request] = []
         self.refusals: list[tuple[Code, str]] = []
@@ -35,6 +36,10 @@ class Owner:
         assert self.parser.stage is IDLE
         self.found.append(request)
         self.parser.full = len(self.found) >= self.room
+
+    def take(self, request: Request) -> bool:
+        self.requested(request)
+        return True
 
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None]:
         return APPEND_BYTES_MAX, None
@@ -84,7 +89,7 @@ def valid_request(chance: random.Random) -> bytes:
 
 
 def alone(data: bytes) -> list[Request]:
-    owner = Owner(KnownHeads())
+    owner = Owner(PlainHeads())
     owner.feed(data)
     assert not owner.refusals, owner.refusals
     assert len(owner.found) == 1
@@ -102,9 +107,9 @@ def test_a_pipeline_of_valid_requests_is_read_as_if_they_came_one_by_one(seed: i
     chance = random.Random(seed)
     requests = [valid_request(chance) for _ in range(chance.randint(1, 30))]
     expected = [found for data in requests for found in alone(data)]
-    known = KnownHeads()
-    for _ in range(2):  # The second time, some heads are known.
-        owner = Owner(known)
+    plain = PlainHeads()
+    for _ in range(2):  # The second time, some lines are known.
+        owner = Owner(plain)
         for piece in cut(chance, b"".join(requests)):
             owner.feed(piece)
         assert owner.refusals == []
@@ -117,7 +122,7 @@ def test_no_request_is_read_while_its_owner_is_full(seed: int) -> None:
     chance = random.Random(seed)
     requests = [valid_request(chance) for _ in range(chance.randint(1, 30))]
     expected = [found for data in requests for found in alone(data)]
-    owner = Owner(KnownHeads(), room=1)
+    owner = Owner(PlainHeads(), room=1)
     for piece in cut(chance, b"".join(requests)):
         owner.feed(piece)
         while owner.parser.full:
@@ -139,7 +144,7 @@ def test_a_body_of_the_largest_size_may_end_anywhere_in_the_input(framing: str) 
         large = head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     else:
         large = head + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(chance, body)
-    owner = Owner(KnownHeads())
+    owner = Owner(PlainHeads())
     for piece in cut(chance, 2 * large):
         owner.feed(piece)
     assert owner.refusals == []
@@ -151,7 +156,7 @@ def test_a_request_is_charged_with_its_own_framing_only() -> None:
     head = b"POST /v1/stream/a HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
     framing = HEADERS_BYTES_MAX + FRAMING_FACTOR_MAX - 100
     costly = head + b"1;%b\r\nx\r\n0\r\n\r\n" % (b"e" * framing)
-    owner = Owner(KnownHeads())
+    owner = Owner(PlainHeads())
     pipeline = 5 * costly
     for at in range(0, len(pipeline), 40_000):
         owner.feed(pipeline[at : at + 40_000])

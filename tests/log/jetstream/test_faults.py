@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headwater.log.jetstream import health
 from headwater.streams.commands import Append
 from headwater.testing.nats import NatsServer, NatsServers
 
@@ -104,6 +105,32 @@ def test_nothing_is_lost_doubled_or_reordered_when_a_nats_server_is_paused(
             server.resume()
 
     with_faults(cluster_of_three, pause, resume)
+
+
+def test_without_a_majority_there_is_an_outage_that_ends_with_it(
+    cluster_of_three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "SWITCH_SECONDS", 0.3)
+    monkeypatch.setattr(health, "OUTAGE_SECONDS", 1.0)
+    servers = cluster_of_three.servers
+    node = Node(cluster_of_three.open())
+
+    async def main() -> None:
+        node.start()
+        await node.append([Append("a", b"1")])
+        for server in servers.servers[:2]:
+            server.kill()
+        waiting = node.append([Append("a", b"2")])
+        await until(lambda: node.log.outage == health.STALLED)
+        assert not await node.barrier()
+        servers.start()
+        await waiting
+        await until(lambda: node.log.outage is None)
+        assert await node.barrier()
+        await node.stop()
+
+    asyncio.run(main())
+    assert [one.payload for batch in node.batches for one in batch.commands] == [b"1", b"2"]  # type: ignore[union-attr]
 
 
 def test_a_node_that_starts_from_a_mark_continues_where_its_state_ends(cluster: Cluster) -> None:

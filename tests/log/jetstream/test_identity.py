@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from headwater.log.images import Images
-from headwater.log.jetstream import identity, replaying, streams
+from headwater.log.jetstream import identity, replaying, streams, visiting
 from headwater.log.jetstream.identity import Established, establish, record_key, recorded_log_id
 from headwater.log.jetstream.opening import Opened, open_log
 from headwater.log.jetstream.streams import LogRefused, Place, judge_server, judge_stream
@@ -131,7 +131,9 @@ def test_a_stream_that_headwater_did_not_create_or_that_was_changed_is_refused(c
         delete_stream(cluster)
 
 
-def test_a_log_that_does_not_fit_is_refused(cluster: Cluster) -> None:
+@pytest.mark.parametrize("servers", ["cluster", "cluster_of_three"])
+def test_a_log_that_does_not_fit_is_refused(servers: str, request: pytest.FixtureRequest) -> None:
+    cluster: Cluster = request.getfixturevalue(servers)
     with pytest.raises(LogRefused, match=r"no room for a log of .* bytes"):
         establish(cluster.place("n1"), cluster.store, log_bytes_max=1 << 50)
 
@@ -146,6 +148,13 @@ def test_servers_that_cannot_be_used_are_named(nats: NatsServers) -> None:
     ):
         pass
     assert judge_stream(streams.StreamInfo(), Place(nats.urls)) is not None
+
+
+def test_a_start_that_waits_for_nats_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(visiting, "REPORT_SECONDS", 0.1)
+    with pytest.raises(LogRefused), Visit(Place(["nats://127.0.0.1:1"]), 0.5):
+        pass
+    assert [message for message in caplog.messages if message.startswith("waiting for a NATS server: 127.0.0.1:1")]
 
 
 # -- Opening -----------------------------------------------------------------------------------------------------------

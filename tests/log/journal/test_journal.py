@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -11,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from headwater.log.journal import files
+from headwater.log.journal import journal as journal_module
 from headwater.log.journal.files import FIRST_FRAME
-from headwater.log.journal.journal import SPARE, Journal, NoRoom, end_process
+from headwater.log.journal.journal import (
+    SHORT_SYNC_SECONDS,
+    SHORT_SYNCS_MIN,
+    SPARE,
+    Journal,
+    NoRoom,
+    end_process,
+)
 from headwater.log.seam import Ticket
 from headwater.streams import batches
 from headwater.streams.batches import Batch
@@ -87,6 +96,107 @@ def test_files_of_other_names_are_left_alone() -> None:
     bench.fill(1)
     bench.disk.create(DIRECTORY / "copy of 1.journal")
     assert bench.replay() == bench.committed
+
+
+# -- Syncs on the loop ---------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that each look at it moves on by a step."""
+
+    def __init__(self) -> None:
+        self.now = self.step_seconds = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step_seconds
+        return self.now
+
+
+class Loop:
+    """A started journal on a loop, and in which thread each of its batches was synced."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, file_bytes: int = JOURNAL_FILE_BYTES) -> None:
+        self.clock, self.disk, self.failures = Clock(), FaultyDisk(), list[BaseException]()
+        monkeypatch.setattr(journal_module, "monotonic", self.clock)
+        self.journal = Journal(DIRECTORY, self.disk, file_bytes, self.failures.append, spare_retry_seconds=0.01)
+        self.here: list[bool] = []
+        self.delivered: list[Ticket | None] = []
+        list(self.journal.replay(0))
+
+    def run(self, story: Callable[[], Awaitable[None]]) -> None:
+        async def main() -> None:
+            self.journal.start(lambda _, ticket: self.delivered.append(ticket), lambda _: None)
+            self.disk.on_step = self._watch
+            await story()
+            self.journal.close()
+
+        asyncio.run(main())
+
+    def _watch(self, step: Step, path: Path) -> None:
+        if step is Step.SYNC and path.name.endswith(".journal"):
+            self.here.append(threading.current_thread() is threading.main_thread())
+
+    async def commit(self, count: int, payload: bytes = b"x") -> list[bool]:
+        """Commit batches one after another, and return which of them were synced on the loop."""
+        self.here.clear()
+        for number in range(count):
+            before = len(self.delivered)
+            self.journal.append(number, [Append("orders", payload)], number)
+            assert len(self.delivered) == before, "never before `append` has returned"
+            async with asyncio.timeout(10):
+                while len(self.delivered) == before and not self.failures:
+                    await asyncio.sleep(0.0005)
+        return list(self.here)
+
+
+def test_a_batch_is_synced_on_the_loop_after_many_short_syncs_if_that_has_nothing_else_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = Loop(monkeypatch, file_bytes=1 << 20)
+
+    async def story() -> None:
+        loop.journal.may_hold_loop = True
+        assert await loop.commit(SHORT_SYNCS_MIN) == [False] * SHORT_SYNCS_MIN
+        assert await loop.commit(3) == [True] * 3
+        loop.journal.may_hold_loop = False
+        assert await loop.commit(3) == [False] * 3
+        loop.journal.may_hold_loop = True
+        loop.clock.step_seconds = 2 * SHORT_SYNC_SECONDS
+        assert await loop.commit(2) == [True, False], "the first was long, so the next must not hold the loop"
+        loop.clock.step_seconds = 0.0
+        assert await loop.commit(SHORT_SYNCS_MIN + 1) == [False] * SHORT_SYNCS_MIN + [True]
+
+    loop.run(story)
+    assert loop.failures == []
+    replayed = list(Journal(DIRECTORY, loop.disk, 1 << 20).replay(0))
+    assert len(replayed) == len(loop.delivered) == 2 * SHORT_SYNCS_MIN + 9
+
+
+def test_a_batch_for_which_another_file_may_be_needed_is_left_to_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, file_bytes=16 * JOURNAL_FILE_BYTES)
+
+    async def story() -> None:
+        loop.journal.may_hold_loop = True
+        await loop.commit(SHORT_SYNCS_MIN)
+        on_loop = await loop.commit(60, b"x" * 2000)
+        assert 5 < sum(on_loop) < 60
+
+    loop.run(story)
+    assert loop.failures == []
+
+
+def test_a_failed_sync_on_the_loop_ends_the_process_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, file_bytes=1 << 20)
+
+    async def story() -> None:
+        loop.journal.may_hold_loop = True
+        await loop.commit(SHORT_SYNCS_MIN + 1)
+        loop.disk.fail_next(Step.SYNC, in_name=".journal")
+        await loop.commit(1)
+
+    loop.run(story)
+    assert ["Input/output error" in str(failure) for failure in loop.failures] == [True]
+    assert len(loop.delivered) == SHORT_SYNCS_MIN + 1
 
 
 # -- Threads and faults --------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from headwater.cli.contexts.store import Context, Contexts, ContextsInvalid, con
 from headwater.client.settings import bearer
 from headwater.client.urls import checked_urls, join_urls
 from headwater.protocol.headers import AUTHORIZATION
+from headwater.secret_files import may_be_secret
 
 DEFAULT_URL = "http://127.0.0.1:4437"
 
@@ -120,6 +121,10 @@ def read_token(path: Path) -> str:
     try:
         return _checked(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
+        if may_be_secret(path):
+            raise click.ClickException(
+                "The file of the token does not exist; give its path, not the token itself."
+            ) from None
         reason = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
         raise click.ClickException(f"The token in {path} cannot be read: {reason}.") from None
 

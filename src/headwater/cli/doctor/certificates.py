@@ -7,21 +7,33 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from headwater.cli.doctor.findings import Finding
 from headwater.http.tls import make_context, read_files
+from headwater.secret_files import may_be_secret
 from headwater.settings import Settings, SettingsError
 
 DAYS_ENOUGH = 14
 DAY_SECONDS = 86_400
 SELF_SIGNED = 18
 """OpenSSL's code for a certificate that is its own authority."""
+WRONG_NAME = frozenset({62, 64})
+"""OpenSSL's codes for a certificate for other names, or for other addresses."""
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 _TURNS_MAX = 10
 
 
-def certificate(cert: str, key: str) -> Iterator[Finding]:
-    """Check that the files fit together, how long they are valid and for which names, and who can read the key."""
+def certificate(cert: str, key: str, hosts: str = "", public_url: str = "") -> Iterator[Finding]:
+    """Check that the files fit together, how long they are valid and for which names, and who can read the key.
+
+    `hosts` and `public_url` are those of the server: clients call it by these names.
+    """
+    if may_be_secret(key):
+        yield Finding(
+            "certificate", "problem", "the file of its key does not exist", "give its path, not the key itself"
+        )
+        return
     settings = Settings(tls_cert=cert, tls_key=key)
     try:
         files = read_files(settings)
@@ -32,6 +44,9 @@ def certificate(cert: str, key: str) -> Iterator[Finding]:
         return
     chain = _PEM.findall(files.cert)
     yield _validity(context, chain[0])
+    called = _called(hosts, public_url)
+    if called:
+        yield _names(context, chain[0], called)
     yield _chain(context, chain)
     yield _key_file(Path(key))
 
@@ -49,6 +64,38 @@ def _validity(context: ssl.SSLContext, own: bytes) -> Finding:
     if days < DAYS_ENOUGH:
         return Finding("certificate", "warning", detail, "renew it; the server takes the new files by itself")
     return Finding("certificate", "ok", detail)
+
+
+def _called(hosts: str, public_url: str) -> list[str]:
+    """The names by which clients call a server.
+
+    >>> _called("streams.example, *", "https://[::1]:4437")
+    ['streams.example', '::1']
+    """
+    named = [name.strip().rstrip(".").lower() for name in hosts.split(",")]
+    named.append(urlsplit(public_url).hostname or "" if public_url.lower().startswith("https:") else "")
+    return list(dict.fromkeys(name for name in named if name not in ("", "*")))
+
+
+def _names(context: ssl.SSLContext, own: bytes, called: list[str]) -> Finding:
+    missing = [name for name in called if not _is_for(context, own, name)]
+    if missing:
+        detail = f"clients that call the server {' or '.join(missing)} refuse the certificate, which has other names"
+        return Finding("names", "warning", detail, "have these names added, or remove them from the settings")
+    return Finding("names", "ok", f"the certificate is for {', '.join(called)}")
+
+
+def _is_for(context: ssl.SSLContext, own: bytes, name: str) -> bool:
+    client = _trusting(own)
+    client.check_hostname = True
+    try:
+        _verified(context, client, name)
+    except ssl.SSLCertVerificationError as error:
+        # Whether it has expired is not the question.
+        return error.verify_code not in WRONG_NAME
+    except ValueError:
+        return False  # No certificate can be for such a name.
+    return True
 
 
 def _chain(context: ssl.SSLContext, chain: list[bytes]) -> Finding:
@@ -91,10 +138,10 @@ def _trusting(authority: bytes) -> ssl.SSLContext:
     return context
 
 
-def _verified(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
-    """The server's certificate as the client verifies it, or `ssl.SSLCertVerificationError`."""
+def _verified(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None) -> dict[str, Any]:
+    """The server's certificate as a client verifies it that calls it by this name, or `SSLCertVerificationError`."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
+    ends = client.wrap_bio(down, up, server_hostname=name), server.wrap_bio(up, down, server_side=True)
     for turn in range(_TURNS_MAX):
         try:
             ends[turn % 2].do_handshake()

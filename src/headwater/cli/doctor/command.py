@@ -8,7 +8,7 @@ import click
 
 from headwater.cli.connecting import JSON, destined
 from headwater.cli.contexts.choosing import Destination
-from headwater.cli.doctor import access, certificates, checks
+from headwater.cli.doctor import access, certificates, checks, cluster, memory
 from headwater.cli.doctor.findings import Finding
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
@@ -28,18 +28,28 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Data directory of a server; it need not exist yet.")
 @click.option("--lake", help="Where history is stored: a folder or s3://bucket/prefix.")
+@click.option("--workers", type=click.IntRange(1), default=1, help="How many processes are to serve.")
 @click.option("--tls-cert", envvar=SETTINGS["tls_cert"].variable, help="Certificate chain of a server.")
 @click.option("--tls-key", envvar=SETTINGS["tls_key"].variable, help="Private key of the certificate.")
+@click.option("--hosts", envvar=SETTINGS["hosts"].variable, default="", help="Names under which clients call a server.")
+@click.option("--public-url", envvar=SETTINGS["public_url"].variable, default="", help="Origin of a server.")
 @click.option("--auth", envvar=SETTINGS["auth"].variable, help="Access file of a server.")
+@click.option("--cluster", "nats", envvar=SETTINGS["cluster"].variable, help="NATS servers of a cluster.")
+@click.option("--cluster-monitor", "monitors", help="URLs of their monitoring ports, if not port 8222 of each.")
 @destined
 @JSON
 def doctor(
     *,
     data: Path | None,
     lake: str | None,
+    workers: int,
     tls_cert: str | None,
     tls_key: str | None,
+    hosts: str,
+    public_url: str,
     auth: str | None,
+    nats: str | None,
+    monitors: str | None,
     destination: Destination,
     as_json: bool,
 ) -> None:
@@ -52,13 +62,17 @@ def doctor(
         raise click.UsageError("--tls-cert and --tls-key belong together; give both or neither.")
 
     def found() -> Iterator[Finding]:
-        for finding in _findings(data, lake, destination):
+        for finding in _findings(data, lake, workers, destination):
             findings.append(finding)
             yield finding
-        for finding in certificates.certificate(tls_cert, tls_key) if tls_cert and tls_key else ():
-            findings.append(finding)
-            yield finding
+        if tls_cert and tls_key:
+            for finding in certificates.certificate(tls_cert, tls_key, hosts, public_url):
+                findings.append(finding)
+                yield finding
         for finding in access.access_file(Path(auth)) if auth else ():
+            findings.append(finding)
+            yield finding
+        for finding in cluster.nats_servers(nats, monitors) if nats else ():
             findings.append(finding)
             yield finding
 
@@ -73,10 +87,13 @@ def doctor(
         fail(f"Found {counted(len(problems), 'problem')} ({names}); follow the advice above, and run this again.")
 
 
-def _findings(data: Path | None, lake: str | None, destination: Destination) -> Iterator[Finding]:
+def _findings(data: Path | None, lake: str | None, workers: int, destination: Destination) -> Iterator[Finding]:
     yield checks.python()
     yield checks.packages()
     yield checks.open_files()
+    yield memory.memory(workers, data)
+    if workers > 1:
+        yield memory.cores(workers)
     contacts = {
         url: checks.server(site(url), destination.request_headers(), destination.named, verify=destination.verification)
         for url in split_urls(destination.url)

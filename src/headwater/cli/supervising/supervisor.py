@@ -113,12 +113,12 @@ class Supervisor:
         return max(0.0, min([*due, self._stop_by - now, 60.0]))
 
     def _may_start(self, life: _Life) -> bool:
-        """Whether a child is missing that could start: the first one, or others while the first one serves."""
-        return (
-            life.child is None
-            and not self._stopping
-            and (life.role.is_first or all(one.ready for one in self._lives if one.role.is_first))
-        )
+        """Whether a child is missing that could start: the first one when all are gone, others while it serves."""
+        if life.child is not None or self._stopping:
+            return False
+        if life.role.is_first:
+            return not any(one.child for one in self._lives if not one.role.is_first)
+        return all(one.ready for one in self._lives if one.role.is_first)
 
     def _turn(self) -> None:
         numbers, self._signals = self._signals, []
@@ -195,10 +195,12 @@ class Supervisor:
         if now - child.started_at > WELL_SECONDS:
             life.pause = BACKOFF_SECONDS
         life.start_at, life.pause = now + life.pause, min(2 * life.pause, BACKOFF_SECONDS_MAX)
+        reason, how = life.reported.failed, f"signal {-code}" if code < 0 else f"exit code {code}"
         if self._stopping:
-            self._code = self._code or (1 if code and was_ready else 0)
+            if code and was_ready:
+                self._code = 1
+                log.error("process %s ended with %s%s", life.role.name, how, f": {reason}" if reason else "")
             return
-        reason = life.reported.failed
         first_serves = all(one.ready for one in self._lives if one.role.is_first)
         cannot_start = code > 0 and not was_ready and (life.role.is_first or (first_serves and not self._announced))
         if cannot_start:
@@ -206,7 +208,6 @@ class Supervisor:
             self._failure = ChildFailed(reason, misused=life.reported.misused)
             self._stop("a failed start")
             return
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
         log.error(
             "process %s ended with %s and is started anew%s", life.role.name, how, f": {reason}" if reason else ""
         )

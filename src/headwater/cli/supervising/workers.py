@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 import uvloop
 
+from headwater.cli import logs
 from headwater.cli.composition import open_member, open_worker
 from headwater.cli.naming import node_name
 from headwater.cli.running import (
@@ -127,6 +128,8 @@ def _reserve(host: str, port: int, flag: str) -> socket.socket:
         if port:
             socket.create_server((host, port), family=family).close()
         held = socket.socket(family)
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((host, port))
@@ -163,6 +166,7 @@ def _guarded(work: Callable[[Link], None], link: Link) -> int:
 
 def _sequence(shared: _Shared, link: Link) -> None:
     """The life of the sequencer."""
+    logs.name_child("sequencer")
     settings = shared.settings
     lock(settings.data_directory, shared.supervisor_pid)
     journal = open_for_sequencer(settings.data_directory, settings.segment_bytes)
@@ -186,12 +190,13 @@ def _sequence(shared: _Shared, link: Link) -> None:
 
 def _work(shared: _Shared, name: str, link: Link) -> None:
     """The life of a worker."""
+    logs.name_child(name)
     settings = _share(shared.settings)
     part = Part(
         open_node=partial(_open_node, shared, name),
         listens_early=not link.others_serve,
         siblings=Siblings(shared.runtime, name, _names(settings), _others(shared, link)),
-        ready=lambda server, listening, seconds: _ready(link, name, server, listening, seconds),
+        ready=lambda server, listening, seconds: _ready(link, server, listening, seconds),
         ending=lambda end: _end_with(link, end),
     )
     uvloop.run(run(settings, make_guard(settings), make_audit(settings), part))
@@ -224,8 +229,8 @@ def _share(settings: Settings) -> Settings:
     )
 
 
-def _ready(link: Link, name: str, server: Server, listening: Listening, seconds: float) -> None:
-    log.info("worker started", extra={"worker": name, "pid": os.getpid(), "start_seconds": round(seconds, 3)})
+def _ready(link: Link, server: Server, listening: Listening, seconds: float) -> None:
+    log.info("worker started", extra={"pid": os.getpid(), "start_seconds": round(seconds, 3)})
     server.report_limits()
     link.report(Report(ready=True, facts=listening))
 

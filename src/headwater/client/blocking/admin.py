@@ -59,9 +59,25 @@ class Admin:
         """The server's version, health and usage."""
         return self._carrier.run(admin.status(self._target))
 
+    def cluster(self) -> dict[str, Any]:
+        """The cluster as this node sees it."""
+        return self._carrier.run(admin.cluster(self._target))
+
+    def checkpoint(self) -> str:
+        """Have every node hash its state at one position; the id under which each shows its hash."""
+        return self._carrier.run(admin.checkpoint(self._target))
+
+    def drain(self) -> None:
+        """Have this node finish its requests, leave the cluster and end."""
+        self._carrier.run(admin.drain(self._target))
+
     def whoami(self) -> dict[str, Any]:
         """Whom the server takes this client for: its `name`, its `kind`, and the server's `mode`."""
         return self._carrier.run(admin.whoami(self._target))
+
+    def describe_log(self) -> dict[str, Any]:
+        """The log's `log_id`, its `positions`, and its `lake`, whose `url` is None for those who may not read it."""
+        return self._carrier.run(admin.describe_log(self._target))
 
     def flush(self) -> dict[str, int]:
         """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""

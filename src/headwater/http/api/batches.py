@@ -201,7 +201,9 @@ def _judge_quota(batch: Batch, exchange: Exchange) -> Refusal | None:
 
 def _answer(batch: Batch, replies: list[Reply], exchange: Exchange) -> Answer:
     first, voice = replies[0], exchange.voice
-    if isinstance(first, Refusal) and (batch.joint or first.code in _ABOUT_THE_STREAM):
+    # On a shared log, another node may create the stream between two frames.
+    none_met_it = all(isinstance(reply, Refusal) and reply.code in _ABOUT_THE_STREAM for reply in replies)
+    if isinstance(first, Refusal) and (batch.joint or none_met_it):
         return statuses.answer(first, voice)
     lines = _incarnation_line(replies, voice)
     if exchange.node.is_json(exchange.name):

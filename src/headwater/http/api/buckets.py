@@ -60,7 +60,7 @@ def _run(request: Request, exchange: Exchange, give: Callable[[Listing, Exchange
         return
     within = query.prefix if bucket is None else f"{bucket}/{query.prefix}"
     if give is _streams and not exchange.identity.may_all_below(Action.READ, within):
-        refusal = exchange.context.gate.forbid(request, exchange.identity, Action.READ, within)
+        refusal = exchange.refuse_right(Action.READ, within)
         detail = f"{exchange.identity.name[:64]!r} {_ONLY_WITHIN}"
         forbidden = refusal.code is Code.FORBIDDEN
         exchange.reply(msgspec.structs.replace(refusal, detail=detail) if forbidden else refusal)

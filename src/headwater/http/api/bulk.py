@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headwater.access.grants import Action
 from headwater.http.addresses import Address
+from headwater.http.api.creations import mute_for_debt, submitter_of_many
 from headwater.http.api.rights import refuse_names
-from headwater.http.api.streams import submitter
 from headwater.http.context import Context
 from headwater.http.exchange import FORK, WRITE, Exchange
 from headwater.http.wire.budgets import Place
@@ -108,7 +108,7 @@ async def _append(exchange: Exchange, place: Place) -> bytes | Refusal | None:
                 rows,
                 lambda: not exchange.connection.lost,
                 exchange.node.threads,
-                submit=submitter(exchange),
+                submit=submitter_of_many(exchange),
             )
             if not await bulk.run():
                 return None
@@ -134,6 +134,7 @@ def _canonical(name: str) -> str:
 
 
 def _answer(exchange: Exchange, outcomes: bytes | None) -> None:
+    mute_for_debt(exchange)
     if outcomes is not None:
         exchange.answer(Answer(200, LINES, outcomes))
 

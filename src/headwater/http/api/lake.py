@@ -5,7 +5,8 @@ from typing import Annotated
 
 import msgspec
 
-from headwater.http.addresses import Address
+from headwater.access.grants import Action
+from headwater.http.addresses import OWN, Address
 from headwater.http.api.scans import UNDECODABLE
 from headwater.http.exchange import FORK, READ, WRITE, Exchange
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
@@ -35,6 +36,25 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     positions: dict[str, Position] | None = None
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=LEASE_SECONDS_MAX)] | None = None
     renew: bool = False
+
+
+def describe_log(request: Request, address: Address, exchange: Exchange) -> None:
+    """The log's id and position, and its lake, for a job that works on many streams."""
+    exchange.run(READ, _describe_log, exchange)
+
+
+def _describe_log(exchange: Exchange) -> None:
+    shards, lake = exchange.node.shards, exchange.node.only.lake
+    # Who reads the lake reads every stream, so its URL is of no use to those with less.
+    is_theirs = exchange.identity.may(Action.PIPELINE, OWN)
+    _answer(
+        exchange,
+        {
+            "log_id": exchange.node.log_id,
+            "positions": {str(one.number): one.state.position for one in shards},
+            "lake": None if lake is None else {"url": lake.store.url if is_theirs else None},
+        },
+    )
 
 
 def flush(request: Request, address: Address, exchange: Exchange) -> None:

@@ -21,7 +21,7 @@ from headwater.http.wire.statuses import Answer, Voice
 from headwater.node.reads.tails import Shared
 from headwater.protocol import content_types, cursors, headers, sse
 from headwater.protocol.offsets import render
-from headwater.protocol.refusals import Refusal
+from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.queries import Read
 from headwater.streams.replies import Page, Reply
 
@@ -31,6 +31,7 @@ SSE_LINES = (
     f"{headers.X_ACCEL_BUFFERING.line}no\r\n"
 )
 GUARDED_SSE_LINES = SSE_LINES.replace("no-cache", "no-cache, no-store")
+_RIGHTS_CHANGED = Refusal(Code.OVERLOADED, "The rights of this request ended while it waited; send it again.")
 BASE64_LINE = f"{headers.STREAM_SSE_DATA_ENCODING.line}base64\r\n"
 
 
@@ -40,8 +41,11 @@ class LongPoll:
     endless = True
 
     def __init__(self, exchange: Exchange, read: Read, cursor: int, timeout_seconds: float | None) -> None:
-        self._exchange, self._node, self._voice = exchange, exchange.node, exchange.voice
+        self._exchange, self._node = exchange, exchange.node
         self._read, self._client_cursor = read, cursor
+        self._judged_by = exchange.judged_by
+        self._woken = False
+        """Whether there may be something to read, and its rights have to be judged first."""
         self._timeout_seconds = timeout_seconds or exchange.context.settings.long_poll_seconds
         self._timer: asyncio.TimerHandle | None = None
 
@@ -54,13 +58,35 @@ class LongPoll:
         self._node.wait(self._read.name, self)
 
     def wake(self, shared: Shared) -> None:
+        if self._exchange.has_stale_rights:
+            # After new rules, a signature takes up to 0.1 ms; its next tick judges it, which is one of few in a turn.
+            self._woken = True
+            return
+        if time.monotonic() >= self._exchange.identity.expires_at:
+            self._end_without_news()
+            return
         page = self._page()
         if isinstance(page, Page) and page.next_offset == page.start and not page.closed:
             return
         self._end(page)
 
     def finish(self) -> None:
-        self._end(self._page())
+        if self._exchange.remains_admitted():
+            self._end(self._page())
+        else:
+            self._end_without_news()
+
+    def _end_without_news(self) -> None:
+        """The client may no longer read: answer that there is nothing, even if there is."""
+        page = self._node.read_hot(self._read)
+        if not isinstance(page, Page):
+            self._end(_RIGHTS_CHANGED)
+        elif page.next_offset == page.start and not page.closed:
+            self._end(page)
+        else:
+            nothing = page.start, b"", False, None, None, None
+            fields = ("next_offset", "body", "closed", "record_first", "record_next", "record")
+            self._end(msgspec.structs.replace(page, **dict(zip(fields, nothing, strict=True))))
 
     def _page(self) -> Reply | asyncio.Task[Reply]:
         return self._node.read(crowding.shorten(self._read, self._exchange.context))
@@ -80,7 +106,10 @@ class LongPoll:
         if isinstance(outcome, Refusal):
             self._exchange.reply(outcome)
         elif isinstance(outcome, Page):
-            self._exchange.answer(poll_answer(outcome, self._voice, self._node.now(), self._client_cursor))
+            exchange, voice = self._exchange, self._exchange.voice
+            if exchange.judged_by != self._judged_by:  # The rules have changed, and perhaps who may cache this.
+                voice = exchange.context.renew_voice(voice, exchange.name)
+            exchange.answer(poll_answer(outcome, voice, self._node.now(), self._client_cursor))
 
     def abandon(self) -> None:
         self._node.tails.unwatch(self._read.name, self)
@@ -89,7 +118,10 @@ class LongPoll:
 
     def tick(self, now: float) -> None:
         if not self._exchange.remains_admitted():
-            self.finish()
+            self._end_without_news()
+        elif self._woken:
+            self._woken = False
+            self.wake({})
 
     def resume(self) -> None:
         pass
@@ -135,7 +167,7 @@ class SseRead:
         self._over = False
         self._context = exchange.context
         self._held_back = False
-        """Whether its next page has to wait until there is no crowd, or until the client has paid for the last one."""
+        """Whether its next page has to wait: for a crowd to end, for the client to pay, or for rights to be judged."""
         self._fetching: asyncio.Task[Reply] | None = None
         self._turn: asyncio.Handle | None = None
 
@@ -166,6 +198,10 @@ class SseRead:
     def _pump(self, shared: Shared) -> None:
         """Send a page if the socket takes one; the next one has to wait until everyone else has had a turn."""
         if self._over or self._connection.write_paused or self._fetching:
+            return
+        if self._exchange.judged_by != self._context.gate.changes:
+            # After new rules, all readers of a stream would be judged in one turn; their ticks do it, a few in each.
+            self._held_back = True
             return
         if self._exchange.identity.expires_at < inf and self._credential_ended():
             return

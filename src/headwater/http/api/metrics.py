@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from headwater import __version__
 from headwater.http.api.usage import usage
 from headwater.http.context import Context, descriptors_max
+from headwater.log.jetstream.log import JetStreamLog
 from headwater.node.metrics import Metric, Sample, counter, gauge, histogram
+from headwater.node.shared_shard import SharedShard
+from headwater.protocol.limits import SECOND_US
 
 PAGE_BYTES = resource.getpagesize()
 
 
 def collect(context: Context) -> list[Metric]:
     """All metrics of this process."""
-    kinds = (_requests, _access, _audit, _storage, _limits, _lake, _process)
+    kinds = (_requests, _access, _audit, _storage, _limits, _lake, _cluster, _process)
     return [metric for kind in kinds for metric in kind(context)]
 
 
@@ -78,7 +81,7 @@ def _storage(context: Context) -> Iterator[Metric]:
         "1 if the log takes appends, 0 if no file can be made.",
         int(node.only.shortage is None),
     )
-    if not context.settings.memory:
+    if not (context.settings.memory or context.settings.cluster):
         disk = os.statvfs(context.settings.data_directory)
         free_bytes = disk.f_bavail * disk.f_frsize
         yield gauge("headwater_free_disk_bytes", "Free bytes on the disk of the data directory.", free_bytes)
@@ -115,6 +118,41 @@ def _lake(context: Context) -> Iterator[Metric]:
     yield counter("headwater_lake_rewritten_bytes_total", "Bytes written by compactions.", counts.rewritten_bytes)
     yield counter("headwater_lake_rewrite_failures_total", "Compactions that failed.", counts.rewrite_failures)
     yield counter("headwater_lake_deleted_objects_total", "Objects deleted from the store.", counts.deleted_objects)
+
+
+def _cluster(context: Context) -> Iterator[Metric]:
+    shard = context.node.only
+    if not isinstance(shard, SharedShard) or shard.membership is None:
+        return
+    log, cluster = shard.command_log, shard.state.cluster
+    assert isinstance(log, JetStreamLog)
+    keeps = shard.keeping is not None and shard.keeping.keeper is not None
+    yield gauge("headwater_cluster_members", "Members of the cluster, as this node knows them.", len(cluster.members))
+    yield gauge("headwater_cluster_applied", "Sequence of the last message of the log applied here.", log.applied)
+    yield gauge("headwater_cluster_known", "Sequence up to which the log is known to go.", log.known)
+    yield gauge("headwater_cluster_serving", "1 if this node answers clients, 0 if not.", int(shard.outage is None))
+    yield gauge("headwater_cluster_keeper", "1 if this node does the chores, 0 if another one does.", int(keeps))
+    yield gauge(
+        "headwater_cluster_clock_offset_seconds",
+        "How far this node's clock is ahead of the cluster's; negative if behind.",
+        log.clock_offset_us() / SECOND_US,
+    )
+    yield gauge(
+        "headwater_cluster_log_outage",
+        "1 if the log cannot be written or trusted, 0 otherwise.",
+        int(log.outage is not None),
+    )
+    yield gauge("headwater_cluster_level", "Level of commands that the log allows.", cluster.level)
+    barriers = log.liveness.barriers
+    yield counter(
+        "headwater_cluster_resends_total", "Times that unsettled messages were resent.", log.publisher.resends
+    )
+    yield counter(
+        "headwater_cluster_fetched_messages_total", "Messages fetched because they were missed.", log.follower.fetched
+    )
+    yield counter("headwater_cluster_barriers_asked_total", "Barriers that all members answered.", barriers.asked)
+    yield counter("headwater_cluster_barriers_logged_total", "Barriers sent through the log.", barriers.through_log)
+    yield counter("headwater_cluster_barriers_timed_out_total", "Barriers not reached in time.", barriers.timed_out)
 
 
 def _process(context: Context) -> Iterator[Metric]:

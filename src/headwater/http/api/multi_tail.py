@@ -130,9 +130,10 @@ class MultiTail:
 
     def wake(self, leg: Leg, shared: Shared) -> None:
         """The stream of a leg has changed."""
-        if self._over or leg.queued or leg.busy or self._credential_ended():
+        stale = self._exchange.has_stale_rights
+        if self._over or leg.queued or leg.busy or (not stale and self._credential_ended()):
             return
-        full = self._connection.write_paused or self._unsent_bytes >= BYTES_PER_TURN
+        full = stale or self._connection.write_paused or self._unsent_bytes >= BYTES_PER_TURN
         if full or self._line or (len(self._unsent) >= LEGS_PER_TURN and _key(leg) not in shared):
             self._queue(leg)
         else:
@@ -154,8 +155,8 @@ class MultiTail:
     def _take_turn(self) -> None:
         self._turn = None
         account = self._exchange.account
-        in_debt = account is not None and account.reads.level < 0 and account.reads.debt_seconds() > 0
-        if in_debt or self._credential_ended():
+        in_debt = account is not None and account.reads.debt_seconds() > 0
+        if in_debt or self._exchange.has_stale_rights or self._credential_ended():
             return
         line = self._line
         for _ in range(min(len(line), LEGS_PER_TURN)):

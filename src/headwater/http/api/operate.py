@@ -35,7 +35,7 @@ def ready(request: Request, address: Address, exchange: Exchange) -> None:
 
 def status(request: Request, address: Address, exchange: Exchange) -> None:
     """Version, health and usage of the server, for people and scripts."""
-    exchange.run(READ, _status, exchange)
+    exchange.run_at_once(READ, _status, exchange)  # Also while the log is away.
 
 
 def _status(exchange: Exchange) -> None:
@@ -52,7 +52,7 @@ def _answer_status(exchange: Exchange, status: dict[str, Any]) -> None:
 
 def metrics(request: Request, address: Address, exchange: Exchange) -> None:
     """All metrics."""
-    exchange.run(READ, _metrics, exchange)
+    exchange.run_at_once(READ, _metrics, exchange)
 
 
 def _metrics(exchange: Exchange) -> None:

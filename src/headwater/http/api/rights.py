@@ -15,7 +15,7 @@ JUDGED_PER_STEP = 5_000
 
 async def refuse_names(exchange: Exchange, actions: Sequence[Action], names: Iterable[str]) -> Refusal | None:
     """The refusal of the first name on which one of the actions is not allowed."""
-    identity, gate = exchange.identity, exchange.context.gate
+    identity = exchange.identity
     if all(identity.may_all_below(action, "") for action in actions):
         return None
     pace, left = Pace(), iter(names)
@@ -24,7 +24,7 @@ async def refuse_names(exchange: Exchange, actions: Sequence[Action], names: Ite
             exact, prefixes = identity.exact[action], identity.prefixes[action]
             for name in some:
                 if name not in exact and not name.startswith(prefixes):
-                    return gate.forbid(exchange.request, identity, action, name)
+                    return exchange.refuse_right(action, name)
         await pace.rest()
     return None
 

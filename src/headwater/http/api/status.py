@@ -47,5 +47,6 @@ def describe(context: Context) -> dict[str, Any]:
         "resident_bytes": resident_bytes(),
         "usage": {name: {"used": use.used, "limit": use.limit} for name, use in usage(context).items()},
         "lake": lake,
+        "keeper": None if state.cluster.keeper is None else state.cluster.keeper.node,
         "processes": [{"name": "server", "role": "server", "pid": os.getpid()}],
     }

@@ -26,7 +26,8 @@ from headwater.node.committer import Done, Submit
 from headwater.node.node import Node
 from headwater.node.quotas import Quotas, judge_target
 from headwater.node.quotas import judge as judge_quota
-from headwater.protocol import content_types, etags, headers, json_mode, lifetimes, message_ends, offsets
+from headwater.protocol import content_types, etags, headers, json_mode, lifetimes, message_ends, offsets, producers
+from headwater.protocol.json_mode import is_object as is_json_object
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.limits import KIB
 from headwater.protocol.offsets import Form
@@ -41,6 +42,10 @@ from headwater.streams.replies import Described
 _CLOSED = headers.STREAM_CLOSED.key
 _CONTENT_TYPE = headers.CONTENT_TYPE.key
 _IF_MATCH, _RECORD_MATCH = headers.IF_MATCH.key, headers.STREAM_RECORD_MATCH.key
+_PRODUCER_ID, _PRODUCER_EPOCH = headers.PRODUCER_ID.key, headers.PRODUCER_EPOCH.key
+_PRODUCER_SEQ = headers.PRODUCER_SEQ.key
+_RARE = frozenset({_CLOSED, _IF_MATCH, _RECORD_MATCH, headers.STREAM_SEQ.key, headers.STREAM_INCARNATION.key})
+"""Headers that few appends have."""
 
 SPLIT_ON_LOOP_BYTES_MAX = 64 * KIB
 """A larger JSON body is split in a thread: splitting takes up to half a microsecond for each of its bytes."""
@@ -66,8 +71,10 @@ def _split(command: C) -> C | Refusal:
 
 def submitter(exchange: Exchange) -> Submit:
     """Submits appends and creations that the quotas of their buckets allow, and answers the others."""
-    quotas, node = exchange.context.quotas, exchange.node
-    return partial(_submit_within, node, quotas) if quotas else node.submit
+    guard, node = exchange.context.guard, exchange.node
+    if guard is None or not guard.policy.buckets:
+        return node.submit
+    return partial(_submit_within, node, guard.policy.buckets)
 
 
 def _submit_within(node: Node, quotas: Quotas, command: Command, done: Done) -> None:
@@ -193,7 +200,9 @@ def judge(request: Request, address: Address, context: Context) -> Refusal | Non
 def append(request: Request, address: Address, exchange: Exchange) -> None:
     """Append to a stream, close it, or both."""
     parsed = parse_append(request, address.name, exchange.node.log_id)
-    if isinstance(parsed, Unsplit):
+    if type(parsed) is Append:
+        exchange.run(WRITE, submitter(exchange), parsed, exchange.reply)
+    elif isinstance(parsed, Unsplit):
         exchange.run(WRITE, _append_large, parsed.command, exchange)
     else:
         _append(exchange, parsed)
@@ -231,6 +240,10 @@ def _refuse_body(bad: BadBody, exchange: Exchange) -> None:
 def parse_append(request: Request, name: str, log_id: str) -> Append | Unsplit[Append] | BadBody | Refusal:
     """The command for a POST to a stream."""
     body, given = request.body, request.headers
+    if body and not request.query and _RARE.isdisjoint(given):
+        plain = _parse_plain_append(given, body, name)
+        if plain is not None:
+            return plain
     writer = parse_writer(request, log_id)
     if isinstance(writer, Refusal):
         return writer
@@ -248,7 +261,7 @@ def parse_append(request: Request, name: str, log_id: str) -> Append | Unsplit[A
             )
             return Refusal(Code.EMPTY_BODY, detail)
         return Append(name, b"", None, "", True, *writer, *conditions)
-    content_type = request.header(_CONTENT_TYPE)
+    content_type = content_types.of_header(given.get(_CONTENT_TYPE, b""))
     if not content_type:
         return Refusal(Code.CONTENT_TYPE_MISSING, "An append needs the Content-Type of its stream.")
     if not content_types.is_json(content_type):
@@ -260,6 +273,20 @@ def parse_append(request: Request, name: str, log_id: str) -> Append | Unsplit[A
         return BadBody(Append(name, body, None, content_type, close, *writer, *conditions), messages)
     payload, ends = b"".join(messages), message_ends.of(messages)
     return Append(name, payload, ends, content_type, close, *writer, *conditions)
+
+
+def _parse_plain_append(given: dict[bytes, bytes], body: bytes, name: str) -> Append | None:
+    """The command for a POST of the usual kind: a JSON object, perhaps with producer headers. None for all others."""
+    content_type = content_types.of_header(given.get(_CONTENT_TYPE, b""))
+    is_object = content_types.is_json(content_type) and len(body) <= SPLIT_ON_LOOP_BYTES_MAX and is_json_object(body)
+    if not is_object:
+        return None
+    identity = given.get(_PRODUCER_ID)
+    if identity is None:
+        whole = _PRODUCER_EPOCH not in given and _PRODUCER_SEQ not in given
+        return Append(name, body, None, content_type) if whole else None
+    producer = producers.parse_plain(identity, given.get(_PRODUCER_EPOCH, b""), given.get(_PRODUCER_SEQ, b""))
+    return None if producer is None else Append(name, body, None, content_type, False, None, producer)
 
 
 def split_messages(body: bytes) -> list[bytes] | Refusal:

@@ -29,12 +29,19 @@ LARGEST = frozenset(
         "headwater_lake_tombstones",
         "headwater_lake_flushed_position",
         "headwater_lake_unflushed_seconds",
+        "headwater_cluster_members",
+        "headwater_cluster_known",
+        "headwater_cluster_keeper",
+        "headwater_cluster_clock_offset_seconds",
+        "headwater_cluster_log_outage",
+        "headwater_cluster_level",
         "headwater_build_info",
         "process_uptime_seconds",
     }
 )
 """Metrics of what every process has a copy of; all others are added up."""
-SMALLEST = frozenset({"headwater_log_has_room"})
+SMALLEST = frozenset({"headwater_log_has_room", "headwater_cluster_applied", "headwater_cluster_serving"})
+"""Those of which the worst counts."""
 COPIED_USES = frozenset({"hot_bytes"})
 """Limited amounts of which every process has a copy, and its own limit."""
 

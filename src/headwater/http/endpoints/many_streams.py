@@ -185,6 +185,22 @@ _WRITING = (
     ),
 )
 
+_LOG = (
+    Endpoint(
+        f"/{OWN}/log",
+        "log",
+        {
+            b"GET": Route(
+                lake.describe_log,
+                Action.PIPELINE,
+                "Find out how far the log is, and where its lake is",
+                {200: Gives("The lake's URL is for those who may reach all of it.", _ABOUT, content={JSON: "Log"})},
+                names_inside=True,
+            )
+        },
+    ),
+)
+
 _LAKE = (
     Endpoint(
         f"/{OWN}/flush",
@@ -252,6 +268,7 @@ _LAKE = (
                 {200: Gives("Replaced at this position or before.", _ABOUT, content={JSON: "Swapped"})},
                 (Code.SWAP_REFUSED,),
                 takes=Takes({JSON: "SwapRequest"}, required=True),
+                for_jobs=True,
             )
         },
     ),
@@ -273,4 +290,4 @@ def _of_one_log(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, routes=routes)
 
 
-MANY_STREAMS = (*_LISTING, *_FOLLOWING, *map(_of_one_log, (*_READING, *_WRITING, *_LAKE)))
+MANY_STREAMS = (*_LISTING, *_FOLLOWING, *_LOG, *map(_of_one_log, (*_READING, *_WRITING, *_LAKE)))

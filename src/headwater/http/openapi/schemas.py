@@ -93,6 +93,8 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "Reloaded": _object({key: {"type": "array", "items": TEXT} for key in ("added", "removed", "changed")}),
+    "Cluster": {"type": "object", "description": "See docs/operate-cluster.md; fields may be added."},
+    "Checkpoint": _object({"id": TEXT}),
     "Document": {"type": "object", "description": "OpenAPI 3.1."},
     "Bucket": _object({"bucket_id": TEXT, "streams": _WHOLE}),
     "Listing": _listing({"bucket_id": TEXT}),
@@ -133,6 +135,13 @@ SCHEMAS: dict[str, Schema] = {
         "type": "object",
         "description": "Version, positions, sizes, what is used of each limit, and the contents of the lake.",
     },
+    "Log": _object(
+        {
+            "log_id": TEXT,
+            "positions": _POSITIONS,
+            "lake": {"anyOf": [_object({"url": {"type": ["string", "null"]}}), {"type": "null"}]},
+        }
+    ),
     "Positions": _object({"positions": _POSITIONS}),
     "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
     "Reader": _object(

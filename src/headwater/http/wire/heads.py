@@ -1,92 +1,170 @@
-"""Known heads: a client sends the same head with every request, so the parser need not parse it every time.
+"""Plain heads: nearly every head is of one simple form, which is parsed here without the native parser.
 
-Nothing is decided here. A head is known by its exact bytes, once the parser has accepted them, and it is looked up only
-where the parser would begin a new request. So the input after it is framed exactly as the parser would frame it.
+Nothing is decided here. A head is plain if every byte of it is printable, each line is a name, a colon, a blank and a
+value, no name comes twice, and nothing in it affects the framing but a length. What the native parser makes of such a
+head is certain, so this makes the same of it. All other heads, and all that are refused, are left to that parser.
+
+A client sends the same names in the same order with every request. When an order has come a few times, it gets a
+*form*: one regular expression for the whole head. A connection looks first whether its next head has the form of its
+last one.
 """
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE
-from headwater.http.wire.requests import Request
+from headwater.http.wire.intakes import SMALL_BODY_BYTES
+from headwater.http.wire.requests import CACHED_BYTES_MAX, is_authority
 from headwater.protocol import headers
+from headwater.protocol.remembering import remembered
 
-HEADS_MAX = 8192
-HEAD_BYTES_MAX = 1024
-"""How many heads are known at a time, and how long one may be: a few megabytes at most, whatever clients send."""
+HEAD_BYTES_MAX = 4096
+LINES_MAX = 64
+"""How large a plain head may be; far below the limits for any head."""
+FORMS_MAX = 64
+ORDERS_MAX = 1024
+"""How many forms and orders of names are known at a time."""
+FORM_AFTER = 8
+"""How often an order must come before it gets a form: to compile one takes milliseconds."""
+FORGET_AFTER = 100_000
+"""How many heads without a form must have come before all forms are forgotten, if there is no room for another. So
+nobody can make the server compile all the time."""
+HOSTS_MAX = 1024
 
-_REPEATED = frozenset({b"GET", b"HEAD", b"POST"})
-"""Methods that clients repeat on one stream; it is created and deleted once."""
-_NEVER_THE_SAME = frozenset(
-    header.key for header in (headers.PRODUCER_SEQ, headers.STREAM_SEQ, headers.IF_MATCH, headers.STREAM_RECORD_MATCH)
-)
-"""Headers whose value changes with every request, so that remembering such a head would only waste room."""
-_NOT_ONLY_A_LENGTH = frozenset(header.key for header in (headers.TRANSFER_ENCODING, headers.EXPECT, headers.UPGRADE))
-"""Headers with which a body is framed by more than its length."""
-_CONTENT_LENGTH = headers.CONTENT_LENGTH.key
+_LINE_END = b"\r\n"
+_REQUEST_LINE = rb"(GET|POST|PUT|DELETE|HEAD) (/[!\"$->@-~]*)(?:\?([!\"$-~]*))? HTTP/1\.1"
+_VALUE = rb"([!-~][ -~]*)(?<! )"
+_MATCH_REQUEST_LINE = re.compile(_REQUEST_LINE).fullmatch
+_MATCH_VALUE = re.compile(_VALUE).fullmatch
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_DIGITS_MAX = len(str(SMALL_BODY_BYTES))
+
+_HOST, _CONNECTION, _CONTENT_LENGTH = headers.HOST.key, headers.CONNECTION.key, headers.CONTENT_LENGTH.key
+_FRAMING = frozenset(header.key for header in (headers.TRANSFER_ENCODING, headers.EXPECT, headers.UPGRADE))
+"""Headers with which more than a length frames the body."""
+_NOT_PLAIN = _FRAMING | {b"proxy-connection"}
+_VALUES = {_CONNECTION: rb"(keep-alive)", _CONTENT_LENGTH: rb"([0-9]{1,%d})" % _DIGITS_MAX}
+"""What a plain head may have as the value of these; of others, any printable text."""
+
+
+class Form(NamedTuple):
+    """The names of a head in their order, and the expression that matches such a head."""
+
+    match: Callable[[bytes, int], re.Match[bytes] | None]
+    keys: tuple[bytes, ...]
 
 
 class Head(NamedTuple):
-    """A request without its body, and the body's length."""
+    """A request without its body: where that begins and how long it is; and the form of the head, if it has one."""
 
-    request: Request
+    method: bytes
+    path: bytes
+    query: bytes
+    headers: dict[bytes, bytes]
+    body_at: int
     body_bytes: int
+    form: Form | None
 
 
-class KnownHeads:
-    """Heads by their bytes; when there are too many, all are forgotten, and those in use are soon learned again."""
+def _key(name: bytes) -> bytes | None:
+    """A header's name in lower case, unless it makes a head not plain."""
+    key = name.lower()
+    return None if key in _NOT_PLAIN or _NAME.fullmatch(name) is None else key
 
-    def __init__(self, heads_max: int = HEADS_MAX) -> None:
-        self._heads: dict[bytes, Head] = {}
-        self._seen_once: set[int] = set()
-        self._heads_max = heads_max
-        self.find: Callable[[bytes], Head | None] = self._heads.get
 
-    def learn(self, data: bytes, request: Request) -> bool:
-        """Remember the head of a request that the parser has found at the beginning of this input.
+_key_of = remembered(entries_max=1024, length_max=64)(_key)
 
-        A head is remembered when it comes for the second time, so that heads that come once take no room. Returns
-        whether it is worthwhile to look up the next head of this client.
-        """
-        if not is_learnable(request):
+
+class PlainHeads:
+    """Parses plain heads, and knows the forms of those that came often."""
+
+    def __init__(self, hosts: Hosts | None = None) -> None:
+        self._admits = None if hosts is None else hosts.admits
+        self._hosts: set[bytes] = set()
+        """Names under which clients may call this server, and did."""
+        self._forms: dict[tuple[bytes, ...], Form] = {}
+        self._orders: dict[tuple[bytes, ...], int] = {}
+        """How often an order of names has come that has no form."""
+        self._formless = 0
+        """How many heads without a form came since the forms were forgotten."""
+
+    def parse(self, data: bytes, at: int, form: Form | None) -> Head | None:
+        """The head that begins at a position of the input; None if it is not whole, or not plain."""
+        match = None if form is None else form.match(data, at)
+        if match is None or form is None:
+            return self._parse(data, at)
+        method, path, query, *values = match.groups(b"")
+        return self._head(method, path, query, dict(zip(form.keys, values, strict=True)), match.end(), form)
+
+    def _head(  # noqa: PLR0917
+        self, method: bytes, path: bytes, query: bytes, found: dict[bytes, bytes], body_at: int, form: Form | None
+    ) -> Head | None:
+        """The head, unless it names no host that is admitted, or has a body that is not small."""
+        host = found.get(_HOST)
+        if host not in self._hosts and not self._learn_host(host):
+            return None
+        length = found.get(_CONTENT_LENGTH)
+        size = 0 if length is None else int(length)
+        return None if size > SMALL_BODY_BYTES else Head(method, path, query, found, body_at, size, form)
+
+    def _parse(self, data: bytes, at: int) -> Head | None:
+        """Parse a head line by line."""
+        end = data.find(EMPTY_LINE, at, at + HEAD_BYTES_MAX)
+        lines = data[at:end].split(_LINE_END) if end >= 0 else []
+        target = _MATCH_REQUEST_LINE(lines[0]) if 0 < len(lines) <= LINES_MAX else None
+        if target is None:
+            return None
+        names: list[bytes] = []
+        found: dict[bytes, bytes] = {}
+        del lines[0]
+        for line in lines:
+            name, _, value = line.partition(b": ")
+            key = _key_of(name)
+            if key is None or key in found or not _is_plain_value(key, value):
+                return None
+            names.append(name)
+            found[key] = value
+        form = self._form_of(tuple(names), tuple(found))
+        method, path, query = target.groups(b"")
+        return self._head(method, path, query, found, end + len(EMPTY_LINE), form)
+
+    def _form_of(self, names: tuple[bytes, ...], keys: tuple[bytes, ...]) -> Form | None:
+        """The form of an order of names, which may be a new one."""
+        form = self._forms.get(names)
+        if form is not None:
+            return form
+        self._formless += 1
+        if len(self._orders) >= ORDERS_MAX:
+            self._orders.clear()
+        count = self._orders[names] = self._orders.get(names, 0) + 1
+        if count < FORM_AFTER:
+            return None
+        if len(self._forms) >= FORMS_MAX:
+            if self._formless < FORGET_AFTER:
+                return None
+            self._forms.clear()
+            self._formless = 0
+        lines = [b"%b: %b" % (re.escape(name), _VALUES.get(key, _VALUE)) for name, key in zip(names, keys, strict=True)]
+        pattern = re.compile(rb"%b\r\n\r\n" % rb"\r\n".join([_REQUEST_LINE, *lines]))
+        form = self._forms[names] = Form(pattern.match, keys)
+        return form
+
+    def _learn_host(self, host: bytes | None) -> bool:
+        """Whether a head with this host may be plain."""
+        if host is None or not is_authority(host) or not (self._admits is None or self._admits(host)):
             return False
-        end = data.find(EMPTY_LINE, 0, HEAD_BYTES_MAX)
-        if end < 0:
-            return len(data) < HEAD_BYTES_MAX  # The head arrived in pieces; the next one may not.
-        raw = data[: end + len(EMPTY_LINE)]
-        if raw in self._heads:
-            return True
-        mark = hash(raw)
-        if mark not in self._seen_once:
-            if len(self._seen_once) >= self._heads_max:
-                self._seen_once.clear()
-            self._seen_once.add(mark)
-            return False
-        if not is_one_head(raw):
-            return False
-        if len(self._heads) >= self._heads_max:
-            self._heads.clear()
-        self._heads[raw] = Head(request.with_body(b""), int(request.headers.get(_CONTENT_LENGTH, b"0")))
+        if len(host) <= CACHED_BYTES_MAX:
+            if len(self._hosts) >= HOSTS_MAX:
+                self._hosts.clear()
+            self._hosts.add(host)
         return True
 
 
-def is_learnable(request: Request) -> bool:
-    """Whether a request is of a kind that repeats, keeps the connection open, and frames its body by length only."""
-    if not (request.keep_alive and request.takes_chunks and request.intake is None and request.method in _REPEATED):
-        return False
-    return _NEVER_THE_SAME.isdisjoint(request.headers) and _NOT_ONLY_A_LENGTH.isdisjoint(request.headers)
-
-
-def is_one_head(raw: bytes) -> bool:
-    """Whether bytes up to the first empty line are certainly one head.
-
-    The parser skips empty lines before a head, and accepts lines that end in something other than CRLF. Where either
-    is possible, only the parser can say where the head ends.
-
-    >>> is_one_head(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
-    True
-    >>> is_one_head(b"GET / HTTP/1.1\\nHost: a\\n\\nGET / HTTP/1.1\\r\\n\\r\\n")
-    False
-    """
-    lines = raw.count(b"\r\n")
-    return len(raw) > len(EMPTY_LINE) and raw.count(b"\r") == lines == raw.count(b"\n")
+def _is_plain_value(key: bytes, value: bytes) -> bool:
+    if key == _CONNECTION:
+        return value == b"keep-alive"
+    if key == _CONTENT_LENGTH:
+        return value.isdigit() and len(value) <= _DIGITS_MAX
+    return _MATCH_VALUE(value) is not None

@@ -13,6 +13,9 @@ class Owner(Protocol):
     def requested(self, request: Request) -> None:
         """A whole request has arrived."""
 
+    def take(self, request: Request) -> bool:
+        """A whole request with a plain head has arrived; returns whether it is taken, as a body in memory can be."""
+
     def plan_body(self, method: bytes, path: bytes) -> tuple[int, Intake | None] | Refusal:
         """How large a body may be, and its intake, if it does not simply go to memory; or why none is read."""
 

@@ -3,22 +3,24 @@
 llhttp (through httptools) refuses most malformed input. What it accepts although RFC 9112 does not, and what is too
 large, is refused here. A refusal is final: the framing of the rest of the input is in doubt, so nothing more is read.
 
+Nearly all requests are of a simple form that `heads` parses; the native parser gets what is left.
+
 The native parser cannot say where in its input a request ends. So it gets the input cut where heads and bodies end:
 each request is then charged with its own bytes only, and none is read that the owner has no room for. The cuts decide
 nothing else; wherever they are, the native parser finds the same requests.
 """
 
 import re
-from enum import Enum
 
 import httptools
 
 from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE, ChunkedBody, end_of_lines
-from headwater.http.wire.heads import HEAD_BYTES_MAX, KnownHeads
+from headwater.http.wire.heads import Form, PlainHeads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
 from headwater.http.wire.owner import Owner
 from headwater.http.wire.requests import Request, head_problem, split_target
+from headwater.http.wire.stages import BODY, HEAD, IDLE
 from headwater.http.wire.uploads import Upload
 from headwater.protocol import headers as names
 from headwater.protocol.headers import SINGULAR
@@ -35,18 +37,7 @@ UNFINISHED_HEAD_BYTES_MAX = URI_BYTES_MAX + HEADERS_BYTES_MAX + 16 * HEADERS_MAX
 _CONNECTION, _CONTENT_LENGTH, _EXPECT = names.CONNECTION.key, names.CONTENT_LENGTH.key, names.EXPECT.key
 _TRANSFER_ENCODING = names.TRANSFER_ENCODING.key
 _EMPTY_LINES = re.compile(rb"[\r\n]+")
-
-
-class Stage(Enum):
-    """Which part of a request comes next."""
-
-    IDLE = "idle"
-    HEAD = "head"
-    BODY = "body"
-
-
-# Looking up an enum's member costs a function call each time; these names cost none.
-IDLE, HEAD, BODY = Stage
+_G = ord("G")
 
 
 class RequestParser:
@@ -64,29 +55,33 @@ class RequestParser:
         "_headers_bytes",
         "_heads",
         "_hosts",
-        "_input",
         "_intake",
         "_more_body",
         "_native",
         "_owner",
         "_path",
+        "_plain",
         "_query",
         "_raw_bytes",
-        "_recalls",
+        "_read_form",
         "_target",
         "_upgrading_method",
         "_upload",
         "_uploaded_bytes",
+        "_write_form",
         "full",
         "refused",
         "rest",
         "stage",
     )
 
-    def __init__(self, owner: Owner, heads: KnownHeads, hosts: Hosts | None = None) -> None:
+    def __init__(self, owner: Owner, heads: PlainHeads, hosts: Hosts | None = None) -> None:
         self._owner, self._heads, self._hosts = owner, heads, hosts
-        self._input = b""
-        self._recalls = True
+        self._read_form: Form | None = None
+        self._write_form: Form | None = None
+        """The forms of the last heads; those of reads have other headers."""
+        self._plain = True
+        """Whether the next head may be plain: the native parser takes nothing after a last request."""
         self._native: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
         self.refused = False
         self.full = False
@@ -112,14 +107,14 @@ class RequestParser:
         """Take input, after what is left of earlier input; hand over the requests in it, as far as `rest` allows."""
         if self.rest:
             data, self.rest = self.rest + data, b""
-        turn_bytes = max(TURN_BYTES, self._body_bytes_left)
-        if len(data) > turn_bytes:
-            data, self.rest = data[:turn_bytes], data[turn_bytes:]
         at, size = 0, len(data)
+        if size > TURN_BYTES and size > self._body_bytes_left:
+            size = max(TURN_BYTES, self._body_bytes_left)
+            data, self.rest = data[:size], data[size:]
         while at < size and not self.refused:
             stage = self.stage
             if stage is IDLE:
-                if self._recalls and (at := self._recall(data, at)) == size:
+                if self._plain and (at := self._take_plain(data, at)) == size:
                     return
                 if self.full:
                     self.rest = data[at:] + self.rest
@@ -127,8 +122,6 @@ class RequestParser:
             end = self._cut(data, at)
             piece = data[at:end] if end - at < size else data
             at = end
-            if stage is IDLE:
-                self._input = piece
             if stage is BODY and self._upgrading_method is not None:
                 self.on_body(piece)
             else:
@@ -138,17 +131,25 @@ class RequestParser:
             if self._upgrading_method is not None and not self._body_bytes_left:
                 self._finish_upgrading()
 
-    def _recall(self, data: bytes, at: int) -> int:
-        """Hand over whole requests with known heads from a position of the input on; returns where they end."""
+    def _take_plain(self, data: bytes, at: int) -> int:
+        """Hand over whole requests with plain heads from a position of the input on; returns where they end."""
         size = len(data)
         while at < size and not (self.refused or self.full):
-            end = data.find(EMPTY_LINE, at, at + HEAD_BYTES_MAX) + len(EMPTY_LINE)
-            head = self._heads.find(data[at:end])
-            if head is None or end + head.body_bytes > size:
+            reads = data[at] == _G
+            head = self._heads.parse(data, at, self._read_form if reads else self._write_form)
+            if head is None:
                 return at
-            request, body_bytes = head
-            at = end + body_bytes
-            self._owner.requested(request.with_body(data[end:at]) if body_bytes else request)
+            method, path, query, headers, body_at, body_bytes, form = head
+            if reads:
+                self._read_form = form
+            else:
+                self._write_form = form
+            end = body_at + body_bytes
+            if end > size:
+                return at
+            if not self._owner.take(Request(method, b"", path, query, headers, data[body_at:end], True, True)):
+                return at
+            at = end
         return size if self.refused else at
 
     def _cut(self, data: bytes, at: int) -> int:
@@ -317,10 +318,7 @@ class RequestParser:
             self._chunks,
             self._intake,
         )
-        # A client whose head was not worth learning will send another such head. And the native parser takes nothing
-        # after a last request, which is never worth learning.
-        self._recalls = self._heads.learn(self._input, request)
-        self._input = b""
+        self._plain = keep_alive
         self._release_body()
         self._owner.requested(request)
 

@@ -103,7 +103,7 @@ def cut_access_token(query: bytes) -> tuple[bytes, bytes | None]:
     return b"&".join(kept), found
 
 
-_HOST, _TRANSFER_ENCODING = names.HOST.key, names.TRANSFER_ENCODING.key
+_HOST, _TRANSFER_ENCODING, _SERVICE_WORKER = names.HOST.key, names.TRANSFER_ENCODING.key, names.SERVICE_WORKER.key
 _AUTHORITY = re.compile(rb"(?:\[[0-9a-fA-F:.]+\]|[0-9A-Za-z._~%!$&'()*+;=-]+)(?::[0-9]*)?")
 
 
@@ -116,7 +116,7 @@ is_authority = remembered(entries_max=1024, length_max=CACHED_BYTES_MAX)(_is_aut
 
 
 def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> str | None:
-    """What is wrong with a head that the native parser accepts and RFC 9112 does not, as a sentence."""
+    """What is wrong with a head that the native parser accepts, by RFC 9112 or for browsers, as a sentence."""
     if version == "1.1":
         if _HOST not in headers or not is_authority(headers[_HOST]):
             return "A request needs exactly one Host header with a name or an address."
@@ -130,6 +130,9 @@ def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> st
         return "The Host header must be a name or an address."
     if target[:1] != b"/" and target != b"*" and not _absolute_target(target):
         return "The request target must be a path."
+    if _SERVICE_WORKER in headers:
+        # A browser would run it between a site and its pages; whoever can append must not choose what runs there.
+        return "Nothing here can be a service worker; store its script where the site has its pages."
     return "The request target cannot have a fragment." if b"#" in target else None
 
 

@@ -144,12 +144,18 @@ def _record_lines(record: int | None, record_first: int | None, record_next: int
 
 
 def _appended(reply: Appended, voice: Voice) -> Answer:
-    lines = stream_lines(reply.incarnation, reply.next_offset, reply.closed, voice)
+    # As `stream_lines` and the others, without their calls: this is the answer to every append.
+    lines = (
+        f"{_NEXT_OFFSET}{voice.form % reply.next_offset}\r\n"
+        f"{_INCARNATION}{incarnations.render(voice.log_id, reply.incarnation)}\r\n"
+    )
+    if reply.closed:
+        lines += _CLOSED
     if reply.record is not None:
-        lines += _record_lines(reply.record, None, reply.record_next) + JSON_EXTENSIONS_LINE
+        lines = f"{lines}{_RECORD_START}{reply.record}\r\n{_RECORD_NEXT}{reply.record_next}\r\n{JSON_EXTENSIONS_LINE}"
     if reply.producer_epoch is None:
         return Answer(204, lines)
-    return Answer(200, lines + producer_lines(reply.producer_epoch, reply.producer_seq))
+    return Answer(200, f"{lines}{_PRODUCER_EPOCH}{reply.producer_epoch}\r\n{_PRODUCER_SEQ}{reply.producer_seq}\r\n")
 
 
 def _closed_only(reply: ClosedOnly, voice: Voice) -> Answer:

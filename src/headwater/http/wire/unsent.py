@@ -37,6 +37,13 @@ class Unsent:
         self._budget.use(self._held_bytes)
         self._unsent_bytes = unsent_bytes(transport)
 
+    def watch(self, transport: asyncio.Transport) -> bool:
+        """Whether the transport has something to send, though it takes more; if so, see whether it becomes less."""
+        if not transport.get_write_buffer_size():
+            return False
+        self._unsent_bytes = unsent_bytes(transport)
+        return True
+
     def add(self, size: int) -> None:
         """More was written meanwhile."""
         self._unsent_bytes += size

@@ -22,7 +22,8 @@ AHEAD_BYTES_MAX = 16 * 1024 * 1024
 RECENT_MESSAGES = 4_096
 """Judged messages whose checksums are remembered."""
 FETCH_PAUSE_SECONDS = 0.02
-"""How long to wait before a replica is asked again that has nothing new."""
+FETCH_PAUSE_SECONDS_MAX = 0.5
+"""How long to wait before a replica is asked again that has nothing new; doubled each time."""
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Follower:
 
     async def _fetch_all(self) -> None:
         """Fetch until nothing is missing."""
+        pause = FETCH_PAUSE_SECONDS
         try:
             while self.known > self._sequencer.sequence:
                 found = await self._fetch(self._sequencer.sequence + 1)
@@ -111,8 +113,11 @@ class Follower:
                     if stored.sequence > self._sequencer.sequence:
                         self.fetched += 1
                         self.receive(stored.sequence, stored.data)
-                if not found:
-                    await asyncio.sleep(FETCH_PAUSE_SECONDS)
+                if found:
+                    pause = FETCH_PAUSE_SECONDS
+                else:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, FETCH_PAUSE_SECONDS_MAX)
         except NotConnected:
             pass  # The next check tries again.
         except Exception as error:

@@ -132,7 +132,7 @@ def _create(visit: Visit, place: Place, log_bytes_max: int) -> None:
                 continue
             if error.code == streams.NAME_IN_USE:
                 return
-            if error.code in streams.NO_STORAGE:
+            if error.lacks_storage:
                 raise LogRefused(
                     f"The NATS servers have no room for a log of {log_bytes_max} bytes ({error.description});"
                     " give JetStream more, or lower --cluster-log-bytes."

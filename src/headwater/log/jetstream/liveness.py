@@ -30,7 +30,6 @@ class Liveness:
         self.peers = Peers(place.node)
         self.barriers = Barriers(self)
         self.members: Mapping[str, str] = {}
-        self.address, self.level = "", 0
 
     def connect(self, client: Client, guarded: Guard) -> None:
         """Listen to the other nodes."""
@@ -51,10 +50,11 @@ class Liveness:
             self._sequencer.sequence,
             known,
             self._clock(),
-            self.address,
-            self.level,
+            self._place.address,
+            self._place.level,
             checkpoint.sequence,
             checkpoint.chain,
+            self.peers.digest,
         )
         self._client.publish(self._pulse_subject, pulses.encode(pulse))
 
@@ -64,14 +64,18 @@ class Liveness:
             self.learn(peer.applied)
 
     def divergence(self) -> str | None:
-        """Which node has judged the log differently, as one sentence; None if all agree."""
-        peer = self.peers.differing()
-        if peer is None:
-            return None
-        return (
-            f"The nodes {self._place.node} and {peer.name} differ in what they read from the log up to message"
-            f" {peer.checkpoint.sequence}; compare them with headwater cluster verify."
-        )
+        """Which node has judged the log differently, or has another state, as one sentence; None if all agree."""
+        if (peer := self.peers.differing()) is not None:
+            return (
+                f"The nodes {self._place.node} and {peer.name} differ in what they read from the log up to message"
+                f" {peer.checkpoint.sequence}; compare them with headwater cluster verify."
+            )
+        if (peer := self.peers.differing_state()) is not None:
+            return (
+                f"The nodes {self._place.node} and {peer.name} differ in what they hold at checkpoint {peer.digest[0]};"
+                " find out with headwater cluster verify which one differs from the others, and restart it."
+            )
+        return None
 
     # -- Barriers --------------------------------------------------------------------------------------------------
 

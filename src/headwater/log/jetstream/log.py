@@ -71,7 +71,7 @@ class JetStreamLog:
         self.log_id, self.place, self._clock, self._fail = established.log_id, place, clock, on_failure
         self._sequencer = Sequencer(self.log_id, place.shard, decode_mark(mark) if mark else None)
         self._room = Room(established.info.state.bytes, established.info.config.max_bytes)
-        self._publisher = Publisher(self.log_id, place.shard, self._sequencer, self._give_back_soon)
+        self.publisher = Publisher(self.log_id, place.shard, self._sequencer, self._give_back_soon)
         self.liveness = Liveness(
             place,
             self._sequencer,
@@ -84,6 +84,7 @@ class JetStreamLog:
         self.closing: asyncio.Task[None] | None = None
         """Runs from `close` until everything is released."""
         self._failed = False
+        self._clock_offset_us = 0
         if mark:
             self._room.marked(self._sequencer.position, self._sequencer.sequence)
 
@@ -101,7 +102,7 @@ class JetStreamLog:
     @property
     def known(self) -> int:
         """The sequence up to which the log is known to go."""
-        return self._follower.known
+        return self.follower.known
 
     @property
     def shard_time(self) -> int:
@@ -122,12 +123,19 @@ class JetStreamLog:
     def members(self, members: Mapping[str, str]) -> None:
         self.liveness.members = members
 
+    def compare(self, checkpoint: str, sha256: str) -> None:
+        """Tell the other nodes the hash of the state at a checkpoint; one that has another is an outage."""
+        self.liveness.peers.digest = checkpoint, sha256
+
     def clock_offset_us(self) -> int:
         """How far this node's clock is from what others go by: negative if behind, positive if ahead.
 
         Behind is judged against the log, ahead against the clocks of the other nodes: after a night in which all nodes
-        were down, the log's time is old, and nobody is ahead.
+        were down, the log's time is old, and nobody is ahead. Measured with every pulse: requests ask for it.
         """
+        return self._clock_offset_us
+
+    def _measure_clock(self) -> int:
         behind = self._clock() - self._sequencer.now
         return behind if behind < 0 else max(self.liveness.peers.clock_offset_us() or 0, 0)
 
@@ -150,12 +158,12 @@ class JetStreamLog:
         self._client = Client(self.place.urls, self.place.node)
         self._client.on_connected = self._connected
         self._fetcher = Fetcher(self._client, self.place)
-        self._follower = Follower(self._sequencer, self._judged, self._fetcher.fetch, self._on_failure)
+        self.follower = Follower(self._sequencer, self._judged, self._fetcher.fetch, self._on_failure)
         self._acks = self._client.inbox(self._guarded(self._on_ack))
         self._client.subscribe(self.place.subject("decided"), self._guarded(self._on_decided))
         self.liveness.connect(self._client, self._guarded)
         self._log_subject = self.place.subject("log")
-        self._health = Health(self._client, self._publisher)
+        self._health = Health(self._client, self.publisher)
         self._pulse_at = self._room_at = time.monotonic()
         self._housekeeping: set[asyncio.Task[None]] = set()
         self._client.start()
@@ -167,11 +175,11 @@ class JetStreamLog:
 
     async def _close(self) -> None:
         until = time.monotonic() + CLOSE_SECONDS_MAX
-        while not (self._publisher.idle or self._failed) and time.monotonic() < until:
+        while not (self.publisher.idle or self._failed) and time.monotonic() < until:
             await asyncio.sleep(TICK_SECONDS / 10)
         self._timer.cancel()
         self.liveness.barriers.fail_all()
-        self._follower.stop()
+        self.follower.stop()
         for task in self._housekeeping:
             task.cancel()
         await self._client.close()
@@ -197,12 +205,12 @@ class JetStreamLog:
     # -- Proposing -------------------------------------------------------------------------------------------------
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        self._publisher.append(at, commands, ticket, time.monotonic())
+        self.publisher.append(at, commands, ticket, time.monotonic())
         self._send()
 
     def _send(self) -> None:
         """Send whatever may be sent now."""
-        while self._client.writable and (data := self._publisher.next_message()) is not None:
+        while self._client.writable and (data := self.publisher.next_message()) is not None:
             # The acknowledgement comes back on a subject that says how far the log was: it must be further then.
             self._client.publish(self._log_subject, data, b"%b.%d" % (self._acks, self.applied))
 
@@ -213,12 +221,12 @@ class JetStreamLog:
                 raise LogChanged(
                     f"NATS stored a message as {sequence}, which was taken: it has lost acknowledged messages."
                 )
-            self._follower.learn(sequence)
+            self.follower.learn(sequence)
         elif b"%d" % streams.FULL in message.data:
-            self._publisher.refused(time.monotonic(), FULL_SECONDS)
+            self.publisher.refused(time.monotonic(), FULL_SECONDS)
             self._room.stored_bytes = max(self._room.stored_bytes, self._room.max_bytes)
         else:
-            self._publisher.refused(time.monotonic())
+            self.publisher.refused(time.monotonic())
 
     def _give_back_soon(self, ticket: Ticket) -> None:
         self._loop.call_soon(self._give_back, ticket)
@@ -226,14 +234,14 @@ class JetStreamLog:
     # -- Following -------------------------------------------------------------------------------------------------
 
     def _learn(self, sequence: int) -> None:
-        self._follower.learn(sequence)
+        self.follower.learn(sequence)
 
     def _connected(self) -> None:
-        self._publisher.refused(time.monotonic())
+        self.publisher.refused(time.monotonic())
         self._in_background(self._refresh())
 
     def _on_decided(self, message: Message) -> None:
-        self._follower.receive(sequence_of(message), message.data)
+        self.follower.receive(sequence_of(message), message.data)
 
     def _count(self, data: bytes) -> None:
         sequencer = self._sequencer
@@ -248,10 +256,10 @@ class JetStreamLog:
         if taken is None:
             log.error("message %d of %s is not a message of this log", self.applied, self.place.stream)
         else:
-            lane = self._publisher.lane_of(taken.session)
+            lane = self.publisher.lane_of(taken.session)
             record = taken.record
             if lane is not None:
-                proposal = self._publisher.arrived(lane, taken, time.monotonic())
+                proposal = self.publisher.arrived(lane, taken, time.monotonic())
                 if proposal is not None:
                     assert record is not None
                     if proposal.ticket is not None:
@@ -271,14 +279,15 @@ class JetStreamLog:
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
         if self._failed:
             return
-        self._follower.check()
-        self._publisher.resend_if_due(now)
+        self.follower.check()
+        self.publisher.resend_if_due(now)
         self._send()
         if now >= self._pulse_at:
             self._pulse_at = now + PULSE_SECONDS
-            self.liveness.pulse(self._follower.known)
+            self.liveness.pulse(self.follower.known)
+            self._clock_offset_us = self._measure_clock()
             self.outage = self.liveness.divergence() or self._health.judge(now)
-        if now >= self._room_at and (self._room.is_doubtful or self._follower.known > self.applied):
+        if now >= self._room_at and (self._room.is_doubtful or self.follower.known > self.applied):
             self._room_at = now + ROOM_SECONDS
             self._in_background(self._refresh())
 
@@ -287,16 +296,20 @@ class JetStreamLog:
         self._housekeeping.add(task)
         task.add_done_callback(self._housekeeping.discard)
 
-    async def _refresh(self) -> None:
-        """Ask JetStream how large the stream is and where it ends. That may be out of date, so it decides nothing."""
+    async def describe(self) -> streams.StreamInfo | None:
+        """What JetStream says of the stream, if anything. That may be out of date, so it decides nothing."""
         try:
-            info = await streams.stream_info(self._client, self.place)
+            return await streams.stream_info(self._client, self.place)
         except (ApiRefused, NotConnected, TimeoutError) as error:
             log.debug("JetStream does not describe %s: %s", self.place.stream, error)
-            return
+            return None
+
+    async def _refresh(self) -> None:
+        """Learn how large the stream is and where it ends."""
+        info = await self.describe()
         if info is not None and info.log_id == self.log_id:
             self._room.stored_bytes, self._room.max_bytes = info.state.bytes, info.config.max_bytes
-            self._follower.learn(info.state.last_seq)
+            self.follower.learn(info.state.last_seq)
             if (behind := info.behind(self.applied)) is not None:
                 self._on_failure(behind)
 
@@ -309,7 +322,8 @@ class JetStreamLog:
             self.liveness.barriers.wait(reached)
 
     def _send_barrier(self, arrived: Callable[[], None]) -> None:
-        self._publisher.append_barrier(self._clock(), arrived, time.monotonic())
+        # A barrier does not depend on the clock: one that is behind would be too old for a new session.
+        self.publisher.append_barrier(max(self._clock(), self._sequencer.now), arrived, time.monotonic())
         self._send()
 
     def mark(self) -> bytes:

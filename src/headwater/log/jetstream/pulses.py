@@ -16,6 +16,8 @@ PEERS_MAX = 256
 """Nodes that are remembered; the one that was silent for longest makes room."""
 CLOCK_SECONDS = 1.0
 """How old a pulse may be for its clock to count."""
+COMPARED_SECONDS = 10.0
+"""How old a pulse may be for its node to be compared with this one."""
 CHECKPOINTS_KEPT = 64
 """Checkpoints of our own that are kept to be compared: a node that is further behind is compared later."""
 
@@ -32,6 +34,8 @@ class Pulse(msgspec.Struct, array_like=True, frozen=True):
     level: int
     checkpoint_sequence: int
     checkpoint_chain: int
+    digest: tuple[str, str] = ("", "")
+    """The latest checkpoint of the state, and its hash; nodes of earlier versions do not send it."""
 
 
 class Peer(NamedTuple):
@@ -52,6 +56,8 @@ class Peer(NamedTuple):
     checkpoint: Checkpoint
     heard_at: float
     """When the pulse arrived, by the monotonic clock."""
+    digest: tuple[str, str] = ("", "")
+    """The latest checkpoint of its state, and the hash of that."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -69,6 +75,8 @@ class Peers:
         self._node = node
         self.known: dict[str, Peer] = {}
         self._checkpoints: dict[int, int] = {}
+        self.digest = ("", "")
+        """The latest checkpoint of our own state, and the hash of that."""
 
     def receive(self, data: bytes, clock_us: int) -> Peer | None:
         """Take in a pulse; return what it says, or None if it is our own, or cannot be read."""
@@ -90,6 +98,7 @@ class Peers:
             pulse.level,
             checkpoint,
             time.monotonic(),
+            pulse.digest,
         )
         if peer.name not in self.known and len(self.known) >= PEERS_MAX:
             del self.known[min(self.known, key=lambda name: self.known[name].heard_at)]
@@ -109,11 +118,24 @@ class Peers:
 
     def differing(self) -> Peer | None:
         """A peer whose chain differs from ours behind the same message; there is none unless something is broken."""
-        for peer in self.known.values():
+        for peer in self._heard():
             ours = self._checkpoints.get(peer.checkpoint.sequence)
             if ours is not None and ours != peer.checkpoint.chain:
                 return peer
         return None
+
+    def differing_state(self) -> Peer | None:
+        """A peer whose state differs from ours at the same checkpoint."""
+        checkpoint, ours = self.digest
+        for peer in self._heard():
+            if checkpoint and peer.digest[0] == checkpoint and peer.digest[1] != ours:
+                return peer
+        return None
+
+    def _heard(self) -> list[Peer]:
+        """Those that still run: once a node that differs has ended, the others may go on."""
+        since = time.monotonic() - COMPARED_SECONDS
+        return [peer for peer in self.known.values() if peer.heard_at >= since]
 
     def clock_offset_us(self) -> int | None:
         """Our clock minus the middle one of all nodes' clocks, ours among them; None if no other node is heard.

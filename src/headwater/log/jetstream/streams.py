@@ -23,7 +23,8 @@ NOT_CLUSTERED = 10074
 NO_STORAGE = frozenset({10023, 10047, 10028})
 FULL = 10077
 """Error codes of the API."""
-STARTING = frozenset({503, 10005, 10008, 10009})
+NO_PEERS = 10005
+STARTING = frozenset({503, NO_PEERS, 10008, 10009})
 """Those that a cluster returns while its servers start, or while they have no leader."""
 
 
@@ -46,6 +47,16 @@ class ApiRefused(Exception):
         super().__init__(f"JetStream refused: {description} ({code})")
         self.code, self.description = code, description
 
+    @property
+    def lacks_storage(self) -> bool:
+        """Whether the servers have no room for a stream; a cluster says so in words only."""
+        return self.code in NO_STORAGE or (self.code == NO_PEERS and "insufficient storage" in self.description)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether servers that start, or that elect a leader, fail like this."""
+        return self.code in STARTING and not self.lacks_storage
+
 
 class Place(NamedTuple):
     """Where a node finds its log, and as whom it takes part.
@@ -58,6 +69,10 @@ class Place(NamedTuple):
     shard: int = 0
     node: str = "n1"
     session: str = "1"
+    address: str = ""
+    """Where clients and other nodes reach it."""
+    level: int = 0
+    """The highest level of commands that it knows."""
 
     @property
     def stream(self) -> str:
@@ -116,6 +131,16 @@ class StreamInfo(msgspec.Struct, frozen=True):
     config: _Config = _Config()
     state: _State = _State()
     cluster: _Group | None = None
+
+    @property
+    def leader(self) -> str | None:
+        """The server that leads the stream; None if there is one server only, or no leader."""
+        return self.cluster.leader or None if self.cluster is not None else None
+
+    @property
+    def replica_lag(self) -> int:
+        """How many messages the slowest replica is behind."""
+        return max((replica.lag for replica in self.cluster.replicas), default=0) if self.cluster is not None else 0
 
     @property
     def log_id(self) -> str:

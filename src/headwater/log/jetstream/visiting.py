@@ -1,21 +1,25 @@
 """Visits: blocking calls of NATS, before a server has begun to serve. They have a loop of their own, in a thread."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headwater.log.jetstream import streams
 from headwater.log.jetstream.client import Client, NotConnected
 from headwater.log.jetstream.streams import ApiRefused, LogRefused, Place, judge_server
 
 VISIT_SECONDS_MAX = 60.0
 """How long NATS may take to start, to elect a leader and to answer, before a start fails."""
+REPORT_SECONDS = 3.0
+"""After how long the log says what a start waits for."""
 POLL_SECONDS = 0.05
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class Visit:
@@ -50,11 +54,15 @@ class Visit:
 
     def _wait_connected(self) -> None:
         deadline = time.monotonic() + self._seconds_max
+        report_at = time.monotonic() + REPORT_SECONDS
         while not self.client.connected:
             if time.monotonic() > deadline:
                 raise LogRefused(
                     f"No NATS server can be reached at {self.client.servers} ({self.client.problem}); check --cluster."
                 )
+            if time.monotonic() > report_at:
+                log.warning("waiting for a NATS server: %s", self.client.problem)
+                report_at = deadline
             time.sleep(POLL_SECONDS / 5)
         reason = judge_server(self.client.info)
         if reason is not None:
@@ -67,17 +75,21 @@ class Visit:
     def persist(self, work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
         """Try a call again until NATS answers it: servers may still be starting, or electing a leader."""
         deadline = time.monotonic() + self._seconds_max
+        report_at = time.monotonic() + REPORT_SECONDS
         while True:
             try:
                 return self.call(work())
             except (NotConnected, TimeoutError) as error:
                 reason = str(error) or "no answer"
             except ApiRefused as error:
-                if error.code not in streams.STARTING:
+                if not error.is_passing:
                     raise
                 reason = error.description
             if time.monotonic() > deadline:
                 raise LogRefused(
                     f"NATS does not {what} ({reason}); check that its servers run with JetStream, three in a cluster."
                 )
+            if time.monotonic() > report_at:
+                log.warning("waiting for NATS to %s: %s", what, reason)
+                report_at = deadline
             time.sleep(POLL_SECONDS)

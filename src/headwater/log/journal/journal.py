@@ -2,10 +2,15 @@
 
 Group commit without a timer: the shard appends the batch that has gathered; one thread writes it as one frame and
 syncs; meanwhile the next batch gathers. Where there is no room, a batch that needs space is given back.
+
+While syncs are short and the loop has nothing else to do, a small batch is synced on the loop, which saves handing it
+over to the thread and back.
 """
 
 import asyncio
+from functools import partial
 from queue import SimpleQueue
+from time import monotonic
 
 from headwater.log.journal.writer import FILE_BYTES, SPARE, JournalWriter, NoRoom, end_process
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
@@ -16,6 +21,11 @@ from headwater.streams.commands import Command
 __all__ = ["FILE_BYTES", "SPARE", "Journal", "NoRoom", "end_process"]
 
 
+SHORT_SYNC_SECONDS = 0.001
+SHORT_SYNCS_MIN = 32
+"""After so many short syncs in a row, a batch may be synced on the loop; after a longer one they are counted anew."""
+
+
 class Journal(JournalWriter):
     """A `CommandLog` in a directory, with one proposer: the process that holds the directory."""
 
@@ -23,6 +33,9 @@ class Journal(JournalWriter):
     """The disk syncs one batch after another, so a larger next batch is worth more than an earlier one."""
     shared = False
     outage = None
+    may_hold_loop = False
+    """Whether the next batch may be synced on the loop, because nothing else is to be done there."""
+    _short_syncs = 0
 
     _queue: "SimpleQueue[tuple[int, list[Command], Ticket] | None]"
 
@@ -35,7 +48,16 @@ class Journal(JournalWriter):
         self.start_thread(self.make_spares_forever)
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        self._queue.put((at, commands, ticket))
+        short = self.may_hold_loop and self._short_syncs >= SHORT_SYNCS_MIN
+        if short and self.has_space_for(2 * sum(map(batches.cost_bytes, commands))):
+            self._guarded(partial(self._commit_here, at, commands, ticket))
+        else:
+            self._queue.put((at, commands, ticket))
+
+    def _commit_here(self, at: int, commands: list[Command], ticket: Ticket) -> None:
+        decided = self.commit(at, commands)
+        # In the next turn, as from the thread: the committer is not ready for it while it sends.
+        self._loop.call_soon(self._deliver, decided, ticket)
 
     def barrier(self, reached: Reached) -> None:
         reached(True)
@@ -66,5 +88,7 @@ class Journal(JournalWriter):
         record = batches.encode(at, batch)
         frees = all(map(batches.frees_space, batch))
         position = self.stage(record, len(batch), frees=frees, waits=True)
+        began = monotonic()
         self.sync()
+        self._short_syncs = self._short_syncs + 1 if monotonic() - began <= SHORT_SYNC_SECONDS else 0
         return Batch(position, at, batch)

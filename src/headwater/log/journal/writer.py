@@ -155,6 +155,10 @@ class JournalWriter:
         elif error is not None:
             self._spare_wanted.put(True)
 
+    def has_space_for(self, size: int) -> bool:
+        """Whether a record of this size certainly fits into the current file, so that it waits for nothing."""
+        return self._file_at + frames.size(size) < self._room_end - self._room_end // RESERVE_PART
+
     def stage(self, record: bytes, entries: int, *, frees: bool, waits: bool) -> int:
         """Put a record behind those that were staged, and return the position of its first command.
 

@@ -7,11 +7,12 @@ the head alone. The socket is ordered, reliable and local, so messages carry no 
 """
 
 from enum import IntEnum
+from socket import socket
 from struct import Struct
 from typing import NamedTuple
 
 HEAD = Struct("<BBHIIIQQ")
-RECEIVE_BYTES = 1 << 20
+RECEIVE_BYTES = 1 << 18
 """How much is read from a socket at a time."""
 
 
@@ -55,14 +56,21 @@ class Message(NamedTuple):
 
 
 class Inbox:
-    """Cuts received bytes into messages."""
+    """Receives from a socket, and cuts the bytes into messages."""
 
     def __init__(self) -> None:
+        # Once, and not for each call: the system would have to provide and take back that much memory.
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._data = bytearray()
         self._needed = HEAD.size
         """How many bytes there must be before another message can be whole."""
 
-    def feed(self, data: bytes) -> list[Message]:
+    def receive(self, sock: socket) -> list[Message] | None:
+        """Every message that one read of the socket completes; None at its end. Raises what the socket raises."""
+        size = sock.recv_into(self._buffer)
+        return self.feed(self._buffer[:size]) if size else None
+
+    def feed(self, data: bytes | memoryview) -> list[Message]:
         """Every message that these bytes complete, in order."""
         kept, found = self._data, list[Message]()
         kept += data

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headwater.log.journal.writer import JournalWriter, NoRoom, end_process
 from headwater.log.sequencer.decided import DecidedPosition
-from headwater.log.sequencer.messages import RECEIVE_BYTES, Inbox, Kind, Message
+from headwater.log.sequencer.messages import HEAD, Inbox, Kind, Message
 from headwater.log.sequencer.outbox import Outbox
 
 UNREAD_BYTES_MAX = 256 * 1024 * 1024
@@ -147,14 +147,15 @@ class Sequencer:
         if not events & selectors.EVENT_READ or proposer.gone:
             return
         try:
-            data = proposer.socket.recv(RECEIVE_BYTES)
+            messages = proposer.inbox.receive(proposer.socket)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if not data:
+            messages = None
+        if messages is None:
             self._remove(proposer)
-        for message in proposer.inbox.feed(data):
+            return
+        for message in messages:
             self._take(proposer, message)
 
     def _take(self, proposer: _Proposer, message: Message) -> None:
@@ -239,14 +240,16 @@ class Sequencer:
         """Send every record to every proposer but its own, which has the commands and gets the head alone."""
         records = []
         for (origin, message), position in decided:
-            said = message._replace(kind=Kind.DECIDED, flag=0, proposer=origin.number, number=position)
-            records.append((origin, said._replace(payload=b"").head(), said.head(), message.payload))
+            _, _, entries, _, _, ticket, payload = message
+            own = HEAD.pack(Kind.DECIDED, 0, 0, entries, 0, origin.number, position, ticket)
+            head = HEAD.pack(Kind.DECIDED, 0, 0, entries, len(payload), origin.number, position, ticket)
+            records.append((origin, own, head, payload))
         for proposer in list(self._proposers.values()):
             if proposer.pid:
                 parts: list[bytes] = []
-                for origin, head, whole, payload in records:
+                for origin, own, head, payload in records:
                     if origin is proposer:
-                        parts.append(head)
+                        parts.append(own)
                     else:
-                        parts += whole, payload
+                        parts += head, payload
                 self._post(proposer, parts)

@@ -20,7 +20,7 @@ from headwater.log.journal.files import JournalDamaged, first_position_of
 from headwater.log.journal.replaying import Replay
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.log.sequencer.decided import DecidedPosition
-from headwater.log.sequencer.messages import RECEIVE_BYTES, Inbox, Kind, Message
+from headwater.log.sequencer.messages import Inbox, Kind, Message
 from headwater.log.sequencer.outbox import Outbox
 from headwater.storage.disk import Disk, RealDisk
 from headwater.streams import batches
@@ -133,10 +133,10 @@ class SharedJournal:
         sock.connect(str(self._path))
         sock.sendall(Message(Kind.HELLO, number=os.getpid()).encode())
         while not self._early:
-            data = sock.recv(RECEIVE_BYTES)
-            if not data:
+            messages = self._inbox.receive(sock)
+            if messages is None:
                 raise ConnectionResetError("The sequencer has ended.")
-            self._early += self._inbox.feed(data)
+            self._early += messages
         welcome = self._early.pop(0)
         self._number = welcome.proposer
         return welcome
@@ -206,20 +206,18 @@ class SharedJournal:
     def _receive(self) -> None:
         assert self._socket is not None
         try:
-            data = self._socket.recv(RECEIVE_BYTES)
+            messages = self._inbox.receive(self._socket)
+            if messages is None:
+                raise ConnectionResetError("it was closed")
         except BlockingIOError:
             return
         except OSError as error:
             self._loop.remove_reader(self._socket)
             self._on_failure(error)
             return
-        if not data:
-            self._loop.remove_reader(self._socket)
-            self._on_failure(ConnectionResetError("it was closed"))
-            return
         if self._early:
             self._take_early()
-        self._take(self._inbox.feed(data))
+        self._take(messages)
 
     def _take(self, messages: list[Message]) -> None:
         for kind, flag, entries, proposer, number, ticket, payload in messages:
@@ -251,8 +249,11 @@ class SharedJournal:
             self._take_early()
             self._socket.settimeout(CLOSE_SECONDS)
             self._outbox.send()
-            while self._in_flight and time.monotonic() < until and (data := self._socket.recv(RECEIVE_BYTES)):
-                self._take(self._inbox.feed(data))
+            while self._in_flight and time.monotonic() < until:
+                messages = self._inbox.receive(self._socket)
+                if messages is None:
+                    raise ConnectionResetError("it was closed")
+                self._take(messages)
         except OSError as error:
             log.error("the connection to the sequencer was lost before the last batches came back: %s", error)
         self._closed = True

@@ -76,6 +76,8 @@ class Imager:
         grown_bytes = self._log.size_bytes - self._log_mark
         due = grown_bytes > max(self._limits.log_bytes, self._image_bytes) or not self._log.has_room
         if due and grown_bytes and self._task is None and time.monotonic() >= self._not_before_seconds:
+            if any(isinstance(observer, Walk) for observer in self._state.observers):
+                return  # The state is being hashed.
             mark = self._log.size_bytes
             self._task = asyncio.get_running_loop().create_task(self._take())
             self._task.add_done_callback(lambda task: self._taken(task, mark))

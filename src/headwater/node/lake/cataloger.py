@@ -17,6 +17,7 @@ from typing import TypeVar
 from headwater.lake.catalog import ForkRow
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.tables import Changes, LakeTables
+from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
@@ -52,11 +53,13 @@ class Cataloger:
         publishing: Callable[[], bool] = lambda: False,
         *,
         leased: Callable[[], set[int]] = set,
+        barrier: Barrier = lambda reached: reached(True),
         intervals: LakeIntervals = LAKE_INTERVALS,
         dead_seconds_max: float = _DEFAULTS.erase_seconds,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._state, self._publishing, self._leased, self._intervals = state, publishing, leased, intervals
+        self._barrier = barrier
         self._now_ms, self._dead_ms_max = now_ms, int(dead_seconds_max * 1000)
         self.overdue: frozenset[int] = frozenset()
         """The segments that have had dead rows for longer than they may."""
@@ -100,7 +103,9 @@ class Cataloger:
         await self.tidy()
 
     async def tidy(self) -> None:
-        """Drop the snapshots whose time has come, and delete what only they needed."""
+        """Drop the snapshots whose time has come, and delete what only they needed; not while cut off from the log."""
+        if not await reach(self._barrier):
+            return
         async with self._writing:
             await self._in_thread(self.tables.tidy, self._leased_snapshots())
             self.overdue = await self._in_thread(self._long_dead)

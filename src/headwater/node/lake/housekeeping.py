@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headwater.node.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
@@ -38,6 +39,7 @@ class Housekeeping:
         erase_seconds: float,
         grace_seconds: float,
         journal_bytes: Callable[[], int],
+        barrier: Barrier,
         epoch: int | None = None,
     ) -> None:
         state, now = parts.state, parts.now
@@ -51,6 +53,7 @@ class Housekeeping:
             lambda: self.flusher.publishing,
             leased=lambda: state.cold.leased(now()),
             intervals=parts.intervals,
+            barrier=barrier,
             # The objects of before stay for as long as the last snapshots that list them.
             dead_seconds_max=max(erase_seconds - history_seconds, 0.0),
         )
@@ -59,7 +62,7 @@ class Housekeeping:
             COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes),
             overdue=lambda: self.cataloger.overdue,
         )
-        self.sweeper = LakeSweeper(parts, self.cataloger.needs, grace_seconds)
+        self.sweeper = LakeSweeper(parts, self.cataloger.needs, grace_seconds, barrier)
         self._cold = state.cold
 
     @property

@@ -81,7 +81,8 @@ class Lake:
         self._state, self._submit, self._log, self._limits = state, submit, command_log, limits
         self._node = node
         self.store = store
-        self.reads = ColdReads(shard, state, store, answer, retry_seconds=limits.intervals.read_retry_seconds)
+        retry_seconds = limits.intervals.read_retry_seconds
+        self.reads = ColdReads(shard, state, store, answer, barrier=command_log.barrier, retry_seconds=retry_seconds)
         self._parts = LakeParts(shard, state, store, submit, now, self.reads.in_use, limits.intervals)
         self.swaps = Swaps(self._parts)
         self.housekeeping: Housekeeping | None = None
@@ -101,6 +102,7 @@ class Lake:
             erase_seconds=self._limits.erase_seconds,
             grace_seconds=self._limits.grace_seconds,
             journal_bytes=lambda: self._log.size_bytes,
+            barrier=self._log.barrier,
             epoch=epoch,
         )
         self.housekeeping.start()

@@ -1,4 +1,8 @@
-"""The lake's sweeper: deletes segments that no snapshot of its tables lists, and orphans that no state ever named."""
+"""The lake's sweeper: deletes segments that no snapshot of its tables lists, and orphans that no state ever named.
+
+It works behind a barrier and by the shard's own time. A node that is cut off from the log, but not from the store, must
+not delete what others have published or kept meanwhile, however late its clock says it is.
+"""
 
 import asyncio
 import logging
@@ -8,6 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
+from headwater.node.barriers import Barrier, reach
 from headwater.node.committer import ask
 from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import SECOND_US
@@ -27,8 +32,11 @@ log = logging.getLogger(__name__)
 class LakeSweeper:
     """Deletes an object first and forgets it by a command after, so a crash in between only repeats the deletion."""
 
-    def __init__(self, parts: LakeParts, needs: Callable[[Segment, int], bool], grace_seconds: float) -> None:
-        self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
+    def __init__(
+        self, parts: LakeParts, needs: Callable[[Segment, int], bool], grace_seconds: float, barrier: Barrier
+    ) -> None:
+        self._shard, self._state, self._store, self._submit, _, self._in_use, self._intervals = parts
+        self._barrier = barrier
         self._needs, self._grace_us = needs, int(grace_seconds * SECOND_US)
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,7 +73,9 @@ class LakeSweeper:
 
     async def _due(self) -> list[Segment]:
         """As many as may be deleted at once; they are looked for some per turn, in the order in which they retired."""
-        lowest = self._state.cold.lowest_consumer(self._now())
+        if not self._state.cold.retired or not await reach(self._barrier):
+            return []
+        lowest = self._state.cold.lowest_consumer(self._state.now)
         retired = iter(list(self._state.cold.retired.values()))
         due: list[Segment] = []
         while turn := list(islice(retired, SEGMENTS_PER_TURN)):
@@ -82,11 +92,13 @@ class LakeSweeper:
         """Delete segments that no state names and that can no longer be published: their deadline is long past."""
         items = self._store.items(f"segments/shard={self._shard}/")
         while page := await self._in_thread(lambda: list(islice(items, SEGMENTS_PER_TURN))):
+            if not await reach(self._barrier):
+                return
             for item in page:
                 parsed = parse_segment_key(item.key)
                 if parsed is None or self._state.cold.names(parsed.id):
                     continue
-                if deadline_us_of(parsed.id) + self._grace_us < self._now():
+                if deadline_us_of(parsed.id) + self._grace_us < self._state.now:
                     log.info("deleting %s, which was never published", item.key)
                     await self._delete(item.key)
 

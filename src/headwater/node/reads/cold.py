@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -16,6 +17,7 @@ import pyarrow as pa
 from headwater.lake.cache import Cache
 from headwater.lake.format import segment_key
 from headwater.lake.reader import SERVED, Footer, Group, GroupRows, Read, SegmentDamaged, read_footer, read_group
+from headwater.node.barriers import Barrier, reach
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 from headwater.streams.fetched import Fetched, NotFetched, Run
@@ -49,6 +51,7 @@ class LocatedExtent(NamedTuple):
 class Stretch(NamedTuple):
     """A range of a stream's bytes that lies in the lake."""
 
+    stream: Stream
     extents: list[LocatedExtent]
     start: int
     end: int
@@ -59,6 +62,14 @@ class Table(NamedTuple):
 
     rows: pa.Table
     cost_bytes: int
+
+
+class SegmentMissing(KeyMissing):
+    """The store has no object of a segment: it was replaced and deleted meanwhile, or it is lost."""
+
+    def __init__(self, segment: Segment, error: KeyMissing) -> None:
+        super().__init__(str(error))
+        self.segment = segment
 
 
 class LakeUnreadable(OSError):
@@ -75,10 +86,11 @@ class ColdReads:
         store: Store,
         answer: Callable[[Query, Fetched], Reply],
         *,
+        barrier: Barrier,
         retry_seconds: tuple[float, ...],
     ) -> None:
         self._shard, self._state, self._store, self._answer = shard, state, store, answer
-        self._retry_seconds = retry_seconds
+        self._barrier, self._retry_seconds = barrier, retry_seconds
         self._threads = ThreadPoolExecutor(READ_THREADS, "lake-read")
         self._footers: Cache[Footer] = Cache(FOOTERS_BYTES_MAX, self._threads)
         self._groups: Cache[Group] = Cache(GROUPS_BYTES_MAX, self._threads)
@@ -107,11 +119,9 @@ class ColdReads:
         fetched = Fetched()
         for _ in range(ROUNDS_MAX):
             try:
-                fetched.add(need.stream, await self._runs(extents, need))
+                await self._fetch(fetched, need, extents)
             except (StoreFailed, KeyMissing, SegmentDamaged) as error:
                 return self._failed(need.stream.name, error)
-            finally:
-                self.release(extent.segment for extent in extents)
             try:
                 return self._answer(query, fetched)
             except NotFetched as more:
@@ -119,6 +129,26 @@ class ColdReads:
         return Refusal(
             Code.OVERLOADED, f"The history of {need.stream.name!r} is being compacted; try again in a second."
         )
+
+    async def _fetch(self, fetched: Fetched, need: NotFetched, extents: list[LocatedExtent]) -> None:
+        """Fetch what is needed; nothing if its segments have been replaced, so that the state says where else it is."""
+        try:
+            fetched.add(need.stream, await self._runs(extents, need))
+        except SegmentMissing as missing:
+            await self._check_replaced(missing)
+        finally:
+            self.release(extent.segment for extent in extents)
+
+    async def _check_replaced(self, missing: SegmentMissing) -> None:
+        """Raise unless a segment has been replaced.
+
+        Another node deletes what it has replaced, and does not know what is read here. This node may not have applied
+        the swap yet.
+        """
+        if not await reach(self._barrier):
+            raise StoreFailed(f"{missing} The log cannot tell whether it was replaced.") from missing
+        if missing.segment.id in self._state.cold.ids:
+            raise missing
 
     def _failed(self, name: str, error: Exception) -> Refusal:
         """The refusal for one request whose bytes the store failed to return."""
@@ -171,12 +201,37 @@ class ColdReads:
         return runs
 
     def stretch(self, stream: Stream, start: int, end: int) -> Stretch:
-        """Where the bytes of a range are, as of now; valid for as long as replaced segments are kept."""
+        """Where the bytes of a range are, as of now."""
         extents = tuple(extent for extent in stream.extents if extent.end > start and extent.start < end)
-        return Stretch(self._located(extents), start, end)
+        return Stretch(stream, self._located(extents), start, end)
 
     async def slices(self, stretch: Stretch) -> AsyncGenerator[Slice, None]:
         """The runs of a stretch one by one, each fetched on demand; its segments are held until the end."""
+        try:
+            while True:
+                try:
+                    async with aclosing(self._slices(stretch)) as slices:
+                        async for slice_ in slices:
+                            yield slice_
+                            stretch = stretch._replace(start=slice_.end)
+                    return
+                except SegmentMissing as missing:
+                    await self._check_replaced(missing)
+                    stretch = self._again(stretch, missing)
+        except (StoreFailed, KeyMissing, SegmentDamaged) as error:
+            raise self.unreadable(error) from error
+
+    def _again(self, stretch: Stretch, missing: SegmentMissing) -> Stretch:
+        """Where the rest of a stretch is after segments were replaced, unless it has been trimmed or deleted."""
+        try:
+            again = self.stretch(stretch.stream, stretch.start, stretch.end)
+        except KeyError:
+            raise missing from None
+        if not again.extents or again.extents[0].extent.start > stretch.start:
+            raise missing
+        return again
+
+    async def _slices(self, stretch: Stretch) -> AsyncGenerator[Slice, None]:
         self.hold(extent.segment for extent in stretch.extents)
         try:
             for segment, extent in stretch.extents:
@@ -184,8 +239,6 @@ class ColdReads:
                 for piece in footer.locate(extent, stretch.start, stretch.end):
                     run = await self._run(segment, footer, piece)
                     yield Slice([run], 0, 1, max(run.offset, stretch.start), min(run.end, stretch.end))
-        except (StoreFailed, KeyMissing, SegmentDamaged) as error:
-            raise self.unreadable(error) from error
         finally:
             self.release(extent.segment for extent in stretch.extents)
 
@@ -212,6 +265,12 @@ class ColdReads:
 
     def _using(self, segment: Segment, work: Callable[..., T], *arguments: object) -> T:
         """Work in a thread with the bytes of a segment; a failure is retried."""
+        try:
+            return self._retrying(segment, work, *arguments)
+        except KeyMissing as error:
+            raise SegmentMissing(segment, error) from error
+
+    def _retrying(self, segment: Segment, work: Callable[..., T], *arguments: object) -> T:
         key = segment_key(self._shard, segment.first_position, segment.last_position, segment.id)
         for pause_seconds in self._retry_seconds:
             self.reads += 1

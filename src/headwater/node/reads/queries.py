@@ -6,6 +6,7 @@ from headwater.node.committer import Now
 from headwater.node.reads.fetcher import fetch, fetch_records
 from headwater.node.reads.pages import PageCache
 from headwater.protocol.content_types import ENVELOPES, NDJSON, is_json
+from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PAGE_MESSAGES_MAX
 from headwater.protocol.offsets import NOW
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found, incarnation_changed
@@ -38,10 +39,14 @@ class Queries:
 
     def read(self, query: Query, fetched: Fetched = NOTHING_FETCHED) -> Reply:
         """The answer to a query; raises NotFetched if it needs bytes of the lake that are not in `fetched`."""
-        now = self._now()
         if isinstance(query, Read):
-            found = self._find(query, now)
+            stream = self._state.streams.get(query.name)
+            lasts = stream is not None and stream.lifetime is FOREVER and not stream.deleted
+            if stream is not None and lasts and query.incarnation in (None, stream.incarnation):
+                return self._page(stream, query, fetched)  # As below, without calls: nearly all are such.
+            found = self._find(query, self._now())
             return self._page(found, query, fetched) if isinstance(found, Stream) else found
+        now = self._now()
         if isinstance(query, ForkTarget):
             return forking.query_target(self._state, query, now)
         if isinstance(query, Anchor):
@@ -53,10 +58,10 @@ class Queries:
             bucket = query.bucket
             known = bucket is None or bucket in self._state.buckets or bucket in self._state.lives
             return buckets.listing(self._state, query, now) if known else bucket_not_found(str(bucket))
-        stream = self._find(query, now)
-        if isinstance(stream, Refusal):
-            return stream
-        return self._boundary(stream, query, fetched) if isinstance(query, Boundary) else _describe(stream)
+        found = self._find(query, now)
+        if isinstance(found, Refusal):
+            return found
+        return self._boundary(found, query, fetched) if isinstance(query, Boundary) else _describe(found)
 
     def _find(self, query: Read | Head | Boundary, now: int) -> Stream | Refusal:
         """The life of the stream that a query names."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headwater.spark.failures import LinkFailed, LinkRefused
+from headwater.spark.failures import NO_RIGHT, LinkFailed, LinkRefused
 from headwater.spark.jobs.report import JobFailed
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.link import parse_link
@@ -65,6 +65,16 @@ def describe_selected(link: Link, selection: Selection) -> Iterator[pa.Table]:
         pages = [link.describe(sorted(selection.names))]
     for page in pages:
         yield page.filter(pa.array(map(selection.has, page["stream"].to_pylist()), pa.bool_()))
+
+
+def find_lake(link: Link) -> str | None:
+    """The URL of a server's lake; None if it has none, and JobFailed if it shows it to others only."""
+    log = link.log()
+    if log.has_lake and log.lake_url is None:
+        raise JobFailed(
+            f"The server at {link.settings.url} shows its lake only to those with the grant 'pipeline *'; {NO_RIGHT}."
+        )
+    return log.lake_url
 
 
 def link_settings(url: str, options: Mapping[str, str]) -> LinkSettings:

@@ -103,12 +103,7 @@ def choose_lake(options: SourceOptions, link: Link) -> Store | None:
     if prefers_live and not needs_lake:
         return None
     try:
-        url = lake_url(options, link)
-        if url is None:
-            raise LakeUnusable(
-                f"The server at {link.settings.url} has no lake, because it runs in memory only; use via=live."
-            )
-        return open_lake(url)
+        return open_lake(lake_url(options, link))
     except LakeUnusable as problem:
         if needs_lake:
             raise

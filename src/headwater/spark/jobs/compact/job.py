@@ -20,6 +20,7 @@ from headwater.lake.scanning import EVER
 from headwater.protocol.limits import MIB, STREAMS_PER_SEGMENT_MAX
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
+from headwater.spark.jobs.origin import find_lake
 from headwater.spark.jobs.report import JobFailed, Report
 from headwater.spark.link import Link, LinkSettings
 from headwater.storage.opening import open_store
@@ -144,10 +145,10 @@ class Tally:
 
 def open_lake(link: Link, url: str | None) -> tuple[str, Store]:
     """The lake of a server; JobFailed if only the server can reach it."""
-    status = link.status()
-    if status["lake"] is None or (url or status["lake"]["url"]) == "memory:":
+    reported = find_lake(link)
+    if reported is None or (url or reported) == "memory:":
         raise JobFailed(f"The server at {link.settings.url} has no lake that Spark can read; start it with --lake.")
-    found = url or status["lake"]["url"]
+    found = url or reported
     try:
         return found, open_store(found)
     except ValueError as error:

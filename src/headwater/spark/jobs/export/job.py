@@ -13,7 +13,7 @@ from headwater.spark.jobs.export.batches import Exporter
 from headwater.spark.jobs.export.ledger import claim, default_checkpoint
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions
-from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.origin import Origin, find_lake
 from headwater.spark.jobs.paths import open_location, spark_path
 from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
 from headwater.spark.jobs.report import Fact, JobFailed, Report
@@ -113,13 +113,13 @@ def _check(config: ExportConfig) -> None:
 def _identity(config: ExportConfig) -> dict[str, Any]:
     """The properties that every run of this export has to share."""
     with config.origin.link() as link:
-        status = link.status()
-    if status.get("lake") is None:
+        lake, log_id = find_lake(link), link.log_id()
+    if lake is None:
         raise JobFailed(f"The server at {config.origin.url} has no lake to export from; start it with --data.")
     selection = {name.lower(): value for name, value in config.origin.source_options().items()}
     chosen = ("bucket", "prefix", "streams", "streamsPattern", "startingTimestamp", "endingTimestamp")
     return {
-        "log_id": status["log_id"],
+        "log_id": log_id,
         "format": config.format,
         "selection": {name: selection[name.lower()] for name in chosen if name.lower() in selection},
         "shape": asdict(config.shape),

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +30,7 @@ from headwater.spark.jobs.snapshot.folds import Reducer
 from headwater.spark.jobs.snapshot.plan import Chosen, choose, packed, pending_rows, split
 from headwater.spark.jobs.snapshot.store import SnapshotStore
 from headwater.spark.jobs.snapshot.task import COLUMNS, Folder, TaskResult, fold_live, fold_sorted
-from headwater.spark.link import Link, LinkSettings
+from headwater.spark.link import Link, LinkSettings, Log
 from headwater.spark.options.source import SourceOptions
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, StoreFailed
@@ -60,12 +59,12 @@ def run(spark: SparkSession, config: SnapshotConfig) -> Report:
     _check(options)
     _ship(config.reducer)
     with config.origin.link() as link:
-        status = link.status()
+        log = link.log()
         chosen = choose(describe_selected(link, options.selection), config.min_bytes)
-        if status["lake"] is not None:
+        if log.lake_url is not None:
             link.flush()
-    work = _Work(options.link, config.reducer, status["log_id"])
-    inherited_to = _inherited_to(options, status) if _prefers_lake(options, chosen, status) else None
+    work = _Work(options.link, config.reducer, log.id)
+    inherited_to = _inherited_to(options, log) if _prefers_lake(options, chosen, log) else None
     if inherited_to is None and options.via == "lake":
         raise JobFailed(f"The lake of {options.link.url} cannot be read from here; remove via=lake.")
     if inherited_to is None:
@@ -98,21 +97,21 @@ def _ship(reducer: Reducer) -> None:
             register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _prefers_lake(options: SourceOptions, chosen: Chosen, status: dict[str, Any]) -> bool:
+def _prefers_lake(options: SourceOptions, chosen: Chosen, log: Log) -> bool:
     much = chosen.new_bytes >= max(LAKE_BYTES_MIN, chosen.retained_bytes // LAKE_SHARE)
     named = options.selection.names is not None
-    return status["lake"] is not None and (options.via == "lake" or (options.via == "auto" and much and not named))
+    return log.lake_url is not None and (options.via == "lake" or (options.via == "auto" and much and not named))
 
 
-def _inherited_to(options: SourceOptions, status: dict[str, Any]) -> dict[int, int] | None:
+def _inherited_to(options: SourceOptions, log: Log) -> dict[int, int] | None:
     """The offset up to which each fork inherits bytes, by incarnation; None if the lake cannot be read from here.
 
     In the lake, inherited bytes are under the name of the source. A fork that needs any is read from the server.
     """
     try:
-        store = open_store(options.lake or status["lake"]["url"])
+        store = open_store(options.lake or log.lake_url or "")
         catalog = read_catalog(store)
-        if catalog is None or catalog.log_id != status["log_id"]:
+        if catalog is None or catalog.log_id != log.id:
             return None
         return {fork.incarnation: fork.to for fork in read_forks(store, catalog)}
     except (ValueError, StoreFailed, KeyMissing, LakeDamaged):

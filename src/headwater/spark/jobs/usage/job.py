@@ -74,7 +74,7 @@ def run(spark: SparkSession, config: UsageConfig) -> Report:
 def _rows(spark: SparkSession, config: UsageConfig) -> DataFrame:
     """The rows to measure, without payloads unless they hold the time of the event."""
     with config.origin.link() as link:
-        via = "live" if link.status().get("lake") is None else "lake"
+        via = "live" if link.log().lake_url is None else "lake"
     columns = ",".join((*COLUMNS, "payload") if config.event_time else COLUMNS)
     config.origin.parsed(via=via, columns=columns)
     return spark.read.format("headwater").options(**config.origin.source_options(via=via, columns=columns)).load()

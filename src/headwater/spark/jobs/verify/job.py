@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.origin import Origin, find_lake
 from headwater.spark.jobs.paths import spark_path
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.spark.jobs.verify.differences import differences
@@ -86,7 +86,7 @@ class Verifier:
     def compare(self, hashes: str | None = None) -> Comparison:
         """Compare all sides once."""
         with self.origin.link() as link:
-            with_lake = link.status().get("lake") is not None
+            with_lake = find_lake(link) is not None
             if with_lake:
                 link.flush()
             described = describe(link, self._options.selection)
@@ -102,7 +102,7 @@ class Verifier:
             finally:
                 joined.unpersist()
             problems = self._explained([Finding(**row.asDict()) for row in first], described, windows)
-            quiet = max(link.status()["positions"].values()) == described.position
+            quiet = link.log().position == described.position
         return Comparison(facts, problems, count, quiet)
 
     def _windows(self, described: Described, with_lake: bool) -> Windows:

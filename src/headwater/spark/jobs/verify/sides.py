@@ -43,7 +43,7 @@ class Described(NamedTuple):
 
 def describe(link: Link, selection: Selection) -> Described:
     """The server's description of the selected streams."""
-    position = max(link.status()["positions"].values())
+    position = link.log().position
     found = [page.select(DESCRIBED) for page in describe_selected(link, selection)]
     empty = link.describe([]).select(DESCRIBED)
     return Described(pa.concat_tables([empty, *found]), position)

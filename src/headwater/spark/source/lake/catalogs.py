@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from headwater.lake.catalog import Catalog, CatalogReader
 from headwater.lake.damage import LakeDamaged
-from headwater.spark.link import Link
+from headwater.spark.link import Link, Log
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.positions import position_in
 from headwater.storage.opening import open_store
@@ -21,12 +21,19 @@ class LakeUnusable(Exception):
     """The lake cannot be read as requested; the message is one sentence that says why, and what to do."""
 
 
-def lake_url(options: SourceOptions, link: Link) -> str | None:
-    """The URL from the options, or else the one that the server reports; None if the server has no lake."""
-    if options.lake is not None:
-        return options.lake
-    url: str | None = (link.status().get("lake") or {}).get("url")
-    return url
+def lake_url(options: SourceOptions, link: Link) -> str:
+    """The URL from the options, or else the one that the server reports; LakeUnusable if it reports none."""
+    return options.lake or lake_of(link.log(), link)
+
+
+def lake_of(log: Log, link: Link) -> str:
+    """The URL of a log's lake; LakeUnusable if there is none, or none for this client."""
+    if log.lake_url is not None:
+        return log.lake_url
+    server = f"The server at {link.settings.url}"
+    if log.has_lake:
+        raise LakeUnusable(f"{server} shows its lake only to those with the grant 'pipeline *'; use via=live.")
+    raise LakeUnusable(f"{server} has no lake, because it runs in memory only; use via=live.")
 
 
 def open_lake(url: str) -> Store:

@@ -1,0 +1,218 @@
+"""`headwater cluster`: look at a cluster, wait for it, take a node out, and compare replicas."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from headwater.cli.cluster.nodes import addresses, ask_node, sees, silent
+from headwater.cli.connecting import JSON, Server, connected
+from headwater.cli.examples import examples
+from headwater.cli.failures import fail
+from headwater.cli.printing import columns, counted, facts, note
+from headwater.cli.server.status import span
+from headwater.client import ClientError, ServerUnavailable, TransportFailed
+
+POLL_SECONDS = 0.2
+DRAIN_SECONDS = 30.0
+RIGHT = (False, False, True, True, True, False)
+"""Which columns of the members are numbers."""
+ATTEMPTS_MAX = 3
+"""How often a checkpoint is repeated because a node was writing an image just then."""
+
+TIMEOUT = click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait."
+)
+NOT_IMPLEMENTED = "not_implemented"
+
+
+@click.group()
+def cluster() -> None:
+    """Operate a cluster. Exit codes: 0 good, 1 not good, 2 wrong usage."""
+
+
+@cluster.command(epilog=examples("headwater cluster status", "headwater cluster status --json | jq .keeper"))
+@JSON
+@connected
+def status(server: Server, as_json: bool) -> None:
+    """Show the members, who does the chores, and how NATS is doing; exit 1 if anything is wrong."""
+    view = sees(server)
+    problems = problems_of(view)
+    if as_json:
+        click.echo(json.dumps(view | {"problems": problems}))
+    else:
+        _print(view)
+        for problem in problems:
+            note(f"Problem: {problem}")
+    if problems:
+        raise SystemExit(1)
+
+
+def problems_of(view: dict[str, Any]) -> list[str]:
+    """What is wrong with a cluster, as one sentence each."""
+    problems = [] if view["outage"] is None else [str(view["outage"])]
+    if view["keeper"] is None:
+        problems.append("No node does the chores.")
+    problems += [f"Member {name} is silent." for name in silent(view)]
+    return problems
+
+
+def _print(view: dict[str, Any]) -> None:
+    age = view["image_age_seconds"]
+    rows = [
+        ("node", f"{view['node']} ({view['standing']})"),
+        ("log", f"{view['log_id']} at message {view['applied']:,} of {view['known']:,}"),
+        ("chores", view["keeper"] or "nobody"),
+        ("level", str(view["level"])),
+        ("NATS leader", view["leader"] or "none known"),
+        ("replica lag", "unknown" if view["replica_lag"] is None else f"{view['replica_lag']:,} messages"),
+        ("image age", "no image" if age is None else span(age)),
+    ]
+    facts(rows)
+    table = (
+        (
+            member["name"],
+            member["address"],
+            "?" if member["applied"] is None else f"{member['applied']:,}",
+            "?" if member["clock_offset_ms"] is None else f"{member['clock_offset_ms']:,} ms",
+            str(member["level"]),
+            "never" if member["silent_seconds"] is None else f"{member['silent_seconds']:.1f} s ago",
+        )
+        for member in view["members"]
+    )
+    columns(("MEMBER", "ADDRESS", "APPLIED", "CLOCK", "LEVEL", "HEARD"), table, RIGHT, head=True)
+
+
+@cluster.command("wait-ready", epilog=examples("headwater cluster wait-ready --nodes 3 --timeout 60"))
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="How many members there must be."
+)
+@TIMEOUT
+@JSON
+@connected
+def wait_ready(server: Server, nodes: int, timeout: float, as_json: bool) -> None:
+    """Wait until so many members serve, all are heard, and one does the chores; exit 1 if that takes too long."""
+    problems: list[str] = []
+    members = 0
+
+    def ready() -> bool:
+        nonlocal problems, members
+        try:
+            view = sees(server)
+        except (ServerUnavailable, TransportFailed) as error:
+            if isinstance(error, ServerUnavailable) and error.code == NOT_IMPLEMENTED:
+                raise  # Not a node of a cluster, however long we wait.
+            problems = [f"{server.url} does not answer."]
+            return False
+        members = len(view["members"])
+        missing = nodes - members
+        problems = problems_of(view) + ([_missing(missing, nodes)] if missing > 0 else [])
+        return not problems
+
+    done = _wait(ready, timeout)
+    if as_json:
+        click.echo(json.dumps({"ready": done, "problems": problems}))
+    elif done:
+        click.echo(f"The cluster is ready with {counted(members, 'member')}.")
+    if not done:
+        fail(f"The cluster is not ready after {timeout:g} s: {' '.join(problems)}", "not_ready")
+
+
+def _missing(missing: int, nodes: int) -> str:
+    return f"{missing} of {nodes} members {'is' if missing == 1 else 'are'} missing."
+
+
+@cluster.command(epilog=examples("headwater cluster drain n2"))
+@click.argument("node")
+@JSON
+@connected
+def drain(server: Server, node: str, as_json: bool) -> None:
+    """Have NODE finish its requests, leave the members and end."""
+    members = addresses(sees(server))
+    if node not in members:
+        fail(f"{node} is not a member; the members are {', '.join(sorted(members)) or 'none'}.", "not_a_member")
+    with ask_node(server, members[node]) as admin:
+        admin.drain()
+    others = {name: address for name, address in members.items() if name != node}
+
+    def gone() -> bool:
+        for address in others.values() or ():
+            try:
+                with ask_node(server, address) as admin:
+                    return node not in addresses(admin.cluster())
+            except ClientError:
+                continue
+        return not others
+
+    done = _wait(gone, DRAIN_SECONDS)
+    if as_json:
+        click.echo(json.dumps({"node": node, "left": done}))
+    elif done:
+        click.echo(f"{node} has left the cluster.")
+    if not done:
+        fail(f"{node} is still a member after {DRAIN_SECONDS:g} s.", "not_left")
+
+
+@cluster.command(epilog=examples("headwater cluster verify"))
+@TIMEOUT
+@JSON
+@connected
+def verify(server: Server, timeout: float, as_json: bool) -> None:
+    """Have every member hash its state at one position, and compare; exit 1 if any differs or does not answer."""
+    for _ in range(ATTEMPTS_MAX):
+        digests = _digests(server, timeout)
+        if "busy" not in digests.values():
+            break
+    answered = {digest for digest in digests.values() if digest is not None}
+    missing = sorted(name for name, digest in digests.items() if digest is None or digest == "busy")
+    same = len(answered) == 1 and not missing
+    if as_json:
+        click.echo(json.dumps({"same": same, "digests": digests}))
+    else:
+        rows = ((name, digest or "no answer") for name, digest in sorted(digests.items()))
+        columns(("MEMBER", "SHA-256"), rows, (False, False), head=True)
+    if missing:
+        fail(f"Members that did not answer: {', '.join(missing)}.", "no_answer")
+    if not same:
+        fail("The members differ in what they hold; restart those that differ, so that they load an image.", "differ")
+    if not as_json:
+        click.echo(f"The state of {counted(len(digests), 'member')} is the same.")
+
+
+def _digests(server: Server, timeout: float) -> dict[str, str | None]:
+    """The hash of each member at a new checkpoint; None for one that does not answer."""
+    with server.admin() as admin:
+        members = addresses(admin.cluster())
+        checkpoint = admin.checkpoint()
+    digests: dict[str, str | None] = dict.fromkeys(members)
+
+    def complete() -> bool:
+        for name, address in members.items():
+            if digests[name] is None:
+                digests[name] = _digest(server, address, checkpoint)
+        return None not in digests.values()
+
+    _wait(complete, timeout)
+    return digests
+
+
+def _digest(server: Server, address: str, checkpoint: str) -> str | None:
+    try:
+        with ask_node(server, address) as admin:
+            found = admin.cluster()["checkpoint"]
+    except ClientError:
+        return None
+    if found is None or found["id"] != checkpoint:
+        return None
+    return "busy" if found["failed"] else found["sha256"]
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True

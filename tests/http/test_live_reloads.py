@@ -1,0 +1,220 @@
+"""Live reads over a change of the rules: good ones go on, and none gets a byte by rights that it no longer has."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from headwater.access.grants import Action
+from headwater.access.identities import Identity
+from headwater.access.policy import load
+from headwater.http.gates import FAILURES_PER_SECOND, Caller, Guard
+from headwater.http.wire.requests import Request
+from headwater.protocol.refusals import Code, Refusal
+
+from ..access.signing import jwks, make, signer
+from .guarded import Guarded, guarded
+from .processes import eventually
+from .sockets import request
+
+pytestmark = pytest.mark.attack
+
+TEXT = {"Content-Type": "text/plain"}
+ONE = "/v1/stream/mine/one"
+NOBODY_LISTENS = "http://127.0.0.1:9/jwks.json"
+
+
+@pytest.fixture
+def guard(tmp_path: Path) -> Iterator[Guarded]:
+    with guarded(tmp_path, {"bob": ["read mine/*"]}) as found:
+        with found.wire() as wire:
+            assert wire.ask("PUT", ONE, {**TEXT, **found.bearer("root")}).status == 201
+        yield found
+
+
+def append(guard: Guarded, body: bytes) -> None:
+    with guard.wire() as wire:
+        assert wire.ask("POST", ONE, {**TEXT, **guard.bearer("root")}, body).status == 204
+
+
+# -- Addresses with many wrong credentials -----------------------------------------------------------------------------
+
+
+@contextmanager
+def failing(guard: Guarded) -> Iterator[None]:
+    """Send wrong tickets from this address all the time, so that no signature of it is verified."""
+    wrong, over = f"{guard.ticket('read mine/*')[:-8]}AAAAAAAA", threading.Event()
+
+    def send() -> None:
+        with guard.wire() as wire:
+            while not over.is_set():
+                wire.send(request("GET", f"{ONE}?access_token={wrong}") * 10)
+                for _ in range(10):
+                    wire.receive()
+
+    def is_throttled() -> bool:
+        with guard.wire() as wire:
+            return wire.ask("GET", f"{ONE}?access_token={guard.ticket('read mine/*')}").status == 429
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        assert eventually(is_throttled)
+        yield
+    finally:
+        over.set()
+        thread.join(10)
+
+
+def test_a_ticket_in_a_url_that_is_known_is_not_verified_again(guard: Guarded) -> None:
+    ticket = guard.ticket("read mine/*")
+    with guard.wire() as wire:
+        assert wire.ask("GET", f"{ONE}?access_token={ticket}").status == 200
+        with failing(guard):
+            assert {wire.ask("GET", f"{ONE}?access_token={ticket}").status for _ in range(50)} == {200}
+
+
+def test_a_tail_goes_on_after_a_reload_although_its_address_has_failed_often(guard: Guarded) -> None:
+    with guard.wire() as wire, guard.wire() as poll:
+        header = {"Authorization": f"Bearer {guard.ticket('read mine/one', sub='ann')}"}
+        wire.send(request("GET", f"{ONE}?offset=now&live=sse", header))
+        events = wire.receive_sse()
+        assert events.event().kind == "control"
+        ticket = guard.ticket("read mine/one", sub="bea")
+        poll.send(request("GET", f"{ONE}?offset=now&live=long-poll&access_token={ticket}"))
+        assert poll.silent_for(0.2)
+        with failing(guard):
+            guard.reload()  # They were known before, and have to be verified again.
+            assert poll.silent_for(1.5)
+        append(guard, b"on")
+        assert events.event().data == "on"
+        assert poll.receive().body == b"on"
+
+
+# -- Issuers whose keys are missing ------------------------------------------------------------------------------------
+
+KEY = signer("ES256")
+
+
+@contextmanager
+def provider() -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = jwks({"k1": KEY})
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/jwks.json"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def issuer(url: str) -> str:
+    return (
+        f'[[issuer]]\nurl = "https://login.example/"\naudience = "headwater"\njwks = "{url}"\nalgorithms = ["ES256"]\n'
+        'rules = [{ grants = ["read mine/*"] }]\n'
+    )
+
+
+def test_a_tail_goes_on_while_the_keys_of_its_issuer_are_missing(tmp_path: Path) -> None:
+    ends = time.time() + 600
+    claims = {"iss": "https://login.example/", "aud": "headwater", "sub": "ann", "exp": ends}
+    header = {"Authorization": f"Bearer {make(KEY, claims, kid='k1').decode()}"}
+    with provider() as url, guarded(tmp_path, {}, more=issuer(url)) as guard, ExitStack() as stack:
+        wire, poll, other = (stack.enter_context(guard.wire()) for _ in range(3))
+        assert other.ask("PUT", ONE, {**TEXT, **guard.bearer("root")}).status == 201
+        assert eventually(lambda: other.ask("HEAD", ONE, header).status == 200)
+        wire.send(request("GET", f"{ONE}?offset=now&live=sse", header))
+        events = wire.receive_sse()
+        assert events.event().kind == "control"
+        poll.send(request("GET", f"{ONE}?offset=now&live=long-poll", header))
+        assert poll.silent_for(0.2)
+        guard.write({"root": ["* *"]}, issuer(NOBODY_LISTENS))
+        guard.reload()
+        assert other.ask("HEAD", ONE, header).status == 503
+        assert poll.silent_for(1.2)
+        append(guard, b"on")
+        assert events.event().data == "on"
+        assert poll.receive().body == b"on"
+        assert events.event().kind == "control"
+        guard.write({"root": ["* *"]})
+        guard.reload()
+        assert events.rest()[-1].kind == "credential-expired"
+
+
+# -- Rights that have ended --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("live", ["sse", "long-poll", "tail"])
+def test_nothing_that_is_appended_after_a_reload_reaches_those_without_rights(guard: Guarded, live: str) -> None:
+    bob, other = guard.bearer("bob"), {"root": ["* *"], "other": ["read mine/*"]}
+    target = f"{ONE}?offset=now&live={live}" if live != "tail" else "/__headwater/tail?s=mine/one@now"
+    for number in range(5):
+        guard.write({"root": ["* *"], "bob": ["read mine/*"]})
+        guard.reload()
+        with guard.wire() as wire:
+            wire.send(request("GET", target, bob))
+            events = None if live == "long-poll" else wire.receive_sse()
+            assert wire.silent_for(0.2) if events is None else events.event().kind in ("control", "batch")
+            guard.write(other)
+            guard.reload()
+            append(guard, b"secret %d" % number)
+            seen = wire.receive().body if events is None else b"".join(event.raw for event in events.rest())
+            assert b"secret" not in seen
+
+
+def test_a_long_poll_that_waits_while_its_stream_becomes_private_is_not_for_shared_caches(tmp_path: Path) -> None:
+    with guarded(tmp_path, {"bob": ["read mine/*"]}, anonymous=["read mine/*"]) as guard, guard.wire() as wire:
+        assert wire.ask("PUT", ONE, {**TEXT, **guard.bearer("root")}).status == 201
+        start = wire.ask("HEAD", ONE).next_offset
+        with guard.wire() as poll:
+            poll.send(request("GET", f"{ONE}?offset={start}&live=long-poll", guard.bearer("bob")))
+            assert poll.silent_for(0.2)
+            guard.write({"root": ["* *"], "bob": ["read mine/*"]})
+            guard.reload()
+            append(guard, b"private")
+            answer = poll.receive()
+            assert (answer.status, answer.body) == (200, b"private")
+            assert "public" not in answer.headers["cache-control"]
+            assert "authorization" in answer.headers["vary"].lower()
+
+
+def test_a_credential_is_verified_once_for_each_version_of_the_rules(tmp_path: Path) -> None:
+    files = Guarded(tmp_path)
+    files.write({"root": ["* *"]})
+    guard = Guard(load(files.file))
+    assert guard.changes == 0
+
+    class Client:
+        address, certificate_names, client_until = "127.0.0.1", (), float("inf")
+
+    caller: Caller = Client()
+    asked = Request(b"GET", b"", b"", b"access_token=" + files.ticket("read mine/*").encode(), {}, b"")
+    first = guard.admit(asked, Action.READ, "mine/one", caller)
+    assert isinstance(first, Identity)
+    assert guard.admit(asked, Action.READ, "mine/one", caller) is first, "it is known by its spelling"
+    assert guard.renew(asked, "mine/one", caller) is first
+    wrong = Request(b"GET", b"", b"", asked.query[:-8] + b"AAAAAAAA", {}, b"")
+    refusals = [guard.admit(wrong, Action.READ, "mine/one", caller) for _ in range(2 * FAILURES_PER_SECOND)]
+    assert isinstance(refusals[-1], Refusal)
+    assert refusals[-1].code is Code.RATE_LIMITED
+    guard.adopt(load(files.file), guard.begin_loading())
+    assert isinstance(guard.admit(asked, Action.READ, "mine/one", caller), Refusal)
+    assert isinstance(guard.renew(asked, "mine/one", caller), Identity)
+    other = guard.renew(asked, "theirs/one", caller)
+    assert isinstance(other, Refusal)
+    assert other.code is Code.FORBIDDEN
