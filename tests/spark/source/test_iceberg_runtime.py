@@ -1,6 +1,6 @@
 """Spark with Iceberg's own runtime reads the tables by the server's REST catalog, and finds the rows of our own scan.
 
-    HEADWATER_ICEBERG_JAR=iceberg-spark-runtime-4.1_2.13-1.12.0.jar scripts/spark-slow tests/spark/source/test_iceberg_runtime.py
+    ICEBERG_RUNTIME_JAR=iceberg-spark-runtime-4.1_2.13-1.12.0.jar pytest tests/spark/source/test_iceberg_runtime.py
 
 The runtime must be of the installed PySpark's version; there is none for 4.3 yet.
 """
@@ -21,14 +21,13 @@ from ...http.sockets import Wire
 from ...lake.built_lakes import Writer, tell_a_story
 from ...lake.iceberg.test_other_engines import our_rows
 
-JAR = os.environ.get("HEADWATER_ICEBERG_JAR", "")
+JAR = os.environ.get("ICEBERG_RUNTIME_JAR", "")
 KEYS = ("bucket", "stream", "incarnation", "offset", "payload")
 
 pytestmark = [
     pytest.mark.spark_slow,
-    pytest.mark.skipif(
-        not JAR, reason=f"set HEADWATER_ICEBERG_JAR to Iceberg's runtime for Spark {pyspark.__version__}"
-    ),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.skipif(not JAR, reason=f"ICEBERG_RUNTIME_JAR names no runtime for Spark {pyspark.__version__}"),
 ]
 
 
