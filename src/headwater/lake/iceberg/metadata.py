@@ -24,8 +24,9 @@ PREVIOUS_MAX = 20
 """How many earlier metadata files are kept: a reader that found one by the hint may be about to read it."""
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-ALL_MS = 15 * MINUTE_MS
-"""For how long every snapshot is kept; later one for each minute, after an hour one for each hour."""
+GRAINS = ((MINUTE_MS, 1), (15 * MINUTE_MS, 5_000), (HOUR_MS, MINUTE_MS))
+"""Up to which age one snapshot is kept for each stretch of time: all of the last minute, then one for every 5 seconds,
+then for every minute, and later for every hour. So there are never more than a few hundred."""
 
 _KEY = re.compile(r"(?P<table>[a-z]+)/metadata/(?P<version>\d{10})-(?P<id>[A-Za-z0-9_]+)\.metadata\.json")
 
@@ -225,7 +226,7 @@ def thinned(snapshots: tuple[Snapshot, ...], now_ms: int, history_ms: int) -> se
         age = now_ms - snapshot.at_ms
         if age > history_ms:
             continue
-        grain = 1 if age <= ALL_MS else MINUTE_MS if age <= HOUR_MS else HOUR_MS
+        grain = next((grain for limit, grain in GRAINS if age <= limit), HOUR_MS)
         # Several commits within a millisecond are told apart by their sequence numbers.
         kept[grain, snapshot.sequence if grain == 1 else snapshot.at_ms // grain] = snapshot.id
     return {*kept.values(), snapshots[-1].id} if snapshots else set()
