@@ -37,7 +37,7 @@ def test_any_changed_byte_is_damage() -> None:
     for at in range(0, len(data), 7):
         changed = bytearray(data)
         changed[at] ^= 1
-        with pytest.raises(ValueError, match="^it"):
+        with pytest.raises(ValueError, match=r"^it"):
             decode(TABLE.key, bytes(changed))
 
 
