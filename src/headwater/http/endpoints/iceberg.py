@@ -30,7 +30,6 @@ ICEBERG_CATALOG = (
                 Action.PIPELINE,
                 "Say what the Iceberg catalog can do",
                 {200: Gives("Its configuration.", _ABOUT, content={JSON: "IcebergConfig"})},
-                query=("warehouse",),
             )
         },
     ),
@@ -43,7 +42,7 @@ ICEBERG_CATALOG = (
                 Action.PIPELINE,
                 "List the namespaces of the Iceberg catalog",
                 {200: Gives("All of them.", _ABOUT, content={JSON: "IcebergNamespaces"})},
-                query=("parent", "pageToken", "pageSize"),
+                query=("parent",),
             ),
             b"POST": _REFUSED,
         },
@@ -74,7 +73,6 @@ ICEBERG_CATALOG = (
                 Action.PIPELINE,
                 "List the tables of the lake",
                 {200: Gives("All of them.", _ABOUT, content={JSON: "IcebergTables"})} | _NONE | _AWAY,
-                query=("pageToken", "pageSize"),
             ),
             b"POST": _REFUSED,
         },
@@ -93,7 +91,6 @@ ICEBERG_CATALOG = (
                 }
                 | _NONE
                 | _AWAY,
-                query=("snapshots",),
             ),
             b"POST": _REFUSED,
             b"DELETE": _REFUSED,

@@ -20,6 +20,8 @@ PATH: dict[str, Use] = {
         {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
         "The name of a consumer of the lake.",
     ),
+    "namespace": Use({"type": "string", "pattern": r"^[^/]+$"}, "A namespace of the Iceberg catalog: `headwater`."),
+    "table": Use({"type": "string", "pattern": r"^[^/]+$"}, "A table of the lake: `messages` or `forks`."),
     "producer": Use(
         {"type": "string", "minLength": 1, "maxLength": PRODUCER_ID_BYTES_MAX, "pattern": r"^[^/]+$"},
         "The producer's id, percent-encoded.",
@@ -29,6 +31,7 @@ PATH: dict[str, Use] = {
     ),
 }
 
-QUERY: dict[str, Use] = parameters.TABLE | parameters.REPEATED
+_ICEBERG = {"parent": Use({"type": "string"}, "The namespace to list; there are none in any.")}
+QUERY: dict[str, Use] = parameters.TABLE | parameters.REPEATED | _ICEBERG
 REQUEST_HEADERS = {header.name: header.request for header in headers.TABLE if header.request is not None}
 RESPONSE_HEADERS = {header.name: header.response for header in headers.TABLE if header.response is not None}
