@@ -36,6 +36,7 @@ def wire(server: RunningServer) -> Iterator[Wire]:
 def test_pyiceberg_lists_and_reads_the_tables(server: RunningServer) -> None:
     catalog = RestCatalog("headwater", uri=f"{server.url}/iceberg")
     assert catalog.list_namespaces() == [("headwater",)]
+    assert catalog.list_namespaces("headwater") == []
     assert catalog.list_tables("headwater") == [("headwater", "messages"), ("headwater", "forks")]
     assert catalog.table_exists("headwater.messages")
     assert not catalog.table_exists("headwater.nothing")

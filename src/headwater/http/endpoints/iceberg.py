@@ -42,7 +42,6 @@ ICEBERG_CATALOG = (
                 Action.PIPELINE,
                 "List the namespaces of the Iceberg catalog",
                 {200: Gives("All of them.", _ABOUT, content={JSON: "IcebergNamespaces"})},
-                query=("parent",),
             ),
             b"POST": _REFUSED,
         },

@@ -31,7 +31,6 @@ PATH: dict[str, Use] = {
     ),
 }
 
-_ICEBERG = {"parent": Use({"type": "string"}, "The namespace to list; there are none in any.")}
-QUERY: dict[str, Use] = parameters.TABLE | parameters.REPEATED | _ICEBERG
+QUERY: dict[str, Use] = parameters.TABLE | parameters.REPEATED
 REQUEST_HEADERS = {header.name: header.request for header in headers.TABLE if header.request is not None}
 RESPONSE_HEADERS = {header.name: header.response for header in headers.TABLE if header.response is not None}
