@@ -9,7 +9,7 @@ from headwater.backup.create import create_backup
 from headwater.backup.generation import GENERATION_POSITIONS
 from headwater.backup.manifest import BackupFailed
 from headwater.backup.restore import restore_backup
-from headwater.lake.catalog import newest_catalog
+from headwater.lake.catalog import read_catalog
 from headwater.lake.ownership import OWNER_KEY
 from headwater.log.journal import identity
 from headwater.storage.folder import FolderStore
@@ -28,7 +28,7 @@ def restored_to(data: Path, place: FolderStore) -> Path:
 def lake_log_of(data: Path) -> tuple[str, str]:
     """The logs that the lake's owner file and its newest catalog name."""
     lake = FolderStore(data / "lake")
-    catalog = newest_catalog(lake)
+    catalog = read_catalog(lake)
     assert catalog is not None
     owner: str = json.loads(lake.read(OWNER_KEY))["log_id"]
     return owner, catalog.log_id

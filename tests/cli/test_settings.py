@@ -132,8 +132,8 @@ def test_the_variables_of_kubernetes_are_not_settings() -> None:
 
 def test_the_limits_of_the_lake_are_those_of_the_settings() -> None:
     assert LakeLimits.of(Settings()) == LAKE_LIMITS
-    found = LakeLimits.of(load(flush_segment_bytes="1MiB", lake_grace_seconds="1s", hot_bytes_max="3MiB"))
-    assert (found.flush.segment_bytes, found.grace_seconds, found.hot_bytes_max) == (2**20, 1.0, 3 * 2**20)
+    found = LakeLimits.of(load(flush_segment_bytes="1MiB", lake_history_seconds="1s", hot_bytes_max="3MiB"))
+    assert (found.flush.segment_bytes, found.history_seconds, found.hot_bytes_max) == (2**20, 1.0, 3 * 2**20)
 
 
 # -- TLS and operators -------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from .machine import DATA, JOURNAL_FILE_BYTES
 IMAGE_LIMITS = ImageLimits(20_000, slice_seconds=0.0, retry_seconds=0.05)
 LAKE_LIMITS = LakeLimits(
     flush=FlushLimits(interval_seconds=0.01, bytes_min=1, bytes_max=4_000, segment_bytes=3_000),
-    grace_seconds=0.001,
+    history_seconds=0.001,
     intervals=LakeIntervals(
         flush_check_seconds=0.005,
         flush_retry_seconds=0.005,

@@ -23,7 +23,7 @@ LOAD_SECONDS_MAX = 1.0
 ANSWER_SECONDS_MAX = 60.0
 FLAGS = (
     *("--segment-bytes", str(1 << 20), "--image-log-bytes", "500000"),
-    *("--flush-segment-bytes", "100000", "--flush-bytes-max", "300000", "--lake-grace-seconds", "0.5"),
+    *("--flush-segment-bytes", "100000", "--flush-bytes-max", "300000", "--lake-history-seconds", "0.5"),
 )
 
 

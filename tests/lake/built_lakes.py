@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from headwater.lake.catalog import read_catalog, read_forks, read_tombstones
 from headwater.lake.format import name_of
 from headwater.lake.reader import read_all
-from headwater.lake.scanning import EVERYTHING, Plan, RowFilter, live_rows, read_catalog, read_forks, read_tombstones
+from headwater.lake.scanning import EVERYTHING, Plan, RowFilter, live_rows
 from headwater.storage.store import Store
 from headwater.testing import running_server
 
@@ -91,7 +92,7 @@ def writing(data: Path, *flags: str) -> Iterator[Writer]:
     """A writer with its own server, whose lake is in the data directory unless a flag says otherwise."""
     with running_server(*flags, data=data) as server, Wire(server.url) as wire:
         for bucket in ("team", "team-a"):
-            assert wire.ask("PUT", f"/{bucket}").status == 201
+            assert wire.ask("PUT", f"/{bucket}").status in (201, 409)
         yield Writer(wire)
 
 
@@ -143,7 +144,7 @@ def tell_a_story(writer: Writer) -> None:
     flush()
 
 
-def act_randomly(writer: Writer, random: Random, steps: int) -> None:
+def act_randomly(writer: Writer, random: Random, steps: int, word: str = "s") -> None:
     """A random history of a few streams; at the end everything is in the lake."""
     boundaries: dict[str, list[int]] = {}
     """Where the retained messages of each existing stream end."""
@@ -154,7 +155,7 @@ def act_randomly(writer: Writer, random: Random, steps: int) -> None:
         match random.choice(["make", "append", "append", "append", "fork", "fork", "trim", "delete", "flush"]):
             case "make":
                 free = [name for name in writer.names if name not in boundaries and name not in held]
-                name = random.choice([*free, f"/team/s{step}"])
+                name = random.choice([*free, f"/team/{word}{step}"])
                 boundaries[writer.make(name, b"begin;")] = [0, 6]
             case "append" if path:
                 for _ in range(random.randrange(1, 4)):
@@ -165,7 +166,7 @@ def act_randomly(writer: Writer, random: Random, steps: int) -> None:
                 index = random.randrange(len(boundaries[path]))
                 at, *behind = boundaries[path][index:]
                 sub = random.randrange(behind[0] - at) if behind else 0
-                name = writer.fork(f"/team/s{step}", path, at, sub, random.choice([b"forked;", None]))
+                name = writer.fork(f"/team/{word}{step}", path, at, sub, random.choice([b"forked;", None]))
                 held |= {path, name}
                 kept = [*boundaries[path][: index + 1], *([at + sub] if sub else [])]
                 boundaries[name] = [*kept, *([writer.tail(name)] if writer.tail(name) > kept[-1] else [])]

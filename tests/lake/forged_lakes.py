@@ -1,8 +1,9 @@
 """Lakes with rows that no server would write: every checksum is right, but what it covers may be wrong."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -10,17 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.catalog import (
-    FORKS,
-    TOMBSTONES,
-    Contents,
-    ForkRow,
-    TombstoneRow,
-    fork_columns,
-    tombstone_columns,
-    write_catalog,
-)
-from headwater.lake.catalog import table_of as rows_table
+from headwater.lake.catalog import ForkRow
 from headwater.lake.format import (
     GROUPS_KEY,
     SCHEMA,
@@ -31,16 +22,27 @@ from headwater.lake.format import (
     new_segment_id,
     segment_key,
 )
+from headwater.lake.iceberg.messages import Heading
+from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.lake.sealing import UNSEALED, seal
 from headwater.lake.verify.verifier import Verifier
 from headwater.lake.writer import Written
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Store
-from headwater.streams.segments import Segment
+from headwater.streams.cold import Held, Tombstone
+from headwater.streams.segments import DeadRows, Segment
 
 from .lives import Life, rows_of
 
 FIRST, LAST = 1, 1_000_000
+
+
+class TombstoneRow(NamedTuple):
+    """A life whose rows below an offset are dead."""
+
+    name: str
+    incarnation: int
+    below: int
 
 
 def table_of(*lives: Life) -> pa.Table:
@@ -102,18 +104,30 @@ def lake_of(
     **facts: object,
 ) -> MemoryStore:
     """A lake of forged segments, each given by its row groups; `facts` override the catalog's description of each."""
-    store, listed = MemoryStore(), []
+    store, held = MemoryStore(), list[tuple[int, Held | None]]()
     for number, groups in enumerate(segments):
         data, segment = forge(groups, number)
         store.create(segment_key(0, FIRST, LAST, segment.id), data)
         segment = msgspec.structs.replace(segment, **facts)
-        listed.append((number, segment, segment.rows if live_rows is None else min(live_rows, segment.rows)))
-    tables = (
-        rows_table([tombstone_columns(row) for row in tombstones], TOMBSTONES),
-        rows_table([fork_columns(row) for row in forks], FORKS),
+        held.append((number, Held(segment, segment.rows if live_rows is None else min(live_rows, segment.rows))))
+    dead: list[tuple[int, Tombstone | None]] = [
+        (row.incarnation, Tombstone(row.name, row.below, tuple(_dead_rows(segments, row)))) for row in tombstones
+    ]
+    tables = LakeTables(store, 0, "j", history_seconds=60, now_ms=lambda: 0)
+    tables.update(
+        Changes(held, [(one, tombstone) for one, tombstone in dead], [(row.incarnation, row) for row in forks])
     )
-    write_catalog(store, Contents(0, "j", LAST, 1, flushed, 0, 2**60, listed, *tables))
+    tables.commit(Heading(LAST, flushed, 0, 2**60), ())
     return store
+
+
+def _dead_rows(segments: Sequence[Sequence[pa.Table]], tombstone: TombstoneRow) -> Iterator[DeadRows]:
+    for number, groups in enumerate(segments):
+        rows = pa.concat_tables(groups)
+        of_life = pc.equal(rows["incarnation"], tombstone.incarnation)
+        dead = pc.indices_nonzero(pc.and_(of_life, pc.less(rows["offset"], tombstone.below)).combine_chunks())
+        if len(dead):
+            yield DeadRows(number, dead[0].as_py(), len(dead))
 
 
 def problems(store: Store, *, json_values: bool = False) -> list[str]:

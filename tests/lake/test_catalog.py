@@ -1,234 +1,213 @@
-"""Catalogs: they are read back as written, the newest is in force, and an incomplete one does not count."""
+"""The catalog of our own readers: it says what the tables were told to list, and the newest commit is in force."""
 
-import json
-from io import BytesIO
-from typing import Any
+from collections.abc import Sequence
 
-import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from headwater.lake.catalog import (
-    FORKS,
-    TOMBSTONES,
-    Catalog,
-    Contents,
-    Edition,
-    ForkRow,
-    ListedSegment,
-    catalog_key,
-    decode,
-    encode,
-    fork_columns,
-    newest_catalog,
-    parse_catalog_key,
-    seal,
-    table_of,
-    write_catalog,
-)
+from headwater.lake.catalog import CatalogReader, ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
+from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import segment_key
-from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks, read_tombstones
+from headwater.lake.iceberg.messages import Heading, Outdated
+from headwater.lake.iceberg.metadata import hint_key
+from headwater.lake.iceberg.reading import newest_table
+from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.storage.store import KeyExists, Store, StoreFailed
-from headwater.streams.cold import ALL
-from headwater.streams.segments import Segment
-from headwater.testing.faulty_store import FaultyStore
+from headwater.streams.cold import ALL, Held, Tombstone
+from headwater.streams.segments import DeadRows
+from headwater.testing.faulty_store import Fault, FaultyStore
 
 from .lives import ID, plain, write
 
 SEGMENT = replace(write([plain("team/b", 4, 6), plain("team/ä", 3, 5)]).segment, last_position=9)
-TOMBSTONE_ROWS = table_of([("team", "ä", 3, 5), ("a", "b/c", 7, ALL)], TOMBSTONES)
-FORK_ROWS = [
+FORKS = [
     ForkRow("team/fork", 11, False, "team/ä", 3, 0, 5),
     ForkRow("team/gone", 12, True, "team/fork", 11, 2, 2),
 ]
-FORK_TABLE = table_of([fork_columns(row) for row in FORK_ROWS], FORKS)
+HELD = Held(SEGMENT, 1)
+DEAD = Tombstone("team/b", ALL, (DeadRows(5, 0, 1),))
 
 
-def contents(position: int = 20, generation: int = 1, **changes: Any) -> Contents:
-    some = Contents(
-        0, "abc", position, generation, 19, 4, 1_700_000_000_000_000, [(5, SEGMENT, 1)], TOMBSTONE_ROWS, FORK_TABLE
-    )
-    return some._replace(**changes)
+def tables_of(store: Store, history_seconds: float = 60.0) -> LakeTables:
+    clock = iter(range(1_000, 10_000_000, 1_000))
+    return LakeTables(store, 0, "abc", history_seconds=history_seconds, now_ms=lambda: next(clock))
 
 
-# -- The round trip ----------------------------------------------------------------------------------------------------
+def changes(
+    number: int = 5, held: Held | None = HELD, *, dead: bool = True, forks: Sequence[ForkRow] = FORKS
+) -> Changes:
+    tombstones: list[tuple[int, Tombstone | None]] = [(4, DEAD)] if dead else []
+    return Changes([(number, held)], tombstones, [(row.incarnation, row) for row in forks])
+
+
+def heading(position: int = 20, flushed: int = 19) -> Heading:
+    return Heading(position, flushed, 4, 1_700_000_000_000_000)
+
+
+def committed(store: Store, position: int = 20) -> LakeTables:
+    tables = tables_of(store)
+    tables.update(changes())
+    tables.commit(heading(position), ())
+    return tables
 
 
 def test_a_catalog_is_read_back_as_it_was_written(store: Store) -> None:
-    written = write_catalog(store, contents())
-    assert newest_catalog(store) == written == read_catalog(store)
-    assert written.segments == [ListedSegment(segment_key(0, 0, 9, ID), 5, 1, SEGMENT)]
-    assert (written.shard, written.log_id, *written.edition, written.flushed, written.dropped, written.at) == (
-        *(0, "abc", 20, 1, 19, 4),
+    committed(store)
+    catalog = read_catalog(store)
+    assert catalog is not None
+    [listed] = catalog.segments
+    assert listed.deletes is not None
+    assert listed == ListedSegment(segment_key(0, 0, 9, ID), 5, 1, SEGMENT, listed.deletes)
+    assert (catalog.shard, catalog.log_id, catalog.position, catalog.flushed, catalog.dropped, catalog.at) == (
+        *(0, "abc", 20, 19, 4),
         1_700_000_000_000_000,
     )
+    assert read_tombstones(store, catalog).to_pylist() == [{"incarnation": 4, "below": ALL}]
+    assert read_forks(store, catalog) == FORKS
 
 
-def test_the_tables_are_read_back_as_they_were_written(store: Store) -> None:
-    catalog = write_catalog(store, contents())
-    tombstones = read_tombstones(store, catalog)
-    assert tombstones.schema.equals(TOMBSTONES)
-    assert tombstones.to_pylist() == [
-        {"bucket": "team", "stream": "ä", "incarnation": 3, "below": 5},
-        {"bucket": "a", "stream": "b/c", "incarnation": 7, "below": ALL},
-    ]
-    assert read_forks(store, catalog) == FORK_ROWS
-
-
-def test_an_empty_catalog_has_tables_with_columns(store: Store) -> None:
-    catalog = write_catalog(
-        store, contents(segments=[], tombstones=TOMBSTONES.empty_table(), forks=FORKS.empty_table())
-    )
-    assert newest_catalog(store) == catalog
-    assert read_tombstones(store, catalog).schema.equals(TOMBSTONES)
+def test_an_empty_lake_has_tables_with_columns(store: Store) -> None:
+    tables_of(store).commit(heading(), ())
+    catalog = read_catalog(store)
+    assert catalog is not None
+    assert catalog.segments == []
+    assert len(read_tombstones(store, catalog)) == 0
     assert read_forks(store, catalog) == []
 
 
-def test_tables_are_plain_parquet(store: Store) -> None:
-    catalog = write_catalog(store, contents())
-    for key, schema in ((catalog.tombstones_key, TOMBSTONES), (catalog.forks_key, FORKS)):
-        data = store.read(key)
-        assert data[:4] == data[-4:] == b"PAR1"
-        assert pq.read_table(BytesIO(data)).schema.equals(schema)
+def test_the_last_commit_is_in_force_even_if_the_hint_is_older_or_gone(store: Store) -> None:
+    tables = committed(store)
+    hint = store.read(hint_key("messages"))
+    tables.update(changes(6, Held(replace(SEGMENT, id=f"{ID}x"), 2)))
+    tables.commit(heading(30), ())
+    assert _position(store) == 30
+    store.replace(hint_key("messages"), hint)
+    assert _position(store) == 30
+    store.delete(hint_key("messages"))
+    assert _position(store) == 30
 
 
-def test_the_json_has_the_fields_of_a_segment_in_one_object_with_its_key(store: Store) -> None:
-    catalog = write_catalog(store, contents())
-    plain = json.loads(store.read(catalog_key(0, Edition(20, 1))))
-    assert plain["version"] == 3
-    [entry] = plain["segments"]
-    assert entry.keys() == {"key", "number", "live_rows", *Segment.__struct_fields__}
-    assert entry["last_name"] == "team/ä"
-    assert decode(encode(catalog)) == catalog
+def _position(store: Store) -> int:
+    catalog = read_catalog(store)
+    return 0 if catalog is None else catalog.position
 
 
-# -- Versions ----------------------------------------------------------------------------------------------------------
+def test_a_new_process_continues_where_the_last_one_stopped_and_repeats_nothing(store: Store) -> None:
+    committed(store)
+    before = sorted(item.key for item in store.items(""))
+    tables = tables_of(store)
+    tables.update(changes())
+    tables.commit(heading(), ())
+    assert sorted(item.key for item in store.items("")) == before
+    tables.update(changes(6, Held(replace(SEGMENT, id=f"{ID}x"), 2)))
+    tables.commit(heading(21), ())
+    catalog = read_catalog(store)
+    assert catalog is not None
+    assert {listed.number for listed in catalog.segments} == {5, 6}
 
 
-def changed(**changes: Any) -> bytes:
-    plain = json.loads(encode(Catalog(0, "abc", 20, 1, 19, 4, 5, [], "g", 1, "f", 2))) | changes
-    return seal({name: value for name, value in plain.items() if value is not None})
+def test_a_server_that_is_behind_the_table_commits_nothing(store: Store) -> None:
+    committed(store, 40)
+    behind = tables_of(store)
+    behind.update(changes(7, None))
+    with pytest.raises(Outdated, match="position 40"):
+        behind.commit(heading(30), ())
+    assert _position(store) == 40
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 4, "3", None])
-def test_another_version_is_refused_by_its_number(version: object) -> None:
-    with pytest.raises(ValueError, match="version"):
-        decode(changed(version=version))
-
-
-def test_fields_of_a_later_server_are_ignored() -> None:
-    assert decode(changed(comment="new")) == decode(changed())
-
-
-def test_fields_that_a_later_server_adds_to_a_segment_are_ignored() -> None:
-    catalog = Catalog(0, "abc", 20, 1, 19, 4, 5, [ListedSegment("key", 1, 1, SEGMENT)], "g", 1, "f", 2)
-    plain = json.loads(encode(catalog))
-    plain["segments"][0]["comment"] = "new"
-    assert decode(seal(plain)) == catalog
-
-
-# -- Keys --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["json", "tombstones.parquet", "forks.parquet"])
-def test_a_key_holds_shard_position_and_generation(kind: str) -> None:
-    assert parse_catalog_key(catalog_key(3, Edition(2**63, 12), kind)) == (3, (2**63, 12))
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "catalog/shard=0/42-1.json",
-        "catalog/shard=0/00000000000000000042.json",
-        "catalog/shard=0/00000000000000000042-0000000001.txt",
-        "catalog/shard=0/00000000000000000042-0000000001.json.parquet",
-        "catalog/shard=x/00000000000000000042-0000000001.json",
-        "segments/shard=0/00000000000000000042-0000000001.json",
-        "",
-    ],
-)
-def test_other_keys_are_not_catalogs(key: str) -> None:
-    assert parse_catalog_key(key) is None
-
-
-def test_keys_sort_by_position_and_generation() -> None:
-    editions = [Edition(position, one) for position in (1, 9, 10, 99, 10**18, 2**63) for one in (1, 2, 10, 10**9)]
-    assert sorted(catalog_key(0, edition) for edition in editions) == [catalog_key(0, one) for one in editions]
-
-
-# -- The newest is in force -------------------------------------------------------------------------------------------
-
-
-def test_the_newest_is_in_force_in_any_order_of_writing(store: Store) -> None:
-    for position in (100, 9, 20):
-        write_catalog(store, contents(position))
-    found = newest_catalog(store)
-    assert found is not None
-    assert found.position == 100
-
-
-def test_each_shard_has_its_own(store: Store) -> None:
-    write_catalog(store, contents(9, shard=1))
-    assert newest_catalog(store) is None
-    found = newest_catalog(store, 1)
-    assert found is not None
-    assert (found.shard, found.position) == (1, 9)
-
-
-def test_of_two_catalogs_of_one_position_the_later_one_is_in_force(store: Store) -> None:
-    write_catalog(store, contents(flushed=19))
-    later = write_catalog(store, contents(generation=2, flushed=20))
-    assert newest_catalog(store) == later == read_catalog(store)
-
-
-def test_a_catalog_is_never_overwritten_nor_taken_for_another(store: Store) -> None:
-    first = write_catalog(store, contents())
+def test_of_two_servers_that_commit_at_the_same_time_one_fails_and_then_continues(store: Store) -> None:
+    first, second = committed(store), tables_of(store)
+    second.update(changes())
+    second.commit(heading(), ())
+    first.update(changes(6, Held(replace(SEGMENT, id=f"{ID}x"), 2)))
+    second.update(changes(6, Held(replace(SEGMENT, id=f"{ID}x"), 2)))
+    first.commit(heading(21), ())
     with pytest.raises(KeyExists):
-        write_catalog(store, contents(flushed=20))
-    assert newest_catalog(store) == first
-    assert read_forks(store, first) == FORK_ROWS
+        second.commit(heading(22), ())
+    second.commit(heading(22), ())
+    catalog = read_catalog(store)
+    assert catalog is not None
+    assert catalog.position == 22
+    assert {listed.number for listed in catalog.segments} == {5, 6}
 
 
-def test_an_older_catalog_can_be_read_until_it_is_deleted(store: Store) -> None:
-    older = write_catalog(store, contents(20))
-    write_catalog(store, contents(30, tombstones=TOMBSTONES.empty_table(), forks=FORKS.empty_table()))
-    assert decode(store.read(catalog_key(0, Edition(20, 1)))) == older
-    assert read_forks(store, older) == FORK_ROWS
-
-
-# -- Half written ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fails_at", ["tombstones", "forks", "json"])
-def test_a_catalog_that_was_not_finished_does_not_count(fails_at: str) -> None:
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TRUNCATE, Fault.FLIP, Fault.LOSE])
+@pytest.mark.parametrize("step", ["deletes/", "-data.avro", "-deletes.avro", "-list.avro", ".json", "forks/data"])
+def test_a_commit_that_fails_at_any_step_leaves_the_last_one_or_its_own_and_is_repeated(
+    fault: Fault, step: str
+) -> None:
     store = FaultyStore()
-    older = write_catalog(store, contents(20))
-    store.fail_next("create", in_key=f"0000030-0000000001.{fails_at}")
+    tables = committed(store)
+    tables.update(changes(6, Held(replace(SEGMENT, id=f"{ID}x"), 2), forks=FORKS[:1]))
+    tables.update(Changes([], [(3, Tombstone("team/ä", ALL, (DeadRows(6, 1, 1),)))], [(12, None)]))
+    store.fail_next("create", fault, step)
     with pytest.raises(StoreFailed):
-        write_catalog(store, contents(30))
-    assert newest_catalog(store) == older
-    assert read_forks(store, older) == FORK_ROWS
+        tables.commit(heading(30), ())
+    try:
+        assert _position(store) in (20, 30)
+    except LakeDamaged:
+        assert fault in (Fault.TRUNCATE, Fault.FLIP)
+    tables.commit(heading(31), ())
+    catalog = read_catalog(store)
+    assert catalog is not None
+    assert catalog.position == 31
+    assert {listed.number for listed in catalog.segments} == {5, 6}
+    assert read_forks(store, catalog) == FORKS[:1]
+    assert sorted(read_tombstones(store, catalog)["incarnation"].to_pylist()) == [3, 4]
 
 
-@pytest.mark.parametrize("fails_at", ["tombstones", "forks", "json"])
-def test_a_catalog_that_was_not_finished_can_be_written_again(fails_at: str) -> None:
+def test_what_failed_commits_leave_behind_is_deleted() -> None:
     store = FaultyStore()
-    store.fail_next("create", in_key=fails_at)
-    with pytest.raises(StoreFailed):
-        write_catalog(store, contents())
-    assert write_catalog(store, contents()) == newest_catalog(store)
+    tables = tables_of(store, history_seconds=0.0)
+    tables.update(changes())
+    for step in ("-list.avro", "-deletes.avro", ".json"):
+        store.fail_next("create", Fault.FAIL_AFTER, step)
+        with pytest.raises(StoreFailed):
+            tables.commit(heading(), ())
+    tables.commit(heading(), ())
+    tables.tidy(())
+    kept = [item.key for item in store.store.items("messages/")]
+    assert len([key for key in kept if key.endswith(".avro")]) == 3
+    assert len([key for key in kept if "/deletes/" in key]) == 1
+    assert _position(store) == 20
 
 
-def test_a_damaged_newest_catalog_is_an_error_and_not_skipped(store: Store) -> None:
-    """An older catalog would bring back dead rows, or list objects that were deleted."""
-    write_catalog(store, contents(20))
-    store.create(catalog_key(0, Edition(30, 1)), encode(write_catalog(store, contents(20)))[:-5])
-    with pytest.raises(LakeDamaged):
-        read_catalog(store)
+def test_a_lake_that_was_moved_is_listed_anew() -> None:
+    store, other = FaultyStore(), FaultyStore()
+    committed(store)
+    for item in store.items(""):
+        other.create(item.key, store.read(item.key))
+    other.store.url = "s3://elsewhere"  # type: ignore[misc]
+    assert _position(other) == 20
+    tables = tables_of(other)
+    tables.update(changes())
+    tables.commit(heading(21), ())
+    table = newest_table(other, "messages")
+    assert table is not None
+    assert table.url == "s3://elsewhere"
+    assert len(table.snapshots) == 1
+    assert _position(other) == 21
 
 
-def test_a_catalog_under_the_key_of_another_is_an_error(store: Store) -> None:
-    catalog = write_catalog(store, contents(20))
-    store.create(catalog_key(0, Edition(30, 1)), encode(catalog))
-    with pytest.raises(LakeDamaged, match="position 20"):
-        read_catalog(store)
+def test_a_reader_reads_only_what_has_changed_since_the_last_time() -> None:
+    store = FaultyStore()
+    tables, reads, read = committed(store), list[str](), store.read
+
+    def counted(key: str, start: int = 0, size: int | None = None) -> bytes:
+        reads.append(key)
+        return read(key, start, size)
+
+    store.read = counted  # type: ignore[method-assign]
+    reader = CatalogReader(store)
+    first = reader.read()
+    reads.clear()
+    assert reader.read() is first
+    assert len(reads) == 1
+    tables.update(Changes([], [(3, Tombstone("team/ä", ALL, (DeadRows(5, 1, 1),)))], []))
+    tables.commit(heading(21), ())
+    reads.clear()
+    later = reader.read()
+    assert later is not None
+    assert later.position == 21
+    assert later.segments[0].deletes != first.segments[0].deletes  # type: ignore[union-attr]
+    assert not [key for key in reads if key.endswith("-data.avro")], "that manifest is as before"

@@ -12,8 +12,8 @@ DIGITS = st.text("0123456789abcdefghijklmnopqrstuvwxyz", min_size=1)
 POSITIONS = st.integers(0, 10**20 - 1)
 
 
-def test_the_columns_of_version_1_are_these() -> None:
-    assert format.VERSION == "1"
+def test_the_columns_of_version_2_are_these() -> None:
+    assert format.VERSION == "2"
     assert [(field.name, str(field.type), field.nullable) for field in format.SCHEMA] == [
         ("bucket", "string", False),
         ("stream", "string", False),

@@ -17,7 +17,7 @@ def test_a_lake_is_claimed_once(store: Store, reopen: Callable[[], Store]) -> No
     with pytest.raises(LakeOwned) as refusal:
         claim(reopen(), "yours")
     assert str(refusal.value) == (f"The lake at {store.url} belongs to another server (log mine); use another prefix.")
-    assert store.read(OWNER_KEY) == b'{"version":2,"log_id":"mine"}'
+    assert store.read(OWNER_KEY) == b'{"version":3,"log_id":"mine"}'
 
 
 def test_of_several_concurrent_claims_one_succeeds(store: Store, reopen: Callable[[], Store]) -> None:
@@ -39,14 +39,14 @@ def test_of_several_concurrent_claims_one_succeeds(store: Store, reopen: Callabl
 
 
 def test_a_claim_in_another_json_layout_counts(store: Store) -> None:
-    store.create(OWNER_KEY, b'{ "log_id": "mine", "version": 2, "since": "today" }')
+    store.create(OWNER_KEY, b'{ "log_id": "mine", "version": 3, "since": "today" }')
     claim(store, "mine")
     with pytest.raises(LakeOwned, match="log mine"):
         claim(store, "yours")
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b'{"version":2}', b'{"log_id":"mine"}', b"\xff", b'{"version":2,"log_id":"\xff"}']
+    "data", [b"", b"{", b"[]", b'{"version":3}', b'{"log_id":"mine"}', b"\xff", b'{"version":3,"log_id":"\xff"}']
 )
 def test_an_owner_file_that_cannot_be_decoded_belongs_to_something_else(data: bytes) -> None:
     store = open_store("memory:")
@@ -55,9 +55,9 @@ def test_an_owner_file_that_cannot_be_decoded_belongs_to_something_else(data: by
         claim(store, "mine")
 
 
-@pytest.mark.parametrize("data", [b'{"version":1,"journal":"mine"}', b'{"version":3,"log_id":"mine"}'])
+@pytest.mark.parametrize("data", [b'{"version":2,"log_id":"mine"}', b'{"version":4,"log_id":"mine"}'])
 def test_a_lake_of_another_format_is_said_to_be_one(data: bytes) -> None:
     store = open_store("memory:")
     store.create(OWNER_KEY, data)
-    with pytest.raises(LakeOwned, match=r"a server whose lakes have format [13], where this one has 2; use another"):
+    with pytest.raises(LakeOwned, match=r"a server whose lakes have format [24], where this one has 3; use another"):
         claim(store, "mine")

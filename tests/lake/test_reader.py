@@ -347,7 +347,7 @@ def test_a_footer_of_another_segment_is_damage() -> None:
 @pytest.mark.parametrize(
     ("constant", "value", "problem"),
     [
-        ("VERSION", "2", "has schema '2'; this version reads schema 1"),
+        ("VERSION", "3", "has schema '3'; this version reads schema 2"),
         ("VERSION_KEY", "other", "cannot be decoded"),
         ("GROUPS_KEY", "other", "cannot be decoded"),
     ],

@@ -98,6 +98,11 @@ def test_a_segment_is_described() -> None:
         size=len(data),
         footer_bytes=len(data) - start - size,
         footer_crc=segment.footer_crc,
+        low_stream="chat",
+        high_stream="notes",
+        low_incarnation=7,
+        high_incarnation=30,
+        high_offset=103,
     )
 
 

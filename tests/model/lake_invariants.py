@@ -82,7 +82,10 @@ def _check_tombstones(shard: Shard) -> None:
                 assert tombstone.name == row.name
                 dead_in.setdefault(number, set()).add(row.incarnation)
     assert cold.dead_in == dead_in
-    tombstones = {incarnation: sorted(tombstone.segments) for incarnation, tombstone in cold.tombstones.items()}
+    tombstones = {
+        incarnation: sorted(rows.segment for rows in tombstone.dead)
+        for incarnation, tombstone in cold.tombstones.items()
+    }
     lives = {incarnation for lives in dead_in.values() for incarnation in lives}
     assert tombstones == {life: [number for number in sorted(dead_in) if life in dead_in[number]] for life in lives}, (
         "a tombstone is in segments without dead rows, or not in one that has some"

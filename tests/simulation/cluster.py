@@ -33,7 +33,7 @@ LIMITS = ShardLimits(
     page_bytes=200,
     lake=LakeLimits(
         flush=FlushLimits(interval_seconds=0.5, bytes_min=1, bytes_max=3_000, segment_bytes=1_000, concurrency=2),
-        grace_seconds=0.3,
+        history_seconds=0.3,
         intervals=LakeIntervals(
             flush_check_seconds=0.3,
             flush_retry_seconds=0.5,

@@ -67,6 +67,15 @@ def test_an_object_is_never_replaced(store: Store, reopen: Callable[[], Store]) 
     assert store.read(KEY) == b"first"
 
 
+def test_an_object_is_replaced_only_on_request(store: Store, reopen: Callable[[], Store]) -> None:
+    store.replace(KEY, b"first")
+    store.replace(KEY, b"second, and longer")
+    assert reopen().read(KEY) == b"second, and longer"
+    reopen().replace(KEY, b"3")
+    assert store.read(KEY) == b"3"
+    assert [item.size for item in store.items(KEY)] == [1]
+
+
 def test_creating_the_same_object_again_succeeds(store: Store, reopen: Callable[[], Store]) -> None:
     store.create(KEY, b"same")
     store.create(KEY, b"same")

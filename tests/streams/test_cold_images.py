@@ -118,7 +118,7 @@ def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
     shards.ask(Append("b/a", b"4", content_type=TEXT))
     shards.all[0].submit([RegisterConsumer("r", 5)], at)
     first, second = (
-        [f"segment-{number}", 1, 2, 0, 0, "b/a", name, rows, rows, rows, 0, 0]
+        [f"segment-{number}", 1, 2, 0, 0, "b/a", name, rows, rows, rows, 0, 0, "", "", 0, 0, 0]
         for number, name, rows in ((1, "b/b", 3), (2, "b/a", 2))
     )
     header, segments, streams = (msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state))
@@ -127,7 +127,7 @@ def test_the_form_of_the_lake_in_an_image_never_changes() -> None:
     assert streams[1][0][18:] == [[[2, b"4", None, 2, 6, at, None]], None, None, [[2, 0, 2, 0, 2, 0]]]
     shards.ask(Delete("b/a"))
     _, _, tombstones = (msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state))
-    assert tombstones == ["tombstones", [[1, ["b/a", ALL, [2]]]]]
+    assert tombstones == ["tombstones", [[1, ["b/a", ALL, [[2, 0, 2]]]]]]
 
 
 def test_a_restored_state_continues_like_the_original(shards: Shards) -> None:

@@ -44,7 +44,8 @@ from headwater.streams.commands import (
 from headwater.streams.segments import Rows, Segment
 
 PUBLICATION = Publication(
-    Segment("id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7), (Rows("b/s", 7, 0, 9, 5, 104, 3),)
+    Segment("id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7, "a", "z", 1, 7, 103),
+    (Rows("b/s", 7, 0, 9, 5, 104, 3),),
 )
 
 ONE_OF_EACH: list[Command] = [
@@ -138,7 +139,10 @@ def test_a_record_gives_back_the_commands_that_went_in() -> None:
 
 def test_the_form_of_the_log_never_changes() -> None:
     """A command whose form must change gets a new version; logs with the old one still exist."""
-    publication = [["id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7], [["b/s", 7, 0, 9, 5, 104, 3]]]
+    publication = [
+        ["id", 1, 5, 10, 20, "b/a", "b/z", 9, 99, 999, 99, 7, "a", "z", 1, 7, 103],
+        [["b/s", 7, 0, 9, 5, 104, 3]],
+    ]
     assert msgspec.msgpack.decode(batches.encode(123, ONE_OF_EACH)) == [
         123,
         [

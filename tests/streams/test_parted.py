@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from headwater.streams.cold import Tombstone
 from headwater.streams.images import Walk
 from headwater.streams.parted import PARTS, Parted
+from headwater.streams.segments import DeadRows
 from headwater.streams.state import State
+
+from .tombstones import first_rows
 
 NUMBERS = st.one_of(st.integers(0, 5), st.sampled_from([PARTS, PARTS + 1, 3 * PARTS]))
 STEPS = st.lists(st.tuples(st.sampled_from(["set", "delete", "freeze"]), NUMBERS, st.integers(0, 9)), max_size=30)
@@ -45,11 +48,11 @@ def test_an_image_of_many_tombstones_begins_without_a_copy_of_them() -> None:
 
     state, lives = State("log"), 200_000
     for number in range(lives):
-        state.cold.hide(f"b/{number}", number, 9, [number % 100])
+        state.cold.hide(f"b/{number}", number, 9, first_rows(number % 100))
     tombstones = state.cold.tombstones = Uncopied(state.cold.tombstones)
     walk = Walk(state)
     assert tombstones.copied == 0
-    state.cold.hide("b/7", 7, 99, [5])
+    state.cold.hide("b/7", 7, 99, first_rows(5))
     assert tombstones.copied < 2 * lives // PARTS
-    assert dict(walk._tombstones)[7] == Tombstone("b/7", 9, (7,))
+    assert dict(walk._tombstones)[7] == Tombstone("b/7", 9, (DeadRows(7, 0, 1),))
     walk.end()

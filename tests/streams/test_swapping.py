@@ -5,7 +5,7 @@ import pytest
 
 from headwater.protocol.limits import CONSUMER_IDLE_US
 from headwater.protocol.message_ends import pack
-from headwater.streams.cold import ALL, Held, Retired, Tombstone
+from headwater.streams.cold import ALL, Held, Retired
 from headwater.streams.commands import (
     Append,
     Create,
@@ -24,6 +24,7 @@ from headwater.streams.segments import Extent
 
 from .lakes import LATE, rewrite
 from .shards import START_US, Shards
+from .tombstones import Mark, marks
 
 TEXT = "text/plain"
 
@@ -128,7 +129,7 @@ def test_a_segment_without_a_live_row_goes_without_another_in_its_place(shards: 
     cold = shards.all[0].state.cold
     assert list(cold.segments) == [1, 2]
     assert list(cold.retired) == ["segment-3"]
-    assert cold.tombstones == {1: Tombstone("b/s", ALL, (1, 2))}
+    assert marks(cold) == {1: Mark("b/s", ALL, (1, 2))}
     assert cold.dropped == 6
 
 
@@ -152,10 +153,10 @@ def test_changes_of_a_stream_in_the_meantime_are_not_a_reason_to_refuse(shards: 
     assert submit(shards, swap) == Placed()
     cold = shards.all[0].state.cold
     assert {number: held.live_rows for number, held in cold.segments.items()} == {4: 1, 5: 2}
-    assert cold.tombstones == {
-        1: Tombstone("b/s", 3, (5,)),
-        2: Tombstone("b/t", ALL, (5,)),
-        8: Tombstone("b/u", ALL, (5,)),
+    assert marks(cold) == {
+        1: Mark("b/s", 3, (5,)),
+        2: Mark("b/t", ALL, (5,)),
+        8: Mark("b/u", ALL, (5,)),
     }
     assert cold.dead_in == {5: {1, 2, 8}}
     assert shards.stream("b/s").extents == (Extent(5, 1, 2, 3, 9, 1), Extent(4, 0, 1, 9, 11, 3))
@@ -164,7 +165,7 @@ def test_changes_of_a_stream_in_the_meantime_are_not_a_reason_to_refuse(shards: 
 
 def test_rows_before_the_start_of_a_stream_are_left_out_if_no_fork_needs_them(shards: Shards) -> None:
     shards.publish("b/s", 3)
-    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", 3, (1,))}
+    assert marks(shards.all[0].state.cold) == {1: Mark("b/s", 3, (1,))}
     shards.compact(1, 2)
     cold = shards.all[0].state.cold
     assert shards.stream("b/s").extents[0] == Extent(4, 0, 1, 3, 6, 1)
@@ -180,7 +181,7 @@ def test_dead_rows_that_are_kept_keep_their_tombstone(shards: Shards) -> None:
     shards.compact(1, 2)
     cold = shards.all[0].state.cold
     assert cold.segments[4].live_rows == 0
-    assert cold.tombstones == {1: Tombstone("b/s", 6, (4,)), 2: Tombstone("b/t", ALL, (4,))}
+    assert marks(cold) == {1: Mark("b/s", 6, (4,)), 2: Mark("b/t", ALL, (4,))}
     assert [one.segment for one in shards.stream("b/s").extents] == [3]
 
 
@@ -195,7 +196,7 @@ def test_a_life_with_a_gap_goes_into_two_segments_of_which_one_has_its_dead_rows
     assert submit(shards, swap) == Placed()
     cold = shards.all[0].state.cold
     assert {number: held.live_rows for number, held in cold.segments.items()} == {5: 4, 6: 1}
-    assert cold.tombstones == {1: Tombstone("b/s", 11, (5,))}
+    assert marks(cold) == {1: Mark("b/s", 11, (5,))}
     assert shards.stream("b/s").extents == (Extent(6, 0, 1, 11, 12, 4),)
 
 
@@ -205,7 +206,7 @@ def test_a_ghost_is_rewritten_for_its_forks_and_is_dead_to_all_others(shards: Sh
     shards.compact(1, 2, 3)
     cold = shards.all[0].state.cold
     assert cold.segments[4].live_rows == 7
-    assert cold.tombstones == {1: Tombstone("b/s", ALL, (4,))}
+    assert marks(cold) == {1: Mark("b/s", ALL, (4,))}
     assert shards.body("b/f") == b"abcdefghi"
 
 

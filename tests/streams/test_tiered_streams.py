@@ -3,13 +3,14 @@
 import pytest
 
 from headwater.protocol.message_ends import pack
-from headwater.streams.cold import ALL, Tombstone
+from headwater.streams.cold import ALL
 from headwater.streams.commands import Append, Command, Create, Delete, Pin, Retain, Unpin
 from headwater.streams.hot import hot_cost
 from headwater.streams.replies import Acknowledged, Reply
 from headwater.streams.segments import Extent
 
 from .shards import START_US, Shards
+from .tombstones import Mark, marks
 
 TEXT = "text/plain"
 
@@ -38,22 +39,22 @@ def test_what_is_deleted_is_dead_in_every_segment_that_has_some_of_it(shards: Sh
     shards.ask(Delete("b/s"))
     state = shards.all[0].state
     assert [held.live_rows for held in state.cold.segments.values()] == [0, 2]
-    assert state.cold.tombstones == {1: Tombstone("b/s", ALL, (1, 2))}
+    assert marks(state.cold) == {1: Mark("b/s", ALL, (1, 2))}
     assert state.cold.changed_at == state.position
 
 
 @pytest.mark.parametrize(
     ("offset", "extents", "live_rows", "tombstone"),
     [
-        (1, 3, [1, 1, 3], Tombstone("b/j", 1, (1,))),
-        (2, 2, [0, 1, 3], Tombstone("b/j", 2, (1,))),
-        (4, 1, [0, 0, 3], Tombstone("b/j", 4, (1, 2))),
-        (5, 1, [0, 0, 2], Tombstone("b/j", 5, (1, 2, 3))),
-        (7, 0, [0, 0, 0], Tombstone("b/j", 7, (1, 2, 3))),
+        (1, 3, [1, 1, 3], Mark("b/j", 1, (1,))),
+        (2, 2, [0, 1, 3], Mark("b/j", 2, (1,))),
+        (4, 1, [0, 0, 3], Mark("b/j", 4, (1, 2))),
+        (5, 1, [0, 0, 2], Mark("b/j", 5, (1, 2, 3))),
+        (7, 0, [0, 0, 0], Mark("b/j", 7, (1, 2, 3))),
     ],
 )
 def test_a_trim_lets_extents_go_and_the_beginning_of_one(
-    offset: int, extents: int, live_rows: list[int], tombstone: Tombstone
+    offset: int, extents: int, live_rows: list[int], tombstone: Mark
 ) -> None:
     shards = Shards()
     shards.ask(Create("b/j", "application/json", payload=b"12", ends=pack((1, 2))))
@@ -66,7 +67,7 @@ def test_a_trim_lets_extents_go_and_the_beginning_of_one(
     shards.publish("b/j", offset)
     assert len(shards.stream("b/j").extents) == extents
     assert [held.live_rows for held in state.cold.segments.values()] == live_rows
-    assert state.cold.tombstones == {1: tombstone}
+    assert marks(state.cold) == {1: tombstone}
     assert state.cold.changed_at == state.position
 
 
@@ -100,10 +101,10 @@ def test_a_stream_trimmed_into_its_hot_bytes_has_nothing_in_the_lake_any_more(sh
     assert shards.stream("b/s").extents == ()
     assert [hot.offset for hot in shards.stream("b/s").hot or ()] == [6]
     assert state.hot_bytes == hot_cost(6, 2, 3)
-    assert state.cold.tombstones == {1: Tombstone("b/s", 6, (1,))}
+    assert marks(state.cold) == {1: Mark("b/s", 6, (1,))}
     shards.flush("b/s")
     assert shards.stream("b/s").extents == (Extent(2, 0, 1, 6, 9, 2),)
-    assert state.cold.tombstones == {1: Tombstone("b/s", 6, (1,))}
+    assert marks(state.cold) == {1: Mark("b/s", 6, (1,))}
     page = shards.plan(shards.stream("b/s"), 6, 100)
     assert page.next_offset == 9
 
@@ -115,11 +116,11 @@ def test_a_fork_keeps_what_its_source_has_trimmed_until_it_ends(shards: Shards) 
     state = shards.all[0].state
     assert len(shards.stream("b/s").extents) == 1
     assert state.cold.segments[1].live_rows == 5
-    assert state.cold.tombstones == {1: Tombstone("b/s", 9, (1,))}
+    assert marks(state.cold) == {1: Mark("b/s", 9, (1,))}
     submit(shards, Unpin("b/s", 1, "pin"))
     assert shards.stream("b/s").extents == ()
     assert state.cold.segments[1].live_rows == 2
-    assert state.cold.tombstones == {1: Tombstone("b/s", 9, (1,))}
+    assert marks(state.cold) == {1: Mark("b/s", 9, (1,))}
     assert state.cold.changed_at == state.position
 
 
@@ -129,10 +130,10 @@ def test_a_ghost_goes_with_its_last_fork_and_its_tombstone_stays_with_the_segmen
     shards.ask(Delete("b/s"))
     state = shards.all[0].state
     assert state.cold.segments[1].live_rows == 5
-    assert state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
+    assert marks(state.cold) == {1: Mark("b/s", ALL, (1,))}
     submit(shards, Unpin("b/s", 1, "pin"))
     assert state.cold.segments[1].live_rows == 2
-    assert state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
+    assert marks(state.cold) == {1: Mark("b/s", ALL, (1,))}
 
 
 # -- When a catalog is due --------------------------------------------------------------------------------------------

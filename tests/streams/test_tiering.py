@@ -5,7 +5,7 @@ import pytest
 
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.message_ends import pack
-from headwater.streams.cold import ALL, Held, Tombstone
+from headwater.streams.cold import ALL, Held
 from headwater.streams.commands import Append, Command, Create, Delete, Expire, Publication, PublishSegment
 from headwater.streams.hot import hot_cost
 from headwater.streams.images import image_of
@@ -14,6 +14,7 @@ from headwater.streams.segments import Extent
 
 from .lakes import LATE
 from .shards import START_US, Shards
+from .tombstones import Mark, marks
 
 TEXT = "text/plain"
 
@@ -193,7 +194,7 @@ def test_rows_of_a_life_that_is_gone_are_dead(shards: Shards) -> None:
     assert (shards.stream("b/s").extents, shards.body("b/s")) == ((), b"new")
     assert shards.all[0].state.hot_bytes == hot_cost(3, 1, 1)
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 2)}
-    assert shards.all[0].state.cold.tombstones == {incarnation: Tombstone("b/s", ALL, (1,))}
+    assert marks(shards.all[0].state.cold) == {incarnation: Mark("b/s", ALL, (1,))}
 
 
 def test_a_life_is_known_by_its_incarnation_however_high_that_is(shards: Shards) -> None:
@@ -205,7 +206,7 @@ def test_a_life_is_known_by_its_incarnation_however_high_that_is(shards: Shards)
     shards.publish("b/late", 6)
     assert publish(shards, trimmed) == Placed()
     incarnation = shards.stream("b/late").incarnation
-    assert shards.all[0].state.cold.tombstones == {incarnation: Tombstone("b/late", 6, (1, 2))}
+    assert marks(shards.all[0].state.cold) == {incarnation: Mark("b/late", 6, (1, 2))}
 
 
 def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) -> None:
@@ -213,7 +214,7 @@ def test_a_segment_of_dead_rows_only_is_held_without_a_live_row(shards: Shards) 
     shards.ask(Delete("b/t"))
     assert publish(shards, publication, 4) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.tombstones == {3: Tombstone("b/t", ALL, (1,))}
+    assert marks(shards.all[0].state.cold) == {3: Mark("b/t", ALL, (1,))}
     assert shards.all[0].state.cold.flushed == 4
 
 
@@ -224,7 +225,7 @@ def test_rows_before_the_start_of_a_stream_are_dead(start: int, rows: int, below
     assert publish(shards, publication) == Placed()
     assert shards.stream("b/s").extents == (Extent(1, 3 - rows, rows, start, 9, 3 - rows),)
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, rows)}
-    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", below, (1,))}
+    assert marks(shards.all[0].state.cold) == {1: Mark("b/s", below, (1,))}
 
 
 def test_rows_that_end_where_a_stream_begins_are_all_dead(shards: Shards) -> None:
@@ -235,7 +236,7 @@ def test_rows_that_end_where_a_stream_begins_are_all_dead(shards: Shards) -> Non
     assert shards.stream("b/s").extents == ()
     assert [hot.offset for hot in shards.stream("b/s").hot or ()] == [9]
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", 9, (1,))}
+    assert marks(shards.all[0].state.cold) == {1: Mark("b/s", 9, (1,))}
 
 
 def test_a_segment_that_begins_with_the_stream_has_no_tombstone(shards: Shards) -> None:
@@ -251,7 +252,7 @@ def test_a_ghost_moves_to_the_lake_for_its_forks_and_is_dead_to_all_others(shard
     shards.ask(Delete("b/s"))
     assert publish(shards, publication) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 3)}
-    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
+    assert marks(shards.all[0].state.cold) == {1: Mark("b/s", ALL, (1,))}
     assert shards.body("b/f") == b"abcdefghi"
     assert shards.all[0].state.hot_bytes == hot_cost(3, 1, 2)
 
@@ -263,7 +264,7 @@ def test_rows_of_a_ghost_that_no_fork_needs_are_dead(shards: Shards) -> None:
     shards.ask(Delete("b/s"))
     assert publish(shards, publication) == Placed()
     assert shards.all[0].state.cold.segments == {1: Held(publication.segment, 0)}
-    assert shards.all[0].state.cold.tombstones == {1: Tombstone("b/s", ALL, (1,))}
+    assert marks(shards.all[0].state.cold) == {1: Mark("b/s", ALL, (1,))}
     assert shards.stream("b/s").extents == ()
 
 
@@ -273,5 +274,5 @@ def test_an_expired_stream_that_is_not_reaped_yet_moves_to_the_lake_like_any_oth
     shards.flush("b/brief")
     assert shards.stream("b/brief").extents == (Extent(1, 0, 1, 0, 1, 0),)
     shards.ask(Expire("b/brief", 5))
-    assert shards.all[0].state.cold.tombstones == {5: Tombstone("b/brief", ALL, (1,))}
+    assert marks(shards.all[0].state.cold) == {5: Mark("b/brief", ALL, (1,))}
     assert shards.all[0].state.cold.segments[1].live_rows == 0

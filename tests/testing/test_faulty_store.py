@@ -143,10 +143,10 @@ def test_a_healed_store_keeps_its_damage_and_does_no_more() -> None:
 def calls(store: FaultyStore) -> list[str]:
     """Do many things to a store; returns how each went."""
     outcomes = []
-    for number in range(400):
+    for number in range(500):
         key = f"{number % 50}"
         try:
-            match number // 50 % 4:
+            match number // 50 % 5:
                 case 0:
                     store.create(key, b"%d" % number * 10)
                 case 1:
@@ -154,6 +154,8 @@ def calls(store: FaultyStore) -> list[str]:
                 case 2:
                     outcomes.append(" ".join(keys(store)))
                 case 3:
+                    store.replace(key, b"%d" % number * 10)
+                case 4:
                     store.delete(key)
         except (StoreFailed, KeyMissing, KeyExists) as error:
             outcomes.append(str(error))

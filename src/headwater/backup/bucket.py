@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
@@ -10,7 +11,7 @@ from headwater.backup.manifest import BackupFailed
 from headwater.lake.writer import SegmentWriter
 from headwater.protocol.names import bucket_of
 from headwater.streams.cold import Held
-from headwater.streams.segments import Extent, Segment
+from headwater.streams.segments import DeadRows, Extent, Segment
 from headwater.streams.state import State
 
 
@@ -38,8 +39,8 @@ def only_bucket(state: State, bucket: str) -> State:
     kept.finished = {producer: None for producer in state.finished if producer in known}
     for incarnation in {stream.incarnation for stream in kept.streams.values()} & set(state.cold.tombstones):
         tombstone = state.cold.tombstones[incarnation]
-        numbers = [number for number in tombstone.segments if number in kept.cold.segments]
-        kept.cold.hide(tombstone.name, incarnation, tombstone.below, numbers)
+        dead = [rows for rows in tombstone.dead if rows.segment in kept.cold.segments]
+        kept.cold.hide(tombstone.name, incarnation, tombstone.below, dead)
     kept.cold.next_number, kept.cold.changed_at = state.cold.next_number, state.position
     # The rows of other buckets are missing: a consumer that reads by positions must not miss that.
     kept.cold.dropped = kept.cold.flushed = state.cold.flushed
@@ -78,6 +79,14 @@ def only_rows_of(state: State, number: int, segment: Segment, tables: Iterable[p
         stream = holders[rows.incarnation]
         extent = Extent(number, rows.row, rows.rows, rows.start, rows.end, rows.record)
         stream.extents = tuple(extent if old.segment == number else old for old in stream.extents)
+        tombstone = state.cold.tombstones.get(rows.incarnation)
+        if tombstone is not None:
+            state.cold.tombstones[rows.incarnation] = msgspec.structs.replace(
+                tombstone,
+                dead=tuple(
+                    DeadRows(number, rows.row, dead.rows) if dead.segment == number else dead for dead in tombstone.dead
+                ),
+            )
     live_rows = sum(rows.rows for rows in written.rows)
     state.cold.keep(number, Held(written.segment, live_rows))
     return written.segment, written.data

@@ -29,7 +29,7 @@ COMMANDS = {
     "cluster": "cluster.command",
     "bench": "bench.command",
     "doctor": "doctor.command",
-    "lake": "lake.sql",
+    "lake": "lake.verbs",
     "spark": "spark.command",
     "backup": "backup.command",
     "token": "tokens.command",

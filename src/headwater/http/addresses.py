@@ -5,6 +5,7 @@
 /v1/stream/{path}         the flat surface: the first `/` ends the bucket, none means `_default`; no sub-resources
 /v1/streams/{path}        the same, as the official proxy writes it; a server may have further such prefixes
 /__headwater/...          the server itself
+/iceberg/v1/...           the lake's tables, for engines that ask a catalog
 
 An address says what a path looks like and which stream or bucket it names. Whether there is such an endpoint is for
 the router to say.
@@ -23,6 +24,8 @@ FLAT_PREFIXES = (b"/v1/stream/", b"/v1/streams/")
 ALIAS = b"ds"
 OWN = "__headwater"
 """The first segment of what is about the server itself."""
+ICEBERG = "iceberg"
+"""The first segment of the Iceberg catalog."""
 CONSUMERS = "readers"
 """The name below `__headwater` of the lake's consumers, each of which has a name of its own."""
 Shape = tuple[str | None, ...]
@@ -82,6 +85,8 @@ def parse(
         decoded = [unquote_to_bytes(segment).decode() for segment in segments]
     except UnicodeDecodeError:
         return Refusal(Code.INVALID_NAME, "The path is not UTF-8; percent-encode it as UTF-8.")
+    if decoded[:2] == [ICEBERG, "v1"]:
+        return _parse_iceberg(*decoded[2:])
     return _parse_own(*decoded[1:]) if own else _parse_bucketed(reserved, *decoded)
 
 
@@ -103,6 +108,17 @@ def _parse_own(endpoint: str = "", argument: str | None = None, *rest: str) -> A
         rule = "use 1 to 128 characters from A-Z, a-z, 0-9, '_', '.' and '-'"
         return Refusal(Code.INVALID_NAME, f"{argument[:64]!r} is not a valid name here: {rule}.")
     return Address((OWN, endpoint, None, *rest), OWN, argument)
+
+
+def _parse_iceberg(resource: str = "", namespace: str | None = None, kind: str | None = None, *rest: str) -> Address:
+    """A namespace, its tables, or one of them: the argument is `namespace` or `namespace/table`."""
+    if namespace is None:
+        return Address((ICEBERG, "v1", resource), OWN)
+    if kind is None:
+        return Address((ICEBERG, "v1", resource, None), OWN, namespace)
+    if not rest:
+        return Address((ICEBERG, "v1", resource, None, kind), OWN, namespace)
+    return Address((ICEBERG, "v1", resource, None, kind, None, *rest[1:]), OWN, f"{namespace}/{rest[0]}")
 
 
 def _parse_flat(raw_path: bytes) -> Address | Refusal:

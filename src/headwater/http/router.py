@@ -8,15 +8,15 @@ import msgspec
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
 from headwater.http import addresses
-from headwater.http.addresses import LISTING, OWN, Address
+from headwater.http.addresses import ICEBERG, LISTING, OWN, Address
 from headwater.http.routes import Endpoint, Handler, Route
 from headwater.http.wire.requests import CACHED_BYTES_MAX
 from headwater.http.wire.statuses import Voice
 from headwater.protocol.refusals import Code, Refusal
 
 FOUND_MAX = 4_096
-RESERVED_FOR_LATER = frozenset({"console"})
-"""Bucket names kept free for endpoints of later versions."""
+RESERVED = frozenset({"console", ICEBERG})
+"""Bucket names kept free for endpoints of later versions, and for those with longer paths."""
 OPERATING = frozenset({Action.OBSERVE, Action.ADMIN})
 """What operators do, if they have a listener of their own."""
 EVERYTHING = frozenset(Action)
@@ -57,7 +57,7 @@ class Router:
         self._fixed = {one.path.encode(): one for one in endpoints if not one.parameters}
         self._by_shape = {one.shape: one for one in endpoints if one.parameters}
         fixed = {one.path[1:] for one in endpoints if not one.parameters}
-        self.reserved_buckets = RESERVED_FOR_LATER | {name for name in fixed if addresses.is_bucket(name)}
+        self.reserved_buckets = RESERVED | {name for name in fixed if addresses.is_bucket(name)}
         self._find_cached: Callable[[bytes, bytes], Found | Refusal] = lru_cache(maxsize=FOUND_MAX)(self._find)
 
     def find(self, method: bytes, path: bytes) -> Found | Refusal:

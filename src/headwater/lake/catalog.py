@@ -1,34 +1,36 @@
-"""The catalog: the contents of a lake, for engines that read it without a server. Public, versioned, never overwritten.
+"""The catalog: the contents of a lake as of one snapshot of the table `messages`, for our own readers.
 
-    <position>-<generation>.json                 live segments, and the position up to which they are complete
-    <position>-<generation>.tombstones.parquet   lives, or the beginnings of lives, whose rows are dead
-    <position>-<generation>.forks.parquet        forks, and the streams that hold their inherited rows
-
-All of them are below `catalog/shard=0/`. The newest catalog is in force: the last one in the order of keys. Every
-attempt to write one has a generation of its own, because two catalogs of one position may differ: the later one may
-know that more rows have been flushed. The two tables are written before the catalog.
+Everything comes from the table's manifests: the segments, and for each of them at most one file of deleted rows. The
+forks that belong to the snapshot are in the file of the table `forks` that its summary names.
 """
 
-import json
-import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
-from headwater.lake.format import segment_key, split_name
-from headwater.storage.store import Store
+from headwater.lake.damage import LakeDamaged
+from headwater.lake.format import name_of, split_name
+from headwater.lake.iceberg.deletes import DeadLife, dead_lives
+from headwater.lake.iceberg.manifests import Content, DeletesEntry, Manifest, SegmentEntry
+from headwater.lake.iceberg.messages import NAME
+from headwater.lake.iceberg.metadata import Table, metadata_key
+from headwater.lake.iceberg.reading import (
+    deletes_in,
+    manifests_of,
+    newest_table,
+    of_content,
+    segments_in,
+)
+from headwater.storage.store import KeyMissing, Store, check_key
 from headwater.streams.segments import Segment
-
-VERSION = 3
 
 TOMBSTONES = pa.schema(
     [
-        pa.field("bucket", pa.string(), nullable=False),
-        pa.field("stream", pa.string(), nullable=False),
         pa.field("incarnation", pa.int64(), nullable=False),
         pa.field("below", pa.int64(), nullable=False),
     ]
@@ -51,25 +53,11 @@ FORKS = pa.schema(
 """The fork inherits its bytes from `from` up to `to` from one life of its source, which may be a fork itself. A deleted
 fork is no longer a stream; it is listed for its own forks."""
 
-KINDS = ("json", "tombstones.parquet", "forks.parquet")
-"""The objects of a catalog."""
+READS = 8
+"""How many objects are read at the same time."""
 
-_KEY = re.compile(r"catalog/shard=(\d+)/(\d{20})-(\d{10})\.(json|tombstones\.parquet|forks\.parquet)")
-
-
-class Edition(NamedTuple):
-    """Which catalog of a shard: a greater one is newer."""
-
-    position: int
-    generation: int
-
-
-class TombstoneRow(NamedTuple):
-    """A row of the tombstones."""
-
-    name: str
-    incarnation: int
-    below: int
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class ForkRow(NamedTuple):
@@ -84,164 +72,201 @@ class ForkRow(NamedTuple):
     to: int
 
 
+class Deletes(msgspec.Struct, frozen=True, gc=False):
+    """The file of the deleted rows of a segment."""
+
+    key: str
+    size: int
+    crc: int
+    rows: int
+
+
 class ListedSegment(msgspec.Struct, frozen=True):
     """A segment as a catalog lists it: enough to plan a scan and to verify every byte."""
 
     key: str
     number: int
     live_rows: int
+    """How many rows a stream or a fork needs."""
     segment: Segment
+    deletes: Deletes | None = None
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """A catalog as it is stored."""
+    """The contents of a lake as of one snapshot."""
 
+    key: str
+    """The key of the metadata file."""
+    snapshot_id: int
     shard: int
     log_id: str
     position: int
     """The position of the state that it describes."""
-    generation: int
-    """Greater than that of every catalog before it."""
     flushed: int
     """Every live row up to this position is in one of the segments."""
     dropped: int
     """The highest position of any row that was ever dropped from the lake."""
     at: int
-    segments: list[ListedSegment]
-    tombstones_key: str
-    tombstones_crc: int
-    forks_key: str
-    forks_crc: int
-    """The CRC-32C of each of the two tables."""
-
-    @property
-    def edition(self) -> Edition:
-        return Edition(self.position, self.generation)
+    """The shard's time."""
+    segments: list[ListedSegment] = []
+    forks_key: str = ""
+    forks_crc: int = 0
 
 
-class Contents(NamedTuple):
-    """The contents of a new catalog, as of one position."""
-
-    shard: int
-    log_id: str
-    position: int
-    generation: int
-    flushed: int
-    dropped: int
-    at: int
-    segments: list[tuple[int, Segment, int]]
-    tombstones: pa.Table
-    forks: pa.Table
+def read_catalog(store: Store) -> Catalog | None:
+    """The catalog in force, None if the lake has none. LakeDamaged if it cannot be decoded."""
+    return CatalogReader(store).read()
 
 
-def catalog_key(shard: int, edition: Edition, kind: str = "json") -> str:
-    """The key of a catalog, or of one of its tables.
+class CatalogReader:
+    """Reads the catalog of one lake again and again: only what has changed since the last time.
 
-    >>> catalog_key(0, Edition(42, 7))
-    'catalog/shard=0/00000000000000000042-0000000007.json'
+    While nothing changes, a read is one request for an object that does not exist yet: the next version.
     """
-    return f"catalog/shard={shard}/{edition.position:020}-{edition.generation:010}.{kind}"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._table: Table | None = None
+        self._catalog: Catalog | None = None
+        self._segments: dict[str, list[SegmentEntry]] = {}
+        self._deletes: dict[str, list[DeletesEntry]] = {}
+
+    def read(self) -> Catalog | None:
+        """As `read_catalog`."""
+        if self._table is not None and not self._has_changed(self._table):
+            return self._catalog
+        table = newest_table(self._store, NAME)
+        self._catalog = None if table is None else self._catalog_of(table)
+        self._table = table
+        return self._catalog
+
+    def _has_changed(self, table: Table) -> bool:
+        try:
+            self._store.read(metadata_key(table.name, table.version + 1, table.log_id), 0, 1)
+        except KeyMissing:
+            return False
+        return True
+
+    def _catalog_of(self, table: Table) -> Catalog:
+        manifests = manifests_of(self._store, table.current)
+        data, deletes = of_content(manifests, Content.DATA), of_content(manifests, Content.DELETES)
+        self._segments = self._entries(data, self._segments, segments_in)
+        self._deletes = self._entries(deletes, self._deletes, deletes_in)
+        segments = [entry for entries in self._segments.values() for entry in entries]
+        return _catalog(table, segments, {entry.number: entry for some in self._deletes.values() for entry in some})
+
+    def _entries(
+        self, manifests: list[Manifest], known: dict[str, list[B]], read: Callable[[Store, Manifest], list[B]]
+    ) -> dict[str, list[B]]:
+        missing = [one for one in manifests if one.key not in known]
+        found = dict(zip((one.key for one in missing), _each(lambda one: read(self._store, one), missing), strict=True))
+        return {one.key: known[one.key] if one.key in known else found[one.key] for one in manifests}
 
 
-def parse_catalog_key(key: str) -> tuple[int, Edition] | None:
-    """The shard and the edition in the key of a catalog or of one of its tables."""
-    match = _KEY.fullmatch(key)
-    return (int(match[1]), Edition(int(match[2]), int(match[3]))) if match else None
-
-
-def write_catalog(store: Store, contents: Contents) -> Catalog:
-    """Store a catalog, its tables first. KeyExists if another one has its edition; then this one is not stored."""
-    shard, edition = contents.shard, Edition(contents.position, contents.generation)
-    tombstones_key, forks_key = (catalog_key(shard, edition, f"{kind}.parquet") for kind in ("tombstones", "forks"))
-    tombstones, forks = _parquet(contents.tombstones), _parquet(contents.forks)
-    store.create(tombstones_key, tombstones)
-    store.create(forks_key, forks)
-    listed = [
-        ListedSegment(
-            segment_key(shard, segment.first_position, segment.last_position, segment.id), number, live_rows, segment
+def _catalog(table: Table, segments: list[SegmentEntry], dead: dict[int, DeletesEntry]) -> Catalog:
+    """The catalog of a table's current snapshot."""
+    snapshot, summary = table.current, table.current.summary
+    try:
+        shard = int(summary["headwater.shard"])
+        listed = [_listed(entry, shard, dead.get(entry.number)) for entry in segments]
+        forks_key, forks_crc = summary["headwater.forks"].split(" ")
+        check_key(forks_key)
+        position, flushed, dropped, at = (
+            int(summary[f"headwater.{name}"]) for name in ("position", "flushed", "dropped", "at")
         )
-        for number, segment, live_rows in contents.segments
+        head = Catalog(table.key, snapshot.id, shard, table.log_id, position, flushed, dropped, at)
+        return msgspec.structs.replace(head, segments=listed, forks_key=forks_key, forks_crc=int(forks_crc))
+    except (KeyError, ValueError) as problem:
+        raise LakeDamaged(table.key, f"its newest snapshot cannot be understood ({problem})") from problem
+
+
+def _listed(entry: SegmentEntry, shard: int, dead: DeletesEntry | None) -> ListedSegment:
+    key, segment = entry.key(shard), entry.segment
+    check_key(key)
+    if dead is None:
+        return ListedSegment(key, entry.number, segment.rows, segment)
+    deletes = Deletes(dead.key, dead.size, dead.crc, dead.rows)
+    return ListedSegment(key, entry.number, dead.live_rows, segment, deletes)
+
+
+def _each(work: Callable[[A], B], over: Sequence[A]) -> Iterable[B]:
+    """Some work on each of these, several at a time: each waits for the store most of the time."""
+    if len(over) < 3:
+        return map(work, over)
+    with ThreadPoolExecutor(READS, "catalog") as threads:
+        return list(threads.map(work, over))
+
+
+# -- Dead rows ---------------------------------------------------------------------------------------------------------
+
+
+def read_tombstones(store: Store, catalog: Catalog) -> pa.Table:
+    """The tombstones of all lives with dead rows in a lake, in the schema `TOMBSTONES`."""
+    return tombstones_of(store, [listed.deletes for listed in catalog.segments if listed.deletes is not None])
+
+
+def tombstones_of(store: Store, files: Sequence[Deletes]) -> pa.Table:
+    """The tombstones of all lives in some files of deleted rows."""
+    lives = [life for some in _each(lambda one: _dead_lives(store, one), files) for life in some]
+    columns = [life.incarnation for life in lives], [life.below for life in lives]
+    table = pa.table([pa.array(column, pa.int64()) for column in columns], TOMBSTONES)
+    return table.group_by("incarnation").aggregate([("below", "max")]).rename_columns(TOMBSTONES.names).cast(TOMBSTONES)
+
+
+def _dead_lives(store: Store, deletes: Deletes) -> list[DeadLife]:
+    try:
+        data = store.read(deletes.key)
+        if crc32c(data) != deletes.crc:
+            raise ValueError("its checksum does not match")
+        return dead_lives(data)
+    except KeyMissing as problem:
+        raise LakeDamaged(deletes.key, "it is missing") from problem
+    except ValueError as problem:
+        raise LakeDamaged(deletes.key, str(problem)) from problem
+
+
+# -- Forks -------------------------------------------------------------------------------------------------------------
+
+
+def read_forks_table(store: Store, catalog: Catalog) -> pa.Table:
+    """The forks of a catalog, in the schema `FORKS`."""
+    return _forks_in(store, catalog.forks_key, catalog.forks_crc)
+
+
+def read_forks(store: Store, catalog: Catalog) -> list[ForkRow]:
+    """The forks of a catalog as values."""
+    return forks_in(store, catalog.forks_key, catalog.forks_crc)
+
+
+def _forks_in(store: Store, key: str, crc: int) -> pa.Table:
+    try:
+        data = store.read(key)
+        if crc32c(data) != crc:
+            raise LakeDamaged(key, "its checksum does not match")
+        table = pq.read_table(pa.BufferReader(data), use_threads=False)
+    except KeyMissing as problem:
+        raise LakeDamaged(key, "it is missing") from problem
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise LakeDamaged(key, f"it cannot be decoded ({str(problem).rstrip('.')})") from problem
+    if not table.schema.equals(FORKS):
+        raise LakeDamaged(key, f"its columns are {', '.join(table.schema.names)}, or not of the right types")
+    return table.combine_chunks()
+
+
+def forks_in(store: Store, key: str, crc: int) -> list[ForkRow]:
+    """The forks in a file of the table `forks`, as values."""
+    columns = [column.to_pylist() for column in _forks_in(store, key, crc).columns]
+    return [
+        ForkRow(name_of(bucket, stream), incarnation, deleted, name_of(source_bucket, source_stream), *rest)
+        for bucket, stream, incarnation, deleted, source_bucket, source_stream, *rest in zip(*columns, strict=True)
     ]
-    catalog = Catalog(
-        shard,
-        contents.log_id,
-        *edition,
-        contents.flushed,
-        contents.dropped,
-        contents.at,
-        listed,
-        tombstones_key,
-        crc32c(tombstones),
-        forks_key,
-        crc32c(forks),
-    )
-    store.create(catalog_key(shard, edition), encode(catalog))
-    return catalog
 
 
-def encode(catalog: Catalog) -> bytes:
-    """The JSON of a catalog; the fields of a segment are in one object with its key."""
-    plain = msgspec.to_builtins(catalog)
-    for entry, listed in zip(plain["segments"], catalog.segments, strict=True):
-        del entry["segment"]
-        entry |= {name: getattr(listed.segment, name) for name in Segment.__struct_fields__}
-    return seal({"version": VERSION, **plain})
-
-
-def seal(plain: dict[str, Any]) -> bytes:
-    """The text of a catalog. Its last entry is the CRC-32C of the text without this entry."""
-    plain.pop("crc", None)
-    return _text(plain | {"crc": crc32c(_text(plain))})
-
-
-def _text(plain: dict[str, Any]) -> bytes:
-    return json.dumps(plain, indent=1).encode()
-
-
-def decode(data: bytes) -> Catalog:
-    """The catalog in a JSON object."""
-    plain = json.loads(data)
-    version = plain.get("version")
-    if version != VERSION:
-        raise ValueError(f"The catalog has version {version}; this version of Headwater reads version {VERSION}.")
-    if data != seal(plain):
-        raise ValueError("The catalog is damaged: its checksum does not match.")
-    del plain["version"]
-    for entry in plain["segments"]:
-        entry["segment"] = [entry.pop(name) for name in Segment.__struct_fields__]
-    return msgspec.convert(plain, Catalog)
-
-
-def newest_catalog(store: Store, shard: int = 0) -> Catalog | None:
-    """The catalog in force, None if the lake has none; `scanning.read_catalog` explains damage too."""
-    key = newest_key(store, shard)
-    return decode(store.read(key)) if key else None
-
-
-def newest_key(store: Store, shard: int = 0) -> str | None:
-    """The key of the catalog in force."""
-    keys = (item.key for item in store.items(f"catalog/shard={shard}/") if item.key.endswith(".json"))
-    return max(keys, default=None)
-
-
-def _parquet(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return bytes(sink.getvalue())
-
-
-def tombstone_columns(row: TombstoneRow) -> tuple[str | int, ...]:
-    """A tombstone as a row of its table."""
-    return *split_name(row.name), row.incarnation, row.below
-
-
-def fork_columns(row: ForkRow) -> tuple[str | int, ...]:
-    """A fork as a row of its table."""
-    source = *split_name(row.source), row.source_incarnation
-    return *split_name(row.name), row.incarnation, row.deleted, *source, row.start, row.to
-
-
-def table_of(rows: Sequence[tuple[str | int, ...]], schema: pa.Schema) -> pa.Table:
-    """The table of these rows."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+def forks_table(forks: Iterable[ForkRow]) -> pa.Table:
+    """Forks as a table."""
+    rows = [
+        (*split_name(row.name), row.incarnation, row.deleted, *split_name(row.source), *row[4:])
+        for row in sorted(forks, key=lambda row: row.incarnation)
+    ]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(FORKS)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, FORKS, strict=True)], FORKS)

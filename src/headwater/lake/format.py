@@ -1,4 +1,4 @@
-"""The public format of the lake, version 1: the columns of a segment, the order of its rows, the keys of objects.
+"""The public format of the lake, version 2: the columns of a segment, the order of its rows, the keys of objects.
 
 `docs/reference/lake.md` describes it for readers of the files. In this package a *life* is one incarnation of a stream:
 from its creation until it is deleted or expires.
@@ -9,33 +9,35 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-VERSION = "1"
+VERSION = "2"
 VERSION_KEY = "headwater.schema"
 GROUPS_KEY = "headwater.groups"
 SEAL_KEY = "headwater.footer"
 """Footer metadata: the version; a JSON list of [first row, rows, first byte, bytes, CRC-32C], one per row group; and
 the CRC-32C of the footer itself in hexadecimal digits, computed with zeros in their place."""
 
+_COLUMNS = [
+    pa.field("bucket", pa.string(), nullable=False),
+    pa.field("stream", pa.string(), nullable=False),
+    pa.field("incarnation", pa.int64(), nullable=False),
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("next_offset", pa.int64(), nullable=False),
+    pa.field("record", pa.int64(), nullable=False),
+    pa.field("append", pa.int64(), nullable=False),
+    pa.field("position", pa.int64(), nullable=False),
+    pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("producer_id", pa.string()),
+    pa.field("producer_epoch", pa.int64()),
+    pa.field("producer_seq", pa.int64()),
+    pa.field("content_type", pa.string(), nullable=False),
+    pa.field("payload", pa.binary(), nullable=False),
+]
 SCHEMA = pa.schema(
-    [
-        pa.field("bucket", pa.string(), nullable=False),
-        pa.field("stream", pa.string(), nullable=False),
-        pa.field("incarnation", pa.int64(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("next_offset", pa.int64(), nullable=False),
-        pa.field("record", pa.int64(), nullable=False),
-        pa.field("append", pa.int64(), nullable=False),
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("producer_id", pa.string()),
-        pa.field("producer_epoch", pa.int64()),
-        pa.field("producer_seq", pa.int64()),
-        pa.field("content_type", pa.string(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-    ]
+    [field.with_metadata({"PARQUET:field_id": str(number)}) for number, field in enumerate(_COLUMNS, start=1)]
 )
 """One row per message. Rows are sorted by `name_of(bucket, stream)`, then incarnation, then offset. The whole name
-counts because listings and the state are in that order: `team-a/x` comes before `team/x`, although `team` is less."""
+counts because listings and the state are in that order: `team-a/x` comes before `team/x`, although `team` is less.
+The ids of the columns, in the files and in every table's metadata, are 1 to 14 in this order."""
 
 WORDS = ("bucket", "stream", "content_type", "producer_id")
 """Columns with few distinct values: dictionary encoded."""

@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headwater.lake.catalog import Catalog, ForkRow, decode, parse_catalog_key
+from headwater.lake.catalog import Catalog, ForkRow
+from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import deadline_us_of, parse_segment_key
+from headwater.lake.iceberg.manifests import Content
+from headwater.lake.iceberg.messages import NAME
+from headwater.lake.iceberg.reading import manifests_of, newest_table, of_content, segments_in
 from headwater.lake.ownership import OWNER_KEY
 from headwater.lake.verify.spans import LifeRows, Spans
-from headwater.storage.store import KeyMissing, Store
+from headwater.storage.store import Store
 
 
 class StreamTally(NamedTuple):
@@ -125,10 +129,10 @@ def totals(store: Store, catalog: Catalog, tombstones: pa.Table, forks: Sequence
 def objects(store: Store, catalog: Catalog, now_us: int) -> dict[str, Heap]:
     """The number and size of the objects of each kind in a store.
 
-    A segment that the catalog does not list is *retired* if an older catalog lists it, *pending* if it may still be
-    published, else an *orphan*. The server deletes retired segments and orphans after a while.
+    A segment that the newest snapshot does not list is *retired* if an older snapshot lists it, *pending* if it may
+    still be published, else an *orphan*. The server deletes retired segments and orphans after a while.
     """
-    heaps = dict.fromkeys(("segments", "retired", "pending", "orphans", "catalogs", "other"), Heap())
+    heaps = dict.fromkeys(("segments", "retired", "pending", "orphans", "deletes", "metadata", "other"), Heap())
     live = {listed.segment.id for listed in catalog.segments}
     older = _older(store, catalog)
     for item in store.items(""):
@@ -139,23 +143,33 @@ def objects(store: Store, catalog: Catalog, now_us: int) -> dict[str, Heap]:
             kind = "retired"
         elif segment is not None:
             kind = "pending" if deadline_us_of(segment.id) >= now_us else "orphans"
-        elif parse_catalog_key(item.key) is not None or item.key == OWNER_KEY:
-            kind = "catalogs"
         else:
-            kind = "other"
+            kind = _KINDS.get("/".join(item.key.split("/")[:2]), "other")
         heaps[kind] = heaps[kind].plus(item.size)
     return heaps
 
 
+_KINDS = {
+    OWNER_KEY: "metadata",
+    "messages/metadata": "metadata",
+    "messages/deletes": "deletes",
+    "forks/metadata": "metadata",
+    "forks/data": "metadata",
+}
+
+
 def _older(store: Store, newest: Catalog) -> set[str]:
-    """The segments in catalogs that were replaced but not yet deleted."""
+    """The segments in snapshots that are kept, but not the newest."""
+    table = newest_table(store, NAME)
     ids: set[str] = set()
-    for item in store.items(f"catalog/shard={newest.shard}/"):
-        parsed = parse_catalog_key(item.key)
-        if item.key.endswith(".json") and parsed is not None and parsed[1] < newest.edition:
-            # It may have been deleted meanwhile. A damaged one is ignored: `verify` checks the newest.
-            try:
-                ids.update(listed.segment.id for listed in decode(store.read(item.key)).segments)
-            except (KeyMissing, ValueError, KeyError, TypeError, AttributeError):
-                continue
+    seen: set[str] = set()
+    for snapshot in () if table is None else table.snapshots:
+        # It may have been deleted meanwhile. A damaged one is ignored: `verify` checks the newest.
+        try:
+            for manifest in of_content(manifests_of(store, snapshot), Content.DATA):
+                if manifest.key not in seen and snapshot.id != newest.snapshot_id:
+                    seen.add(manifest.key)
+                    ids.update(entry.segment.id for entry in segments_in(store, manifest))
+        except LakeDamaged:
+            continue
     return ids

@@ -5,7 +5,7 @@ import msgspec
 from headwater.storage.store import KeyExists, Store
 
 OWNER_KEY = "owner.json"
-OWNER_VERSION = 2
+OWNER_VERSION = 3
 
 
 class LakeOwned(Exception):

@@ -1,4 +1,4 @@
-"""Scanning: every live row exactly once, planned from a catalog and its two tables alone.
+"""Scanning: every live row exactly once, planned from a catalog, its tombstones and its forks alone.
 
     own rows         rows of the catalog's segments whose life has no tombstone, or that are at or above its offset
     inherited rows   rows of a fork's sources below its fork point, dead or not, under the name of the fork
@@ -15,28 +15,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from crc32c import crc32c
 
-from headwater.lake.catalog import FORKS, TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key, decode, newest_key
+from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
 from headwater.lake.columns import starts, view
-from headwater.lake.format import name_of, split_name
+from headwater.lake.format import split_name
 from headwater.lake.relabeling import StreamRange, relabel
-from headwater.storage.store import KeyMissing, Store, check_key
 
 NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")
 """The columns that a plan needs; a table may lack all others."""
 
 EVER = 2**63 - 1
 """Above every offset, position and time."""
-
-
-class LakeDamaged(Exception):
-    """A catalog, or one of its tables, differs from what was written."""
-
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f"The object {key} is damaged: {problem}.")
-        self.key, self.problem = key, problem
 
 
 class RowFilter(NamedTuple):
@@ -69,60 +58,6 @@ class Inherited(NamedTuple):
     source_incarnation: int
     start: int
     to: int
-
-
-# -- The tables of a catalog -------------------------------------------------------------------------------------------
-
-
-def read_catalog(store: Store, shard: int = 0) -> Catalog | None:
-    """The catalog in force, None if the lake has none. LakeDamaged if it cannot be decoded or is inconsistent."""
-    key = newest_key(store, shard)
-    if key is None:
-        return None
-    data = store.read(key)
-    try:
-        catalog = decode(data)
-        for named in (catalog.tombstones_key, catalog.forks_key, *(listed.key for listed in catalog.segments)):
-            check_key(named)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise LakeDamaged(key, f"it cannot be decoded ({type(problem).__name__}: {problem})") from problem
-    if catalog_key(catalog.shard, catalog.edition) != key:
-        raise LakeDamaged(key, f"it describes shard {catalog.shard} at position {catalog.position}")
-    return catalog
-
-
-def read_tombstones(store: Store, catalog: Catalog) -> pa.Table:
-    """The tombstones of a catalog, in the schema `TOMBSTONES`."""
-    return _read_table(store, catalog.tombstones_key, catalog.tombstones_crc, TOMBSTONES)
-
-
-def read_forks_table(store: Store, catalog: Catalog) -> pa.Table:
-    """The forks of a catalog, in the schema `FORKS`."""
-    return _read_table(store, catalog.forks_key, catalog.forks_crc, FORKS)
-
-
-def read_forks(store: Store, catalog: Catalog) -> list[ForkRow]:
-    """The forks of a catalog as values."""
-    columns = [column.to_pylist() for column in read_forks_table(store, catalog).columns]
-    return [
-        ForkRow(name_of(bucket, stream), incarnation, deleted, name_of(source_bucket, source_stream), *rest)
-        for bucket, stream, incarnation, deleted, source_bucket, source_stream, *rest in zip(*columns, strict=True)
-    ]
-
-
-def _read_table(store: Store, key: str, crc: int, schema: pa.Schema) -> pa.Table:
-    try:
-        data = store.read(key)
-        if crc32c(data) != crc:
-            raise LakeDamaged(key, "its checksum does not match")
-        table = pq.read_table(pa.BufferReader(data), use_threads=False)
-    except KeyMissing as problem:
-        raise LakeDamaged(key, "it is missing") from problem
-    except (pa.ArrowException, OSError, ValueError) as problem:
-        raise LakeDamaged(key, f"it cannot be decoded ({str(problem).rstrip('.')})") from problem
-    if not table.schema.equals(schema):
-        raise LakeDamaged(key, f"its columns are {', '.join(table.schema.names)}, or not of the right types")
-    return table.combine_chunks()
 
 
 def inheritance(forks: Iterable[ForkRow]) -> list[Inherited]:

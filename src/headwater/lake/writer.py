@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import pairwise
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -71,6 +71,19 @@ class _Lot(NamedTuple, Generic[A]):
     row: Callable[[A], int]
     end: int
     row_end: int
+
+
+def bounds_of(lives: Sequence[Rows]) -> dict[str, Any]:
+    """The bounds of a segment's columns, as fields of `Segment`."""
+    streams = [split_name(rows.name)[1] for rows in lives]
+    incarnations = [rows.incarnation for rows in lives]
+    return {
+        "low_stream": min(streams),
+        "high_stream": max(streams),
+        "low_incarnation": min(incarnations),
+        "high_incarnation": max(incarnations),
+        "high_offset": max(rows.end for rows in lives) - 1,
+    }
 
 
 class SegmentWriter:
@@ -182,6 +195,7 @@ class SegmentWriter:
             size=len(data),
             footer_bytes=len(footer),
             footer_crc=crc32c(footer),
+            **bounds_of(self._rows),
         )
         return Written(data, segment, self._rows)
 

@@ -179,9 +179,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     flush_segment_bytes: Annotated[Size, about("Approximate payload of one object in the lake.")] = 32 * MIB
     flush_concurrency: Annotated[Count, about("How many objects are built and uploaded at the same time.", le=16)] = 2
     flush_at_stop: Annotated[bool, about("Flush everything to the lake before the server stops.")] = False
-    lake_grace_seconds: Annotated[
-        Seconds, about("How long a replaced object stays in the lake, for readers that still use it.")
-    ] = 900.0
+    lake_history_seconds: Annotated[
+        Seconds, about("How long snapshots of the lake's tables are kept, and with them the objects they list.")
+    ] = 86_400.0
+    erase_seconds: Annotated[
+        Seconds, about("Within which time deleted, expired and trimmed messages are gone from the lake's objects.")
+    ] = 604_800.0
     connections_max: Annotated[
         Count, about("Maximum number of open connections; beyond it only /healthz, /readyz and /metrics answer.")
     ] = 20_000

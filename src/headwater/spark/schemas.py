@@ -6,7 +6,6 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
 
 from headwater.lake.format import SCHEMA
 from headwater.protocol.content_types import is_json
+from headwater.spark.arrow_schemas import arrow_schema
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.options.values import OptionRefused
 
@@ -66,7 +66,7 @@ class SourceSchema:
     @cached_property
     def arrow(self) -> pa.Schema:
         """The schema that Spark checks each batch against."""
-        return to_arrow_schema(self.spark, timezone="UTC")
+        return arrow_schema(self.spark)
 
     def _type(self, name: str) -> DataType:
         if name == "kind":

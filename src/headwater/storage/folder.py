@@ -45,6 +45,13 @@ class FolderStore:
         if not created:
             check_same(self, key, data)
 
+    def replace(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with self._failing("replace", key), self._upload(data) as upload:
+            self._directories.make(path.parent)
+            upload.replace(path)
+            self._directories.sync(path.parent)
+
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         path = self._path(key)
         with self._failing("read", key):

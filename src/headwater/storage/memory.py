@@ -27,6 +27,11 @@ class MemoryStore:
             if self._objects.setdefault(key, data) != data:
                 raise KeyExists(f"A different object {key} exists in the store in memory.")
 
+    def replace(self, key: str, data: bytes) -> None:
+        check_key(key)
+        with self._lock:
+            self._objects[key] = data
+
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         check_key(key)
         data = self._objects.get(key)

@@ -68,6 +68,11 @@ class S3Store:
         except AlreadyExistsError:
             check_same(self, key, data)
 
+    def replace(self, key: str, data: bytes) -> None:
+        self._check(key)
+        with self._failing("replace", key):
+            obstore.put(self._client, key, data, mode="overwrite", use_multipart=False)
+
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         self._check(key)
         with self._failing("read", key):

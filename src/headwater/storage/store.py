@@ -1,7 +1,8 @@
 """The seams to object stores: `Store` for the lake and backups, `TableStore` for tables that other engines read.
 
-An object is written once, whole, and never changed. A key consists of parts joined by `/`. No key is the folder of
-another key: a folder on disk could not hold both. Every call may block and may be made from any thread.
+An object is written once, whole, and never changed, except for hints that say which of the others is the newest. A key
+consists of parts joined by `/`. No key is the folder of another key: a folder on disk could not hold both. Every call
+may block and may be made from any thread.
 """
 
 import re
@@ -41,7 +42,7 @@ class Item(NamedTuple):
 
 
 class Store(Protocol):
-    """Objects that are created, read and deleted, but never replaced or renamed."""
+    """Objects that are created, read and deleted, but never renamed, and only replaced where a caller says so."""
 
     @property
     def url(self) -> str:
@@ -53,6 +54,9 @@ class Store(Protocol):
         An existing object with the same bytes counts as success. So a retry that meets its own first attempt succeeds,
         whether the library or the caller made it.
         """
+
+    def replace(self, key: str, data: bytes) -> None:
+        """Store an object, durable on return, in place of any other under this key. A reader sees one or the other."""
 
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         """Exactly `size` bytes, or everything from `start`. StoreFailed if there are fewer, KeyMissing if none."""

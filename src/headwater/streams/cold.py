@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.protocol.limits import CONSUMER_IDLE_US
 from headwater.streams.parted import Parted
-from headwater.streams.segments import Extent, Segment
+from headwater.streams.segments import DeadRows, Extent, Segment
 
 ALL = 2**63 - 1
 """Above every offset and every position."""
@@ -25,11 +25,11 @@ class Held(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The dead rows of a life, and which segments contain any."""
+    """The dead rows of a life: those below an offset, and where they are; each segment occurs once."""
 
     name: str
     below: int
-    segments: tuple[int, ...]
+    dead: tuple[DeadRows, ...]
 
 
 class Retired(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -157,16 +157,18 @@ class Cold:
             if self.unlisted is not None:
                 self.unlisted.segments[extent.segment] = None
 
-    def hide(self, name: str, incarnation: int, below: int, segments: Iterable[int]) -> None:
-        """Mark the rows of a life below an offset as dead, in these segments and those marked before."""
+    def hide(self, name: str, incarnation: int, below: int, dead: Iterable[DeadRows]) -> None:
+        """Mark the rows of a life below an offset as dead: these, and those marked before."""
         tombstone = self.tombstones.get(incarnation)
-        marked = () if tombstone is None else tombstone.segments
+        marked = () if tombstone is None else tombstone.dead
         added = []
-        for number in segments:
-            dead = self.dead_in.setdefault(number, set())
-            if incarnation not in dead:
-                dead.add(incarnation)
-                added.append(number)
+        for rows in dead:
+            lives = self.dead_in.setdefault(rows.segment, set())
+            if incarnation not in lives:
+                lives.add(incarnation)
+                added.append(rows)
+            else:
+                marked = _grown(marked, rows)
         if marked or added:
             self._mark(incarnation, Tombstone(name, below, (*marked, *added)))
 
@@ -193,7 +195,7 @@ class Cold:
         self.retired[held.segment.id] = Retired(held.segment, position)
         for incarnation in sorted(self.dead_in.pop(number, ())):
             tombstone = self.tombstones[incarnation]
-            left = tuple(other for other in tombstone.segments if other != number)
+            left = tuple(rows for rows in tombstone.dead if rows.segment != number)
             self._mark(incarnation, Tombstone(tombstone.name, tombstone.below, left) if left else None)
 
     def lowest_consumer(self, now: int) -> int:
@@ -207,3 +209,10 @@ class Cold:
     def _positions(self, now: int, *, is_lease: bool) -> set[int]:
         alike = (one for one in self.consumers.values() if one.is_lease == is_lease and not one.has_lapsed(now))
         return {one.position for one in alike}
+
+
+def _grown(marked: tuple[DeadRows, ...], rows: DeadRows) -> tuple[DeadRows, ...]:
+    """Dead rows of a life with more in one of their segments, which is usually among the last."""
+    at = next(at for at in range(len(marked) - 1, -1, -1) if marked[at].segment == rows.segment)
+    joined = marked[at].joined(rows)
+    return marked if joined == marked[at] else (*marked[:at], joined, *marked[at + 1 :])

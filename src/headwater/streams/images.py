@@ -24,9 +24,9 @@ from headwater.streams.state import Bucket, Debt, OpenPin, State, Stream
 
 T = TypeVar("T")
 
-VERSION = 6
-READABLE = frozenset({5, 6})
-"""An image of version 5 lacks the nodes of a cluster, and such a log had none."""
+VERSION = 7
+READABLE = frozenset({7})
+"""Earlier images do not say which rows of a segment are dead."""
 PIECE_BYTES = 256 * 1024
 PIECE_ROWS = 2_000
 """What one piece may contain, so that encoding it never blocks the event loop for long."""
@@ -236,7 +236,7 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
                 state.cold.keep(number, held)
         elif isinstance(piece, Tombstones):
             for incarnation, tombstone in piece.tombstones:
-                state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.segments)
+                state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.dead)
         elif isinstance(piece, Streams):
             for last in piece.streams:
                 state.restore(last)

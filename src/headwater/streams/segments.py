@@ -19,6 +19,15 @@ class Segment(msgspec.Struct, frozen=True, gc=False, array_like=True):
     size: int
     footer_bytes: int
     footer_crc: int
+    low_stream: str = ""
+    high_stream: str = ""
+    low_incarnation: int = 0
+    high_incarnation: int = 0
+    high_offset: int = 0
+    """Bounds of its rows' columns `stream`, `incarnation` and `offset`, for readers that skip segments by them.
+
+    They are unknown if `high_stream` is empty.
+    """
 
 
 class Rows(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -33,6 +42,19 @@ class Rows(msgspec.Struct, frozen=True, gc=False, array_like=True):
     record: int
 
 
+class DeadRows(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The rows of one life in one segment that must no longer be read under its name: consecutive, its oldest ones."""
+
+    segment: int
+    row: int
+    rows: int
+
+    def joined(self, other: "DeadRows") -> "DeadRows":
+        """These rows and others of the same life and segment."""
+        row, end = min(self.row, other.row), max(self.row + self.rows, other.row + other.rows)
+        return DeadRows(self.segment, row, end - row)
+
+
 class Extent(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A range of a stream's bytes in the lake; `segment` is the segment's number in the state."""
 
@@ -42,3 +64,12 @@ class Extent(msgspec.Struct, frozen=True, gc=False, array_like=True):
     start: int
     end: int
     record: int
+
+    @property
+    def dead(self) -> DeadRows:
+        """All its rows, as dead ones."""
+        return DeadRows(self.segment, self.row, self.rows)
+
+    def dead_before(self, record: int) -> DeadRows:
+        """Its rows before a record, as dead ones."""
+        return DeadRows(self.segment, self.row, min(max(record - self.record, 0), self.rows))

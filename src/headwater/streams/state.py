@@ -326,7 +326,8 @@ class State:
             self.warm.pop(stream.name, None)
 
     def _hide(self, stream: Stream, below: int) -> None:
-        dead = [extent.segment for extent in stream.extents if extent.start < below]
+        record = ALL if below == ALL else stream.record_start
+        dead = [extent.dead_before(record) for extent in stream.extents if extent.start < below]
         if dead:
             self.cold.hide(stream.name, stream.incarnation, below, dead)
             self.cold.changed_at = self.position

@@ -19,7 +19,7 @@ from headwater.streams.commands import (
 )
 from headwater.streams.hot import Hot
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
-from headwater.streams.segments import Extent, Rows
+from headwater.streams.segments import DeadRows, Extent, Rows
 from headwater.streams.state import State, Stream
 
 _END = attrgetter("end")
@@ -98,12 +98,13 @@ def _place(state: State, publication: Publication, moves: list[_Move]) -> None:
         if move.appends:
             state.cool(stream, move.appends)
         if stream.deleted:
-            cold.hide(stream.name, stream.incarnation, ALL, [number])
+            cold.hide(stream.name, stream.incarnation, ALL, [extent.dead])
         elif rows.start < stream.start:
             state.trim(stream)
     for rows in publication.rows:
         if rows.incarnation not in living:
-            cold.hide(rows.name, rows.incarnation, _dead_below(state, rows), [number])
+            dead = DeadRows(number, rows.row, rows.rows)
+            cold.hide(rows.name, rows.incarnation, _dead_below(state, rows), [dead])
 
 
 def _dead_below(state: State, rows: Rows) -> int:

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Item, Store, StoreFailed
 
-Call = Literal["create", "read", "delete", "items"]
+Call = Literal["create", "replace", "read", "delete", "items"]
 
 TIMEOUT_SECONDS = 0.0
 """How long a call takes to time out, unless a test says otherwise."""
@@ -42,6 +42,7 @@ class Fault(Enum):
 
 POSSIBLE: dict[Call, tuple[Fault, ...]] = {
     "create": (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TIME_OUT, Fault.TRUNCATE, Fault.FLIP, Fault.LOSE),
+    "replace": (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TIME_OUT, Fault.TRUNCATE, Fault.FLIP, Fault.LOSE),
     "read": (Fault.FAIL_BEFORE, Fault.TIME_OUT, Fault.TRUNCATE, Fault.FLIP),
     "delete": (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TIME_OUT),
     "items": (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.TIME_OUT, Fault.LAG),
@@ -99,6 +100,12 @@ class FaultyStore:
         if fault is Fault.LOSE:
             return
         self._act("create", key, fault, lambda: self._create(key, self._damage(data, fault)))
+
+    def replace(self, key: str, data: bytes) -> None:
+        fault = self._choose("replace", key)
+        if fault is Fault.LOSE:
+            return
+        self._act("replace", key, fault, lambda: self.store.replace(key, self._damage(data, fault)))
 
     def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         fault = self._choose("read", key)

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from headwater.lake.catalog import seal
+from headwater.lake.catalog import read_catalog
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.storage.opening import open_store
 from headwater.testing.s3_server import running_s3
 
 from ...lake.built_lakes import Writer, tell_a_story, writing
+from ...lake.relisting import relist
 from ..processes import headwater as process_of
 from ..processes import sentence, usage_error
 from .commands import Written, headwater, lines, on_a_terminal, output, parsed
@@ -131,15 +133,14 @@ def test_stat_counts_what_the_newest_catalog_does_not_need(copied: Path) -> None
     store.create(segment_key(0, 1, 2, new_segment_id(1, "old")), b"orphan")
     store.create(segment_key(0, 1, 2, new_segment_id(2**50 * 4, "new")), b"not yet")
     store.create("notes.txt", b"?")
-    newest = max(copied.glob("catalog/*/*.json"))
-    facts = json.loads(newest.read_bytes())
-    retired = facts["segments"].pop()
-    newer = newest.with_name(f"{facts['position'] + 1:020}-{facts['generation']:010}.json")
-    newer.write_bytes(seal(facts | {"position": facts["position"] + 1}))
+    catalog = read_catalog(store)
+    assert catalog is not None
+    retired = catalog.segments[-1].segment
+    relist(store, replace(catalog, segments=catalog.segments[:-1], position=catalog.position + 1))
     objects = parsed("stat", str(copied))["objects"]
     assert objects["orphans"] == {"objects": 1, "bytes": 6}
     assert objects["pending"] == {"objects": 1, "bytes": 7}
-    assert objects["retired"] == {"objects": 1, "bytes": retired["size"]}
+    assert objects["retired"] == {"objects": 1, "bytes": retired.size}
     assert objects["other"] == {"objects": 1, "bytes": 1}
 
 
@@ -197,7 +198,7 @@ def test_damage_is_a_line_for_each_problem_and_exit_code_1(copied: Path) -> None
 
 
 def test_damage_is_a_list_for_a_program(copied: Path) -> None:
-    path = max(copied.glob("catalog/*/*.tombstones.parquet"))
+    path = max(copied.glob("messages/deletes/*.parquet"))
     path.write_bytes(path.read_bytes()[:-9])
     finished = headwater("lake", "verify", "--json", str(copied))
     assert finished.returncode == 1
@@ -218,7 +219,7 @@ def test_a_command_that_meets_damage_fails_and_points_to_verify(copied: Path, ve
 
 @pytest.mark.parametrize("verb", [["ls"], ["stat"], ["sql", "select 1"]])
 def test_a_damaged_catalog_is_reported_in_one_sentence(copied: Path, verb: list[str]) -> None:
-    path = max(copied.glob("catalog/*/*.json"))
+    path = max(copied.glob("messages/metadata/*.json"))
     path.write_bytes(path.read_bytes()[:-9])
     finished = headwater("lake", verb[0], str(copied), *verb[1:])
     assert finished.returncode == 1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headwater.lake.catalog import Catalog, newest_catalog
+from headwater.lake.catalog import Catalog, read_catalog
 from headwater.lake.compaction.rewriting import Cuts, Keep, rewrite
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.reader import Read
@@ -42,7 +42,7 @@ class Lake(NamedTuple):
     @property
     def catalog(self) -> Catalog:
         assert self.wire.ask("POST", "/__headwater/flush").status == 200
-        catalog = newest_catalog(self.store)
+        catalog = read_catalog(self.store)
         assert catalog is not None
         return catalog
 

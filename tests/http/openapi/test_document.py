@@ -25,6 +25,8 @@ VALUES = {
     "{offset}": "-1",
     "{reader}": "spark",
     "{producer}": "p",
+    "{namespace}": "headwater",
+    "{table}": "messages",
 }
 BELOW_BUCKETS = [one for one in ENDPOINTS if one.has_surfaces]
 

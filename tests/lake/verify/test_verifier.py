@@ -1,6 +1,5 @@
 """Every problem of a lake is reported, and none of an intact lake."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headwater.lake.catalog import ForkRow, TombstoneRow, seal
+from headwater.lake.catalog import Catalog, ForkRow, read_catalog
 from headwater.lake.verify.verifier import Verifier
 from headwater.storage.opening import open_store
 from headwater.storage.store import StoreFailed
@@ -18,8 +17,9 @@ from headwater.streams.cold import ALL
 from headwater.testing.faulty_store import FaultyStore
 
 from ..built_lakes import tell_a_story, writing
-from ..forged_lakes import lake_of, problems, table_of
+from ..forged_lakes import TombstoneRow, lake_of, problems, table_of
 from ..lives import Life, NewAppend, life
+from ..relisting import relist
 
 # -- Damage to what a server wrote -------------------------------------------------------------------------------------
 
@@ -38,8 +38,17 @@ def lake(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "lake"))
 
 
-def newest(lake: Path, ending: str) -> Path:
-    return max(lake.glob(f"catalog/*/*.{ending}"))
+def catalog_of(lake: Path) -> Catalog:
+    catalog = read_catalog(open_store(str(lake)))
+    assert catalog is not None
+    return catalog
+
+
+def a_table(lake: Path, kind: str) -> Path:
+    """The file of the forks, or one of deleted rows."""
+    catalog = catalog_of(lake)
+    deletes = [one.deletes.key for one in catalog.segments if one.deletes is not None]
+    return lake / (catalog.forks_key if kind == "forks" else deletes[0])
 
 
 def segments(lake: Path) -> list[Path]:
@@ -110,16 +119,16 @@ def test_a_missing_segment_is_found(lake: Path) -> None:
     assert problems(open_store(str(lake))) == [f"segments/shard=0/{path.name}: the object is missing"]
 
 
-@pytest.mark.parametrize("kind", ["tombstones.parquet", "forks.parquet"])
+@pytest.mark.parametrize("kind", ["deletes", "forks"])
 def test_a_missing_table_is_found(lake: Path, kind: str) -> None:
-    newest(lake, kind).unlink()
-    found = problems(open_store(str(lake)))
-    assert found == [f"catalog/shard=0/{newest(lake, 'json').stem}.{kind}: it is missing"]
+    path = a_table(lake, kind)
+    path.unlink()
+    assert problems(open_store(str(lake))) == [f"{path.relative_to(lake)}: it is missing"]
 
 
-@pytest.mark.parametrize("kind", ["tombstones.parquet", "forks.parquet"])
+@pytest.mark.parametrize("kind", ["deletes", "forks"])
 def test_damage_to_the_pages_of_a_table_is_found_and_segments_are_verified_too(lake: Path, kind: str) -> None:
-    path = newest(lake, kind)
+    path = a_table(lake, kind)
     spoil(path, lambda data: data.__setitem__(40, data[40] ^ 1))
     missing = segments(lake)[0]
     missing.unlink()
@@ -130,18 +139,31 @@ def test_damage_to_the_pages_of_a_table_is_found_and_segments_are_verified_too(l
 
 
 @pytest.mark.parametrize("left", [0, 1, 100, -1])
-def test_a_catalog_that_was_cut_short_is_found(lake: Path, left: int) -> None:
-    path = newest(lake, "json")
+@pytest.mark.parametrize("ending", [".metadata.json", "-list.avro", "-data.avro", "-deletes.avro"])
+def test_metadata_that_was_cut_short_is_found(lake: Path, left: int, ending: str) -> None:
+    path = max(lake.glob(f"messages/metadata/*{ending}"))
     spoil(path, lambda data: data.__delitem__(slice(left, None)))
     [found] = problems(open_store(str(lake)))
-    assert found.startswith(f"catalog/shard=0/{path.name}: it cannot be decoded")
+    assert found.startswith(f"messages/metadata/{path.name}: it")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_flipped_bit_of_what_a_snapshot_needs_is_found(lake: Path, seed: int) -> None:
+    random, catalog = Random(seed), catalog_of(lake)
+    newest = [max(lake.glob(f"messages/metadata/*{end}")) for end in (".metadata.json", "-list.avro", "-data.avro")]
+    path = random.choice([*newest, lake / catalog.forks_key, a_table(lake, "deletes")])
+    bit = random.randrange(path.stat().st_size * 8)
+
+    def flip(data: bytearray) -> None:
+        data[bit // 8] ^= 1 << bit % 8
+
+    spoil(path, flip)
+    assert any(path.name in line for line in problems(open_store(str(lake))))
 
 
 @pytest.mark.parametrize(
     ("fact", "change"),
     [
-        ("key", lambda old: old.replace("shard=0/0", "shard=0/1")),
-        ("key", lambda old: f"../{old}"),
         ("id", lambda old: f"{old}0"),
         ("first_position", lambda old: old + 1),
         ("last_position", lambda old: old - 1),
@@ -155,25 +177,44 @@ def test_a_catalog_that_was_cut_short_is_found(lake: Path, left: int) -> None:
         ("footer_bytes", lambda old: old - 1),
         ("footer_bytes", lambda old: old * 1000),
         ("footer_crc", lambda old: old ^ 1),
+        ("low_stream", lambda old: f"{old}!"),
+        ("high_stream", lambda old: old[:-1]),
+        ("low_incarnation", lambda old: old + 1),
+        ("high_incarnation", lambda old: old - 1),
+        ("high_offset", lambda old: old - 1),
         ("live_rows", lambda old: -1),
         ("live_rows", lambda old: 0),
     ],
 )
 def test_a_wrong_fact_in_the_catalog_is_found(lake: Path, fact: str, change: Callable[[Any], Any]) -> None:
-    path = newest(lake, "json")
-    plain = json.loads(path.read_bytes())
-    entry = max(plain["segments"], key=lambda entry: entry["live_rows"])
-    entry[fact] = change(entry[fact])
-    path.write_bytes(seal(plain))
-    assert problems(open_store(str(lake)))
+    catalog, store = catalog_of(lake), open_store(str(lake))
+    number = max(
+        range(len(catalog.segments)),
+        key=lambda at: (catalog.segments[at].deletes is not None, catalog.segments[at].live_rows),
+    )
+    listed = catalog.segments[number]
+    if fact == "live_rows":
+        listed = replace(listed, live_rows=change(listed.live_rows))
+    else:
+        segment = replace(listed.segment, **{fact: change(getattr(listed.segment, fact))})
+        listed = replace(listed, segment=segment)
+    relist(store, replace(catalog, segments=[*catalog.segments[:number], listed, *catalog.segments[number + 1 :]]))
+    assert problems(store)
+
+
+def test_a_file_of_deleted_rows_that_belongs_to_another_segment_is_found(lake: Path) -> None:
+    catalog, store = catalog_of(lake), open_store(str(lake))
+    files = [one.deletes for one in catalog.segments if one.deletes is not None]
+    turned = [replace(one, deletes=files.pop()) if one.deletes else one for one in catalog.segments]
+    relist(store, replace(catalog, segments=turned))
+    assert any("another segment" in line for line in problems(store))
 
 
 @pytest.mark.parametrize(("fact", "value"), [("position", 1), ("shard", 7), ("flushed", 10**6), ("dropped", 10**6)])
 def test_a_wrong_position_in_the_catalog_is_found(lake: Path, fact: str, value: int) -> None:
-    path = newest(lake, "json")
-    path.write_bytes(seal(json.loads(path.read_bytes()) | {fact: value}))
-    [found] = problems(open_store(str(lake)))
-    assert path.name in found
+    store = open_store(str(lake))
+    relist(store, replace(catalog_of(lake), **{fact: value}))
+    assert problems(store)
 
 
 def test_a_store_that_fails_is_not_taken_for_damage(lake: Path) -> None:
@@ -187,21 +228,16 @@ def test_a_segment_that_was_replaced_meanwhile_is_not_missed(lake: Path) -> None
     """A running server may delete it once a newer catalog exists."""
     store = open_store(str(lake))
     path = segments(lake)[0]
-    catalog = newest(lake, "json")
+    # Segments are read in the order of the catalog; delete the last one after the first was read.
+    catalog = catalog_of(lake)
+    ordered = sorted(catalog.segments, key=lambda listed: listed.key.endswith(path.name))
+    relist(store, replace(catalog, segments=ordered))
 
     def swap(done: int, total: int) -> None:
-        facts = json.loads(catalog.read_bytes())
         if path.exists():
             path.unlink()
-            left = [entry for entry in facts["segments"] if not entry["key"].endswith(path.name)]
-            position = facts["position"] + 1
-            newer = catalog.with_name(f"{position:020}-{facts['generation']:010}.json")
-            newer.write_bytes(seal(facts | {"segments": left, "position": position}))
+            relist(store, replace(catalog, segments=ordered[:-1]))
 
-    # Segments are read in the order of the catalog; delete the last one after the first was read.
-    facts = json.loads(catalog.read_bytes())
-    facts["segments"].sort(key=lambda entry: entry["key"].endswith(path.name))
-    catalog.write_bytes(seal(facts))
     verifier = Verifier(store, progress=swap)
     assert list(verifier.problems()) == []
     assert not path.exists()
@@ -279,7 +315,7 @@ def test_live_rows_have_no_gaps_even_if_others_are_dead() -> None:
 
 
 def test_more_live_rows_than_the_catalog_counts_are_found() -> None:
-    [found] = lines(FIRST_PART, live_rows=1)
+    [found] = lines(part(0, 0, 3, 3, 3), tombstones=tombstone(3), live_rows=1)
     assert "2 rows are live, but the catalog counts 1" in found
 
 
@@ -319,8 +355,3 @@ def test_an_invalid_fork_is_found() -> None:
     assert any("is invalid" in line for line in lines(FIRST_PART, forks=fork(9, 8)))
     loop = [ForkRow("b/x", 30, False, "b/y", 31, 0, 5), ForkRow("b/y", 31, False, "b/x", 30, 0, 5)]
     assert any("its own ancestor" in line for line in lines(FIRST_PART, forks=loop))
-
-
-def test_an_invalid_tombstone_is_found() -> None:
-    for tombstones in ([TombstoneRow("b/s", 1, -1)], tombstone(1) * 2, [TombstoneRow("b/s", 10**7, 1)]):
-        assert any("is invalid" in line for line in lines(FIRST_PART, tombstones=tombstones))

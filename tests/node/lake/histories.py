@@ -5,7 +5,7 @@ from typing import Any
 
 from headwater.streams.cold import ALL
 from headwater.streams.parted import Parted
-from headwater.streams.segments import Segment
+from headwater.streams.segments import DeadRows, Segment
 from headwater.streams.state import State
 
 
@@ -56,6 +56,6 @@ def with_history(lives: int, segments: int) -> State:
         segment = Segment(f"0000000000{number:06}", number + 1, number + 1, 0, 0, "b/a", "b/z", 9, 9, 99, 9, 9)
         cold.hold(segment, 1)
     for incarnation in range(1, lives + 1):
-        cold.hide(f"b/{incarnation}", incarnation, ALL, [incarnation % segments + 1])
+        cold.hide(f"b/{incarnation}", incarnation, ALL, [DeadRows(incarnation % segments + 1, incarnation % 9, 1)])
     state.position = lives + segments
     return state

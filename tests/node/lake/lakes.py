@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from headwater.lake.catalog import Catalog, newest_catalog
+from headwater.lake.catalog import Catalog, read_catalog
 from headwater.log.memory import MemoryLog
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import ask
@@ -76,7 +76,7 @@ class Bench:
                 return found
 
     def catalog(self) -> Catalog:
-        catalog = newest_catalog(self.store.store)
+        catalog = read_catalog(self.store.store)
         assert catalog is not None
         return catalog
 
@@ -91,7 +91,8 @@ async def bench(
     *,
     flush: FlushLimits = NEVER,
     hot_bytes_max: int = 1 << 40,
-    grace_seconds: float = 900.0,
+    history_seconds: float = 900.0,
+    erase_seconds: float = 604_800.0,
     page_bytes: int = 1 << 20,
     flush_at_stop: bool = False,
     intervals: LakeIntervals = ON_DEMAND,
@@ -99,7 +100,7 @@ async def bench(
     """A node that runs while the block lasts."""
     store, state = store or FaultyStore(), state or State("journal")
     log = MemoryLog(state.log_id, state.position)
-    limits = LakeLimits(hot_bytes_max, flush, grace_seconds, flush_at_stop, intervals)
+    limits = LakeLimits(hot_bytes_max, flush, history_seconds, flush_at_stop, intervals, erase_seconds)
     node = Node(
         [ShardParts(state, log, None, MemoryBlobs())],
         limits=ShardLimits(ImageLimits(1 << 40), page_bytes, limits),

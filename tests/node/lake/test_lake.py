@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.lake.catalog import newest_catalog
+from headwater.lake.catalog import read_catalog
 from headwater.node.lake import flusher
 from headwater.node.lake.flusher import FlushFailed
 from headwater.protocol.message_ends import pack
@@ -367,7 +367,7 @@ def test_rows_on_their_way_to_the_lake_are_not_said_to_be_there(monkeypatch: pyt
                 # Nothing is hot any more, but the rows of the ended life are not published yet.
                 await node.ask(Delete("b/s"))
                 await node.housekeeping.cataloger.write()
-                catalog = newest_catalog(node.store.store)
+                catalog = read_catalog(node.store.store)
                 seen.append(catalog is not None and catalog.flushed >= command.publication.segment.last_position)
                 await publish(self, command)
 
@@ -381,7 +381,7 @@ def test_rows_on_their_way_to_the_lake_are_not_said_to_be_there(monkeypatch: pyt
 
 def test_orphans_go_when_their_deadline_is_long_past(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        async with bench(grace_seconds=0.001) as node:
+        async with bench(history_seconds=0.001) as node:
             await node.create("b/s", b"x")
             monkeypatch.setattr(flusher, "PUBLISH_DEADLINE_US", 0)
             node.store.fail_next("create", Fault.FAIL_AFTER)
@@ -401,7 +401,7 @@ def test_orphans_go_when_their_deadline_is_long_past(monkeypatch: pytest.MonkeyP
 
 def test_an_upload_in_progress_is_not_an_orphan() -> None:
     async def run() -> None:
-        async with bench(grace_seconds=0.001) as node:
+        async with bench(history_seconds=0.001) as node:
             await node.create("b/s", b"x")
             node.store.fail_next("create", Fault.FAIL_AFTER)
             with pytest.raises(FlushFailed):
@@ -425,7 +425,7 @@ async def swapped(node: Bench) -> set[str]:
 
 def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
     async def run() -> None:
-        async with bench(grace_seconds=0.0) as node:
+        async with bench(history_seconds=0.0) as node:
             old = await swapped(node)
             await node.housekeeping.sweeper.sweep_retired()
             assert old <= set(node.segments())
@@ -439,7 +439,7 @@ def test_a_replaced_segment_stays_while_the_newest_catalog_lists_it() -> None:
 
 def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
     async def run() -> None:
-        async with bench(grace_seconds=0.0) as node:
+        async with bench(history_seconds=0.0) as node:
             old = await swapped(node)
             node.store.plan["create"] = Fault.FAIL_BEFORE
             with pytest.raises(StoreFailed):
@@ -454,7 +454,7 @@ def test_a_replaced_segment_stays_while_no_catalog_can_be_written() -> None:
     asyncio.run(run())
 
 
-def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_without_it() -> None:
+def test_after_a_restart_a_replaced_segment_stays_as_long_as_a_snapshot_with_it() -> None:
     async def run() -> None:
         async with bench() as node:
             old, listed = await swapped(node), node.catalog().segments
@@ -464,11 +464,12 @@ def test_after_a_restart_a_replaced_segment_stays_for_the_grace_of_the_catalog_w
             assert old <= set(again.segments())
             await again.housekeeping.cataloger.write()
             assert again.catalog().segments != listed
-            # A reader of the previous catalog still has the full grace period to read what it lists.
+            # A reader of an earlier snapshot may still read what it lists.
             await again.housekeeping.sweeper.sweep_retired()
             assert old <= set(again.segments())
-        async with bench(node.store, node.state, grace_seconds=0.0) as at_last:
+        async with bench(node.store, node.state, history_seconds=0.0) as at_last:
             await at_last.housekeeping.cataloger.write()
+            await at_last.housekeeping.cataloger.tidy()
             await at_last.housekeeping.sweeper.sweep_retired()
             assert not old & set(at_last.segments())
 
@@ -491,7 +492,7 @@ def test_a_restart_finds_its_lake_again() -> None:
     asyncio.run(run())
 
 
-def test_half_written_catalogs_go_and_the_newest_whole_one_stays() -> None:
+def test_half_written_commits_go_and_the_newest_whole_one_stays() -> None:
     async def run() -> None:
         store = FaultyStore()
         async with bench(store) as node:
@@ -505,7 +506,8 @@ def test_half_written_catalogs_go_and_the_newest_whole_one_stays() -> None:
             assert node.catalog().position == good
         async with bench(store, node.state) as again:
             await until(lambda: again.catalog().position > good)
-            keys = {item.key.split("/")[-1].split(".")[0] for item in store.store.items("catalog/")}
-            assert len(keys) == 2
+            await again.housekeeping.cataloger.tidy()
+            lists = [item.key for item in store.store.items("messages/") if item.key.endswith("-list.avro")]
+            assert len(lists) == len(again.housekeeping.cataloger.tables.snapshots) == 2
 
     asyncio.run(run())

@@ -20,7 +20,7 @@ def test_a_search_for_orphans_does_not_look_at_the_segments_of_the_state() -> No
         state = with_history(0, 5_000)
         state.now = 1_001
         held = [one.segment for one in state.cold.segments.values()]
-        async with bench(state=state, grace_seconds=0.0) as node:
+        async with bench(state=state, history_seconds=0.0) as node:
             for segment in held:
                 node.store.store.create(
                     segment_key(0, segment.first_position, segment.last_position, segment.id), b"named by the state"
@@ -43,7 +43,7 @@ def test_retired_segments_go_in_the_order_of_their_retirement_up_to_the_catalog_
         for number, position in ((1, 2), (2, 3), (3, state.position + 10)):
             cold.retired[cold.segments[number].segment.id] = Retired(cold.segments[number].segment, position)
         ids = list(cold.retired)
-        async with bench(state=state, grace_seconds=0.0) as node:
+        async with bench(state=state, history_seconds=0.0) as node:
             await node.create("b/s", b"one")
             await node.lake.flush()
             assert node.catalog().position < cold.retired[ids[2]].position
@@ -79,7 +79,7 @@ def test_nothing_goes_while_the_barrier_is_not_reached() -> None:
         for number in (1, 2):
             segment = state.cold.segments[number].segment
             state.cold.retired[segment.id] = Retired(segment, 0)
-        async with bench(state=state, grace_seconds=0.0) as node:
+        async with bench(state=state, history_seconds=0.0) as node:
             sweeper = node.housekeeping.sweeper
             sweeper._barrier = lambda reached: reached(False)
             node.store.store.create(ORPHAN, b"named by nothing")

@@ -46,7 +46,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_a_scan_of_everything_finds_every_row_once_wherever_ranges_are_cut(seed: int) -> None:
     async def test() -> None:
-        async with bench(grace_seconds=0.0) as node:
+        async with bench(history_seconds=0.0) as node:
             story = Story(node, seed)
             for number in range(90):
                 await story.act()
@@ -67,7 +67,7 @@ def test_a_scan_of_everything_finds_every_row_once_wherever_ranges_are_cut(seed:
 @pytest.mark.parametrize("seed", range(25))
 def test_what_happens_while_a_scan_is_planned_and_read_is_not_seen_by_it(seed: int) -> None:
     async def test() -> None:
-        async with bench(grace_seconds=0.0) as node:
+        async with bench(history_seconds=0.0) as node:
             story = Story(node, seed)
             for _ in range(60):
                 await story.act()
@@ -114,7 +114,7 @@ def test_each_range_comes_in_the_order_of_offsets_whatever_else_its_window_needs
     monkeypatch.setattr(scans, "WINDOW", window)
 
     async def test() -> None:
-        async with bench(grace_seconds=0.0) as node:
+        async with bench(history_seconds=0.0) as node:
             story = Story(node, seed)
             for _ in range(4):
                 for _ in range(15):
@@ -344,7 +344,7 @@ def test_a_store_that_fails_or_lies_breaks_the_scan_off(fault: Fault, columns: l
 
 def test_a_replaced_segment_is_kept_for_as_long_as_a_scan_may_read_it() -> None:
     async def test() -> None:
-        async with bench(grace_seconds=0.0, flush=NEVER._replace(segment_bytes=1)) as node:
+        async with bench(history_seconds=0.0, flush=NEVER._replace(segment_bytes=1)) as node:
             story = Story(node)
             for number in range(4):
                 await story.append("a/x", b"%d" % number)

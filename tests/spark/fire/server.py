@@ -14,7 +14,7 @@ PORTS = range(20_000, 30_000)
 STARTS_MAX = 5
 FLAGS = (
     *("--segment-bytes", str(4 << 20), "--image-log-bytes", str(4 << 20), "--retention", "snapshot"),
-    *("--flush-bytes-max", "400000", "--flush-segment-bytes", "100000", "--lake-grace-seconds", "5"),
+    *("--flush-bytes-max", "400000", "--flush-segment-bytes", "100000", "--lake-history-seconds", "5"),
 )
 """Small files, frequent images and flushes, and a short grace period, so that much happens in little time."""
 

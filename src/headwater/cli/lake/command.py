@@ -18,10 +18,13 @@ from headwater.cli.failures import fail
 from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns, counted, facts, json_list, moment, size
 from headwater.cli.progress import Progress
-from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
+from headwater.lake.catalog import Catalog, ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
+from headwater.lake.damage import LakeDamaged
+from headwater.lake.iceberg.messages import NAME
+from headwater.lake.iceberg.reading import read_newest
 from headwater.lake.inventory import StreamTally, objects, streams, totals
 from headwater.lake.reader import SegmentDamaged
-from headwater.lake.scanning import LakeDamaged, may_have, read_catalog, read_forks, read_tombstones
+from headwater.lake.scanning import may_have
 from headwater.lake.verify.verifier import Verifier
 from headwater.storage.opening import open_store
 from headwater.storage.store import KeyMissing, Store, StoreFailed
@@ -207,7 +210,7 @@ def _shown(name: str, value: Any) -> str:
 @JSON
 def verify(store: Store, json_values: bool, as_json: bool) -> None:
     """Check every byte and every row; print one line per problem."""
-    if not any(item.key.endswith(".json") for item in store.items("catalog/")):
+    if read_newest(store, NAME) is None:
         no_lake(store)
     with Progress("Verifying") as progress:
         verifier = Verifier(store, json_values=json_values, progress=progress.update)

@@ -27,9 +27,10 @@ from headwater.cli.failures import fail
 from headwater.cli.lake.command import DATA, JSON, OpenLake, failing, find_store, lake, open_lake, segment_facts
 from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns
+from headwater.lake.catalog import read_forks_table
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA, split_name
-from headwater.lake.scanning import inheritance, read_forks_table
+from headwater.lake.scanning import inheritance
 from headwater.storage.store import KeyMissing
 from headwater.streams.segments import Segment
 
@@ -160,7 +161,7 @@ def _register(connection: Any, opened: OpenLake) -> None:
 def _segments(opened: OpenLake) -> pa.Table:
     facts = [segment_facts(listed) for listed in opened.catalog.segments]
     moment = SCHEMA.field("committed_at").type
-    words = ("key", "id", "first_name", "last_name")
+    words = ("key", "id", "first_name", "last_name", "low_stream", "high_stream")
     names = ["key", "live_rows", *Segment.__struct_fields__]
     types = {name: pa.string() if name in words else moment if name.endswith("_at") else pa.int64() for name in names}
     return pa.table({name: pa.array([one[name] for one in facts], type) for name, type in types.items()})

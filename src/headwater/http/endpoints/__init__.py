@@ -6,6 +6,7 @@ bucket names, the OpenAPI document and the table of URLs in the reference.
 
 from headwater.http.endpoints.buckets import BUCKETS
 from headwater.http.endpoints.cluster import CLUSTER
+from headwater.http.endpoints.iceberg import ICEBERG_CATALOG
 from headwater.http.endpoints.many_streams import MANY_STREAMS
 from headwater.http.endpoints.server import SERVER, document_endpoint
 from headwater.http.endpoints.streams import STREAMS
@@ -16,6 +17,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *BUCKETS,
     *STREAMS,
     *MANY_STREAMS,
+    *ICEBERG_CATALOG,
     *SERVER,
     *CLUSTER,
     document_endpoint(lambda: ENDPOINTS),

@@ -20,6 +20,8 @@ PATH: dict[str, Use] = {
         {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
         "The name of a consumer of the lake.",
     ),
+    "namespace": Use({"type": "string", "pattern": r"^[^/]+$"}, "A namespace of the Iceberg catalog: `headwater`."),
+    "table": Use({"type": "string", "pattern": r"^[^/]+$"}, "A table of the lake: `messages` or `forks`."),
     "producer": Use(
         {"type": "string", "minLength": 1, "maxLength": PRODUCER_ID_BYTES_MAX, "pattern": r"^[^/]+$"},
         "The producer's id, percent-encoded.",

@@ -154,6 +154,25 @@ SCHEMAS: dict[str, Schema] = {
             "lease": {"type": "boolean"},
         }
     ),
+    "IcebergError": _object({"error": _object({"message": TEXT, "type": TEXT, "code": {"type": "integer"}})}),
+    "IcebergConfig": _object(
+        {
+            "defaults": {"type": "object"},
+            "overrides": {"type": "object"},
+            "endpoints": {"type": "array", "items": TEXT},
+        }
+    ),
+    "IcebergNamespaces": _object({"namespaces": {"type": "array", "items": {"type": "array", "items": TEXT}}}),
+    "IcebergNamespace": _object({"namespace": {"type": "array", "items": TEXT}, "properties": {"type": "object"}}),
+    "IcebergTables": _object(
+        {
+            "identifiers": {
+                "type": "array",
+                "items": _object({"namespace": {"type": "array", "items": TEXT}, "name": TEXT}),
+            }
+        }
+    ),
+    "IcebergTable": _object({"metadata-location": TEXT, "metadata": {"type": "object"}, "config": {"type": "object"}}),
     "Registration": _object(
         {
             "positions": _POSITIONS,

@@ -7,6 +7,7 @@ In this order:
     dead      segments without a live row are dropped; nothing is read
     crowded   groups that split a stream into too many extents are merged, whatever their size
     sparse    a segment that is mostly dead is rewritten alone
+    overdue   a segment with rows that died long ago is rewritten alone, however few they are
     small     neighbours are merged where none is more than a third of the whole; every merge thus puts a byte into a
               group at least three times as large, so that the same byte is not moved often
 """
@@ -112,10 +113,13 @@ def plan(
     limits: RewriteLimits = REWRITE_LIMITS,
     crowded: AbstractSet[int] = NOTHING,
     avoid: AbstractSet[int] = NOTHING,
+    *,
+    overdue: AbstractSet[int] = NOTHING,
 ) -> Rewrite | None:
     """The most useful rewrite, or None if there is nothing to do.
 
-    `crowded` are the segments with the extents of a stream that has too many; `avoid` are segments to leave alone.
+    `crowded` are the segments with the extents of a stream that has too many; `avoid` are segments to leave alone;
+    `overdue` are those whose dead rows must go now.
     """
     known = list(candidates)
     usable = [candidate for candidate in known if candidate.number not in avoid]
@@ -128,6 +132,9 @@ def plan(
     sparse = [one for one in usable if _is_sparse(one, lowest_consumer, limits)]
     if sparse:
         return Rewrite("sparse", (max(sparse, key=lambda one: (one.segment.rows - one.live_rows, -one.number)),))
+    late = [one for one in usable if one.number in overdue and _has_dead_rows(one, lowest_consumer, limits)]
+    if late:
+        return Rewrite("overdue", (min(late),))
     window = _small(groups, limits, avoid)
     return _merge("small", window) if window else None
 
@@ -147,9 +154,14 @@ def groups_of(candidates: Iterable[Candidate], small_bytes: int = SMALL_BYTES) -
 
 
 def _is_sparse(candidate: Candidate, lowest_consumer: int, limits: RewriteLimits) -> bool:
+    return 2 * candidate.live_rows < candidate.segment.rows and _has_dead_rows(candidate, lowest_consumer, limits)
+
+
+def _has_dead_rows(candidate: Candidate, lowest_consumer: int, limits: RewriteLimits) -> bool:
+    """Whether a rewrite alone may drop rows of a segment: every consumer has passed it."""
     segment = candidate.segment
     readable = segment.last_position <= lowest_consumer and segment.payload_bytes <= limits.bytes_max
-    return readable and 2 * candidate.live_rows < segment.rows
+    return readable and candidate.live_rows < segment.rows
 
 
 def _crowded(

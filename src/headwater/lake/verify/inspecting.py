@@ -24,6 +24,7 @@ from headwater.lake.verify.fingerprints import MODULUS, Fingerprints
 from headwater.lake.verify.rows import RowChecks
 from headwater.lake.verify.spans import LifeRows, spans_of
 from headwater.lake.verify.verifier import footer_problems
+from headwater.lake.writer import bounds_of
 from headwater.streams.segments import Rows, Segment
 
 MAGIC = b"PAR1"
@@ -63,7 +64,8 @@ def inspect(read: Read, size: int, key: SegmentKey) -> Inspected:
     rows = tuple(
         Rows(life.name, life.incarnation, life.row, life.rows, life.start, life.end, life.record) for life in lives
     )
-    return Inspected(_described(footer.segment, lives), rows, tuple(value % MODULUS for value in sums.values()))
+    segment = msgspec.structs.replace(_described(footer.segment, lives), **bounds_of(rows))
+    return Inspected(segment, rows, tuple(value % MODULUS for value in sums.values()))
 
 
 def _footer(read: Read, size: int, key: SegmentKey) -> Footer:

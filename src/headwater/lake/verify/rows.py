@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +31,7 @@ class RowChecks:
         self._last: pa.Table | None = None
         self._names: list[str] = []
         self._times: list[int] = []
+        self._bounds: dict[str, list[Any]] = {column: [] for column in ("stream", "incarnation", "next_offset")}
         self.rows = self._payload_bytes = 0
 
     def skip(self) -> None:
@@ -54,6 +55,8 @@ class RowChecks:
         self._payload_bytes += pc.sum(pc.binary_length(table["payload"])).as_py()
         times = pc.min_max(table["committed_at"].cast(pa.int64())).as_py()
         self._times += times["min"], times["max"]
+        for column, values in self._bounds.items():
+            values.extend(pc.min_max(table[column]).as_py().values())
         ends = (name_of(table["bucket"][row].as_py(), table["stream"][row].as_py()) for row in (0, -1))
         self._names = [*self._names[:1], *ends]
 
@@ -88,7 +91,25 @@ class RowChecks:
             ("the last name", segment.last_name, self._names[-1] if self._names else ""),
         ):
             if stated != actual:
-                yield f"the catalog is wrong about {what}: it says {stated!r}, but the segment has {actual!r}"
+                yield _wrong(what, stated, actual)
+        if segment.high_stream:
+            yield from self._wrong_bounds()
+
+    def _wrong_bounds(self) -> Iterator[str]:
+        segment, bounds = self._segment, self._bounds
+        for what, stated, actual in (
+            ("the lowest stream", segment.low_stream, min(bounds["stream"], default="")),
+            ("the highest stream", segment.high_stream, max(bounds["stream"], default="")),
+            ("the lowest incarnation", segment.low_incarnation, min(bounds["incarnation"], default=0)),
+            ("the highest incarnation", segment.high_incarnation, max(bounds["incarnation"], default=0)),
+            ("the highest offset", segment.high_offset, max(bounds["next_offset"], default=0) - 1),
+        ):
+            if stated != actual:
+                yield _wrong(what, stated, actual)
+
+
+def _wrong(what: str, stated: object, actual: object) -> str:
+    return f"the catalog is wrong about {what}: it says {stated!r}, but the segment has {actual!r}"
 
 
 def _first(wrong: pa.ChunkedArray, what: str) -> Iterator[Wrong]:

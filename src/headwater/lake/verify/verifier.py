@@ -15,11 +15,22 @@ from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from headwater.lake.catalog import TOMBSTONES, Catalog, ForkRow, ListedSegment, catalog_key
+from headwater.lake.catalog import (
+    TOMBSTONES,
+    Catalog,
+    ForkRow,
+    ListedSegment,
+    read_catalog,
+    read_forks,
+    read_tombstones,
+)
+from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import SCHEMA, parse_segment_key, segment_key
+from headwater.lake.iceberg.deletes import dead_lives
 from headwater.lake.reader import Footer, SegmentDamaged, read_footer, read_group
-from headwater.lake.scanning import EVER, Inherited, LakeDamaged, inheritance, read_catalog, read_forks, read_tombstones
+from headwater.lake.scanning import Inherited, inheritance
 from headwater.lake.verify.rows import RowChecks
 from headwater.lake.verify.spans import LifeRows, Spans, spans_of
 from headwater.storage.store import KeyMissing, Store, StoreFailed
@@ -62,7 +73,7 @@ class Verifier:
 
     def _problems(self) -> Iterator[Problem]:
         try:
-            catalog = read_catalog(self._store, self._shard)
+            catalog = read_catalog(self._store)
         except LakeDamaged as damage:
             yield Problem(damage.key, None, damage.problem)
             return
@@ -81,7 +92,7 @@ class Verifier:
             self.whole = False
             yield Problem(catalog.forks_key, None, str(problem))
         yield from catalog_problems(catalog)
-        yield from table_problems(catalog, self._tombstones, self._forks)
+        yield from fork_problems(catalog, self._forks)
         self.bytes = sum(listed.segment.size for listed in catalog.segments)
         with Spans() as spans:
             for number, listed in enumerate(catalog.segments):
@@ -94,7 +105,7 @@ class Verifier:
 
     def _segment(self, number: int, listed: ListedSegment, found: list[Problem]) -> Iterator[LifeRows]:
         """The spans of a segment; its problems are added to `found`."""
-        done, live_rows = self._bytes, 0
+        done, rows, live_rows = self._bytes, 0, 0
         if not 0 < listed.segment.footer_bytes < listed.segment.size:
             # Reported with the catalog; a footer cannot be read with such numbers.
             self.whole = False
@@ -103,11 +114,11 @@ class Verifier:
             footer = read_footer(partial(self._store.read, listed.key), listed.segment)
             found += [Problem(listed.key, None, what) for what in footer_problems(footer)]
             for span in self._groups(number, listed, footer, found):
-                live_rows += span.live_rows
+                rows, live_rows = rows + span.rows, live_rows + span.live_rows
                 yield span
-            if self._tombstones_known and live_rows > listed.live_rows:
-                what = f"{live_rows} rows are live, but the catalog counts {listed.live_rows}"
-                found.append(Problem(listed.key, None, what))
+            if self._tombstones_known and rows == listed.segment.rows:
+                found += [Problem(listed.key, None, what) for what in count_problems(listed, live_rows)]
+                found += deletes_problems(self._store, listed)
             self.segments, self.live_rows = self.segments + 1, self.live_rows + live_rows
         except (KeyMissing, StoreFailed, SegmentDamaged) as damage:
             if isinstance(damage, StoreFailed) and self._is_whole(listed):
@@ -150,7 +161,7 @@ class Verifier:
 
     def _is_listed(self, listed: ListedSegment) -> bool:
         """Whether the lake still needs a segment that cannot be read: a running server may have replaced it."""
-        newest = read_catalog(self._store, self._shard)
+        newest = read_catalog(self._store)
         return newest is None or any(other.key == listed.key for other in newest.segments)
 
     # -- All segments -------------------------------------------------------------------------------------------------
@@ -229,23 +240,16 @@ def catalog_problems(catalog: Catalog) -> Iterator[Problem]:
         ):
             if wrong:
                 yield Problem(listed.key, None, what)
-    key = catalog_key(catalog.shard, catalog.edition)
+    key = catalog.key
     if len({listed.key for listed in catalog.segments}) < len(catalog.segments):
         yield Problem(key, None, "it lists a segment twice")
     if max(catalog.flushed, catalog.dropped) > catalog.position:
         yield Problem(key, None, "it describes positions above its own")
 
 
-def table_problems(catalog: Catalog, tombstones: pa.Table, forks: list[ForkRow]) -> Iterator[Problem]:
-    """What is wrong with the rows of the two tables of a catalog."""
+def fork_problems(catalog: Catalog, forks: list[ForkRow]) -> Iterator[Problem]:
+    """What is wrong with the forks of a catalog."""
     seen: set[int] = set()
-    for row, (incarnation, below) in enumerate(
-        zip(tombstones["incarnation"].to_pylist(), tombstones["below"].to_pylist(), strict=True)
-    ):
-        if incarnation in seen or not 0 < below <= EVER or not 0 < incarnation <= catalog.position:
-            yield Problem(catalog.tombstones_key, row, f"the life {incarnation}, dead below {below}, is invalid")
-        seen.add(incarnation)
-    seen = set()
     for row, fork in enumerate(forks):
         if fork.incarnation in seen or not 0 <= fork.start <= fork.to or fork.incarnation > catalog.position:
             what = f"the fork {fork.name!r} (incarnation {fork.incarnation}) from {fork.start} to {fork.to}"
@@ -264,3 +268,26 @@ def footer_problems(footer: Footer) -> Iterator[str]:
         row, at = group.row_end, group.start + group.size
     if (row, at) != (footer.segment.rows, footer.segment.size - footer.segment.footer_bytes):
         yield "its row groups do not end where its footer begins"
+
+
+def count_problems(listed: ListedSegment, live_rows: int) -> Iterator[str]:
+    """Where the counts of a segment's rows in the catalog are wrong."""
+    if live_rows > listed.live_rows:
+        yield f"{live_rows} rows are live, but the catalog counts {listed.live_rows}"
+    deleted = 0 if listed.deletes is None else listed.deletes.rows
+    if listed.segment.rows - live_rows != deleted:
+        yield f"{listed.segment.rows - live_rows} rows are dead, but its file of deleted rows has {deleted}"
+
+
+def deletes_problems(store: Store, listed: ListedSegment) -> Iterator[Problem]:
+    """What other engines would read wrongly in a segment's file of deleted rows."""
+    if listed.deletes is None:
+        return
+    key = listed.deletes.key
+    data = store.read(key)
+    table = pq.read_table(pa.BufferReader(data), use_threads=False)
+    expected = [row for life in dead_lives(data) for row in range(life.row, life.row + life.rows)]
+    if table["pos"].to_pylist() != expected:
+        yield Problem(key, None, "its rows are not those of its lives")
+    if not all(path.endswith(f"/{listed.key}") for path in table["file_path"].unique().to_pylist()):
+        yield Problem(key, None, "it is about another segment")

@@ -1,7 +1,8 @@
-"""The cataloger: writes a catalog whenever the lake has changed, and deletes those that can no longer be in use.
+"""The cataloger: commits a snapshot of the lake's tables whenever the lake has changed.
 
 Segments, tombstones and forks are never gathered as a whole. The state records which of them have changed, the loop
-takes a limited number of these at a time, and a thread keeps the `Listing` that catalogs are made from.
+takes a limited number of these at a time, and a thread keeps the tables and commits the difference. A cataloger that
+begins finds out from the store what the tables list.
 """
 
 import asyncio
@@ -13,68 +14,69 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from headwater.lake.catalog import (
-    KINDS,
-    Catalog,
-    Edition,
-    ForkRow,
-    TombstoneRow,
-    catalog_key,
-    newest_catalog,
-    parse_catalog_key,
-    write_catalog,
-)
-from headwater.lake.listing import Changes, Heading, Listing
+from headwater.lake.catalog import ForkRow
+from headwater.lake.iceberg.messages import Heading
+from headwater.lake.iceberg.tables import Changes, LakeTables
+from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
-from headwater.streams.cold import ALL
+from headwater.streams.segments import Segment
 from headwater.streams.state import State
 
 CHANGES_PER_TURN = 2_000
 """How many changed segments, tombstones and forks are taken from the state before the loop gets a turn."""
-CATALOG_SECONDS = 60.0
-"""How long a reader may take from the flush after its lease to its catalog: those written later are not kept for it."""
+CATALOG_MS = 60_000
+"""How long a reader may take from the flush after its lease to its snapshot: those of later are not kept for it."""
 
 T = TypeVar("T")
+
+_DEFAULTS = Settings()
 
 log = logging.getLogger(__name__)
 
 
+def wall_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class Cataloger:
-    """Writes one catalog at a time; `write` returns once one covers everything applied before the call."""
+    """Commits one snapshot at a time; `write` returns once one covers everything applied before the call."""
 
     def __init__(
         self,
         shard: int,
         state: State,
         store: Store,
-        grace_seconds: float,
+        history_seconds: float,
         publishing: Callable[[], bool] = lambda: False,
         *,
         leased: Callable[[], set[int]] = set,
+        barrier: Barrier = lambda reached: reached(True),
         intervals: LakeIntervals = LAKE_INTERVALS,
+        dead_seconds_max: float = _DEFAULTS.erase_seconds,
+        now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        self._state, self._store, self._publishing, self._leased = state, store, publishing, leased
-        self._grace_seconds, self._shard, self._intervals = grace_seconds, shard, intervals
+        self._state, self._publishing, self._leased, self._intervals = state, publishing, leased, intervals
+        self._barrier = barrier
+        self._now_ms, self._dead_ms_max = now_ms, int(dead_seconds_max * 1000)
+        self.overdue: frozenset[int] = frozenset()
+        """The segments that have had dead rows for longer than they may."""
         self._thread = ThreadPoolExecutor(1, "catalog")
         self._writing = asyncio.Lock()
         self._loop_task: asyncio.Task[None] | None = None
-        self._written: dict[Edition, float] = {}
-        """The catalogs in the store, and when each was first seen there."""
-        self._attempted: set[Edition] = set()
-        """Catalogs that may be in the store in part, or whole: the store did not say."""
-        self._generation = 0
         self._unlisted = state.cold.record_unlisted({state.streams[name].incarnation: name for name in state.forks})
-        self._listing = Listing()
-        """Used in the thread only."""
+        self.tables = LakeTables(store, shard, state.log_id, history_seconds=history_seconds, now_ms=now_ms)
+        """Changed in the thread only."""
         self._taken: deque[tuple[int, Changes]] = deque()
-        """Numbered changes on their way to the listing. They stay here if the request for a catalog is cancelled."""
+        """Numbered changes on their way to the tables. They stay here if the request for a commit is cancelled."""
         self._taken_count = 0
         self._found = False
         self._newest = 0, 0
-        """The position of the newest catalog, and the one up to which it declares every live row flushed."""
+        """The position of the newest snapshot, and the one up to which it declares every live row flushed."""
         self._reached = 0
-        """Up to which position every live row is known to be in the lake; catalogs never declare less than before."""
+        """Up to which position every live row is known to be in the lake; snapshots never declare less than before."""
 
     def start(self) -> None:
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
@@ -90,7 +92,7 @@ class Cataloger:
             try:
                 await self._keep_up()
             except (StoreFailed, KeyExists, KeyMissing) as error:
-                log.error("the catalog lags behind the lake: %s", error)
+                log.error("the lake's tables lag behind the lake: %s", error)
             await asyncio.sleep(self._intervals.catalog_check_seconds)
 
     async def _keep_up(self) -> None:
@@ -98,40 +100,28 @@ class Cataloger:
             await self._find()
         if self._state.cold.changed_at > self._newest[0]:
             await self.write()
-        await self._drop_old()
+        await self.tidy()
+
+    async def tidy(self) -> None:
+        """Drop the snapshots whose time has come, and delete what only they needed; not while cut off from the log."""
+        if not await reach(self._barrier):
+            return
+        async with self._writing:
+            await self._in_thread(self.tables.tidy, self._leased_snapshots())
+            self.overdue = await self._in_thread(self._long_dead)
+
+    def _long_dead(self) -> frozenset[int]:
+        return frozenset(self.tables.messages.dead_since(self._now_ms() - self._dead_ms_max))
 
     async def _find(self) -> None:
-        """Take in the catalogs of earlier processes, as if new since their age is unknown; delete incomplete ones."""
-        if self._found:
-            return
-        keys = await self._in_thread(self._keys)
-        whole = {parsed for key in keys if key.endswith(".json") and (parsed := parse_catalog_key(key))}
-        for key in keys:
-            parsed = parse_catalog_key(key)
-            if parsed is None:
-                continue
-            self._generation = max(self._generation, parsed[1].generation)
-            if parsed in whole:
-                self._written.setdefault(parsed[1], time.monotonic())
-            else:
-                await self._in_thread(self._store.delete, key)
-        self._reached = max(self._reached, await self._in_thread(self._flushed_before))
-        self._found = True
-
-    def _flushed_before(self) -> int:
-        """What the newest catalog of an earlier process declares flushed; 0 if it is damaged and will be replaced."""
-        try:
-            catalog = newest_catalog(self._store, self._shard)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.error("the newest catalog is damaged: %s", error)
-            return 0
-        return 0 if catalog is None or catalog.log_id != self._state.log_id else catalog.flushed
-
-    def _keys(self) -> list[str]:
-        return [item.key for item in self._store.items(f"catalog/shard={self._shard}/")]
+        """Find out what the tables list, after the start and after every failure: whether it took effect is unknown."""
+        if not self._found:
+            await self._in_thread(self.tables.load)
+            self._reached = max(self._reached, self.tables.messages.flushed)
+            self._found = True
 
     async def write(self) -> None:
-        """Wait until a catalog covers everything applied so far."""
+        """Wait until a snapshot covers everything applied so far."""
         cold = self._state.cold
         wanted = max(cold.changed_at, cold.flushed), self._flushed
         async with self._writing:
@@ -139,28 +129,15 @@ class Cataloger:
             if self._newest[0] >= wanted[0] and self._newest[1] >= wanted[1]:
                 return
             heading = await self._take_changes()
-            self._attempted.add(heading.edition)
-            try:
-                await self._in_thread(self._write, heading, self._taken_count)
-            except KeyExists:
-                self._found = False  # Something else has written here: look again before the next attempt.
-                raise
-            self._attempted.discard(heading.edition)
-            self._newest = heading.edition.position, heading.flushed
+            self._found = False
+            await self._in_thread(self._commit, heading, self._taken_count)
+            self._found = True
+            self._newest = heading.position, heading.flushed
             self._reached = max(self._reached, heading.flushed)
-            self._written[heading.edition] = time.monotonic()
 
-    @property
-    def left_out_position(self) -> int:
-        """No catalog has listed segments retired up to this position for the grace period, so no reader needs them."""
-        # A reader takes its lease, waits for a flush and reads a catalog: no segment that retired before is in it.
-        first_lease = min(self._leased(), default=ALL)
-        return max((one.position for one in self._expired() if one.position < first_lease), default=0)
-
-    def _expired(self) -> list[Edition]:
-        """The catalogs that have been in the store for the grace period."""
-        expired = time.monotonic() - self._grace_seconds
-        return [edition for edition, at in self._written.items() if at <= expired]
+    def needs(self, segment: Segment, retired_at: int) -> bool:
+        """Whether a snapshot that is kept lists a segment that was replaced at a position."""
+        return not self._found or self.tables.messages.needs(segment.id, retired_at)
 
     @property
     def _flushed(self) -> int:
@@ -172,7 +149,7 @@ class Cataloger:
             return max(self._state.cold.flushed, self._reached)
         return self._state.position
 
-    # -- What a catalog lists -----------------------------------------------------------------------------------------
+    # -- What a snapshot lists ----------------------------------------------------------------------------------------
 
     async def _take_changes(self) -> Heading:
         """Take everything that has changed, some per turn; the last turn ends with the heading, as of one position."""
@@ -180,10 +157,8 @@ class Cataloger:
             self._take(CHANGES_PER_TURN)
             await asyncio.sleep(0)
         self._take(CHANGES_PER_TURN)
-        self._generation += 1
         state = self._state
-        edition = Edition(state.position, self._generation)
-        return Heading(self._shard, state.log_id, edition, self._flushed, state.cold.dropped, state.now)
+        return Heading(state.position, self._flushed, state.cold.dropped, state.now)
 
     def _take(self, limit: int) -> None:
         unlisted, cold = self._unlisted, self._state.cold
@@ -193,9 +168,7 @@ class Cataloger:
             changes.segments.append((number, cold.segments.get(number)))
         for _ in range(min(limit - len(changes.segments), len(unlisted.tombstones))):
             incarnation = unlisted.tombstones.popitem()[0]
-            tombstone = cold.tombstones.get(incarnation)
-            row = None if tombstone is None else TombstoneRow(tombstone.name, incarnation, tombstone.below)
-            changes.tombstones.append((incarnation, row))
+            changes.tombstones.append((incarnation, cold.tombstones.get(incarnation)))
         for _ in range(min(limit - len(changes.segments) - len(changes.tombstones), len(unlisted.forks))):
             incarnation, name = unlisted.forks.popitem()
             changes.forks.append((incarnation, self._fork(name, incarnation)))
@@ -211,35 +184,21 @@ class Cataloger:
         start = min(max(origin.start, stream.start), origin.to)
         return ForkRow(name, incarnation, stream.deleted, origin.name, origin.incarnation, start, origin.to)
 
-    def _write(self, heading: Heading, up_to: int) -> Catalog:
-        """In the thread: bring the listing up to the heading's position, and store it."""
+    def _commit(self, heading: Heading, up_to: int) -> None:
+        """In the thread: bring the tables up to the heading's position."""
         while self._taken and self._taken[0][0] <= up_to:
-            self._listing.update(self._taken.popleft()[1])
-        return write_catalog(self._store, self._listing.contents(heading))
+            self.tables.update(self._taken.popleft()[1])
+        self.tables.commit(heading, self._leased_snapshots())
 
-    # -- Old catalogs -------------------------------------------------------------------------------------------------
+    # -- Old snapshots ------------------------------------------------------------------------------------------------
 
-    async def _drop_old(self) -> None:
-        """Delete catalogs that were replaced more than the grace period ago, unless a lease needs them."""
-        replacement, needed = max(self._expired(), default=Edition(0, 0)), self._needed()
-        for edition in sorted({*self._written, *self._attempted}):
-            if edition < replacement and not any(first <= edition <= last for first, last in needed):
-                for kind in KINDS:
-                    await self._in_thread(self._store.delete, catalog_key(self._shard, edition, kind))
-                self._written.pop(edition, None)
-                self._attempted.discard(edition)
-
-    def _needed(self) -> list[tuple[Edition, Edition]]:
-        """For each lease, the first and the last catalog that its reader can have read."""
-        editions, needed = sorted(self._written), []
+    def _leased_snapshots(self) -> set[int]:
+        """The snapshots that the readers of leases can have read."""
+        snapshots, needed = self.tables.snapshots, set[int]()
         for position in self._leased():
-            after = bisect_left(editions, Edition(position, 0))
-            first = last = editions[max(after - 1, 0)] if editions else Edition(0, 0)
-            for edition in editions[after:]:
-                if self._written[edition] > self._written[editions[after]] + CATALOG_SECONDS:
-                    break
-                last = edition
-            needed.append((first, last))
+            after = bisect_left(snapshots, position, key=lambda one: one.position)
+            needed.update(one.id for one in snapshots[max(after - 1, 0) : after + 1])
+            needed.update(one.id for one in snapshots[after:] if one.at_ms <= snapshots[after].at_ms + CATALOG_MS)
         return needed
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:

@@ -63,9 +63,15 @@ class CompactFailed(Exception):
 class Compactor:
     """Carries out one rewrite at a time."""
 
-    def __init__(self, parts: LakeParts, limits: CompactLimits = COMPACT_LIMITS) -> None:
+    def __init__(
+        self,
+        parts: LakeParts,
+        limits: CompactLimits = COMPACT_LIMITS,
+        overdue: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        """`overdue` says which segments have rows that died long ago."""
         self._shard, self._state, self._store, self._submit, self._now, self._in_use, self._intervals = parts
-        self._limits = limits
+        self._limits, self._overdue = limits, overdue
         self._thread = ThreadPoolExecutor(1, "lake-compact")
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -75,7 +81,7 @@ class Compactor:
         self._dense: dict[int, int] = {}
         """Segments whose dead rows all belong to appends that are still needed, with their number of live rows."""
         self._crowded_name: str | None = None
-        self._nothing_to_do: tuple[int, int, frozenset[int]] | None = None
+        self._nothing_to_do: tuple[int, int, frozenset[int], frozenset[int]] | None = None
         """What the last plan was made from, if it found nothing to rewrite."""
         self.rewrites = self.failures = self.bytes_read = self.bytes_written = 0
 
@@ -122,12 +128,12 @@ class Compactor:
     async def _plan(self) -> Rewrite | None:
         cold, now = self._state.cold, self._now()
         self._avoid = {number: until for number, until in self._avoid.items() if until > now}
-        lowest, avoid = cold.lowest_consumer(now), frozenset(self._avoid)
-        seen = cold.changed_at, lowest, avoid
+        lowest, avoid, overdue = cold.lowest_consumer(now), frozenset(self._avoid), self._overdue()
+        seen = cold.changed_at, lowest, avoid, overdue
         if self._nothing_to_do == seen:
             return None
         held, flushed, crowded = cold.segments.copy(), cold.flushed, self._crowded()
-        work = partial(plan, limits=self._limits.rewrite, crowded=crowded, avoid=avoid)
+        work = partial(plan, limits=self._limits.rewrite, crowded=crowded, avoid=avoid, overdue=overdue)
         dense = self._dense = {number: rows for number, rows in self._dense.items() if number in cold.segments}
         planned = await self._in_thread(lambda: work(_flushed(held, flushed, dense), lowest))
         self._nothing_to_do = seen if planned is None else None
@@ -164,7 +170,7 @@ class Compactor:
                 for segment_id in ids:
                     if not self._in_use[segment_id]:
                         del self._in_use[segment_id]
-            if planned.why == "sparse" and not rewritten.rows_dropped:
+            if planned.why in ("sparse", "overdue") and not rewritten.rows_dropped:
                 self._dense |= {one.number: one.live_rows for one in planned.candidates}
                 await self._in_thread(lambda: self._delete(publications))
                 return

@@ -38,6 +38,8 @@ class Housekeeping:
         parts: LakeParts,
         limits: FlushLimits,
         *,
+        history_seconds: float,
+        erase_seconds: float,
         grace_seconds: float,
         journal_bytes: Callable[[], int],
         barrier: Barrier,
@@ -50,13 +52,20 @@ class Housekeeping:
             parts.shard,
             state,
             parts.store,
-            grace_seconds,
+            history_seconds,
             lambda: self.flusher.publishing,
             leased=lambda: state.cold.leased(now()),
             intervals=parts.intervals,
+            barrier=barrier,
+            # The objects of before stay for as long as the last snapshots that list them.
+            dead_seconds_max=max(erase_seconds - history_seconds, 0.0),
         )
-        self.compactor = Compactor(parts, COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes))
-        self.sweeper = LakeSweeper(parts, lambda: self.cataloger.left_out_position, grace_seconds, barrier)
+        self.compactor = Compactor(
+            parts,
+            COMPACT_LIMITS._replace(segment_bytes=limits.segment_bytes),
+            overdue=lambda: self.cataloger.overdue,
+        )
+        self.sweeper = LakeSweeper(parts, self.cataloger.needs, grace_seconds, barrier)
         self._cold = state.cold
         self._ended = False
 

@@ -23,6 +23,8 @@ from headwater.streams.state import State
 
 _DEFAULTS = Settings()
 
+ORPHAN_SECONDS = 900.0
+"""How long after its deadline an object that no state names is deleted, unless history is kept for less."""
 ASKED_SECONDS_MAX = 120.0
 """How long a flush may take that another node was asked for."""
 
@@ -30,18 +32,31 @@ log = logging.getLogger(__name__)
 
 
 class LakeLimits(NamedTuple):
-    """How much may be hot, when it is flushed, and how long replaced objects are kept."""
+    """How much may be hot, when it is flushed, and how long snapshots of the lake's tables are kept."""
 
     hot_bytes_max: int = _DEFAULTS.hot_bytes_max
     flush: FlushLimits = FLUSH_LIMITS
-    grace_seconds: float = _DEFAULTS.lake_grace_seconds
+    history_seconds: float = _DEFAULTS.lake_history_seconds
     flush_at_stop: bool = _DEFAULTS.flush_at_stop
     intervals: LakeIntervals = LAKE_INTERVALS
+    erase_seconds: float = _DEFAULTS.erase_seconds
+    """Within which time dead rows are rewritten away."""
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long after its deadline an object that no state names is deleted."""
+        return min(self.history_seconds, ORPHAN_SECONDS)
 
     @classmethod
     def of(cls, settings: Settings) -> "LakeLimits":
         flush = FlushLimits.of(settings)
-        return cls(settings.hot_bytes_max, flush, settings.lake_grace_seconds, settings.flush_at_stop)
+        return cls(
+            settings.hot_bytes_max,
+            flush,
+            settings.lake_history_seconds,
+            settings.flush_at_stop,
+            erase_seconds=settings.erase_seconds,
+        )
 
 
 LAKE_LIMITS = LakeLimits()
@@ -83,6 +98,8 @@ class Lake:
         self.housekeeping = Housekeeping(
             self._parts,
             self._limits.flush,
+            history_seconds=self._limits.history_seconds,
+            erase_seconds=self._limits.erase_seconds,
             grace_seconds=self._limits.grace_seconds,
             journal_bytes=lambda: self._log.size_bytes,
             barrier=self._log.barrier,

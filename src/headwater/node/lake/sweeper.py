@@ -1,4 +1,4 @@
-"""The lake's sweeper: deletes objects that catalogs left out long enough ago, and orphans that no state ever named.
+"""The lake's sweeper: deletes segments that no snapshot of its tables lists, and orphans that no state ever named.
 
 It works behind a barrier and by the shard's own time. A node that is cut off from the log, but not from the store, must
 not delete what others have published or kept meanwhile, however late its clock says it is.
@@ -33,11 +33,11 @@ class LakeSweeper:
     """Deletes an object first and forgets it by a command after, so a crash in between only repeats the deletion."""
 
     def __init__(
-        self, parts: LakeParts, left_out_position: Callable[[], int], grace_seconds: float, barrier: Barrier
+        self, parts: LakeParts, needs: Callable[[Segment, int], bool], grace_seconds: float, barrier: Barrier
     ) -> None:
         self._shard, self._state, self._store, self._submit, _, self._in_use, self._intervals = parts
         self._barrier = barrier
-        self._left_out_position, self._grace_us = left_out_position, int(grace_seconds * SECOND_US)
+        self._needs, self._grace_us = needs, int(grace_seconds * SECOND_US)
         self._thread = ThreadPoolExecutor(1, "lake-sweep")
         self._tasks: list[asyncio.Task[None]] = []
         self.deleted = 0
@@ -64,7 +64,7 @@ class LakeSweeper:
             await asyncio.sleep(seconds)
 
     async def sweep_retired(self) -> None:
-        """Delete replaced segments that no reader needs, neither in this process nor by a catalog."""
+        """Delete replaced segments that no reader needs, neither in this process nor by a snapshot."""
         due = await self._due()
         for segment in due:
             await self._delete(segment_key(self._shard, segment.first_position, segment.last_position, segment.id))
@@ -75,14 +75,15 @@ class LakeSweeper:
         """As many as may be deleted at once; they are looked for some per turn, in the order in which they retired."""
         if not self._state.cold.retired or not await reach(self._barrier):
             return []
-        left_out, lowest = self._left_out_position(), self._state.cold.lowest_consumer(self._state.now)
+        lowest = self._state.cold.lowest_consumer(self._state.now)
         retired = iter(list(self._state.cold.retired.values()))
         due: list[Segment] = []
         while turn := list(islice(retired, SEGMENTS_PER_TURN)):
             for segment, position in ((one.segment, one.position) for one in turn):
-                if position > left_out or len(due) == FORGET_AT_ONCE_MAX:
+                if len(due) == FORGET_AT_ONCE_MAX:
                     return due
-                if segment.last_position <= lowest and not self._in_use[segment.id]:
+                is_read = segment.last_position > lowest or self._in_use[segment.id]
+                if not is_read and not self._needs(segment, position):
                     due.append(segment)
             await asyncio.sleep(0)
         return due

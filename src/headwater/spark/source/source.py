@@ -6,9 +6,10 @@ use. Each partition knows whether it is read from the lake or from the server.
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from importlib import import_module
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -18,19 +19,13 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from headwater.lake.scanning import EVER
 from headwater.spark.link import Link
 from headwater.spark.options.boundaries import LogPosition, StreamOffsets
 from headwater.spark.options.source import SourceOptions, parse_source
+from headwater.spark.options.values import OptionRefused
 from headwater.spark.positions import position_in
 from headwater.spark.schemas import SourceSchema
 from headwater.spark.sink.sink import batch_writer, stream_writer
@@ -39,11 +34,8 @@ from headwater.spark.source.lake.catalogs import LakeUnusable, catalog_up_to, la
 from headwater.spark.source.lake.leases import renewing, take_lease
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
 from headwater.spark.source.lake.reader import read_lake
-from headwater.spark.source.lake.stream import LakeStream
-from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.spark.source.live.plan import LivePartition, batch_ranges, describe, pack_ranges
 from headwater.spark.source.live.reader import LiveReader
-from headwater.spark.source.live.stream import LiveStream
 from headwater.spark.source.row_query import RowQuery
 from headwater.storage.store import Store
 
@@ -68,7 +60,14 @@ class Headwater(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._parsed(schema)
         options.check_stream()
-        return StreamReader(options)
+        try:
+            streaming = import_module("headwater.spark.source.streaming")
+        except ModuleNotFoundError as missing:
+            raise OptionRefused(
+                f"Streaming reads need PySpark 4.2, and this is {pyspark.__version__}; batch reads and sinks work."
+            ) from missing
+        reader: DataSourceStreamReader = streaming.StreamReader(options)
+        return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return batch_writer(self.options, schema, overwrite)
@@ -163,63 +162,3 @@ class PushdownReader(BatchReader):
         columns = SourceSchema(self._options).columns
         self._pushed, left = accept(filters, columns, never_null=not self._options.bootstraps)
         return iter(left)
-
-
-# -- Streams -----------------------------------------------------------------------------------------------------------
-
-
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads existing rows, then new ones as they arrive."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._opened: LakeStream | LiveStream | None = None
-        self._link: Link | None = None
-
-    @property
-    def _stream(self) -> LakeStream | LiveStream:
-        if self._opened is None:
-            self._link = Link(self._options.link)
-            store = choose_lake(self._options, self._link)
-            self._opened = (
-                LiveStream(self._options, self._link) if store is None else LakeStream(self._options, self._link, store)
-            )
-        return self._opened
-
-    def initialOffset(self) -> dict[str, Any]:
-        return self._stream.initial()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark has no limit that combines bytes and rows. Whichever of them it passes back, both options apply.
-        if self._options.trigger_bytes_max is not None:
-            return ReadMaxBytes(self._options.trigger_bytes_max)
-        if self._options.trigger_records_max is not None:
-            return ReadMaxRows(self._options.trigger_records_max)
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if isinstance(limit, ReadAllAvailable):
-            return self._stream.latest(start, UNLIMITED)
-        limits = TriggerLimits(self._options.trigger_bytes_max or EVER, self._options.trigger_records_max or EVER)
-        return self._stream.latest(start, limits)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._stream.report()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._stream.prepare()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [InputPartition(work) for work in self._stream.plan(start, end)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._options, NO_CONDITIONS)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        if isinstance(self._stream, LakeStream):
-            self._stream.commit(end)
-
-    def stop(self) -> None:
-        # The registration stays, because a restart needs the rows that it protects.
-        if self._link is not None:
-            self._link.close()

@@ -1,8 +1,7 @@
 """Compaction of a server's lake on demand."""
 
-from headwater.lake.catalog import Catalog
+from headwater.lake.catalog import Catalog, read_catalog, read_forks, read_tombstones
 from headwater.lake.compaction.rewriting import Cuts, Keep
-from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import carry_out
 from headwater.spark.link import Link

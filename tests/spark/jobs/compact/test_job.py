@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.lake.catalog import Catalog
+from headwater.lake.catalog import Catalog, read_catalog, read_forks, read_tombstones
 from headwater.lake.compaction.planning import Rewrite
 from headwater.lake.compaction.rewriting import Cuts, Keep
-from headwater.lake.scanning import EVER, read_catalog, read_forks, read_tombstones
+from headwater.lake.scanning import EVER
 from headwater.lake.verify.verifier import Verifier
 from headwater.spark.jobs.compact import job as compact
 from headwater.spark.jobs.compact.job import CompactConfig, Tally, lowest_consumer

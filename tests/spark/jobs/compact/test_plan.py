@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake.catalog import Catalog
+from headwater.lake.catalog import Catalog, read_catalog, read_forks, read_tombstones
 from headwater.lake.compaction.planning import Rewrite, RewriteLimits
 from headwater.lake.compaction.rewriting import Cuts, Keep
 from headwater.lake.format import parse_segment_key
-from headwater.lake.scanning import read_catalog, read_forks, read_tombstones
 from headwater.lake.verify.inspecting import inspect
 from headwater.lake.verify.verifier import Verifier
 from headwater.node.lake.cataloger import Cataloger
@@ -41,7 +40,7 @@ class Bench:
 
     def __init__(self, lake: Lake) -> None:
         self.lake, self.store = lake, lake.store
-        self.cataloger = Cataloger(SHARD, lake.state, lake.store, grace_seconds=900.0)
+        self.cataloger = Cataloger(SHARD, lake.state, lake.store, history_seconds=900.0)
         self.before_swap: Callable[[], None] = lambda: None
         self.dense: dict[int, int] = {}
         self._pins = count()

@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.client import Client, Fork
-from headwater.lake.catalog import FORKS, TOMBSTONES, Contents, write_catalog
+from headwater.lake.catalog import read_catalog
 from headwater.lake.format import SCHEMA, segment_key
-from headwater.lake.scanning import read_catalog
+from headwater.lake.iceberg.messages import Heading
+from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.spark.jobs.export import job as export
 from headwater.spark.jobs.export.delta import DeltaExport
 from headwater.spark.jobs.export.iceberg import IcebergExport
@@ -26,6 +27,7 @@ from headwater.spark.jobs.verify.judging import Finding
 from headwater.spark.link import Link, LinkSettings
 from headwater.storage.opening import open_store
 from headwater.storage.store import Store
+from headwater.streams.cold import Held
 from headwater.testing import RunningServer
 
 from ....lake.forged_lakes import forge
@@ -73,7 +75,7 @@ def forged_lake(real: Store, forged: Store, bucket: str, stream: str) -> None:
     """Write a lake that lacks one message of a stream, at offset 2, and is otherwise consistent."""
     catalog = read_catalog(real)
     assert catalog is not None
-    listed = []
+    listed: list[tuple[int, Held | None]] = []
     for one in catalog.segments:
         data, segment = real.read(one.key), one.segment
         table = pq.read_table(pa.BufferReader(data)).cast(SCHEMA)
@@ -84,10 +86,10 @@ def forged_lake(real: Store, forged: Store, bucket: str, stream: str) -> None:
             first, last = one.segment.first_position, one.segment.last_position
             segment = msgspec.structs.replace(segment, first_position=first, last_position=last)
         forged.create(segment_key(0, segment.first_position, segment.last_position, segment.id), data)
-        listed.append((one.number, segment, segment.rows))
-    tables = TOMBSTONES.empty_table(), FORKS.empty_table()
-    numbers = AHEAD, 1, AHEAD, catalog.dropped, catalog.at
-    write_catalog(forged, Contents(0, catalog.log_id, *numbers, listed, *tables))
+        listed.append((one.number, Held(segment, segment.rows)))
+    tables = LakeTables(forged, 0, catalog.log_id, history_seconds=60, now_ms=lambda: 0)
+    tables.update(Changes(listed, [], []))
+    tables.commit(Heading(AHEAD, AHEAD, catalog.dropped, catalog.at), ())
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from headwater.lake.catalog import Catalog
+from headwater.lake.catalog import Catalog, read_catalog
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.refusals import Code, Refusal
 from headwater.spark.failures import other_log
@@ -41,7 +41,10 @@ class SmallLake(Lake):
     def catalog(self) -> Catalog:
         """Write a catalog of the present state."""
         heading = asyncio.run(self._cataloger._take_changes())
-        return self._cataloger._write(heading, self._cataloger._taken_count)
+        self._cataloger._commit(heading, self._cataloger._taken_count)
+        catalog = read_catalog(self.store.store)
+        assert catalog is not None
+        return catalog
 
     @property
     def link(self) -> Link:
@@ -100,7 +103,7 @@ def opened(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
         return lake.store
 
     monkeypatch.setattr(worker_cache, "store", store)
-    for cached in (worker_cache.footer, worker_cache.inherited, worker_cache.tombstones):
+    for cached in (worker_cache.footer, worker_cache.inherited, worker_cache._tombstones):
         cached.cache_clear()
     return lake
 

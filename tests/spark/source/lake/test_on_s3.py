@@ -7,7 +7,8 @@ import pytest
 
 from headwater.client import Client
 from headwater.spark.options.source import parse_source
-from headwater.spark.source.source import BatchReader, StreamReader
+from headwater.spark.source.source import BatchReader
+from headwater.spark.source.streaming import StreamReader
 from headwater.testing import running_server
 from headwater.testing.s3_server import running_s3
 

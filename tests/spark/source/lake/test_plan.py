@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from headwater.client.operations import Fork
+from headwater.lake.iceberg.metadata import metadata_key
+from headwater.lake.iceberg.reading import newest_table
 from headwater.lake.scanning import EVER, RowFilter
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
@@ -126,7 +128,7 @@ def test_the_driver_reads_nothing_but_the_catalog(small_lake: SmallLake, monkeyp
     assert catalog is not None
     LakePlanner(options(), small_lake.store, catalog).batch(RowFilter())
     LakePlanner(options(), small_lake.store, catalog).stream(RowFilter())
-    assert [key.rpartition(".")[2] for key in reads] == ["json"]
+    assert {key.rpartition(".")[2] for key in reads} == {"text", "json", "avro"}
 
 
 def test_small_segments_share_a_partition_and_large_ones_are_cut(small_lake: SmallLake) -> None:
@@ -194,6 +196,8 @@ def test_a_catalog_may_claim_less_than_the_one_before(small_lake: SmallLake) -> 
 def test_a_damaged_catalog_is_named(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
     small_lake.catalog()
-    small_lake.store.store.create("catalog/shard=0/00000000000000099999-0000000001.json", b"{}")
-    with pytest.raises(LakeUnusable, match=r"99999-0000000001.json is damaged"):
+    table = newest_table(small_lake.store, "messages")
+    assert table is not None
+    small_lake.store.store.create(metadata_key("messages", table.version + 1, table.log_id), b"{}")
+    with pytest.raises(LakeUnusable, match=r"metadata.json is damaged"):
         newest_catalog(small_lake.store)

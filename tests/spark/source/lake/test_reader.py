@@ -235,7 +235,7 @@ def test_the_error_for_a_missing_segment_says_that_the_read_took_too_long(small_
     for partition in partitions:
         for one in partition.slices:
             small_lake.store.delete(one.listed.key)
-    with pytest.raises(LakeUnusable, match="lake-grace-seconds"):
+    with pytest.raises(LakeUnusable, match="lake-history-seconds"):
         list(tables(partitions))
 
 

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.lake.scanning import read_catalog
+from headwater.lake.catalog import read_catalog, read_tombstones
 from headwater.spark.link import Link
 from headwater.storage.opening import open_store
 from headwater.testing import RunningServer
@@ -65,7 +65,8 @@ def _through_parquet(spark: SparkSession, link: Link, bucket: str) -> list[Messa
     assert catalog is not None
     folder = Path(url.removeprefix("file://"))
     stored = spark.read.parquet(*(str(folder / one.key) for one in catalog.segments if one.live_rows)).alias("stored")
-    dead = F.broadcast(spark.read.parquet(str(folder / catalog.tombstones_key))).alias("dead")
+    tombstones = [(one["incarnation"], one["below"]) for one in read_tombstones(open_store(url), catalog).to_pylist()]
+    dead = F.broadcast(spark.createDataFrame(tombstones, "incarnation long, below long")).alias("dead")
     is_dead = F.expr("stored.incarnation = dead.incarnation and stored.offset < dead.below")
     return messages(stored.where(F.col("bucket") == bucket).join(dead, is_dead, "left_anti"))
 

@@ -12,10 +12,11 @@ from typing import Any
 from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
-from headwater.lake.catalog import Catalog
+from headwater.lake.catalog import Catalog, read_catalog, read_forks, read_tombstones
 from headwater.lake.compaction.planning import REWRITE_LIMITS, Rewrite, RewriteLimits
 from headwater.lake.compaction.rewriting import Cuts, Keep
-from headwater.lake.scanning import EVER, LakeDamaged, read_catalog, read_forks, read_tombstones
+from headwater.lake.damage import LakeDamaged
+from headwater.lake.scanning import EVER
 from headwater.protocol.limits import MIB, STREAMS_PER_SEGMENT_MAX
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, VariantType
 
+from headwater.spark.arrow_schemas import arrow_schema
 from headwater.spark.jobs.export.files import FileRules
 from headwater.spark.jobs.export.shape import PARTITIONS
 from headwater.spark.jobs.report import JobFailed
@@ -108,7 +108,7 @@ def check_export_id(table: str, found: str | None, export_id: str) -> None:
 def file_schema(columns: StructType, *, without: tuple[str, ...] = PARTITIONS, wide: bool = False) -> pa.Schema:
     """The columns of a file; `wide` if the table format has no integers below 32 bits."""
     fields = [one for one in columns if one.name not in without]
-    arrow = to_arrow_schema(StructType(fields), timezone="UTC")
+    arrow = arrow_schema(StructType(fields))
     found = []
     for one, field in zip(fields, arrow, strict=True):
         kind = _VARIANT if isinstance(one.dataType, VariantType) else field.type

@@ -21,7 +21,8 @@ from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
-from headwater.lake.scanning import LakeDamaged, read_catalog, read_forks
+from headwater.lake.catalog import read_catalog, read_forks
+from headwater.lake.damage import LakeDamaged
 from headwater.protocol.limits import MIB
 from headwater.spark.jobs.origin import Origin, describe_selected
 from headwater.spark.jobs.report import Fact, JobFailed, Report

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pyarrow import types
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType, VariantType
 
+from headwater.spark.arrow_schemas import arrow_schema
 from headwater.spark.jobs.export.files import DAY_US, day_of, fitted
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import TableFile
@@ -47,10 +47,10 @@ def export_rows(spark: SparkSession, location: str, files: Sequence[TableFile], 
     stored = _typed(spark, shape)
     columns = StructType([*lake_columns(NEEDED), StructField(FLAW, StringType())])
     if not len(stored):
-        reading = _Reading(location, stored, to_arrow_schema(columns, timezone="UTC"))
+        reading = _Reading(location, stored, arrow_schema(columns))
         return table.mapInArrow(partial(_digests, reading), DIGESTS_DDL)
     columns = columns.add(STORED, stored)
-    reading = _Reading(location, stored, to_arrow_schema(columns, timezone="UTC"))
+    reading = _Reading(location, stored, arrow_schema(columns))
     rows = table.mapInArrow(partial(_read, reading), columns)
     flaw = F.coalesce(FLAW, _first_wrong(stored, shape)).alias(FLAW)
     return rows.select(*NEEDED, flaw).mapInArrow(digests, DIGESTS_DDL)

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from headwater.lake.catalog import Catalog
-from headwater.lake.scanning import LakeDamaged, read_catalog
+from headwater.lake.catalog import Catalog, CatalogReader
+from headwater.lake.damage import LakeDamaged
 from headwater.spark.link import Link, Log
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.positions import position_in
@@ -43,7 +43,7 @@ def open_lake(url: str) -> Store:
         raise LakeUnusable(f"The lake at {url} cannot be reached from this machine.")
     try:
         store = open_store(url)
-        next(iter(store.items("catalog/")), None)
+        next(iter(store.items("messages/")), None)
     except (ValueError, StoreFailed) as problem:
         raise LakeUnusable(f"The lake at {url} cannot be reached from this machine: {problem}") from problem
     return store
@@ -56,27 +56,28 @@ def _folder(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def newest_catalog(store: Store) -> Catalog | None:
-    """The current catalog; None if the lake has none yet."""
+def newest_catalog(store: Store, reader: CatalogReader | None = None) -> Catalog | None:
+    """The current catalog; None if the lake has none yet. A reader reads only what has changed."""
+    reader = reader or CatalogReader(store)
     for _ in range(CATALOG_READS_MAX):
         try:
-            return read_catalog(store)
+            return reader.read()
         except KeyMissing:
-            # Between the listing and the read, the catalog was replaced and its grace period ended.
+            # Between two reads, the metadata was replaced and deleted.
             time.sleep(CATALOG_PAUSE_SECONDS)
         except (LakeDamaged, StoreFailed) as problem:
             raise LakeUnusable(str(problem)) from problem
     raise LakeUnusable(f"The newest catalog of the lake at {store.url} is listed but cannot be read; try again later.")
 
 
-def catalog_up_to(link: Link, store: Store, position: int) -> Catalog | None:
+def catalog_up_to(link: Link, store: Store, position: int, reader: CatalogReader | None = None) -> Catalog | None:
     """A catalog that covers all rows up to a position; None if nothing was ever written and position is 0.
 
     A catalog may claim to cover less than an earlier one did, although the rows are in the lake. A flush then writes a
     catalog that covers them.
     """
     for _ in range(CATALOG_READS_MAX):
-        catalog = newest_catalog(store)
+        catalog = newest_catalog(store, reader)
         flushed = 0 if catalog is None else catalog.flushed
         if flushed >= position:
             return catalog

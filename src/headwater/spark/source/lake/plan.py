@@ -1,14 +1,15 @@
 """Planning a read of the lake: which segments to read, cut and packed into partitions.
 
-The driver reads only the catalog, and the forks where streams are selected by name. It reads no footers, no tombstones
-and nothing else that grows with the number of streams; executors open the segments themselves.
+The driver reads only the manifests, and the forks where streams are selected by name. It reads no footers, no files of
+deleted rows and nothing else that grows with the number of streams; executors open the segments themselves.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headwater.lake.catalog import TOMBSTONES, Catalog, ForkRow, ListedSegment
-from headwater.lake.scanning import EVER, LakeDamaged, RowFilter, live_rows, read_forks
+from headwater.lake.catalog import TOMBSTONES, Catalog, ForkRow, ListedSegment, read_forks
+from headwater.lake.damage import LakeDamaged
+from headwater.lake.scanning import EVER, RowFilter, live_rows
 from headwater.spark.options.source import Selection, SourceOptions
 from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
 from headwater.spark.source.lake.catalogs import LakeUnusable
@@ -29,25 +30,18 @@ class SegmentSlice(NamedTuple):
     of: int
 
 
-class CatalogTables(NamedTuple):
-    """The two tables that belong to a catalog."""
+class ForksFile(NamedTuple):
+    """The file of the forks that belong to a catalog."""
 
-    tombstones_key: str
-    tombstones_crc: int
-    forks_key: str
-    forks_crc: int
-
-    @property
-    def catalog(self) -> Catalog:
-        """A catalog that refers to these tables and is empty otherwise."""
-        return Catalog(0, "", 0, 0, 0, 0, 0, [], *self)
+    key: str
+    crc: int
 
 
 class LakePartition(NamedTuple):
     """What one task reads."""
 
     url: str
-    tables: CatalogTables
+    forks: ForksFile
     row_filter: RowFilter
     slices: tuple[SegmentSlice, ...]
     live_only: bool
@@ -136,10 +130,9 @@ class LakePlanner:
             for parts in [parts_needed(self._weigh(listed), capacity)]
             for part in range(parts)
         ]
-        catalog = self._catalog
-        tables = CatalogTables(catalog.tombstones_key, catalog.tombstones_crc, catalog.forks_key, catalog.forks_crc)
+        forks = ForksFile(self._catalog.forks_key, self._catalog.forks_crc)
         return [
-            LakePartition(self._store.url, tables, row_filter, tuple(some), live_only, inherits)
+            LakePartition(self._store.url, forks, row_filter, tuple(some), live_only, inherits)
             for some in pack(slices, lambda one: self._weigh(one.listed) // one.of, capacity)
         ]
 

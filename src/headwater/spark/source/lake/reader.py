@@ -10,9 +10,10 @@ from itertools import chain
 
 import pyarrow as pa
 
+from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import SCHEMA, name_of
 from headwater.lake.reader import Footer, Read, read_group
-from headwater.lake.scanning import EVER, Inherited, LakeDamaged, Plan, RowFilter
+from headwater.lake.scanning import EVER, Inherited, Plan, RowFilter
 from headwater.spark.source.filters import Bounds, may_start_with
 from headwater.spark.source.lake import worker_cache
 from headwater.spark.source.lake.catalogs import LakeUnusable
@@ -29,19 +30,18 @@ FETCH_BYTES = 4 * 1024 * 1024
 
 def read_lake(partition: LakePartition, query: RowQuery) -> Iterator[pa.Table]:
     """The rows of a partition, one row group at a time."""
-    url, tables, row_filter = partition.url, partition.tables, partition.row_filter
+    url, row_filter = partition.url, partition.row_filter
     store = worker_cache.store(url)
     try:
-        all_inherited = worker_cache.inherited(url, tables) if partition.inherits else ()
+        all_inherited = worker_cache.inherited(url, partition.forks) if partition.inherits else ()
         inherited = [one for one in all_inherited if row_filter.has(one.name)]
         for one in partition.slices:
-            segment = one.listed.segment
-            tombstones = worker_cache.tombstones(url, tables).of(segment) if partition.live_only else None
+            tombstones = worker_cache.tombstones(url, one.listed) if partition.live_only else None
             yield from SliceReader(store, one, row_filter, query, tombstones=tombstones, inherited=inherited).tables()
     except (KeyMissing, LakeDamaged) as problem:
         raise LakeUnusable(
-            f"{problem} If no task ran for longer than the lake keeps replaced objects (--lake-grace-seconds), repeat "
-            "the read."
+            f"{problem} If no task ran for longer than the lake keeps snapshots (--lake-history-seconds), repeat the "
+            "read."
         ) from problem
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from headwater.lake.catalog import Catalog
+from headwater.lake.catalog import Catalog, CatalogReader
 from headwater.lake.scanning import EVER, RowFilter, live_rows
 from headwater.spark.failures import other_log
 from headwater.spark.link import Link
@@ -98,6 +98,7 @@ class LakeStream:
     ) -> None:
         self._options, self._link, self._store, self._clock = options, link, store, clock
         self._admission = LakeAdmission(store, options.selection)
+        self._catalogs = CatalogReader(store)
         self._target: int | None = None
         self._flushed_at = self._registered_at = float("-inf")
         self._committed_at = clock()
@@ -150,7 +151,7 @@ class LakeStream:
 
     def _begun(self, offset: LakeOffset) -> LakeOffset:
         """A new query's offset with what had been dropped when it was registered; the flush ensures a catalog."""
-        catalog = catalog_up_to(self._link, self._store, self._flush())
+        catalog = catalog_up_to(self._link, self._store, self._flush(), self._catalogs)
         dropped = 0 if catalog is None else catalog.dropped
         return offset._replace(beginning=offset.beginning._replace(dropped=dropped))
 
@@ -167,10 +168,10 @@ class LakeStream:
     def _current_catalog(self) -> Catalog | None:
         """The newest catalog, after a flush if the last one was longer ago than the flush interval."""
         if self._target is not None:
-            return catalog_up_to(self._link, self._store, self._target)
+            return catalog_up_to(self._link, self._store, self._target, self._catalogs)
         if self._clock() - self._flushed_at < self._options.flush_interval_seconds:
-            return newest_catalog(self._store)
-        return catalog_up_to(self._link, self._store, self._flush())
+            return newest_catalog(self._store, self._catalogs)
+        return catalog_up_to(self._link, self._store, self._flush(), self._catalogs)
 
     def _flush(self) -> int:
         self._flushed_at = self._clock()
@@ -187,7 +188,7 @@ class LakeStream:
         self._ensure_registered(first)
         if first.position >= last.position:
             return []
-        catalog = _of_log(catalog_up_to(self._link, self._store, last.position), last)
+        catalog = _of_log(catalog_up_to(self._link, self._store, last.position, self._catalogs), last)
         assert catalog is not None, "there is a catalog of every position above 0"
         self._check_loss(first, catalog)
         return LakePlanner(self._options, self._store, catalog).stream(self._row_filter(first, last.position))
@@ -249,7 +250,7 @@ class LakeStream:
 
     def _check_lapse(self, offset: LakeOffset) -> None:
         """Check for losses in a catalog that is no older than a flush now, and so includes all drops so far."""
-        catalog = catalog_up_to(self._link, self._store, self._flush())
+        catalog = catalog_up_to(self._link, self._store, self._flush(), self._catalogs)
         if catalog is not None:
             self._check_loss(offset, catalog)
 

@@ -1,0 +1,221 @@
+"""Commits: a table's next metadata file, and the removal of what only snapshots needed that are gone.
+
+    list       of the manifests of the new snapshot, which the caller has stored before
+    metadata   created under the next version, which succeeds once; this is the commit
+    hint       replaced, so that readers without a server find it
+    leftovers  manifests, lists and files of deleted rows that no remaining snapshot lists are deleted
+
+Every object is read back, because the next commit builds on it. If any call fails, whether the commit happened is
+unknown; the next one begins with `load`, which finds out.
+"""
+
+import logging
+import re
+import secrets
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headwater.lake.iceberg.manifests import Manifest, Place, Stamp, list_of
+from headwater.lake.iceberg.metadata import (
+    PREVIOUS_MAX,
+    Snapshot,
+    Table,
+    decode,
+    encode,
+    hint_key,
+    hint_of,
+    parse_metadata_key,
+    thinned,
+)
+from headwater.lake.iceberg.reading import manifests_of, read_newest
+from headwater.storage.store import KeyMissing, Store, StoreFailed
+
+log = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"(\d{10})-")
+"""How the names of all objects begin: with the sequence number of their snapshot, or with their version."""
+
+
+class Leftover(NamedTuple):
+    """An object that snapshots list from one sequence number on, and no longer from another one on."""
+
+    key: str
+    added: int
+    removed: int
+
+
+class Commits:
+    """Commits to one table of one log; for one thread at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        place: Place,
+        log_id: str,
+        *,
+        history_ms: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store, self._name, self._place, self._log_id = store, name, place, log_id
+        self._history_ms, self._now_ms = history_ms, now_ms
+        self._version = self._sequence = 0
+        self.table: Table | None = None
+        """The table as of the last commit; None before the first."""
+        self._leftovers: list[Leftover] = []
+        self._searched = False
+
+    # -- Before a commit ----------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find the newest commit in the store; a damaged one is passed over, and its version is not used again."""
+        self.table, self._leftovers, self._searched = None, [], False
+        newest = read_newest(self._store, self._name)
+        if newest is None:
+            return
+        self._version = _version(newest[0])
+        self.table = self._decoded(*newest) or self._older(newest[0])
+        if self.table is not None:
+            self._sequence = self.table.current.sequence
+
+    def _older(self, damaged: str) -> Table | None:
+        keys = [item.key for item in self._store.items(f"{self._name}/metadata/") if _version(item.key)]
+        for key in sorted(keys, reverse=True):
+            self._version = max(self._version, _version(key))
+            if key != damaged and (table := self._decoded(key, self._store.read(key))) is not None:
+                return table
+        return None
+
+    def _decoded(self, key: str, data: bytes) -> Table | None:
+        try:
+            table = decode(key, data)
+        except ValueError as problem:
+            log.error("the object %s is damaged and will be replaced: %s", key, problem)
+            return None
+        # Paths in manifests are absolute: those of a lake that was moved or belonged to another log are of no use.
+        return table if (table.log_id, table.url) == (self._log_id, self._place.url) else None
+
+    def new_stamp(self) -> Stamp:
+        """The identity of the next snapshot, if it is committed."""
+        return Stamp(secrets.randbits(62) + 1, self._sequence + 1)
+
+    def new_key(self, kind: str) -> str:
+        """The key of a new object of the next snapshot; kinds are `m0`, `list` and so on."""
+        return f"{self._name}/metadata/{self._sequence + 1:010}-{secrets.token_hex(8)}-{kind}.avro"
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create an object, and read it back."""
+        self._store.create(key, data)
+        try:
+            stored = self._store.read(key)
+        except KeyMissing:
+            stored = None
+        if stored != data:
+            raise StoreFailed(f"The store does not return what was stored under {key}.")
+
+    # -- The commit ---------------------------------------------------------------------------------------------------
+
+    def commit(
+        self, stamp: Stamp, manifests: list[Manifest], summary: dict[str, str], keep: Collection[int] = ()
+    ) -> Snapshot:
+        """Make these manifests the current snapshot. Snapshots in `keep` stay, whatever their age. KeyExists if
+        another server was first."""
+        before = None if self.table is None else self.table.current
+        now = max(self._now_ms(), 0 if self.table is None else self.table.updated_ms + 1)
+        parent = None if before is None else before.id
+        content = list_of(manifests, self._place, stamp, parent)
+        list_key = self.new_key("list")
+        self.put(list_key, content)
+        summary = {**summary, "headwater.list-crc": str(crc32c(content))}
+        snapshot = Snapshot(stamp.snapshot_id, parent, stamp.sequence, now, list_key, summary)
+        earlier = () if self.table is None else self.table.snapshots
+        self._store_metadata((*earlier, snapshot), now, keep)
+        self._sequence = stamp.sequence
+        return snapshot
+
+    def expire(self, keep: Collection[int] = ()) -> bool:
+        """Write metadata without the snapshots whose time has come; whether there were any."""
+        table = self.table
+        now = self._now_ms()
+        if table is None or len(self._remaining(table.snapshots, now, keep)) == len(table.snapshots):
+            return False
+        self._store_metadata(table.snapshots, max(now, table.updated_ms + 1), keep)
+        return True
+
+    def _remaining(self, snapshots: tuple[Snapshot, ...], now: int, keep: Collection[int]) -> tuple[Snapshot, ...]:
+        by_age = thinned(snapshots, now, self._history_ms)
+        return tuple(one for one in snapshots if one.id in by_age or one.id in keep)
+
+    def _store_metadata(self, snapshots: tuple[Snapshot, ...], now: int, keep: Collection[int]) -> None:
+        table = self.table
+        previous = () if table is None else (*table.previous, (table.updated_ms, table.key))
+        remaining = self._remaining(snapshots, now, keep)
+        new = Table(
+            self._name,
+            self._version + 1,
+            str(uuid.uuid4()) if table is None else table.uuid,
+            self._log_id,
+            self._place.url,
+            now,
+            remaining,
+            previous[-PREVIOUS_MAX:],
+        )
+        self.put(new.key, encode(new, self._place))
+        self.table, self._version = new, new.version
+        self._store.replace(hint_key(self._name), hint_of(new.version, new.log_id).encode())
+        kept = {one.id for one in remaining}
+        self._leftovers += [
+            Leftover(one.list_key, one.sequence, one.sequence + 1) for one in snapshots if one.id not in kept
+        ]
+        self._leftovers += [Leftover(key, 0, 0) for _, key in previous[:-PREVIOUS_MAX]]
+
+    # -- After a commit -----------------------------------------------------------------------------------------------
+
+    def leave(self, leftovers: Iterable[Leftover]) -> None:
+        """Take note of objects that the current snapshot no longer lists."""
+        self._leftovers += leftovers
+
+    def find_leftovers(self, files_in: Callable[[Manifest], Iterable[str]]) -> None:
+        """Find what earlier processes and failed commits have left in the table's folder; once after a load."""
+        if self.table is None or self._searched:
+            return
+        needed, seen = {self.table.key, hint_key(self._name), *(key for _, key in self.table.previous)}, set[str]()
+        for snapshot in self.table.snapshots:
+            needed.add(snapshot.list_key)
+            for manifest in manifests_of(self._store, snapshot):
+                if manifest.key not in seen:
+                    seen.add(manifest.key)
+                    needed.update(files_in(manifest))
+        needed |= seen
+        for item in self._store.items(f"{self._name}/"):
+            number = _NUMBER.match(item.key.rpartition("/")[2])
+            limit = self.table.version if parse_metadata_key(item.key) else self._sequence
+            # Those of later numbers may belong to a commit that another server is making.
+            if item.key not in needed and number is not None and int(number[1]) <= limit:
+                self._leftovers.append(Leftover(item.key, 0, 0))
+        self._searched = True
+
+    def needs(self, added: int, removed: int) -> bool:
+        """Whether a remaining snapshot lists an object that was added and removed with these sequence numbers."""
+        snapshots = () if self.table is None else self.table.snapshots
+        at = bisect_left(snapshots, added, key=lambda one: one.sequence)
+        return at < len(snapshots) and snapshots[at].sequence < removed
+
+    def sweep(self, needed: Collection[str] = ()) -> int:
+        """Delete what no remaining snapshot lists, except for keys that others need; the number of objects."""
+        gone = [one for one in self._leftovers if not self.needs(one.added, one.removed) and one.key not in needed]
+        for one in gone:
+            self._store.delete(one.key)
+        unneeded = set(gone)
+        self._leftovers = [one for one in self._leftovers if one not in unneeded]
+        return len(gone)
+
+
+def _version(key: str) -> int:
+    """The version of a metadata file, 0 if it is another object."""
+    named = parse_metadata_key(key)
+    return 0 if named is None else named.version

@@ -1,0 +1,91 @@
+"""Other engines open the lake's tables without any code of ours, and find exactly the rows that our own scan finds."""
+
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+from headwater.lake.catalog import FORKS, read_catalog, read_forks_table, read_tombstones
+from headwater.lake.datasets import dataset
+from headwater.lake.format import SCHEMA
+from headwater.lake.scanning import live_rows
+from headwater.storage.folder import FolderStore
+from headwater.storage.store import Store
+
+from ..built_lakes import act_randomly, tell_a_story, writing
+
+ORDER = [("bucket", "ascending"), ("stream", "ascending"), ("incarnation", "ascending"), ("offset", "ascending")]
+
+
+def our_rows(store: Store) -> pa.Table:
+    """The live rows, under the names they were written to, by our own scan."""
+    catalog = read_catalog(store)
+    assert catalog is not None
+    plan = live_rows(catalog, read_tombstones(store, catalog), (), inherited=False)
+    batches = dataset(store, plan.segments).to_batches()
+    tables = [plan.own(pa.Table.from_batches([batch])) for batch in batches]
+    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by(ORDER)
+
+
+def iceberg_rows(data: Path, table: str = "messages") -> pa.Table:
+    """The rows that pyiceberg finds in a table, given only its folder."""
+    found: pa.Table = StaticTable.from_metadata(f"{data}/lake/{table}").scan().to_arrow()
+    return found
+
+
+def in_our_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table.cast(schema).replace_schema_metadata(None).combine_chunks()
+
+
+def check(data: Path) -> int:
+    """Compare the tables row by row; the number of rows of `messages`."""
+    store = FolderStore(data / "lake")
+    ours, theirs = our_rows(store), in_our_types(iceberg_rows(data), SCHEMA).sort_by(ORDER)
+    assert theirs.equals(in_our_types(ours, SCHEMA))
+    catalog = read_catalog(store)
+    assert catalog is not None
+    forks = in_our_types(iceberg_rows(data, "forks"), FORKS)
+    assert forks.equals(in_our_types(read_forks_table(store, catalog), FORKS))
+    return len(ours)
+
+
+def test_pyiceberg_finds_the_rows_of_our_own_scan(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        tell_a_story(writer)
+        assert check(tmp_path) > 20
+        writer.delete("/team/plain")
+        writer.trim("/team/source", 6)
+        writer.flush()
+        assert check(tmp_path) > 10
+    with writing(tmp_path) as writer:
+        writer.make("/team/after-a-restart", b"one more")
+        writer.flush()
+        check(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_agree_after_a_random_history(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    for part in "abc":
+        with writing(tmp_path) as writer:
+            act_randomly(writer, random, 25, part)
+            check(tmp_path)
+            for name in sorted(writer.contents())[:2]:
+                writer.delete(f"/{name}")
+            writer.flush()
+            check(tmp_path)
+
+
+def test_a_filter_reads_only_the_files_that_may_match(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        for number in range(6):
+            writer.make(f"/team/s{number}", b"x" * 10)
+            writer.flush()
+        table = StaticTable.from_metadata(f"{tmp_path}/lake/messages")
+        assert len(list(table.scan().plan_files())) == 6
+        [found] = table.scan(row_filter="stream == 's4'").plan_files()
+        assert found.file.record_count == 1
+        assert not list(table.scan(row_filter="bucket == 'other'").plan_files())
+        assert len(list(table.scan(row_filter="offset >= 10").plan_files())) == 0
