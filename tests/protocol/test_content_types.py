@@ -49,3 +49,7 @@ def test_types_are_compared_without_parameters_and_case(content_type: str, media
 def test_json_mode_and_text_events_go_by_the_media_type(content_type: str, json: bool, text: bool) -> None:
     assert content_types.is_json(content_type) is json
     assert content_types.is_text(content_type) is text
+
+
+def test_the_value_of_a_header_is_a_text_without_blanks_around_it() -> None:
+    assert content_types.of_header(b" text/x-\xe9 ") == "text/x-é"

@@ -212,3 +212,26 @@ def test_surrogates_are_found_where_a_reader_of_single_escapes_finds_them(parts:
 def test_a_body_full_of_escapes_is_split_like_any_other(escape: bytes) -> None:
     text = b'"' + escape * 100_000 + rb'\ud800"'
     assert json_mode.split(b"[1, %b ,%b]" % (text, text)) == [b"1", text, text]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"{}", b'{"a":1}', b'{"a":[1,{"b":"}"}]}', '{"ä":"ö"}'.encode(), b'{"a":"\\ud83d\\ude00"}'),
+        *(b"", b"[]", b"1", b'"{}"', b" {}", b"{} ", b"{}{}", b"{},{}", b"{", b"}", b"{]}", b'{"a":1,}', b"[{}]"),
+        *(b'{"a":"\xff"}', b'{"\xc3":1}', b'{"a":"\\ud800"}', b'{"a":' * 5000 + b"1" + b"}" * 5000),
+    ],
+)
+def test_what_is_called_an_object_is_one_message_as_it_is(body: bytes) -> None:
+    if json_mode.is_object(body):
+        assert json_mode.split(body) == [body]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"a":[1,{"b":"}"}]}', '{"ä":"ö"}'.encode()])
+def test_an_object_is_recognised_without_splitting(body: bytes) -> None:
+    assert json_mode.is_object(body)
+
+
+@pytest.mark.parametrize("body", [b"{", b"{]}", b'{"a":"\xff"}', b'{"a":' * 5000 + b"1" + b"}" * 5000, b"{}{}"])
+def test_what_only_looks_like_an_object_is_not_called_one(body: bytes) -> None:
+    assert not json_mode.is_object(body)

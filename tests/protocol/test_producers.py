@@ -80,3 +80,15 @@ def test_a_producer_has_a_name_that_is_not_too_long() -> None:
         assert isinstance(refusal, Refusal)
         assert refusal.code is Code.INVALID_HEADER
         assert refusal.detail.startswith("Producer-Id")
+
+
+@pytest.mark.parametrize("identity", [b"p", b"a b", b" p ", b"\xe9", b"x" * 600, b"", b" "])
+@pytest.mark.parametrize("epoch", [b"0", b"7", b"", b"+1", b"9" * 15, b"9" * 17])
+@pytest.mark.parametrize("seq", [b"0", b"12", b"-1", b"1_0", b" 1", b"9" * 15, b"9" * 16, b"\xb2"])
+def test_headers_of_the_usual_form_are_parsed_as_all_others(identity: bytes, epoch: bytes, seq: bytes) -> None:
+    plain = producers.parse_plain(identity, epoch, seq)
+    texts = [value.decode("latin-1").strip() for value in (identity, epoch, seq)]
+    if plain is not None:
+        assert plain == producers.parse(*texts)
+    usual = len(identity) < 100 and identity.strip() and epoch in (b"0", b"7") and seq in (b"0", b"12")
+    assert plain is not None or not usual

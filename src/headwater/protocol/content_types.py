@@ -39,7 +39,11 @@ def _is_text(content_type: str) -> bool:
 
 
 def _of_header(value: bytes) -> str:
-    """The text of a header's value."""
+    """The text of a header's value.
+
+    >>> of_header(b" text/plain ")
+    'text/plain'
+    """
     return value.decode("latin-1").strip()
 
 
