@@ -155,7 +155,8 @@ def test_a_node_with_a_wrong_clock_does_not_serve_until_it_is_right(
         assert isinstance(reply, Refusal) and reply.code is Code.LOG_UNAVAILABLE
         # The others are not disturbed: the log's time is not that of the wrong clock.
         await asyncio.sleep(1)
-        assert good.serves and other.serves and isinstance(await good.append("s"), Appended)
+        assert (good.shard.outage, other.shard.outage) == (None, None)
+        assert isinstance(await good.append("s"), Appended)
         assert "n3" not in good.shard.state.cluster.members
         wrong.clock.offset_us = 0
         await until(lambda: wrong.serves)
