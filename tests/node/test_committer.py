@@ -21,9 +21,9 @@ from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Shared, Tails
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.batches import Batch, encode
-from headwater.streams.commands import Append, Command, Create, SetAttrs
+from headwater.streams.commands import Append, Command, Create, Delete, SetAttrs
 from headwater.streams.images import image_of
-from headwater.streams.replies import Appended, Created, Reply
+from headwater.streams.replies import Appended, Created, Deleted, Reply
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk
 from headwater.testing.shared_log import SharedLog
@@ -274,3 +274,32 @@ def test_no_batch_is_larger_than_a_log_can_take_whatever_its_commands_are(count:
                 assert len(batch.commands) <= BATCH_COMMANDS_MAX
 
     asyncio.run(main())
+
+
+def test_a_deletion_that_is_given_back_is_not_sent_again_behind_later_writes_on_its_stream() -> None:
+    async def main() -> None:
+        log = SharedLog(LOG_ID)
+        async with replicas(log, 1) as [replica]:
+            for name in ("a", "b"):
+                await replica.ask(Create(name, TEXT, payload=b"old"))
+            log.hold()
+            asked: list[Command] = [append("c", b"x"), Delete("a"), Delete("b")]
+            first = [asyncio.create_task(replica.ask(command)) for command in asked]
+            await asyncio.sleep(0.01)
+            later = [append("a", b"%d" % number) for number in range(OVERLAP_COMMANDS_MIN)]
+            second = [asyncio.create_task(replica.ask(command)) for command in later]
+            await asyncio.sleep(0.01)
+            assert log.in_flight == 2
+            log.give_back_first()
+            log.release()
+            replies = [await one for one in first]
+            assert [refused(reply) for reply in replies] == [Code.OVERLOADED, Code.OVERLOADED, None]
+            assert isinstance(replies[2], Deleted), "nothing on that stream is in flight, so it is sent again"
+            assert {type(await one) for one in second} == {Appended}
+            assert "a" in replica.state.streams, "what was acknowledged after the deletion is there"
+
+    asyncio.run(main())
+
+
+def refused(reply: Reply) -> Code | None:
+    return reply.code if isinstance(reply, Refusal) else None

@@ -340,6 +340,35 @@ def test_a_member_is_evicted_although_another_process_of_its_name_is_heard(monke
     asyncio.run(main())
 
 
+def test_a_node_that_was_paused_or_cut_off_evicts_nobody_it_could_not_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "SILENT_SECONDS", 1.2)
+
+    async def main() -> None:
+        async with replicas(1) as (log, (first,)):
+            await first.ask(Join("n0", "session of n0", "", LEVEL))
+            proposer = MemberProposer(log)
+            second = Replica("n1", log, MemoryStore(), proposer)
+            await until(lambda: second.node.outage is None)
+
+            def pulse() -> None:
+                proposer.peers = {"n0": Heard("session of n0", heard_at=time.monotonic())}
+
+            pulse()
+            time.sleep(1.5)  # The whole process stands still.
+            await asyncio.sleep(0.3)
+            pulse()
+            proposer.outage = "The log is away."
+            await asyncio.sleep(1.5)
+            proposer.outage = None
+            await asyncio.sleep(0.3)
+            pulse()
+            assert set(second.state.cluster.members) == {"n0", "n1"}
+            await until(lambda: set(second.state.cluster.members) == {"n1"})
+            await second.node.stop()
+
+    asyncio.run(main())
+
+
 # -- Chores -----------------------------------------------------------------------------------------------------------
 
 

@@ -83,11 +83,14 @@ class Siblings:
     # -- What was counted -----------------------------------------------------------------------------------------
 
     def save(self, counted: bytes) -> None:
-        """Keep what this process has counted, before anybody is told of it."""
+        """Keep what this process has counted, before anybody is told of it; on a full disk, what it had before."""
         path = self._counted(self.name)
         temporary = path.with_suffix(".new")
-        temporary.write_bytes(counted)
-        os.replace(temporary, path)
+        try:
+            temporary.write_bytes(counted)
+            os.replace(temporary, path)
+        except OSError as error:
+            log.warning("counters cannot be kept, so they fall if this process dies: %s", error)
 
     def saved(self, name: str | None = None) -> bytes | None:
         """What a process kept last, the own predecessor if none is named."""

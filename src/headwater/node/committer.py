@@ -254,12 +254,17 @@ class Committer:
             self._refuse(refused, refusal)
 
     def take_back(self, ticket: Ticket) -> None:
-        """The log has no room for a batch: refuse what takes space, and send again what frees some."""
+        """The log has no room for a batch: refuse what takes space, and send again what frees some.
+
+        But a client's command is not sent again behind later ones on the same stream that are in flight.
+        """
         sent = self._in_flight.pop(ticket)
         self._may_send = True
         again, refused = [], []
+        later = {_name_of(one) for behind in self._in_flight.values() for one in behind.commands}
         for command, done in zip(sent.commands, sent.waiters, strict=True):
-            if frees_space(command):
+            overtaken = type(command) in CLIENT_COMMANDS and _name_of(command) in later
+            if frees_space(command) and not overtaken:
                 again.append((command, done, cost_bytes(command)))
             else:
                 refused.append(done)
@@ -294,7 +299,7 @@ class Committer:
                 self._send()
         waited_on = self._tails.names
         if waited_on:
-            for name in {getattr(command, "name", "") for command in batch.commands}:
+            for name in set(map(_name_of, batch.commands)):
                 if name in waited_on:
                     self._tails.wake(name)
         self.after_batch()
@@ -307,6 +312,10 @@ class Committer:
         self._metrics.commit_seconds.observe(monotonic() - sent.at_seconds)
         self._metrics.batch_commands.observe(len(batch.commands))
         return sent
+
+
+def _name_of(command: Command) -> str:
+    return getattr(command, "name", "")
 
 
 def _answer(waiters: list[Done], replies: Sequence[Reply]) -> None:

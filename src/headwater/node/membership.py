@@ -25,6 +25,8 @@ from headwater.streams.state import State
 TICK_SECONDS = 0.1
 SILENT_SECONDS = 5.0
 """After this time without a pulse a member is evicted."""
+STALL_SECONDS = 1.0
+"""After a tick that comes so late, members have not been silent: this process did not run."""
 CLOCK_MAX_US = 5_000_000
 """How far a node's clock may be off for it to take part."""
 LEAVE_SECONDS = 3.0
@@ -108,20 +110,20 @@ class Membership:
         self.standing = Standing.JOINING
         self._joined_sequence = 0
         self._seen: dict[str, Member] | None = None
-        self._began_at = self._member_since = self._listens_since = 0.0
-        """When this node started, when it applied its own join, and since when it has been connected."""
+        self._ticked_at = self._member_since = self._listens_since = 0.0
+        """When this node last ticked, when it applied its own join, and since when it has heard what others say."""
         self._compared = False
         """Whether this node's clock has been compared with another member's, or there was none to compare it with."""
         self._said_clock = False
-        self._heard: dict[str, float] = {}
-        """When each of the other members, by its session, was last heard; at first, when it was first expected."""
+        self._expected: dict[Member, float] = {}
+        """Since when each of the others has been a member, by this node's clock; one that joins again begins anew."""
         self._asking = False
         self._refused: str | None = None
         """Why the log did not let this node join."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._began_at = self._listens_since = time.monotonic()
+        self._ticked_at = self._listens_since = time.monotonic()
         self._serve(False)
         self._tick()
 
@@ -202,7 +204,6 @@ class Membership:
         self.after_batch()
         self._listen()
         if self._log.outage is not None:
-            self._listens_since = time.monotonic()
             return
         if not self.clock_is_good:
             self._say_clock()
@@ -216,14 +217,17 @@ class Membership:
         self._raise_level()
 
     def _listen(self) -> None:
-        """Take note of who is heard; another process of a member's name does not count."""
-        others, peers, heard, now = self._others, self._log.peers, self._heard, time.monotonic()
-        self._heard = {
-            member.session: peers[name].heard_at
-            if name in peers and peers[name].session == member.session
-            else heard.get(member.session, now)
-            for name, member in others.items()
-        }
+        """Take note since when other members could be heard."""
+        now = time.monotonic()
+        if self._log.outage is not None or now - self._ticked_at > STALL_SECONDS:
+            self._listens_since = now  # Nobody was silent: this node was cut off, or did not listen.
+        self._ticked_at = now
+        self._expected = {member: self._expected.get(member, now) for member in self._others.values()}
+
+    def _heard_at(self, name: str, member: Member) -> float:
+        """When a member was last heard, or could first be; another process of its name does not count."""
+        since, peer = max(self._expected[member], self._listens_since), self._log.peers.get(name)
+        return max(since, peer.heard_at) if peer is not None and peer.session == member.session else since
 
     def _say_clock(self) -> None:
         """Say once why this node does not take part; at its start there is no other sign of it."""
@@ -257,11 +261,11 @@ class Membership:
         """
         if self._mine is None:
             return
-        now = time.monotonic()
+        since = time.monotonic() - SILENT_SECONDS
         silent = {
             name: member
             for name, member in self._others.items()
-            if now - max(self._heard[member.session], self._member_since) > SILENT_SECONDS
+            if max(self._heard_at(name, member), self._member_since) < since
         }
         keeper = self._state.cluster.keeper
         sessions = {member.session for member in self._state.cluster.members.values()}

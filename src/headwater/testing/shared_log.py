@@ -60,6 +60,11 @@ class SharedLog:
         self._held = False
         self.decide()
 
+    def give_back_first(self) -> None:
+        """Find no room for the first batch that waits."""
+        one = self._proposed.pop(0)
+        one.proposer.give_back(one.ticket)
+
     def decide(self) -> None:
         """Decide every batch that waits, unless held."""
         if self._held:
@@ -122,7 +127,7 @@ class Proposer:
             yield batch
 
     def start(self, deliver: Deliver, give_back: GiveBack) -> None:
-        self._loop, self._deliver = asyncio.get_running_loop(), deliver
+        self._loop, self._deliver, self.give_back = asyncio.get_running_loop(), deliver, give_back
         self._delivered = self._replayed
         for batch in self._shared.decided(self._replayed):
             self.deliver_soon(batch, None)

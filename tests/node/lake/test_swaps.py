@@ -159,6 +159,17 @@ def test_of_two_rewrites_of_the_same_segments_one_takes_place() -> None:
 # -- Rewrites that are not -------------------------------------------------------------------------------------------
 
 
+def test_a_swap_for_which_the_log_has_no_room_is_refused_with_its_reason() -> None:
+    async def work(node: Bench) -> None:
+        await three_flushes(node)
+        handed = hand_in(node.state, node.store, node.node.now())
+        full = Refusal(Code.OVERLOADED, "The disk is full.")
+        node.lake.swaps._submit = lambda command, done: done(full)
+        assert await swap(node, handed) == full
+
+    on_a_node(work)
+
+
 def test_a_rewrite_whose_object_is_missing_is_refused() -> None:
     async def work(node: Bench) -> None:
         await three_flushes(node)

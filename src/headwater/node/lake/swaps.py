@@ -84,7 +84,7 @@ class Swaps:
                     Code.OVERLOADED, "The lake cannot be read at the moment; nothing has changed, so try again."
                 )
 
-    async def _swap(self, request: SwapRequest) -> int:
+    async def _swap(self, request: SwapRequest) -> int | Refusal:
         old, keys = self._judge(request)
         ids = [listed.segment.id for listed in old]
         self._in_use.update(ids)
@@ -101,6 +101,8 @@ class Swaps:
         self._judge(request)
         command = SwapSegments(tuple(request.replaced), tuple(publications), request.deadline, request.dropped)
         reply = await ask(self._submit, command)
+        if isinstance(reply, Refusal):
+            return reply  # There is no room in the log, or it cannot be reached.
         if not isinstance(reply, Placed):
             assert isinstance(reply, Misplaced)
             raise _SwapRefused(reply.detail)
