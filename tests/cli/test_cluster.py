@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.cluster.command import problems_of
+from headwater.cli.cluster.command import compared_at, problems_of
 from headwater.streams.cluster import LEVEL
 from headwater.testing import RunningServer
 from headwater.testing.clusters import LOG_BYTES, RunningCluster, running_cluster
@@ -164,6 +164,15 @@ def test_a_cluster_without_a_keeper_is_not_in_order(shell: Shell) -> None:
     view = view_of(shell.ok("cluster", "status", "--json"))
     assert problems_of(view | {"keeper": None}) == ["No node does the chores."]
     assert problems_of(view | {"outage": "No NATS server."}) == ["No NATS server."]
+
+
+def test_nodes_that_differ_are_compared_where_they_were_found_to() -> None:
+    outage = "The nodes n1 and n3 differ in what they hold at checkpoint 0123456789abcdef; find out."
+    latest = {"id": "0123456789abcdef", "position": 8, "sha256": "aa", "failed": False}
+    assert compared_at({"outage": outage, "checkpoint": latest}) == "0123456789abcdef"
+    assert compared_at({"outage": outage, "checkpoint": latest | {"id": "another"}}) is None
+    assert compared_at({"outage": outage, "checkpoint": None}) is None
+    assert compared_at({"outage": "No NATS server.", "checkpoint": latest}) is None
 
 
 def test_a_drained_node_leaves_and_ends(shell: Shell, cluster: RunningCluster) -> None:
