@@ -64,7 +64,7 @@ class Headwater(DataSource):
             streaming = import_module("headwater.spark.source.streaming")
         except ModuleNotFoundError as missing:
             raise OptionRefused(
-                f"Streaming reads need PySpark 4.2, and this is {pyspark.__version__}; batch reads and sinks work."
+                f"Streaming reads need PySpark 4.2, and this is {pyspark.__version__}; batch reads work."
             ) from missing
         reader: DataSourceStreamReader = streaming.StreamReader(options)
         return reader
