@@ -148,7 +148,15 @@ RIGHTS = [
     for endpoint in ENDPOINTS
     for method, route in endpoint.routes.items()
 ]
-FILLED = {"bucket": "mine", "stream": "one", "offset": "0", "reader": "r", "producer": "p"}
+FILLED = {
+    "bucket": "mine",
+    "stream": "one",
+    "offset": "0",
+    "reader": "r",
+    "producer": "p",
+    "namespace": "n",
+    "table": "t",
+}
 
 
 @pytest.mark.parametrize(("method", "path", "action"), RIGHTS)
