@@ -40,6 +40,7 @@ TEST_VARIABLES = frozenset(
         "POWER_SEEDS",
         "SCREENSHOTS",
         "SIMULATION_SCHEDULES",
+        "SIMULATION_SEED",
         "SPARK_KILLS",
         "SPARK_SEED",
         "TEST_POLLS",
