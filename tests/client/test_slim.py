@@ -14,7 +14,7 @@ from headwater.testing import RunningServer
 
 ROOT = Path(__file__).parents[2]
 CLIENT = {"click", "httpx2", "msgspec"}
-SERVER = {"crc32c", "cryptography", "httptools", "nats-py", "obstore", "pyarrow", "uvloop"}
+SERVER = {"crc32c", "cryptography", "httptools", "obstore", "pyarrow", "uvloop"}
 SERVER_COMMANDS = {"serve", "doctor", "lake", "backup"}
 
 WITHOUT_SERVER = f"""

@@ -54,7 +54,7 @@ class Tree(click.Group):
         try:
             found = getattr(import_module(f"headwater.cli.{COMMANDS[cmd_name]}"), cmd_name)
         except ModuleNotFoundError as error:
-            return _not_installed(cmd_name, error)
+            return not_installed(cmd_name, error)
         assert isinstance(found, click.Command)
         return found
 
@@ -81,7 +81,7 @@ class Tree(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _not_installed(name: str, error: ModuleNotFoundError) -> click.Command:
+def not_installed(name: str, error: ModuleNotFoundError) -> click.Command:
     """Return a command that says what to install, in place of a server command where only the client is installed."""
     package = (error.name or "headwater").partition(".")[0]
     if package == "headwater":

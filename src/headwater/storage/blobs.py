@@ -91,7 +91,7 @@ def deadline_of(name: str) -> int | None:
     """The deadline of the blob that a name belongs to; None for a name that no blob has.
 
     >>> deadline_of("0643b2d9c4a000-000102030405060708090a0b0c0d0e0f.tmp")
-    1763251200000000
+    1763285297045504
     >>> deadline_of("000102030405060708090a0b0c0d0e0f"), deadline_of("notes.txt")
     (0, None)
     """

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from headwater.cli.cluster.nodes import addresses, ask_node, sees, silent
-from headwater.cli.cluster.rescue import rescue
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
 from headwater.cli.printing import columns, counted, facts, note
 from headwater.cli.server.status import span
+from headwater.cli.tree import not_installed
 from headwater.client import ClientError, ServerUnavailable, TransportFailed
 
 POLL_SECONDS = 0.2
@@ -29,12 +29,25 @@ TIMEOUT = click.option(
 NOT_IMPLEMENTED = "not_implemented"
 
 
-@click.group()
+class ClusterVerbs(click.Group):
+    """All verbs; `rescue` is imported on demand, because it alone needs the packages of the server."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), "rescue"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "rescue":
+            return super().get_command(ctx, cmd_name)
+        try:
+            from headwater.cli.cluster.rescue import rescue  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            return not_installed("cluster rescue", error)
+        return rescue
+
+
+@click.group(cls=ClusterVerbs)
 def cluster() -> None:
     """Operate a cluster. Exit codes: 0 good, 1 not good, 2 wrong usage."""
-
-
-cluster.add_command(rescue)
 
 
 @cluster.command(epilog=examples("headwater cluster status", "headwater cluster status --json | jq .keeper"))

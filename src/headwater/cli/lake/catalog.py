@@ -1,10 +1,11 @@
 """`headwater lake catalog`: what other engines need to open the lake's tables, to copy."""
 
+import json
 from pathlib import Path
 
 import click
 
-from headwater.cli.connecting import check_url
+from headwater.cli.connecting import JSON, check_url
 from headwater.cli.examples import examples
 from headwater.cli.lake.command import DATA, find_store, lake
 from headwater.lake.iceberg.tables import NAMESPACE, table_url
@@ -26,15 +27,19 @@ ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
     "--server", metavar="URL", callback=check_url, help="URL of the lake's server, which is then the catalog."
 )
 @click.option("--engine", type=click.Choice(ENGINES), help="Print the configuration of one engine only.")
-def catalog(url: str | None, data: Path | None, server: str | None, engine: str | None) -> None:
+@JSON
+def catalog(url: str | None, data: Path | None, server: str | None, engine: str | None, as_json: bool) -> None:
     """Print the configuration that other engines need."""
     place = table_url(find_store(url, data).url)
-    for name in ENGINES if engine is None else (engine,):
-        if engine is None:
-            click.echo(f"# {name}")
-        click.echo(_CONFIGURATIONS[name](place, None if server is None else f"{server.rstrip('/')}/iceberg"))
-        if engine is None:
-            click.echo()
+    uri = None if server is None else f"{server.rstrip('/')}/iceberg"
+    found = {name: _CONFIGURATIONS[name](place, uri) for name in (ENGINES if engine is None else (engine,))}
+    if as_json:
+        click.echo(json.dumps(found))
+    elif engine is not None:
+        click.echo(found[engine])
+    else:
+        for name, text in found.items():
+            click.echo(f"# {name}\n{text}\n")
 
 
 def _pyiceberg(place: str, uri: str | None) -> str:
