@@ -42,6 +42,15 @@ def test_a_node_joins_once_and_its_successor_takes_its_name(shards: Shards) -> N
     assert cluster(shards).members == {"n1": Member("b", "http://n1", LEVEL, 3)}
 
 
+def test_a_late_join_of_a_process_that_has_ended_does_not_replace_its_successor(shards: Shards) -> None:
+    decide(shards, Join("n1", "b", "http://n1", LEVEL, 200))
+    assert isinstance(decide(shards, Join("n1", "a", "http://n1", LEVEL, 100)), Misplaced)
+    assert cluster(shards).members == {"n1": Member("b", "http://n1", LEVEL, 1, 200)}
+    assert decide(shards, Join("n1", "b", "http://n1", LEVEL, 150)) == Done()
+    assert decide(shards, Join("n1", "c", "http://n1", LEVEL, 200)) == Done()
+    assert cluster(shards).members["n1"].session == "c"
+
+
 def test_an_eviction_is_for_one_process(shards: Shards) -> None:
     decide(shards, Join("n1", "b", "http://n1", LEVEL))
     decide(shards, Evict("n1", "a"))

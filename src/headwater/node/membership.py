@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Protocol, runtime_checkable
 
 from headwater.log.seam import CommandLog
-from headwater.node.committer import Submit, ask
+from headwater.node.committer import Now, Submit, ask
 from headwater.node.keeping import NodeId
 from headwater.streams.cluster import Evict, Join, Keeper, Member, RaiseLevel
 from headwater.streams.membership import judge_level
@@ -102,10 +102,11 @@ class Membership:
         command_log: MemberLog,
         *,
         submit: Submit,
+        now: Now,
         serve: Callable[[bool], None],
         end: Callable[[str], None] = end_process,
     ) -> None:
-        self._profile, self._state, self._log, self._submit = profile, state, command_log, submit
+        self._profile, self._state, self._log, self._submit, self._now = profile, state, command_log, submit, now
         self._serve, self._end = serve, end
         self.standing = Standing.JOINING
         self._joined_sequence = 0
@@ -247,7 +248,8 @@ class Membership:
             self._refused = refused.detail
         elif not self._asking:
             self._asking = True
-            self._submit(Join(profile.name, profile.session, profile.address, profile.level), self._joined)
+            join = Join(profile.name, profile.session, profile.address, profile.level, self._now())
+            self._submit(join, self._joined)
 
     def _joined(self, reply: Reply) -> None:
         self._asking = False

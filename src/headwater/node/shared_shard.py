@@ -49,7 +49,7 @@ class SharedShard(Shard):
         """Become a member of the cluster, and serve from then on; call it before the start."""
         assert isinstance(self.command_log, MemberLog), "only a log with members can be joined"
         self.membership = Membership(
-            profile, self.state, self.command_log, submit=self.committer.submit, serve=self._let_answer
+            profile, self.state, self.command_log, submit=self.committer.submit, now=self.now, serve=self._let_answer
         )
 
     def _let_answer(self, allowed: bool) -> None:

@@ -16,6 +16,8 @@ class Member(msgspec.Struct, frozen=True, gc=False, array_like=True):
     address: str
     level: int
     joined: int
+    at: int = 0
+    """When its process asked to join, by that one's clock."""
 
 
 class Keeper(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -48,6 +50,8 @@ class Join(Logged, frozen=True, tag="join.1"):
     session: str
     address: str
     level: int
+    at: int = 0
+    """When the process asked. A request of a process that has ended may arrive late, after its successor's."""
 
 
 class Evict(Logged, frozen=True, tag="evict.1"):

@@ -1,7 +1,8 @@
 """Membership: how nodes join and leave a shared log, pass on the chores, and agree on the level of commands.
 
 Members are in the log, so every node knows them as of the position that it has applied. A name belongs to one process:
-a join with another session replaces the process that had it, and an eviction meant for that one has no effect any more.
+a join with another session replaces the process that had it, unless it was asked for earlier, and an eviction meant
+for that one has no effect any more.
 """
 
 from msgspec.structs import replace
@@ -37,8 +38,10 @@ def join(state: State, command: Join) -> Reply:
     if (refused := judge_level(state, command.node, command.level)) is not None:
         return refused
     known = cluster.members.get(command.node)
+    if known is not None and known.session != command.session and command.at < known.at:
+        return Misplaced(f"A later process has the name {command.node}.")
     if known is None or known.session != command.session:
-        member = Member(command.session, command.address, command.level, state.position)
+        member = Member(command.session, command.address, command.level, state.position, command.at)
         state.cluster = replace(cluster, members={**cluster.members, command.node: member})
     return Done()
 
