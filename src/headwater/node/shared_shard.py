@@ -5,6 +5,7 @@ acknowledged when the question came. A final answer to a write (missing, gone, c
 everything on the same name that comes after it waits, so that one client's writes keep their order.
 """
 
+import asyncio
 from collections import deque
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from headwater.streams.replies import Reply
 
 DELETES_MAX = 3
 """How often a DELETE is tried again because the stream was created anew meanwhile."""
+WAIT_SECONDS = 1.0
+"""How long a chore's command waits before it is tried again, while this node's clock is wrong."""
 STALE = "The log cannot be reached, so this node does not know what others have acknowledged; try again in a second."
 
 
@@ -141,7 +144,8 @@ class SharedShard(Shard):
             if self._may_stamp():
                 super().submit(command, done)
             else:
-                done(Refusal(Code.LOG_UNAVAILABLE, self.outage or STALE))
+                # A chore's command waits until the clock is right: chores do not expect to be refused.
+                asyncio.get_running_loop().call_later(WAIT_SECONDS, self.submit, command, done)
             return
         if (outage := self.outage) is not None:
             done(Refusal(Code.LOG_UNAVAILABLE, outage))
