@@ -83,7 +83,7 @@ class Siblings:
     # -- What was counted -----------------------------------------------------------------------------------------
 
     def save(self, counted: bytes) -> None:
-        """Keep what this process has counted, before anybody is told of it; on a full disk, what it had before."""
+        """Save the counts of this process before it reports them; on a full disk the last saved ones stay."""
         path = self._counted(self.name)
         temporary = path.with_suffix(".new")
         try:

@@ -13,7 +13,6 @@ from itertools import count
 from time import monotonic
 from typing import NamedTuple
 
-from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
@@ -45,7 +44,7 @@ QUEUE_BYTES_MAX = 256 * 1024 * 1024
 OVERLAP_COMMANDS_MIN = 16
 """How many commands must wait before they are sent while another batch is in flight, on a log that allows several."""
 OUTCOME_SECONDS = 20.0
-"""After this time the client of a command that is still in flight is told that its outcome is unknown."""
+"""After this time the client of a command in flight gets the answer that its outcome is unknown."""
 CHECK_SECONDS = 0.5
 """How often the age of what is in flight is checked, on a shared log."""
 CLIENT_COMMANDS = NEEDS_ROOM | {
@@ -113,7 +112,6 @@ class Committer:
         self._in_flight_max = command_log.batches_in_flight_max
         self._may_send = True
         """Whether the log takes another batch now."""
-        self._journal = command_log if isinstance(command_log, Journal) else None
         self._answered = self._sent_last = 0
         """How many requests had been answered when the last batch was sent, and how many commands that had."""
         self._tickets = count(1)
@@ -219,8 +217,7 @@ class Committer:
             commands = [command for command, _, _ in queue]
             waiters = [done for _, done, _ in queue]
             self.queued_bytes -= sum([cost for _, _, cost in queue])
-            if self._journal is not None:
-                self._journal.may_hold_loop = self._is_quiet(len(commands))
+            self._log.may_hold_loop = self._is_quiet(len(commands))
             ticket = next(self._tickets)
             self._in_flight[ticket] = _Sent(monotonic(), commands, waiters)
             self._may_send = len(self._in_flight) < self._in_flight_max

@@ -92,7 +92,7 @@ class Shard:
             )
         self.scans = Scans(state, self.now, self.renewals.touch, None if self.lake is None else self.lake.reads)
         self._chore_parts = ChoreParts(
-            state, command_log, self.images, limits.image, self._sweeper, self.lake, self.submit, self.now, threads
+            state, command_log, self.images, limits.image, self._sweeper, self.lake, self.submit, self.now
         )
         self.chores: Chores | None = None
         """While this node does the chores."""

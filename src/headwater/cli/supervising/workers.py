@@ -178,7 +178,7 @@ def _sequence(shared: _Shared, link: Link) -> None:
     sequencer = Sequencer(journal, listener, shared.decided, on_dropped=lambda pid: link.report(Report(stuck_pid=pid)))
     sequencer.start()
     sequencer.stop_with(link.lifeline)
-    # It ends after its workers, whoever is signalled: they still have batches in flight.
+    # The sequencer ends after its workers, whichever process gets the signal: they still have batches in flight.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sequencer.stop())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

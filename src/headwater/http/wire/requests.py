@@ -131,7 +131,7 @@ def head_problem(version: str, target: bytes, headers: dict[bytes, bytes]) -> st
     if target[:1] != b"/" and target != b"*" and not _absolute_target(target):
         return "The request target must be a path."
     if _SERVICE_WORKER in headers:
-        # A browser would run it between a site and its pages; whoever can append must not choose what runs there.
+        # A browser runs a service worker between a site and its pages, so a stream must never be used as one.
         return "Nothing here can be a service worker; store its script where the site has its pages."
     return "The request target cannot have a fragment." if b"#" in target else None
 

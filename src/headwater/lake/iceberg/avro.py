@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 MAGIC = b"Obj\x01"
-SYNC_BYTES = 16
 
 NULL = b"\x00"
 """The branch `null` of a union `["null", ...]`; all unions here have this form."""

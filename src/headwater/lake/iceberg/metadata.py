@@ -227,6 +227,6 @@ def thinned(snapshots: tuple[Snapshot, ...], now_ms: int, history_ms: int) -> se
         if age > history_ms:
             continue
         grain = next((grain for limit, grain in GRAINS if age <= limit), HOUR_MS)
-        # Several commits within a millisecond are told apart by their sequence numbers.
+        # Sequence numbers distinguish commits within the same millisecond.
         kept[grain, snapshot.sequence if grain == 1 else snapshot.at_ms // grain] = snapshot.id
     return {*kept.values(), snapshots[-1].id} if snapshots else set()

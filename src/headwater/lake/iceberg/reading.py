@@ -17,12 +17,6 @@ from headwater.storage.store import KeyMissing, Store
 T = TypeVar("T")
 
 
-def newest_key(store: Store, table: str) -> str | None:
-    """The key of a table's current metadata file, None if there is no such table."""
-    found = read_newest(store, table)
-    return None if found is None else found[0]
-
-
 def read_newest(store: Store, table: str) -> tuple[str, bytes] | None:
     """The current metadata file of a table: its key and its bytes; None if there is no such table.
 

@@ -13,7 +13,6 @@ FETCH_MESSAGES_MAX = 1_024
 FETCH_BYTES_MAX = 2 * 1000 * 1000
 """What one request returns at most: more would be held back or dropped by a NATS server whose client reads slowly."""
 FETCH_SECONDS_MAX = 1.0
-END_OF_BATCH = 204
 NOT_FOUND = 404
 
 

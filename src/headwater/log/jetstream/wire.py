@@ -64,9 +64,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     version: str = ""
     jetstream: bool = False
     cluster: str = ""
-    max_payload: int = 1024 * 1024
     tls_required: bool = False
-    auth_required: bool = False
 
 
 class Address(NamedTuple):

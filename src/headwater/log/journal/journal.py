@@ -34,7 +34,6 @@ class Journal(JournalWriter):
     shared = False
     outage = None
     may_hold_loop = False
-    """Whether the next batch may be synced on the loop, because nothing else is to be done there."""
     _short_syncs = 0
 
     _queue: "SimpleQueue[tuple[int, list[Command], Ticket] | None]"

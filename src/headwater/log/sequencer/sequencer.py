@@ -229,7 +229,7 @@ class Sequencer:
                 decided.append((one, position))
             waiting.popleft()
         self._journal.sync()
-        # Before anybody is told: what was acknowledged is never above the position that others read here.
+        # Written before anything is sent, so an acknowledged position is never above the one that others read here.
         self._decided.value = self._journal.last_position
         if decided:
             self._announce(decided)

@@ -1,6 +1,5 @@
 """The chores of a shard, for as long as this node does them: one tenure."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from headwater.log.images import Images
@@ -25,7 +24,6 @@ class ChoreParts(NamedTuple):
     lake: Lake | None
     submit: Submit
     now: Now
-    threads: ThreadPoolExecutor
 
 
 class Chores:
