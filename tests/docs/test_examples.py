@@ -22,6 +22,7 @@ from headwater.protocol.headers import Use
 from headwater.protocol.refusals import Code
 from headwater.testing import running_server
 
+from ..duckdb_iceberg import install_extensions
 from .pages import (
     BY_HAND,
     DOCS,
@@ -53,6 +54,9 @@ def test_every_example_of_a_page_runs(page: Path, tmp_path: Path) -> None:
             "HEADWATER_URL": server.url,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
+        if "import duckdb" in page.read_text():
+            install_extensions(tmp_path)
+            environment["HOME"] = str(tmp_path)
         port = _free_port()
         for block in to_run(page):
             text = block.text.replace(URL, server.url).replace(ANOTHER_PORT, port)

@@ -1,8 +1,11 @@
 """Other engines open the lake's tables without any code of ours, and find exactly the rows that our own scan finds."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import TypeAlias
 
+import polars
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
@@ -14,7 +17,11 @@ from headwater.lake.scanning import live_rows
 from headwater.storage.folder import FolderStore
 from headwater.storage.store import Store
 
+from ...duckdb_iceberg import connect
 from ..built_lakes import act_randomly, tell_a_story, writing
+
+Engine: TypeAlias = Callable[[str], pa.Table]
+"""Reads the whole table in a folder."""
 
 ORDER = [("bucket", "ascending"), ("stream", "ascending"), ("incarnation", "ascending"), ("offset", "ascending")]
 
@@ -29,53 +36,59 @@ def our_rows(store: Store) -> pa.Table:
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by(ORDER)
 
 
-def iceberg_rows(data: Path, table: str = "messages") -> pa.Table:
-    """The rows that pyiceberg finds in a table, given only its folder."""
-    found: pa.Table = StaticTable.from_metadata(f"{data}/lake/{table}").scan().to_arrow()
-    return found
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
+    """pyiceberg, Polars and DuckDB."""
+    with connect(tmp_path_factory.mktemp("home")) as duckdb:
+        yield [
+            lambda table: StaticTable.from_metadata(table).scan().to_arrow(),
+            lambda table: polars.scan_iceberg(StaticTable.from_metadata(table)).collect().to_arrow(),
+            lambda table: duckdb.sql(f"from iceberg_scan('{table}')").to_arrow_table(),
+        ]
 
 
 def in_our_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.cast(schema).replace_schema_metadata(None).combine_chunks()
 
 
-def check(data: Path) -> int:
+def check(engines: list[Engine], data: Path) -> int:
     """Compare the tables row by row; the number of rows of `messages`."""
     store = FolderStore(data / "lake")
-    ours, theirs = our_rows(store), in_our_types(iceberg_rows(data), SCHEMA).sort_by(ORDER)
-    assert theirs.equals(in_our_types(ours, SCHEMA))
     catalog = read_catalog(store)
     assert catalog is not None
-    forks = in_our_types(iceberg_rows(data, "forks"), FORKS)
-    assert forks.equals(in_our_types(read_forks_table(store, catalog), FORKS))
-    return len(ours)
+    messages = in_our_types(our_rows(store), SCHEMA)
+    forks = in_our_types(read_forks_table(store, catalog), FORKS)
+    for engine in engines:
+        assert in_our_types(engine(f"{data}/lake/messages"), SCHEMA).sort_by(ORDER).equals(messages)
+        assert in_our_types(engine(f"{data}/lake/forks"), FORKS).equals(forks)
+    return len(messages)
 
 
-def test_pyiceberg_finds_the_rows_of_our_own_scan(tmp_path: Path) -> None:
+def test_they_find_the_rows_of_our_own_scan(engines: list[Engine], tmp_path: Path) -> None:
     with writing(tmp_path) as writer:
         tell_a_story(writer)
-        assert check(tmp_path) > 20
+        assert check(engines, tmp_path) > 20
         writer.delete("/team/plain")
         writer.trim("/team/source", 6)
         writer.flush()
-        assert check(tmp_path) > 10
+        assert check(engines, tmp_path) > 10
     with writing(tmp_path) as writer:
         writer.make("/team/after-a-restart", b"one more")
         writer.flush()
-        check(tmp_path)
+        check(engines, tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_they_agree_after_a_random_history(seed: int, tmp_path: Path) -> None:
+def test_they_agree_after_a_random_history(engines: list[Engine], seed: int, tmp_path: Path) -> None:
     random = Random(seed)
     for part in "abc":
         with writing(tmp_path) as writer:
             act_randomly(writer, random, 25, part)
-            check(tmp_path)
+            check(engines, tmp_path)
             for name in sorted(writer.contents())[:2]:
                 writer.delete(f"/{name}")
             writer.flush()
-            check(tmp_path)
+            check(engines, tmp_path)
 
 
 def test_a_filter_reads_only_the_files_that_may_match(tmp_path: Path) -> None:
