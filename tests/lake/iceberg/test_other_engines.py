@@ -8,14 +8,19 @@ from typing import TypeAlias
 import polars
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import StaticTable
 
+from headwater.client import Admin, Client
 from headwater.lake.catalog import FORKS, read_catalog, read_forks_table, read_tombstones
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA
 from headwater.lake.scanning import live_rows
 from headwater.storage.folder import FolderStore
+from headwater.storage.s3 import iceberg_options
 from headwater.storage.store import Store
+from headwater.testing import running_server
+from headwater.testing.s3_server import REGION, RunningS3
 
 from ...duckdb_iceberg import connect
 from ..built_lakes import act_randomly, tell_a_story, writing
@@ -102,3 +107,32 @@ def test_a_filter_reads_only_the_files_that_may_match(tmp_path: Path) -> None:
         assert found.file.record_count == 1
         assert not list(table.scan(row_filter="bucket == 'other'").plan_files())
         assert len(list(table.scan(row_filter="offset >= 10").plan_files())) == 0
+
+
+def test_they_read_a_lake_on_s3_through_the_servers_catalog(s3: RunningS3, s3_url: str, tmp_path: Path) -> None:
+    with (
+        running_server("--lake", s3_url, data=tmp_path / "data") as server,
+        Client(server.url) as client,
+        Admin(server.url) as admin,
+    ):
+        for name in ("kept", "gone"):
+            client.stream(f"shop/{name}").create("text/plain", body=b"one")
+        admin.flush()
+        client.stream("shop/gone").delete()
+        admin.flush()
+        table = RestCatalog("headwater", uri=f"{server.url}/iceberg", **iceberg_options()).load_table(
+            "headwater.messages"
+        )
+        assert table.scan().to_arrow()["stream"].to_pylist() == ["kept"]
+        assert polars.scan_iceberg(table, storage_options=s3.environment).collect()["stream"].to_list() == ["kept"]
+        with connect(tmp_path) as duckdb:
+            duckdb.sql(
+                f"create secret (type s3, key_id '{s3.access_key}', secret '{s3.secret_key}', region '{REGION}', "
+                f"endpoint '{s3.endpoint.removeprefix('http://')}', use_ssl false, url_style 'path')"
+            )
+            duckdb.sql(
+                f"attach '' as lake (type iceberg, endpoint '{server.url}/iceberg', authorization_type 'none', "
+                "access_delegation_mode 'none')"
+            )
+            assert duckdb.sql("select stream from lake.headwater.messages").fetchall() == [("kept",)]
+            assert duckdb.sql(f"select stream from iceberg_scan('{s3_url}/messages')").fetchall() == [("kept",)]
