@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from headwater.access.allowances import Account
+from headwater.access.grants import Action
+from headwater.access.limits import Limits
 from headwater.cli.serve import serve
+from headwater.http.accounts import charge
+from headwater.http.wire.requests import Request
+from headwater.protocol.refusals import Refusal
 from headwater.testing import running_server
 
 from .api.bulk.requests import ARROW, decode, encode, row, table_of
 from .guarded import Guarded, guarded
 from .processes import eventually
-from .sockets import Response, Wire, refused, request
+from .sockets import Response, Wire, chunked, refused, request
 
 pytestmark = pytest.mark.attack
 
@@ -30,6 +36,8 @@ live_reads = 2
 append_bytes_per_second = "1 MiB"
 [limits.narrow]
 read_bytes_per_second = "64 KiB"
+[limits.paying]
+read_bytes_per_second = "256 KiB"
 [limits.maker]
 creates_per_second = 1
 [limits.loader]
@@ -38,7 +46,7 @@ creates_per_second = 0.001
 streams = 2
 stored_bytes = 10
 """
-GRANTS = ["read,append,create,delete *"]
+GRANTS = ["read,append,create,delete,snapshot *"]
 BULK_GRANTS = ["pipeline,append,create mine/*"]
 BULK = "/__headwater/append"
 
@@ -46,7 +54,7 @@ BULK = "/__headwater/append"
 @pytest.fixture(scope="module")
 def guard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("limits")
-    names = ("few", "quiet", "small", "narrow", "maker")
+    names = ("few", "quiet", "small", "narrow", "paying", "maker")
     with guarded(
         folder,
         {**dict.fromkeys([*names, "free"], GRANTS), "loader": BULK_GRANTS, "spark": BULK_GRANTS},
@@ -149,6 +157,60 @@ def test_read_bytes_are_limited(guard: Guarded, wire: Wire) -> None:
             statuses.append(one.ask("GET", f"{path}?offset=-1", guard.bearer("narrow")).status)
     assert statuses[0] == 200
     assert statuses[-1] == 429
+
+
+@pytest.mark.parametrize(
+    ("live", "header"),
+    [("", {"Origin": "https://app.example"}), ("", {"X-Request-Id": "one"}), ("&live=long-poll", {})],
+)
+def test_bytes_count_however_a_page_is_asked_for(guard: Guarded, live: str, header: dict[str, str]) -> None:
+    with guard.wire() as wire:
+        wire.ask("PUT", "/v1/stream/mine/long", {**TEXT, **guard.bearer("free")}, bytes(1024 * 1024))
+        before = used(guard, "free")["read_bytes"]
+        page = wire.ask("GET", f"/v1/stream/mine/long?offset=-1{live}", {**guard.bearer("free"), **header})
+    assert page.body
+    assert used(guard, "free")["read_bytes"] - before == len(page.body)
+
+
+def used(guard: Guarded, token: str) -> dict[str, int]:
+    with guard.wire() as wire:
+        found = json.loads(wire.ask("GET", "/__headwater/usage", guard.bearer("root")).body)["principals"]
+    one = found[f"token {token}"]
+    assert isinstance(one, dict)
+    return one
+
+
+def test_a_tail_of_many_streams_goes_on_when_its_client_has_paid(guard: Guarded, wire: Wire) -> None:
+    free, paying = {**TEXT, **guard.bearer("free")}, guard.bearer("paying")
+    wire.ask("PUT", "/v1/stream/mine/much", free, bytes(1024 * 1024))
+    wire.ask("PUT", "/v1/stream/mine/tailed", free)
+    with guard.wire() as tail, guard.wire() as reader:
+        tail.send(request("GET", "/__headwater/tail?s=mine/tailed@-1", paying))
+        events = tail.receive_sse()
+        assert events.event().kind == "batch"
+        while reader.ask("GET", "/v1/stream/mine/much?offset=-1", paying).status == 200:
+            pass
+        assert wire.ask("POST", "/v1/stream/mine/tailed", free, b"news").status == 204
+        # Before the heartbeat, which comes after 15 seconds and brings along what waits.
+        event = events.event(comments=True)
+        assert json.loads(event.data)["text"] == "news"
+
+
+def test_a_snapshot_without_a_length_counts(guard: Guarded, wire: Wire) -> None:
+    free, size = {**TEXT, **guard.bearer("free")}, 300_000
+    wire.ask("PUT", "/v1/stream/mine/snapped", free, b"12345")
+    before = used(guard, "free")["appended_bytes"]
+    head = request("PUT", "/mine/snapped/snapshot/5", {**free, "Transfer-Encoding": "chunked"})
+    assert wire.ask_raw(head + chunked(bytes(size))).status == 204
+    assert used(guard, "free")["appended_bytes"] - before == size
+
+
+def test_a_request_that_is_refused_because_of_reads_is_not_charged() -> None:
+    account = Account(Limits(None, None, 1, None, None), time.monotonic)
+    account.reads.spend(10 * 1024 * 1024)
+    refusal = charge(account, Request(b"POST", b"", b"/__headwater/append", b"", {}, bytes(1000)), Action.PIPELINE)
+    assert isinstance(refusal, Refusal)
+    assert account.usage[:2] == (0, 0)
 
 
 def test_creations_are_limited(guard: Guarded) -> None:

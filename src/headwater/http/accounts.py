@@ -3,10 +3,9 @@
 from headwater.access.allowances import Account, Exceeded, Overdrawn
 from headwater.access.grants import Action
 from headwater.http.wire.requests import Request
-from headwater.protocol import headers
+from headwater.http.wire.uploads import Upload
 from headwater.protocol.refusals import Code, RateLimit, Refusal
 
-_CONTENT_LENGTH = headers.CONTENT_LENGTH.key
 _SENDING = frozenset({Action.APPEND, Action.CREATE, Action.SNAPSHOT, Action.PIPELINE})
 _READING = frozenset({Action.READ, Action.PIPELINE})
 
@@ -56,14 +55,16 @@ def _charge(account: Account, request: Request, action: Action) -> float | Refus
             mute_seconds = max(mute_seconds, outcome.mute_seconds)
     exceeded = account.reads.refuse() if action in _READING else None
     if exceeded is not None:
-        account.requests.level += 1
+        for before, paid in taken:
+            before.level += paid
         return refuse(exceeded)
     return mute_seconds
 
 
 def _size(request: Request) -> int:
-    # A body that is written to disk as it arrives is not in the request; its length is known unless it is chunked.
-    return len(request.body) or int(request.headers.get(_CONTENT_LENGTH, b"0"))
+    # A body that is written to disk as it arrives is not in the request, and may have come without a length.
+    upload = request.intake
+    return upload.received_bytes if isinstance(upload, Upload) else len(request.body)
 
 
 def refuse(exceeded: Exceeded) -> Refusal:

@@ -288,6 +288,8 @@ class Exchange(AdmittedRequest, eq=False):
         if not _OWN_LINES.isdisjoint(request.headers):
             answer = Answer(answer.status, self.with_own_lines(answer.headers), answer.body, answer.is_page)
         head_only = request.method == b"HEAD"
+        if answer.body and self.account is not None and answer.status < 300 and not head_only:
+            self.charge_read(len(answer.body))
         self.response = self.context.renderer.response(answer, close=self.close, head_only=head_only)
         self._count(answer.status)
         self.connection.finished()

@@ -275,7 +275,7 @@ class MultiTail:
     def tick(self, now: float) -> None:
         if self._connection.write_paused or self._credential_ended():
             return
-        if self._line:
+        if self._line or self._unsent:  # A client in debt may have paid.
             self._schedule()
         held_back, self._held_back = self._held_back, []
         for leg in held_back:

@@ -34,6 +34,7 @@ class Upload:
         balance: Callable[[], None],
     ) -> None:
         self._create, self._threads, self._files, self._balance = create, threads, files, balance
+        self.received_bytes = 0
         self._pieces: list[bytes] = []
         self._pending_bytes = 0
         self._arrived = asyncio.Event()
@@ -57,6 +58,7 @@ class Upload:
 
     def write(self, data: bytes) -> None:
         """Take the next piece of the body."""
+        self.received_bytes += len(data)
         if not (self._abandoned or (self._task is not None and self._task.done())):
             self._pieces.append(data)
             self._pending_bytes += len(data)
