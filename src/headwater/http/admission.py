@@ -10,10 +10,14 @@ from headwater.access.allowances import Account
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
 from headwater.http.accounts import refuse
+from headwater.http.auditing import record_denied
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.wire.requests import NOTHING, Request, cut_access_token
+from headwater.http.wire.statuses import Voice
 from headwater.protocol.refusals import Code, Refusal
+
+_RULES_CHANGED = Refusal(Code.OVERLOADED, "The access rules changed while this request waited; send it again.")
 
 
 class Client(Caller, Protocol):
@@ -35,6 +39,10 @@ class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
     """How often the rules had changed when it was judged."""
     identity: Identity
     """Whose request it is."""
+    voice: Voice
+    action: Action = Action.NONE
+    judged_name: str | None = None
+    """What it does, and the name by which that was judged; None if its handler judges the names."""
     account: Account | None = None
     """What its principal has left of its limits, if there may be any."""
     live_slots: int = 0
@@ -86,6 +94,29 @@ class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
         """Release the request of a response that lasts, unless rules may change by which it would be judged again."""
         if self.context.guard is None:
             self.request = self.judged = NOTHING
+
+    def refuse_right(self, action: Action, name: str | None) -> Refusal:
+        """The refusal of what the client may not do, which is recorded."""
+        refusal = self.context.gate.forbid(self.request, self.identity, action, name)
+        record_denied(self.context, self.request, self.connection, action, name, refusal)
+        return refusal
+
+    def refuse_by_now(self) -> Refusal | None:
+        """Why a request that was admitted and had to wait is refused: its credential has ended, or the rules differ."""
+        if not self.has_stale_rights and monotonic() < self.identity.expires_at:
+            return None
+        gate, before = self.context.gate, self.identity
+        renewed = gate.admit(self.judged, self.action, self.judged_name, self.connection)
+        if isinstance(renewed, Refusal):
+            record_denied(self.context, self.judged, self.connection, self.action, self.judged_name, renewed)
+            self.name = ""  # Not even the type of the stream may show in the answer.
+            return renewed
+        if (renewed.exact, renewed.prefixes) != (before.exact, before.prefixes):
+            # Names in its body, its query or its headers were judged by the rights that it had.
+            return _RULES_CHANGED
+        self.identity, self.judged_by = renewed, gate.changes
+        self.voice = self.context.renew_voice(self.voice, self.name)
+        return None
 
     def remains_admitted(self, names: Sequence[str] = ()) -> bool:
         """Whether the client may still read its stream, or all of these: no credential and no right has ended."""

@@ -8,7 +8,7 @@ import asyncio
 from typing import cast
 
 from headwater.http.context import Context
-from headwater.http.dispatch import begin, dispatch, open_exchange
+from headwater.http.dispatch import dispatch, open_exchange
 from headwater.http.exchange import LIVE, READ, Exchange
 from headwater.http.inflow import Inflow
 from headwater.http.peers import PeerProtocol
@@ -239,7 +239,7 @@ class Connection(PeerProtocol):
     def _start_waiting(self) -> None:
         self._starting = True
         while (waiting := self._pipeline.first_waiting()) is not None and self.may_start(waiting):
-            begin(waiting, self._find)
+            waiting.begin()
             # At once, so that a client that does not read pauses writing after the first large page. That makes room
             # for requests after those that waited, which may have their responses at once too.
             while self.exchanges and self.exchanges[0].response is not None:

@@ -7,16 +7,15 @@ from headwater.http.accounts import charge, charge_in_credit
 from headwater.http.auditing import record_denied
 from headwater.http.exchange import Carrier, Exchange
 from headwater.http.gates import EVERYBODY, Guard
-from headwater.http.receiving import FULL, Find
+from headwater.http.receiving import FULL
 from headwater.http.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import ACCESS_TOKEN, Request
 from headwater.http.wire.statuses import Answer
 from headwater.protocol import headers
-from headwater.protocol.refusals import Code, Refusal
+from headwater.protocol.refusals import Refusal
 
 _AUTHORIZATION, _ORIGIN = headers.AUTHORIZATION.key, headers.ORIGIN.key
-_RULES_CHANGED = Refusal(Code.OVERLOADED, "The access rules changed while this request waited; send it again.")
 
 
 def open_exchange(connection: Carrier, request: Request, *, close: bool) -> Exchange:
@@ -25,7 +24,6 @@ def open_exchange(connection: Carrier, request: Request, *, close: bool) -> Exch
     return Exchange(
         connection,
         context.node,
-        context.voice,
         close,
         monotonic(),
         context=context,
@@ -33,6 +31,7 @@ def open_exchange(connection: Carrier, request: Request, *, close: bool) -> Exch
         judged=request,
         judged_by=context.gate.changes,
         identity=EVERYBODY,
+        voice=context.voice,
     )
 
 
@@ -48,6 +47,7 @@ def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> N
     assert type(found) is Found
     address, route = found.address, found.route
     exchange.route = found.label
+    exchange.action, exchange.judged_name = route.action, found.judged
     if context.guard is None and _ORIGIN not in request.headers and not reserved:
         # Everybody may do everything.
         if not address.flat:
@@ -124,34 +124,4 @@ def _charge(guard: Guard, exchange: Exchange, action: Action) -> Refusal | None:
         return outcome
     if outcome:
         exchange.connection.mute(outcome)
-    return None
-
-
-def begin(exchange: Exchange, find: Find) -> None:
-    """Do the work that had to wait for earlier exchanges, unless the client may not do it any more."""
-    refusal = _refuse_by_now(exchange, find)
-    if refusal is None:
-        exchange.begin()
-        return
-    exchange.start, exchange.name = None, ""
-    exchange.give_up()
-    exchange.reply(refusal)
-
-
-def _refuse_by_now(exchange: Exchange, find: Find) -> Refusal | None:
-    """Why a request that was admitted is refused now: its credential has ended since, or the rules are others."""
-    gate, identity, request = exchange.context.gate, exchange.identity, exchange.judged
-    if exchange.judged_by == gate.changes and monotonic() < identity.expires_at:
-        return None
-    found = find(request.method, request.path)
-    if isinstance(found, Refusal):
-        return found
-    renewed = gate.admit(request, found.route.action, found.judged, exchange.connection)
-    if isinstance(renewed, Refusal):
-        return renewed
-    if (renewed.exact, renewed.prefixes) != (identity.exact, identity.prefixes):
-        # Names in its body, its query or its headers were judged by the rights that it had.
-        return _RULES_CHANGED
-    exchange.identity, exchange.judged_by = renewed, gate.changes
-    exchange.voice = exchange.context.voice_for(found.address)
     return None

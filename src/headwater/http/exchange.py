@@ -24,13 +24,13 @@ from typing import Any, Protocol, TypeVar
 from headwater.access.grants import Action
 from headwater.http.admission import AdmittedRequest
 from headwater.http.auditing import ROUTES as AUDITED
-from headwater.http.auditing import event_of, record_change, record_denied
+from headwater.http.auditing import event_of, record_change
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.wire import statuses
 from headwater.http.wire.access_log import log_request
-from headwater.http.wire.statuses import Answer, Voice
+from headwater.http.wire.statuses import Answer
 from headwater.node.node import Node
 from headwater.node.shared_shard import STALE
 from headwater.protocol import headers
@@ -103,7 +103,6 @@ class Exchange(AdmittedRequest, eq=False):
 
     connection: Carrier
     node: Node
-    voice: Voice
     close: bool
     began_at_seconds: float
     kind: Kind = READ
@@ -117,12 +116,6 @@ class Exchange(AdmittedRequest, eq=False):
     def forbid(self, action: Action, name: str | None) -> None:
         """Refuse what the client may not do."""
         self.reply(self.refuse_right(action, name))
-
-    def refuse_right(self, action: Action, name: str | None) -> Refusal:
-        """The refusal of what the client may not do, which is recorded."""
-        refusal = self.context.gate.forbid(self.request, self.identity, action, name)
-        record_denied(self.context, self.request, self.connection, action, name, refusal)
-        return refusal
 
     # -- Working --------------------------------------------------------------------------------------------------
 
@@ -159,16 +152,25 @@ class Exchange(AdmittedRequest, eq=False):
             self.refuse(Code.LOG_UNAVAILABLE, self.node.outage or STALE)
         elif self.connection.lost:
             self.give_up()
-        else:
+        elif self.judge_again():
             self._try(work)
             if self.kind is LIVE:
                 self.connection.finished()  # Writes that waited can begin now: it may wait for what they bring.
 
     def begin(self) -> None:
-        """Do the work that had to wait."""
+        """Do the work that had to wait, unless the client may not do it any more."""
         start, self.start = self.start, None
         assert start is not None, "only an exchange that waits can begin"
-        self._try(start)
+        if self.judge_again():
+            self._try(start)
+
+    def judge_again(self) -> bool:
+        """Whether the client may still do what had to wait; if not, that is its answer."""
+        refusal = self.refuse_by_now()
+        if refusal is not None:
+            self.give_up()
+            self.reply(refusal)
+        return refusal is None
 
     def _try(self, work: Callable[[], None]) -> None:
         try:
