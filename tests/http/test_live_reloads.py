@@ -1,5 +1,7 @@
 """Live reads over a change of the rules: good ones go on, and none gets a byte by rights that it no longer has."""
 
+import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +15,10 @@ from headwater.access.grants import Action
 from headwater.access.identities import Identity
 from headwater.access.policy import load
 from headwater.http.gates import FAILURES_PER_SECOND, Caller, Guard
+from headwater.http.server import TURN_SECONDS, Server
 from headwater.http.wire.requests import Request
 from headwater.protocol.refusals import Code, Refusal
+from headwater.settings import Settings
 
 from ..access.signing import jwks, make, signer
 from .guarded import Guarded, guarded
@@ -151,9 +155,22 @@ def test_a_tail_goes_on_while_the_keys_of_its_issuer_are_missing(tmp_path: Path)
         assert events.event().data == "on"
         assert poll.receive().body == b"on"
         assert events.event().kind == "control"
+        before = unavailable(guard)
+        for number in range(200):
+            append(guard, b"%d" % number)
+        assert unavailable(guard) - before < 100, "it is judged by ticks, not with each append"
         guard.write({"root": ["* *"]})
         guard.reload()
         assert events.rest()[-1].kind == "credential-expired"
+
+
+def unavailable(guard: Guarded) -> int:
+    """How often a credential could not be judged because the keys of its issuer were missing."""
+    with guard.wire() as wire:
+        metrics = wire.ask("GET", "/metrics", guard.bearer("root")).body.decode()
+    found = re.search(r'^headwater_denied_total{reason="unavailable"} (\d+)$', metrics, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
 
 
 # -- Rights that have ended --------------------------------------------------------------------------------------------
@@ -218,3 +235,65 @@ def test_a_credential_is_verified_once_for_each_version_of_the_rules(tmp_path: P
     other = guard.renew(asked, "theirs/one", caller)
     assert isinstance(other, Refusal)
     assert other.code is Code.FORBIDDEN
+
+
+# -- Work in one turn of the event loop --------------------------------------------------------------------------------
+
+
+class Client:
+    """A connection of nobody in particular."""
+
+    address: str = "127.0.0.1"
+    certificate_names: tuple[tuple[str, str], ...] = ()
+    client_until = float("inf")
+
+
+def test_credentials_are_forgotten_one_by_one(tmp_path: Path) -> None:
+    files = Guarded(tmp_path)
+    files.write({"root": ["* *"]})
+    guard, caller, most = Guard(load(files.file), known_max=4), Client(), 4
+
+    def admit(user: int) -> Identity:
+        query = b"access_token=" + tickets[user].encode()
+        found = guard.admit(Request(b"GET", b"", b"", query, {}, b""), Action.READ, "mine/one", caller)
+        assert isinstance(found, Identity)
+        return found
+
+    tickets = [files.ticket("read mine/*", sub=f"user-{user}", seconds=3600) for user in range(most + 1)]
+    found = [admit(user) for user in range(len(tickets))]
+    assert len(guard.known) == most
+    assert admit(1) is found[1]
+    assert admit(0) is not found[0], "it was the first to be forgotten"
+    guard.adopt(load(files.file), guard.begin_loading())
+    assert len(guard.known) == most
+    again = admit(most)
+    assert again is not found[most], "what it was by the rules of before means nothing"
+    assert admit(most) is again
+
+
+def test_ticks_that_take_long_leave_turns_to_others() -> None:
+    class Slow:
+        deadline = float("inf")
+
+        def tick(self, now: float) -> None:
+            order.append("tick")
+            time.sleep(2 * TURN_SECONDS)
+
+        def expire(self) -> None: ...
+
+        def drain(self) -> None: ...
+
+        def abort(self) -> None: ...
+
+    async def run() -> None:
+        server = Server(Settings())
+        server.context.live |= {Slow(), Slow(), Slow()}
+        asyncio.get_running_loop().call_soon(server._tick)
+        while order.count("tick") < 3:
+            order.append("turn")
+            await asyncio.sleep(0)
+        await server.drain()
+
+    order: list[str] = []
+    asyncio.run(run())
+    assert "tick,tick" not in ",".join(order)

@@ -118,11 +118,14 @@ class AdmittedRequest(msgspec.Struct, eq=False, kw_only=True):
         self.voice = self.context.renew_voice(self.voice, self.name)
         return None
 
-    def remains_admitted(self, names: Sequence[str] = ()) -> bool:
-        """Whether the client may still read its stream, or all of these: no credential and no right has ended."""
+    def remains_admitted(self, names: Sequence[str] = (), *, ticks: bool = False) -> bool:
+        """Whether the client may still read its stream, or all of these: no credential and no right has ended.
+
+        What is doubtful is judged again when time has passed, and not with every append, which may wake thousands.
+        """
         if monotonic() >= self.identity.expires_at:
             return False
-        if self.has_stale_rights or self.is_doubtful:
+        if self.has_stale_rights or (ticks and self.is_doubtful):
             gate = self.context.gate
             renewed = gate.renew(self.judged, None if names else self.name, self.connection)
             self.is_doubtful = isinstance(renewed, Refusal) and renewed.code is Code.AUTH_UNAVAILABLE

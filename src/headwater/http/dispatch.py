@@ -93,10 +93,11 @@ def _recognise(guard: Guard, exchange: Exchange, found: Found) -> bool:
     """
     request = exchange.request
     known = guard.known.get(request.headers.get(_AUTHORIZATION, b""))
-    if known is None or exchange.began_at_seconds >= known.until or ACCESS_TOKEN in request.query:
+    if known is None or known.by != guard.changes or exchange.began_at_seconds >= known.until:
         return False
     identity, account = known.identity, known.account
-    if found.admitted is not identity or found.admitted_by != guard.changes or found.admitted_voice is None:
+    # An identity is made by one version of the rules, so the route has admitted it by the same.
+    if found.admitted is not identity or found.admitted_voice is None or ACCESS_TOKEN in request.query:
         return False
     if account is None or account.forgotten or not charge_in_credit(account, request, found.route.action):
         return False
@@ -109,7 +110,7 @@ def _remember(guard: Guard, exchange: Exchange, found: Found) -> None:
     known = guard.known.get(exchange.request.headers.get(_AUTHORIZATION, b""))
     if known is not None and known.identity is exchange.identity and found.judged is not None:
         known.account = exchange.account
-        found.admitted, found.admitted_by, found.admitted_voice = known.identity, guard.changes, exchange.voice
+        found.admitted, found.admitted_voice = known.identity, exchange.voice
 
 
 def _charge(guard: Guard, exchange: Exchange, action: Action) -> Refusal | None:

@@ -74,10 +74,13 @@ _OF_REASON = {
 
 
 class Known(msgspec.Struct, eq=False):
-    """A credential that was good: whose it is, until when that need not be asked again, and the account to charge."""
+    """A credential that was good: whose it is, and the account to charge."""
 
     identity: Identity
+    by: int
+    """How often the rules had changed when it was good; it means nothing by others."""
     until: float
+    """When it is verified again."""
     account: Account | None = None
 
 
@@ -142,7 +145,7 @@ class OpenGate:
 class Guard:
     """Judges by the access file."""
 
-    def __init__(self, policy: Policy, proxies: str = "", processes: int = 1) -> None:
+    def __init__(self, policy: Policy, proxies: str = "", processes: int = 1, known_max: int = KNOWN_MAX) -> None:
         self.policy = policy
         self.changes = 0
         self.denied: dict[str, int] = dict.fromkeys([*Reason, "forbidden"], 0)
@@ -154,8 +157,9 @@ class Guard:
         """How many requests were refused because of a limit."""
         self._loads = self._adopted = 0
         self.known: dict[bytes, Known] = {}
-        """Credentials that were good, by the header that they came in."""
-        self._known_until = 0.0
+        """Credentials that were good, by the header that they came in. They are forgotten one by one: to free all of
+        them takes as long as hundreds of requests."""
+        self._known_max = known_max
         self._failures: dict[str, tuple[float, int]] = {}
         self._proxies = Proxies(proxies)
 
@@ -171,7 +175,6 @@ class Guard:
         """
         if number >= self._adopted:
             self._adopted, self.policy = number, policy
-            self.known.clear()
             self.changes += 1
 
     def is_public(self, name: str) -> bool:
@@ -182,7 +185,7 @@ class Guard:
         now = time.monotonic()
         credential = request.headers.get(_AUTHORIZATION)
         known = None if credential is None or ACCESS_TOKEN in request.query else self.known.get(credential)
-        if known is None or now >= self._known_until:
+        if known is None or known.by != self.changes or now >= known.until:
             found = self._identify(request, credential, caller, now)
             if isinstance(found, Refusal):
                 return found
@@ -226,7 +229,7 @@ class Guard:
     def name_of(self, request: Request) -> str | None:
         """Who sends a request, if its credential was good."""
         known = self.known.get(request.headers.get(_AUTHORIZATION, b""))
-        return None if known is None else known.identity.name
+        return None if known is None or known.by != self.changes else known.identity.name
 
     # -- Identifying ----------------------------------------------------------------------------------------------
 
@@ -234,9 +237,6 @@ class Guard:
         self, request: Request, credential: bytes | None, caller: Caller, now: float, *, throttled: bool = True
     ) -> Identity | Refusal:
         """Find out who sends a request whose credential may not be known."""
-        if now >= self._known_until:
-            self.known.clear()
-            self._known_until = now + KNOWN_SECONDS
         _, ticket = cut_access_token(request.query)
         if ticket is not None and credential is not None:
             return _TWICE
@@ -261,15 +261,17 @@ class Guard:
     def _check_once(
         self, spelled: bytes, token: bytes, request: Request, caller: Caller, now: float, *, throttled: bool
     ) -> Identity | Refusal:
-        """Check a credential, unless it is known by how it is spelled as a header."""
+        """Check a credential, unless it is known by how it is spelled as a header; one that has ended may be known."""
         known = self.known.get(spelled)
-        if known is not None:
+        if known is not None and known.by == self.changes and not known.until <= now < known.identity.expires_at:
             return known.identity
         found = self._check(token, request, caller, now, throttled=throttled)
         if isinstance(found, Identity):
-            if len(self.known) >= KNOWN_MAX:
-                self.known.clear()
-            self.known[spelled] = Known(found, min(found.expires_at, self._known_until))
+            if known is not None:
+                del self.known[spelled]  # So that it is the last to be forgotten.
+            elif len(self.known) >= self._known_max:
+                del self.known[next(iter(self.known))]
+            self.known[spelled] = Known(found, self.changes, min(found.expires_at, now + KNOWN_SECONDS))
         return found
 
     def _check(

@@ -35,9 +35,8 @@ class Found(msgspec.Struct, eq=False):
     judged: str | None
     """The canonical name by which a request is judged; None if its handler judges the names."""
     admitted: Identity | None = None
-    admitted_by: int = 0
     admitted_voice: Voice | None = None
-    """Who was admitted here the last time, how often the rules had changed by then, and how they are answered."""
+    """Who was admitted here the last time, and how they are answered."""
 
 
 class Router:

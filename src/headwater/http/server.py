@@ -5,7 +5,6 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator
-from itertools import islice
 
 from headwater.http.api.together import Together
 from headwater.http.connection import Connection
@@ -22,8 +21,9 @@ from headwater.settings import Settings
 
 BACKLOG = 4096
 TICK_SECONDS = 0.5
-TICKED_PER_TURN = 50
-"""How many connections with live responses get their tick in one turn of the loop: a signature takes 0.1 ms."""
+TURN_SECONDS = 0.002
+"""How long live responses may get their ticks in one turn of the loop. After a reload each is judged again: a signature
+takes 0.1 ms, and the names of a tail of many streams take up to 2 ms."""
 
 log = logging.getLogger(__name__)
 
@@ -144,12 +144,13 @@ class Server:
         self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     def _tick_some(self, live: Iterator[Peer], now: float) -> None:
-        """Let live responses see that time has passed, some in each turn: after a reload, each is judged again."""
-        some = list(islice(live, TICKED_PER_TURN))
-        for connection in some:
+        """Let live responses see that time has passed, some in each turn."""
+        until = time.monotonic() + TURN_SECONDS
+        for connection in live:
             connection.tick(now)
-        if some:
-            asyncio.get_running_loop().call_soon(self._tick_some, live, now)
+            if time.monotonic() >= until:
+                asyncio.get_running_loop().call_soon(self._tick_some, live, now)
+                return
 
     async def drain(self) -> None:
         """Accept no more requests, end live reads, let running requests finish, then close what is left."""

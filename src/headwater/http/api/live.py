@@ -117,7 +117,7 @@ class LongPoll:
             self._timer.cancel()
 
     def tick(self, now: float) -> None:
-        if not self._exchange.remains_admitted():
+        if not self._exchange.remains_admitted(ticks=True):
             self._end_without_news()
         elif self._woken:
             self._woken = False
@@ -296,7 +296,7 @@ class SseRead:
         return max(interval, self._own_cursor)
 
     def tick(self, now: float) -> None:
-        if self._connection.write_paused or self._credential_ended():
+        if self._connection.write_paused or self._credential_ended(ticks=True):
             return
         if self._held_back:
             self._held_back = False
@@ -307,9 +307,9 @@ class SseRead:
             self._beats_at = now + self._heartbeat_seconds
             self._connection.write(self._framed(sse.HEARTBEAT))
 
-    def _credential_ended(self) -> bool:
+    def _credential_ended(self, *, ticks: bool = False) -> bool:
         """End the response if the client may no longer read; a page gets a new credential and resumes."""
-        if self._exchange.remains_admitted():
+        if self._exchange.remains_admitted(ticks=ticks):
             return False
         self._tell_offset()
         self._connection.write(self._framed(sse.CREDENTIAL_EXPIRED))

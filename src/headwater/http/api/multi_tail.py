@@ -273,7 +273,7 @@ class MultiTail:
                 self._exchange.account.reads.spend(len(data))
 
     def tick(self, now: float) -> None:
-        if self._connection.write_paused or self._credential_ended():
+        if self._connection.write_paused or self._credential_ended(ticks=True):
             return
         if self._line or self._unsent:  # A client in debt may have paid.
             self._schedule()
@@ -287,9 +287,9 @@ class MultiTail:
             self._write(sse.HEARTBEAT)
             self._flush()
 
-    def _credential_ended(self) -> bool:
+    def _credential_ended(self, *, ticks: bool = False) -> bool:
         """End the response if the client may no longer read all streams."""
-        if self._exchange.remains_admitted(self._names):
+        if self._exchange.remains_admitted(self._names, ticks=ticks):
             return False
         self.end("credential_expired")
         return True
