@@ -49,6 +49,10 @@ def allowance(time: Time, rate: float | None = 10.0, burst: float = 10.0) -> All
 # -- One allowance ----------------------------------------------------------------------------------------------------
 
 
+def usage(allowances: Allowances) -> dict[str, Usage]:
+    return {principal: account.usage for principal, account in allowances.accounts()}
+
+
 def test_a_request_in_credit_does_not_look_at_the_clock(time: Time) -> None:
     one = allowance(time)
     looks = time.looks
@@ -290,7 +294,7 @@ def test_a_principal_has_one_account_and_never_that_of_another(time: Time) -> No
     assert allowances.of("ann", LIMITS) is ann
     ann.requests.spend(1000)
     assert bob.requests.refuse() is None
-    assert dict(allowances.usage()) == {"ann": Usage(1000, 0, 0, 0), "bob": NO_USAGE}
+    assert usage(allowances) == {"ann": Usage(1000, 0, 0, 0), "bob": NO_USAGE}
 
 
 def test_limits_that_were_read_again_apply_at_once(time: Time) -> None:
@@ -315,7 +319,7 @@ def test_idle_principals_are_forgotten_and_what_they_used_is_not(time: Time) -> 
         busy.requests.take(1)
         allowances.tidy()
         time.seconds += IDLE_SECONDS / 2
-    assert {principal for principal, _ in allowances.usage()} == {"in debt", "live", "busy"}
+    assert usage(allowances).keys() == {"in debt", "live", "busy"}
     assert allowances.forgotten == Usage(5, 0, 0, 0)
     allowances.of("live", None).live_reads.end()
     time.seconds += 1000
@@ -335,7 +339,7 @@ def test_there_are_never_more_principals_than_allowed(time: Time) -> None:
         allowances.of(f"address {number}", LIMITS).requests.take(1)
         time.seconds += 0.1
         assert len(allowances) <= 100
-    kept = dict(allowances.usage())
+    kept = usage(allowances)
     assert {"debtor", "live"} <= kept.keys(), "those that lose nothing go first"
     assert sum(usage.requests for usage in kept.values()) + allowances.forgotten.requests == 2000
 

@@ -14,6 +14,8 @@ import pytest
 from headwater.access.grants import Action
 from headwater.access.identities import Identity
 from headwater.access.policy import load
+from headwater.http.api.access import client_usage
+from headwater.http.context import Context
 from headwater.http.gates import FAILURES_PER_SECOND, Caller, Guard
 from headwater.http.server import TURN_SECONDS, Server
 from headwater.http.wire.requests import Request
@@ -297,3 +299,23 @@ def test_ticks_that_take_long_leave_turns_to_others() -> None:
     order: list[str] = []
     asyncio.run(run())
     assert "tick,tick" not in ",".join(order)
+
+
+def test_the_usage_of_many_clients_is_added_up_in_many_turns(tmp_path: Path) -> None:
+    files, count = Guarded(tmp_path), 20_000
+    files.write({"root": ["* *"]})
+    context = Context(Settings(), Guard(load(files.file)))
+    assert context.guard is not None
+    for number in range(count):
+        context.guard.allowances.of(f"user {number}", None)
+
+    async def run() -> int:
+        counting = asyncio.ensure_future(client_usage(context))
+        turns = 0
+        while not counting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert len(counting.result()) == count
+        return turns
+
+    assert asyncio.run(run()) > 3

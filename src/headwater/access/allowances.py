@@ -17,7 +17,7 @@ What was used is what has come in so far minus the level, so that the same numbe
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
@@ -287,10 +287,9 @@ class Allowances:
             found.adjust(limits)
         return found
 
-    def usage(self) -> Iterator[tuple[str, Usage]]:
-        """Yield what each principal has used."""
-        for principal, account in self._accounts.items():
-            yield principal, account.usage
+    def accounts(self) -> list[tuple[str, Account]]:
+        """The account of each principal, which knows what it has used."""
+        return list(self._accounts.items())
 
     def tidy(self) -> None:
         """Forget some of those that are idle; to be called about once a second."""

@@ -35,15 +35,33 @@ class Proxies:
         return any(parsed in network for network in self._networks)
 
     def client_of(self, request: Request, peer: str) -> str:
-        """The client's address: of several hops, the last one that is not a proxy."""
+        """The client's address: of several hops, the last one that is not a proxy; that of the peer if it is none."""
         forwarded_for = request.headers.get(_FORWARDED_FOR)
         if forwarded_for is None or not self.believes(peer):
             return peer
-        hops = [hop.strip() for hop in forwarded_for.decode("latin-1").split(",")]
-        while len(hops) > 1 and self.believes(hops[-1]):
-            hops.pop()
-        return hops[-1] or peer
+        hops = forwarded_for.decode("latin-1").split(",")
+        address = _address_of(hops.pop())
+        while hops and self.believes(address):
+            address = _address_of(hops.pop())
+        return address or peer
 
     def says_https(self, request: Request, peer: str) -> bool:
         """Whether a proxy has received this request over TLS."""
         return request.headers.get(_FORWARDED_PROTO, b"").strip().lower() == b"https" and self.believes(peer)
+
+
+def _address_of(hop: str) -> str:
+    """The address of a hop, to which some proxies add the port; empty if it is none.
+
+    >>> [_address_of(hop) for hop in (" 192.0.2.7", "192.0.2.7:4711", "[2001:DB8::7]:4711", "2001:db8::7", "unknown")]
+    ['192.0.2.7', '192.0.2.7', '2001:db8::7', '2001:db8::7', '']
+    """
+    hop = hop.strip()
+    if hop.startswith("["):
+        hop = hop[1:].partition("]")[0]
+    elif hop.count(":") == 1:
+        hop = hop.partition(":")[0]
+    try:
+        return str(ip_address(hop))
+    except ValueError:
+        return ""

@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from itertools import islice
 from math import inf
 from time import monotonic
 
@@ -19,7 +20,11 @@ from headwater.http.gates import Guard
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
+from headwater.node.scans.pace import Pace
 from headwater.protocol.refusals import Code
+
+COUNTED_PER_STEP = 200
+"""How many clients' usage is added up at a time: about a millisecond of work."""
 
 
 def whoami(request: Request, address: Address, exchange: Exchange) -> None:
@@ -101,16 +106,21 @@ def usage(request: Request, address: Address, exchange: Exchange) -> None:
 
 
 def _usage(exchange: Exchange) -> None:
-    together = exchange.context.together
-    if together is None:
-        _count_usage(exchange, client_usage(exchange.context))
-    else:
-        exchange.await_task(together.usage(), partial(_count_usage, exchange))
+    context = exchange.context
+    used = client_usage(context) if context.together is None else context.together.usage()
+    exchange.await_task(used, partial(_count_usage, exchange))
 
 
-def client_usage(context: Context) -> list[tuple[str, Usage]]:
-    """What each client used, in this process."""
-    return [] if context.guard is None else list(context.guard.allowances.usage())
+async def client_usage(context: Context) -> list[tuple[str, Usage]]:
+    """What each client used, in this process; to add up that of all takes a while if there are many."""
+    if context.guard is None:
+        return []
+    pace, found = Pace(), list[tuple[str, Usage]]()
+    accounts = iter(context.guard.allowances.accounts())
+    while some := list(islice(accounts, COUNTED_PER_STEP)):
+        found += [(principal, account.usage) for principal, account in some]
+        await pace.rest()
+    return found
 
 
 def _count_usage(exchange: Exchange, clients: list[tuple[str, Usage]]) -> None:

@@ -90,7 +90,7 @@ class Together:
         return _encoder.encode(self._own())
 
     async def _say_usage(self) -> bytes:
-        return _encoder.encode(dict(client_usage(self._context)))
+        return _encoder.encode(dict(await client_usage(self._context)))
 
     async def _reload(self) -> bytes:
         return (await adopt_rules(self._context)).encode() or ADOPTED
@@ -119,7 +119,7 @@ class Together:
 
     async def usage(self) -> list[tuple[str, Usage]]:
         """What each client used, in all processes."""
-        total = dict(client_usage(self._context))
+        total = dict(await client_usage(self._context))
         for _, answer in await self._siblings.ask(USAGE):
             for principal, one in ({} if answer is None else _usage.decode(answer)).items():
                 total[principal] = total[principal].plus(one) if principal in total else one
