@@ -30,7 +30,7 @@ def test_the_file_of_the_documentation_is_compiled(tmp_path: Path) -> None:
     (shown,) = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "auth.toml").write_text(shown)
     policy = load(tmp_path / "auth.toml")
-    assert policy.files == (tmp_path / "auth.toml", key)
+    assert tuple(policy.files) == (tmp_path / "auth.toml", key)
     assert policy.limits["stranger"] == Limits(50, 1024**2, 8 * 1024**2, 5, 20)
     assert policy.buckets == {"tenant-a": Quota(100_000, 50 * 1024**3), "*": Quota(1_000_000, None)}
     assert may(policy.anonymous, Action.READ, "public/x") and policy.anonymous.limits == "stranger"

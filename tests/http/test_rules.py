@@ -160,3 +160,20 @@ def test_rules_that_were_read_earlier_do_not_replace_later_ones(tmp_path: Path) 
     guard.adopt(later, second)
     guard.adopt(earlier, first)
     assert guard.policy is later
+
+
+def test_what_changes_after_the_file_was_read_and_before_it_is_watched_is_not_lost(tmp_path: Path) -> None:
+    files = Guarded(tmp_path)
+    files.write(BOTH)
+    policy = load(files.file)
+    files.write(ONE)
+    assert watched(policy, lambda _: time.sleep(1.5), 0.01) == [["root"]]
+
+
+def test_rules_that_were_put_into_force_by_a_request_are_not_read_again(tmp_path: Path) -> None:
+    with guarded(tmp_path, BOTH) as guard:
+        guard.write(ONE)
+        guard.reload()
+        look_seconds = 5.0
+        time.sleep(look_seconds + 1)
+        assert guard.server.output().count("access rules reloaded") == 1

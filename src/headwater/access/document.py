@@ -6,7 +6,7 @@ import stat
 import tomllib
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -216,6 +216,20 @@ def read_key_file(path: Path, place: str) -> bytes:
 def read_jwks_file(path: Path, place: str) -> bytes:
     """Return the bytes of a key set."""
     return _read(path, place, DOCUMENT_BYTES_MAX)
+
+
+Stamp: TypeAlias = tuple[int, ...]
+"""What changes when a file is written, replaced or made readable."""
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """The stamp of a file; None if it is not there."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # Some characters are in no path.
+        return None
+    # The time of the last change includes that of the mode, which decides whether a key is taken.
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _read(path: Path, place: str, bytes_max: int, *, is_secret: bool = False) -> bytes:

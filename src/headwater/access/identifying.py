@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.access import jws, tokens
 from headwater.access.claims import Value, check_claims, holds
+from headwater.access.document import Stamp
 from headwater.access.grants import (
     GRANTS_MAX,
     NO_RIGHTS,
@@ -97,8 +98,8 @@ class Policy(NamedTuple):
     """The access file, compiled. All methods are safe in any thread, and none waits."""
 
     path: Path
-    files: tuple[Path, ...]
-    """Everything that it was read from: if one of them changes, it must be loaded again."""
+    files: Mapping[Path, Stamp | None]
+    """Everything that it was read from, as it looked before: if one of them differs, it must be loaded again."""
     anonymous: Identity
     anonymous_grants: tuple[Grant, ...]
     tokens: Mapping[bytes, FileToken]

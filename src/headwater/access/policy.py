@@ -14,10 +14,12 @@ from headwater.access.document import (
     PolicyError,
     RevokedTable,
     RuleTable,
+    Stamp,
     TokenTable,
     read_document,
     read_jwks_file,
     read_key_file,
+    stamp_of,
 )
 from headwater.access.grants import GRANTS_MAX, Grant, GrantError, compile_rights, parse_grant
 from headwater.access.identifying import (
@@ -45,17 +47,20 @@ _ANY_BUCKET = "*"
 
 def load(path: Path, previous: Policy | None = None) -> Policy:
     """Read the access file, or raise `PolicyError`; keys that `previous` fetched are kept where the URL is the same."""
-    return _Loader(path, read_document(path), previous).load()
+    files = {path: stamp_of(path)}
+    return _Loader(path, files, read_document(path), previous).load()
 
 
 class _Loader:
     """Compiles one document. Every problem is one sentence that begins with the file and the entry."""
 
-    def __init__(self, path: Path, document: Document, previous: Policy | None) -> None:
+    def __init__(
+        self, path: Path, files: dict[Path, Stamp | None], document: Document, previous: Policy | None
+    ) -> None:
         self.path = path
+        self.files = files
         self.document = document
         self.previous = previous
-        self.files = [path]
 
     def load(self) -> Policy:
         document = self.document
@@ -76,7 +81,7 @@ class _Loader:
             revocations=self._revocations(document.revoked),
             limits=limits,
             buckets=buckets,
-            files=tuple(self.files),  # Complete only now: keys and issuers name more of them.
+            files=self.files,  # Complete only now: keys and issuers name more of them.
         )
 
     def _tokens(self, tables: Sequence[TokenTable], anonymous: Sequence[Grant]) -> dict[bytes, FileToken]:
@@ -249,7 +254,7 @@ class _Loader:
     def _beside(self, name: str) -> Path:
         """Return the path of a file that the document names, relative to the document, and remember it."""
         path = self.path.parent / name
-        self.files.append(path)
+        self.files[path] = stamp_of(path)
         return path
 
     def _error(self, place: str, problem: str) -> PolicyError:

@@ -6,12 +6,12 @@ looked at again soon: it may have been read while it was written.
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from headwater.access.document import Stamp, stamp_of
 from headwater.access.identities import Moment
 from headwater.access.policy import PolicyError
 from headwater.access.reloading import Changes, reload
@@ -29,8 +29,8 @@ _FAILURES_COUNTED = 10
 
 log = logging.getLogger(__name__)
 
-Signature = dict[Path, tuple[int, ...] | None]
-"""What changes when a file is written, replaced or made readable; None for a file that is not there."""
+Stamps = dict[Path, Stamp | None]
+"""How files look; None for one that is not there."""
 
 
 class Rules:
@@ -39,7 +39,6 @@ class Rules:
     def __init__(self, guard: Guard, adopted: Callable[[Changes], None], look_seconds: float = LOOK_SECONDS) -> None:
         self._guard, self._adopted, self._look_seconds = guard, adopted, look_seconds
         self._asked = asyncio.Event()
-        self._seen = _signature(guard.policy.files)
         self._problem = ""
         """Why the rules could not be loaded the last time; empty if they were."""
         self._failures = 0
@@ -63,16 +62,16 @@ class Rules:
             seen = await self._look()
             if asked:
                 self._problem = ""  # An explicit reload reports a known problem again.
-            elif seen != self._seen:
+            elif seen != self._guard.policy.files:
                 seen = await self._rested(seen)
             # What failed is tried again: the file may be right, and a file that it names may have been in the way.
-            if asked or self._problem or seen != self._seen:
-                await self._reload(seen)
+            if asked or self._problem or seen != self._guard.policy.files:
+                await self._reload()
 
-    async def _look(self) -> Signature:
-        return await asyncio.get_running_loop().run_in_executor(None, _signature, self._guard.policy.files)
+    async def _look(self) -> Stamps:
+        return await asyncio.get_running_loop().run_in_executor(None, _stamps_of, tuple(self._guard.policy.files))
 
-    async def _rested(self, seen: Signature) -> Signature:
+    async def _rested(self, seen: Stamps) -> Stamps:
         """How the files look once nobody writes them any more."""
         for _ in range(RESTS_MAX):
             await asyncio.sleep(REST_SECONDS)
@@ -81,8 +80,8 @@ class Rules:
                 break
         return seen
 
-    async def _reload(self, seen: Signature) -> None:
-        """Load the files, which looked like this before: what changes while they are read is found the next time."""
+    async def _reload(self) -> None:
+        """Load the files; what changes while they are read is found the next time."""
         before, number = self._guard.policy, self._guard.begin_loading()
         try:
             loaded = await asyncio.get_running_loop().run_in_executor(None, reload, before)
@@ -92,7 +91,7 @@ class Rules:
             # Whatever it is, the next file must be looked at.
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            self._seen, self._problem, self._failures = seen, "", 0
+            self._problem, self._failures = "", 0
             self._guard.adopt(loaded.policy, number)
             self._adopted(loaded.changes)
 
@@ -105,14 +104,5 @@ class Rules:
             log.error("the access rules stay as they were: %s", problem)
 
 
-def _signature(files: Sequence[Path]) -> Signature:
-    return {path: _look_at(path) for path in files}
-
-
-def _look_at(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    # The time of the last change includes that of the mode, which decides whether a key is taken.
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+def _stamps_of(files: Sequence[Path]) -> Stamps:
+    return {path: stamp_of(path) for path in files}
