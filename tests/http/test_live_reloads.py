@@ -84,6 +84,15 @@ def test_a_ticket_in_a_url_that_is_known_is_not_verified_again(guard: Guarded) -
             assert {wire.ask("GET", f"{ONE}?access_token={ticket}").status for _ in range(50)} == {200}
 
 
+def test_a_ticket_that_was_good_is_verified_by_new_rules_although_its_address_has_failed_often(guard: Guarded) -> None:
+    ticket = {"Authorization": f"Bearer {guard.ticket('read mine/*')}"}
+    with guard.wire() as wire:
+        assert wire.ask("GET", ONE, ticket).status == 200
+        with failing(guard):
+            guard.reload()
+            assert {wire.ask("GET", ONE, ticket).status for _ in range(50)} == {200}
+
+
 def test_a_tail_goes_on_after_a_reload_although_its_address_has_failed_often(guard: Guarded) -> None:
     with guard.wire() as wire, guard.wire() as poll:
         header = {"Authorization": f"Bearer {guard.ticket('read mine/one', sub='ann')}"}
@@ -232,8 +241,10 @@ def test_a_credential_is_verified_once_for_each_version_of_the_rules(tmp_path: P
     assert isinstance(refusals[-1], Refusal)
     assert refusals[-1].code is Code.RATE_LIMITED
     guard.adopt(load(files.file), guard.begin_loading())
-    assert isinstance(guard.admit(asked, Action.READ, "mine/one", caller), Refusal)
-    assert isinstance(guard.renew(asked, "mine/one", caller), Identity)
+    again = guard.admit(asked, Action.READ, "mine/one", caller)
+    assert isinstance(again, Identity)
+    assert again is not first
+    assert guard.renew(asked, "mine/one", caller) is again
     other = guard.renew(asked, "theirs/one", caller)
     assert isinstance(other, Refusal)
     assert other.code is Code.FORBIDDEN

@@ -265,11 +265,12 @@ class Guard:
         known = self.known.get(spelled)
         if known is not None and known.by == self.changes and not known.until <= now < known.identity.expires_at:
             return known.identity
-        found = self._check(token, request, caller, now, throttled=throttled)
+        # That its signature was good once is reason enough to verify it: wrong ones of the same address do not matter.
+        found = self._check(token, request, caller, now, throttled=throttled and known is None)
+        if known is not None:
+            del self.known[spelled]
         if isinstance(found, Identity):
-            if known is not None:
-                del self.known[spelled]  # So that it is the last to be forgotten.
-            elif len(self.known) >= self._known_max:
+            if len(self.known) >= self._known_max:
                 del self.known[next(iter(self.known))]
             self.known[spelled] = Known(found, self.changes, min(found.expires_at, now + KNOWN_SECONDS))
         return found
