@@ -1,11 +1,14 @@
 """Grants reach what they say and nothing else."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.access.grants import (
     GRANTABLE,
+    GRANTS_MAX,
     NO_RIGHTS,
     SERVER_NAME,
     Action,
@@ -90,6 +93,32 @@ def test_what_is_narrowed_allows_a_name_if_both_lists_do(some: list[Grant], othe
 def test_narrowing_gives_no_more_patterns_than_there_were(some: list[Grant], others: list[Grant]) -> None:
     patterns = {(grant.reach, grant.is_prefix) for grant in narrow(some, others)}
     assert patterns <= {(grant.reach, grant.is_prefix) for grant in (*some, *others)}
+
+
+@given(st.lists(grants(), max_size=5), st.lists(grants(), max_size=5))
+def test_narrowing_gives_one_grant_for_each_pattern(some: list[Grant], others: list[Grant]) -> None:
+    narrowed = narrow(some, others)
+    assert len({(grant.reach, grant.is_prefix) for grant in narrowed}) == len(narrowed)
+
+
+def test_narrowing_long_lists_does_not_compare_each_grant_with_each() -> None:
+    some = [parse_grant(f"read many/{number:03}*") for number in range(GRANTS_MAX)]
+    others = [
+        parse_grant(f"read,append {bucket}/*") for bucket in ("many", *(f"b{n:03}" for n in range(1, GRANTS_MAX)))
+    ]
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        narrowed = narrow(some, others)
+    finally:
+        sys.setprofile(None)
+    assert len(narrowed) == GRANTS_MAX
+    assert calls < GRANTS_MAX * GRANTS_MAX / 4
 
 
 @given(st.lists(grants(), max_size=5), st.text("ab_-/", max_size=6), st.text("ab_-/", max_size=6))

@@ -23,6 +23,7 @@ reaching more than it says:
   braces, which are reserved for placeholders (`templates`).
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -194,18 +195,40 @@ def narrow(some: Sequence[Grant], others: Sequence[Grant]) -> list[Grant]:
     >>> [str(grant) for grant in narrow([parse_grant("read,append chat/*")], [parse_grant("* chat/room-*")])]
     ['read,append chat/room-*']
     """
-    shared = (_intersect(one, other) for one in some for other in others)
-    return list(dict.fromkeys(grant for grant in shared if grant is not None))
+    found: dict[tuple[str, bool], set[Action]] = {}
+    for action in _actions_of(some) & _actions_of(others):
+        one, other = _Reach.of(some, action), _Reach.of(others, action)
+        for reach in dict.fromkeys([*one.within(other), *other.within(one)]):
+            found.setdefault(reach, set()).add(action)
+    return [Grant(frozenset(actions), reach, is_prefix) for (reach, is_prefix), actions in found.items()]
 
 
-def _intersect(one: Grant, other: Grant) -> Grant | None:
-    actions = one.actions & other.actions
-    narrower, wider = (other, one) if one.is_prefix and len(other.reach) >= len(one.reach) else (one, other)
-    if wider.is_prefix:
-        meets = narrower.reach.startswith(wider.reach)
-    else:
-        meets = not narrower.is_prefix and narrower.reach == wider.reach
-    return Grant(actions, narrower.reach, narrower.is_prefix) if actions and meets else None
+def _actions_of(grants: Sequence[Grant]) -> frozenset[Action]:
+    return frozenset().union(*(grant.actions for grant in grants))
+
+
+class _Reach(NamedTuple):
+    """The names that grants allow for one action."""
+
+    exact: frozenset[str]
+    prefixes: tuple[str, ...]
+    """Sorted, and none begins with another."""
+
+    @classmethod
+    def of(cls, grants: Sequence[Grant], action: Action) -> "_Reach":
+        granted = [grant for grant in grants if action in grant.actions]
+        prefixes = _without_covered(grant.reach for grant in granted if grant.is_prefix)
+        return cls(frozenset(grant.reach for grant in granted if not grant.is_prefix), prefixes)
+
+    def within(self, other: "_Reach") -> list[tuple[str, bool]]:
+        """What of this the other covers, each with whether it is a prefix."""
+        names = [(name, False) for name in self.exact if name in other.exact or other._has_prefix_of(name)]
+        return names + [(prefix, True) for prefix in self.prefixes if other._has_prefix_of(prefix)]
+
+    def _has_prefix_of(self, text: str) -> bool:
+        # Whatever sorts between a prefix of the text and the text begins with that prefix, too.
+        at = bisect_right(self.prefixes, text)
+        return at > 0 and text.startswith(self.prefixes[at - 1])
 
 
 def compile_rights(grants: Iterable[Grant]) -> Rights:
