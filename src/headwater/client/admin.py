@@ -76,8 +76,9 @@ def describe_log(target: RequestTarget) -> Program[dict[str, Any]]:
     return (yield from _object(target, target.request("GET", "/log")))
 
 
-def flush(target: RequestTarget) -> Program[dict[str, int]]:
-    answer = yield from _object(target, target.request("POST", "/flush"))
+def flush(target: RequestTarget, all_tables: bool) -> Program[dict[str, int]]:
+    params = {"tables": "all"} if all_tables else {}
+    answer = yield from _object(target, target.request("POST", "/flush", params=params))
     positions: dict[str, int] = answer["positions"]
     return positions
 

@@ -155,6 +155,8 @@ _KINDS = {
     "messages/deletes": "deletes",
     "forks/metadata": "metadata",
     "forks/data": "metadata",
+    "streams/metadata": "metadata",
+    "streams/data": "metadata",
 }
 
 

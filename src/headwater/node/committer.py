@@ -19,7 +19,7 @@ from headwater.node.reads.tails import Tails
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.apply import apply
 from headwater.streams.batches import FREEING_BYTES_MAX, NEEDS_ROOM, Batch, cost_bytes, frees_space
-from headwater.streams.cluster import AskFlush, Checkpoint
+from headwater.streams.cluster import AskFlush, AskTables, Checkpoint
 from headwater.streams.commands import (
     Command,
     Delete,
@@ -49,6 +49,7 @@ CHECK_SECONDS = 0.5
 """How often the age of what is in flight is checked, on a shared log."""
 CLIENT_COMMANDS = NEEDS_ROOM | {
     AskFlush,
+    AskTables,
     Checkpoint,
     Delete,
     DropConsumer,

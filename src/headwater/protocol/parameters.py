@@ -31,6 +31,7 @@ TABLE: dict[str, Use] = {
     "prefix": Use(shapes.TEXT, "List only ids that begin with this."),
     "after": Use(shapes.TEXT, "List only ids that sort after this: the `next_cursor` of the previous page."),
     "limit": Use(shapes.whole(1, LISTING_MAX), "The maximum number of ids on one page."),
+    "tables": Use(shapes.one_of("all"), "Also write the lake's table `streams`, which else is minutes old."),
 }
 """Those that a request has once."""
 

@@ -15,7 +15,7 @@ from headwater.streams import (
     tiering,
 )
 from headwater.streams.batches import Batch
-from headwater.streams.cluster import AskFlush, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
+from headwater.streams.cluster import AskFlush, AskTables, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
 from headwater.streams.commands import (
     Append,
     Confirm,
@@ -82,6 +82,7 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     RaiseLevel: membership.raise_level,
     Checkpoint: membership.checkpoint,
     AskFlush: membership.ask_flush,
+    AskTables: membership.ask_tables,
     Cataloged: membership.cataloged,
 }
 

@@ -5,7 +5,7 @@ import msgspec
 from headwater.streams.logged import Logged
 
 LEVEL_FIRST = 1
-LEVEL = 2
+LEVEL = 3
 """The newest level of commands that this version can apply; `LEVELS` names those that need more than the first."""
 
 
@@ -41,6 +41,8 @@ class Cluster(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Every row up to this position is in the lake, and in its catalog."""
     checkpoint: str = ""
     """The latest checkpoint."""
+    tables_asked: int = 0
+    """A node has asked that all of the lake's tables be written as of this position, or a later one."""
 
 
 class Join(Logged, frozen=True, tag="join.1"):
@@ -89,6 +91,12 @@ class AskFlush(Logged, frozen=True, tag="ask-flush.1"):
     node: str
 
 
+class AskTables(Logged, frozen=True, tag="ask-tables.1"):
+    """A node asks the one that does the chores for a flush, and for all of the lake's tables, as of here."""
+
+    node: str
+
+
 class Cataloged(Logged, frozen=True, tag="cataloged.1"):
     """Every row up to a position is in the lake and in its catalog, says the node that does the chores."""
 
@@ -96,5 +104,5 @@ class Cataloged(Logged, frozen=True, tag="cataloged.1"):
     epoch: int
 
 
-LEVELS: dict[type, int] = {Checkpoint: 2}
+LEVELS: dict[type, int] = {Checkpoint: 2, AskTables: 3}
 """Commands that a node proposes only once the cluster's level is this high; all others are of the first level."""

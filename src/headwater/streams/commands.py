@@ -11,7 +11,7 @@ from headwater.protocol.etags import Version
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
 from headwater.streams.ancestry import Ancestry, Origin
-from headwater.streams.cluster import AskFlush, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
+from headwater.streams.cluster import AskFlush, AskTables, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
 from headwater.streams.logged import Logged
 from headwater.streams.segments import Rows, Segment
 
@@ -343,5 +343,6 @@ Command = (
     | RaiseLevel
     | Checkpoint
     | AskFlush
+    | AskTables
     | Cataloged
 )

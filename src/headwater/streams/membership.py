@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from headwater.streams.cluster import (
     AskFlush,
+    AskTables,
     Cataloged,
     Checkpoint,
     Evict,
@@ -98,6 +99,12 @@ def checkpoint(state: State, command: Checkpoint) -> Reply:
 def ask_flush(state: State, command: AskFlush) -> Reply:
     """Have the keeper flush what has been logged up to here."""
     state.cluster = replace(state.cluster, flush_asked=state.position)
+    return Done()
+
+
+def ask_tables(state: State, command: AskTables) -> Reply:
+    """Have the keeper flush what has been logged up to here, and write all tables."""
+    state.cluster = replace(state.cluster, flush_asked=state.position, tables_asked=state.position)
     return Done()
 
 

@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         wire.ask("PUT", "/team/gone", TEXT, b"secret")
         wire.ask("POST", "/__headwater/flush", {}, b"")
         wire.ask("DELETE", "/team/gone")
-        wire.ask("POST", "/__headwater/flush", {}, b"")
+        wire.ask("POST", "/__headwater/flush?tables=all", {}, b"")
         yield server
 
 
@@ -37,7 +37,7 @@ def test_pyiceberg_lists_and_reads_the_tables(server: RunningServer) -> None:
     catalog = RestCatalog("headwater", uri=f"{server.url}/iceberg")
     assert catalog.list_namespaces() == [("headwater",)]
     assert catalog.list_namespaces("headwater") == []
-    assert catalog.list_tables("headwater") == [("headwater", "messages"), ("headwater", "forks")]
+    assert catalog.list_tables("headwater") == [("headwater", name) for name in ("messages", "forks", "streams")]
     assert catalog.table_exists("headwater.messages")
     assert not catalog.table_exists("headwater.nothing")
     assert catalog.load_namespace_properties("headwater") == {}
@@ -45,6 +45,8 @@ def test_pyiceberg_lists_and_reads_the_tables(server: RunningServer) -> None:
     rows = table.scan().to_arrow().to_pylist()
     assert [(row["bucket"], row["stream"], row["payload"]) for row in rows] == [("team", "notes", b"one")]
     assert catalog.load_table("headwater.forks").scan().to_arrow().num_rows == 0
+    [stream] = catalog.load_table("headwater.streams").scan().to_arrow().to_pylist()
+    assert (stream["bucket"], stream["stream"], stream["tail"], stream["records"]) == ("team", "notes", 3, 1)
 
 
 def test_when_a_flush_is_answered_its_rows_are_in_the_table(server: RunningServer, wire: Wire) -> None:
@@ -53,6 +55,15 @@ def test_when_a_flush_is_answered_its_rows_are_in_the_table(server: RunningServe
     wire.ask("POST", "/team/notes", TEXT, b"two")
     wire.ask("POST", "/__headwater/flush", {}, b"")
     assert table.refresh().scan().count() == before + 1
+
+
+def test_a_flush_writes_either_the_usual_tables_or_all(wire: Wire) -> None:
+    wire.ask("POST", "/team/notes", TEXT, b"three")
+    assert wire.ask("POST", "/__headwater/flush?tables=all", {}, b"").status == 200
+    refused = wire.ask("POST", "/__headwater/flush?tables=streams", {}, b"")
+    assert refused.status == 400
+    assert b"tables=all" in refused.body
+    assert wire.ask("POST", "/__headwater/flush?tables=%ff", {}, b"").status == 400
 
 
 @pytest.mark.parametrize(

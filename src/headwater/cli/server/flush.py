@@ -11,13 +11,14 @@ from headwater.cli.printing import say
 FLUSH_SECONDS_MAX = 600.0
 
 
-@click.command(epilog=examples("headwater flush"))
+@click.command(epilog=examples("headwater flush", "headwater flush --all-tables"))
+@click.option("--all-tables", is_flag=True, help="Also write the table streams, which is otherwise minutes old.")
 @JSON
 @connected
-def flush(server: Server, as_json: bool) -> None:
+def flush(server: Server, all_tables: bool, as_json: bool) -> None:
     """Write everything acknowledged so far to the lake."""
     with server.admin(FLUSH_SECONDS_MAX) as admin:
-        positions = admin.flush()
+        positions = admin.flush(all_tables=all_tables)
     if as_json:
         click.echo(json.dumps({"positions": positions}))
     else:

@@ -83,9 +83,12 @@ class Admin:
         """The log's `log_id`, its `positions`, and its `lake`, whose `url` is None for those who may not read it."""
         return self._carrier.run(admin.describe_log(self._target))
 
-    def flush(self) -> dict[str, int]:
-        """Write everything acknowledged so far to the lake, and return the position it reaches on each shard."""
-        return self._carrier.run(admin.flush(self._target))
+    def flush(self, *, all_tables: bool = False) -> dict[str, int]:
+        """Write everything acknowledged so far to the lake, and return the position it reaches on each shard.
+
+        With `all_tables` the table of the streams is up to date as well; otherwise it is written every few minutes.
+        """
+        return self._carrier.run(admin.flush(self._target, all_tables))
 
     def swap(self, replaced: Sequence[int], keys: Sequence[str], dropped: int, deadline_us: int) -> None:
         """Replace segments of the lake, by number, with rewritten ones, by key."""

@@ -10,7 +10,7 @@ from headwater.http.addresses import OWN, Address
 from headwater.http.api.scans import UNDECODABLE
 from headwater.http.exchange import FORK, READ, WRITE, Exchange
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
-from headwater.http.wire.requests import Request
+from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import Lake
@@ -20,6 +20,9 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
 from headwater.streams.commands import DropConsumer, LeaseLake, RegisterConsumer
 from headwater.streams.replies import Done, Reply
+
+ALL_TABLES = "all"
+"""The value of the parameter `tables` of a flush that also writes the tables that are written at intervals."""
 
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -59,19 +62,30 @@ def _describe_log(exchange: Exchange) -> None:
 
 def flush(request: Request, address: Address, exchange: Exchange) -> None:
     """Flush everything acknowledged so far to the lake; the answer comes when it is there."""
-    exchange.run(READ, _flush, exchange)
+    parameters = parse_query(request.query)
+    if isinstance(parameters, Refusal):
+        exchange.reply(parameters)
+        return
+    tables = parameters.get("tables")
+    if tables is not None and tables != ALL_TABLES:
+        detail = f"tables={tables[:122]!r} is unknown; send tables={ALL_TABLES}, or leave it out."
+        exchange.refuse(Code.BAD_REQUEST, detail)
+        return
+    exchange.run(READ, _flush, exchange, tables is not None)
 
 
-def _flush(exchange: Exchange) -> None:
+def _flush(exchange: Exchange, all_tables: bool) -> None:
     lake = _lake(exchange)
     if lake is not None:
         shard = _shard(exchange)
-        exchange.await_task(_flushed(lake), lambda position: _answer(exchange, Positions({shard: position})))
+        exchange.await_task(
+            _flushed(lake, all_tables), lambda position: _answer(exchange, Positions({shard: position}))
+        )
 
 
-async def _flushed(lake: Lake) -> int | Refusal:
+async def _flushed(lake: Lake, all_tables: bool) -> int | Refusal:
     try:
-        return await lake.flush()
+        return await lake.flush(all_tables)
     except FlushFailed:
         detail = "The lake cannot be written at the moment; nothing is lost, try again in a second."
         return Refusal(Code.OVERLOADED, detail)

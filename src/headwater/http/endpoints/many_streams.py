@@ -215,6 +215,7 @@ _LAKE = (
                         "The position on each shard up to which that is true.", _ABOUT, content={JSON: "Positions"}
                     )
                 },
+                query=("tables",),
             )
         },
     ),

@@ -1,6 +1,7 @@
 """Bounds of columns, by which engines skip files: never between two values of the file, but not always exact."""
 
 from struct import pack
+from typing import NamedTuple
 
 from headwater.lake.format import SCHEMA, split_name
 from headwater.streams.segments import Segment
@@ -17,6 +18,15 @@ _SURROGATES = range(0xD800, 0xE000)
 
 Bounds = dict[int, bytes]
 """Values by the ids of their columns, in the form of Iceberg's single values."""
+
+
+class NameBounds(NamedTuple):
+    """The least and the greatest values of `bucket` and of `stream`."""
+
+    low_bucket: str
+    high_bucket: str
+    low_stream: str
+    high_stream: str
 
 
 def number(value: int) -> bytes:
@@ -72,3 +82,10 @@ def of_segment(segment: Segment) -> tuple[Bounds, Bounds]:
         if (above := high_text(segment.high_stream)) is not None:
             high[STREAM] = above
     return low, high
+
+
+def of_names(names: NameBounds) -> tuple[Bounds, Bounds]:
+    """The lower and the upper bounds of the two columns of a name."""
+    low = {BUCKET: low_text(names.low_bucket), STREAM: low_text(names.low_stream)}
+    above = {BUCKET: high_text(names.high_bucket), STREAM: high_text(names.high_stream)}
+    return low, {column: value for column, value in above.items() if value is not None}

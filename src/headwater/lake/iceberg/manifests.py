@@ -26,7 +26,7 @@ from headwater.lake.iceberg.avro import (
     integer,
     text,
 )
-from headwater.lake.iceberg.bounds import Bounds, of_segment
+from headwater.lake.iceberg.bounds import Bounds, NameBounds, of_names, of_segment
 from headwater.lake.iceberg.schemas import ENTRY, LISTED, manifest_header
 from headwater.streams.segments import Segment
 
@@ -97,7 +97,7 @@ class DeletesEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A data file of a small table, which is written whole."""
+    """A data file of a table that is written whole."""
 
     status: int
     snapshot_id: int
@@ -106,6 +106,8 @@ class FileEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     size: int
     crc: int
     rows: int
+    names: NameBounds | None = None
+    """Between which values its columns `bucket` and `stream` are; None if that is unknown."""
 
 
 class Manifest(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -169,8 +171,12 @@ def encode_deletes(entry: DeletesEntry, place: Place) -> bytes:
 
 
 def encode_file(entry: FileEntry, place: Place) -> bytes:
-    """The entry of a small table's file in Avro."""
-    return _entry(entry, 0, place.path(entry.key), entry.rows, entry.size) + NULL * 7
+    """The entry of a file in Avro."""
+    head = _entry(entry, 0, place.path(entry.key), entry.rows, entry.size)
+    if entry.names is None:
+        return head + NULL * 7
+    low, high = of_names(entry.names)
+    return head + _bounds(low) + _bounds(high) + NULL * 5
 
 
 # -- Objects -----------------------------------------------------------------------------------------------------------
@@ -211,7 +217,7 @@ def deletes_manifest(entries: Sequence[DeletesEntry], place: Place) -> bytes:
 
 
 def files_manifest(entries: Sequence[FileEntry], place: Place) -> bytes:
-    """A manifest of a small table."""
+    """A manifest of a table that is written whole."""
     header = {**manifest_header(place.schema, "data"), ENTRIES_KEY: pack(entries)}
     return container(ENTRY, header, [encode_file(entry, place) for entry in entries])
 

@@ -14,7 +14,7 @@ from headwater.storage.store import Store
 from headwater.streams.cold import Held, Tombstone
 
 NAMESPACE = "headwater"
-TABLES = ("messages", "forks")
+TABLES = ("messages", "forks", "streams")
 """What catalogs of other engines call them."""
 
 

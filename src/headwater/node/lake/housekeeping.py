@@ -8,6 +8,7 @@ from headwater.node.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
 from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
+from headwater.node.lake.lister import Lister
 from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.sweeper import LakeSweeper
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
@@ -66,6 +67,9 @@ class Housekeeping:
             overdue=lambda: self.cataloger.overdue,
         )
         self.sweeper = LakeSweeper(parts, self.cataloger.needs, grace_seconds, barrier)
+        # A name that was deleted must be gone in time: the next walk leaves it out, and older snapshots expire.
+        left_seconds = max(erase_seconds - 2 * parts.intervals.streams_write_seconds, 0.0)
+        self.lister = Lister(parts, min(history_seconds, left_seconds), barrier)
         self._cold = state.cold
         self._ended = False
 
@@ -87,17 +91,22 @@ class Housekeeping:
         self.cataloger.start()
         self.compactor.start()
         self.sweeper.start()
+        self.lister.start()
 
     async def stop(self) -> None:
         self._ended = True
+        await self.lister.stop()
         await self.sweeper.stop()
         await self.compactor.stop()
         await self.flusher.stop()
         await self.cataloger.stop()
         self._cold.unlisted = None
 
-    async def flush(self) -> int:
-        """Wait until everything applied so far is in the lake and in a catalog; the position up to which it is."""
+    async def flush(self, all_tables: bool = False) -> int:
+        """Wait until everything applied so far is in the lake and in a catalog; the position up to which it is.
+
+        Optionally also in the tables that are otherwise written at intervals.
+        """
         flushing = self.flusher.flush()
         await asyncio.wait([flushing])
         if flushing.cancelled():
@@ -105,6 +114,8 @@ class Housekeeping:
         position = flushing.result()
         try:
             await self.cataloger.write()
+            if all_tables:
+                await self.lister.write()
         except (StoreFailed, KeyExists, KeyMissing) as error:
             raise FlushFailed(str(error)) from error
         except RuntimeError as error:  # Its thread has ended.

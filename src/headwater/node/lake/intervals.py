@@ -10,6 +10,8 @@ class LakeIntervals(NamedTuple):
     flush_retry_seconds: float = 2.0
     catalog_check_seconds: float = 5.0
     """How far a catalog may lag behind deletes and trims, which no client waits for."""
+    streams_write_seconds: float = 240.0
+    """How long the table of the streams is left alone after it was written, unless a client asks for it."""
     compact_check_seconds: float = 5.0
     compact_retry_seconds: float = 10.0
     compact_avoid_seconds: float = 600.0

@@ -15,7 +15,7 @@ from headwater.node.lake.swaps import Swaps
 from headwater.node.reads.cold import ColdReads
 from headwater.settings import Settings
 from headwater.storage.store import Store
-from headwater.streams.cluster import AskFlush, Cataloged
+from headwater.streams.cluster import LEVELS, AskFlush, AskTables, Cataloged
 from headwater.streams.fetched import Fetched
 from headwater.streams.queries import Query
 from headwater.streams.replies import Done, Reply
@@ -144,11 +144,16 @@ class Lake:
 
     # -- Flushes on request -------------------------------------------------------------------------------------------
 
-    async def flush(self) -> int:
-        """Wait until everything applied so far is in the lake and in a catalog; the position up to which it is."""
+    async def flush(self, all_tables: bool = False) -> int:
+        """Wait until everything applied so far is in the lake and in a catalog; the position up to which it is.
+
+        Optionally also in the tables that are otherwise written at intervals.
+        """
         if self.housekeeping is not None:
-            return await self.housekeeping.flush()
-        reply = await ask(self._submit, AskFlush(self._node))
+            return await self.housekeeping.flush(all_tables)
+        if all_tables and self._state.cluster.level < LEVELS[AskTables]:
+            raise FlushFailed("a node of an older version may do the chores")
+        reply = await ask(self._submit, AskTables(self._node) if all_tables else AskFlush(self._node))
         if not isinstance(reply, Done):
             raise FlushFailed(f"no node could be asked for a flush: {reply}")
         asked = self._state.cluster.flush_asked
@@ -175,14 +180,21 @@ class Lake:
     async def _flush_as_asked(self, housekeeping: Housekeeping) -> None:
         assert housekeeping.epoch is not None, "only on a shared log does a node ask another"
         while self._state.cluster.flush_asked > self._state.cluster.cataloged:
+            all_tables = self._tables_are_due
             try:
-                position = await housekeeping.flush()
+                position = await housekeeping.flush(all_tables)
             except FlushFailed:
                 await asyncio.sleep(self._limits.intervals.flush_retry_seconds)
                 continue
+            if self._tables_are_due and not all_tables:
+                continue  # They were asked for meanwhile, perhaps before the position that has been reached.
             reply = await ask(self._submit, Cataloged(position, housekeeping.epoch))
             if not isinstance(reply, Done):
                 return
+
+    @property
+    def _tables_are_due(self) -> bool:
+        return self._state.cluster.tables_asked > self._state.cluster.cataloged
 
     def _flushed_as_asked(self, task: "asyncio.Task[None]") -> None:
         self._asked = None

@@ -1,0 +1,173 @@
+"""The lister: rewrites the table `streams` while streams change.
+
+It walks the state some streams per turn of the loop, and hands them to a thread that writes the files. So each row is
+as of a moment between the beginning and the end of the walk: a row is never torn, but two rows may be of different
+positions.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+from headwater.lake.format import split_name
+from headwater.lake.iceberg.streams import StreamRow, Streams
+from headwater.lake.iceberg.tables import table_url
+from headwater.node.barriers import Barrier, reach
+from headwater.node.lake.cataloger import wall_ms
+from headwater.node.lake.parts import LakeParts
+from headwater.protocol.names import bucket_of
+from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
+from headwater.streams.state import State, Stream
+
+STREAMS_PER_TURN = 500
+"""How many streams are looked at before the loop gets a turn: about a millisecond of work."""
+TURNS_PER_BATCH = 10
+"""How many turns gather rows before the thread takes them."""
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Lister:
+    """Rewrites the table at intervals; `write` returns once it covers everything applied before the call."""
+
+    def __init__(
+        self, parts: LakeParts, history_seconds: float, barrier: Barrier, now_ms: Callable[[], int] = wall_ms
+    ) -> None:
+        self._state, self._now, self._intervals, self._barrier = parts.state, parts.now, parts.intervals, barrier
+        self._thread = ThreadPoolExecutor(1, "streams")
+        self._writing = asyncio.Lock()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._now_ms = now_ms
+        self._table = Streams(
+            parts.store,
+            table_url(parts.store.url),
+            parts.shard,
+            parts.state.log_id,
+            history_ms=int(history_seconds * 1000),
+            now_ms=now_ms,
+        )
+        """Used in the thread only."""
+        self._written = -1
+        """The position at which the last walk began that was committed."""
+        self._last_seconds: float | None = None
+        """When that was."""
+
+    def start(self) -> None:
+        self._loop_task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._keep_up()
+            except (StoreFailed, KeyExists, KeyMissing) as error:
+                log.error("the table of the streams cannot be written and will be tried again: %s", error)
+            await asyncio.sleep(self._intervals.catalog_check_seconds)
+
+    async def _keep_up(self) -> None:
+        if self._last_seconds is None:
+            async with self._writing:
+                self._last_seconds = time.monotonic() - await self._in_thread(self._age_seconds)
+        if self._state.position > max(self._written, 0) and self._is_due:
+            await self.write()
+        await self.tidy()
+
+    @property
+    def _is_due(self) -> bool:
+        return self._last_seconds is None or (
+            time.monotonic() >= self._last_seconds + self._intervals.streams_write_seconds
+        )
+
+    def _age_seconds(self) -> float:
+        """How long ago the table was written, by this or another process."""
+        updated = self._table.updated_ms()
+        limit = self._intervals.streams_write_seconds
+        return limit if updated is None else min(max(self._now_ms() - updated, 0) / 1000, limit)
+
+    async def write(self) -> None:
+        """Rewrite the table, unless nothing was logged since the last time."""
+        wanted = self._state.position
+        async with self._writing:
+            if self._written >= wanted:
+                return
+            position, began = self._state.position, time.monotonic()
+            await self._in_thread(self._table.begin, position)
+            await self._walk()
+            await self._in_thread(self._table.finish, position)
+            self._written, self._last_seconds = position, began
+
+    async def _walk(self) -> None:
+        names = _names(self._state)
+        batch: list[StreamRow] = []
+        turns = 0
+        while turn := list(islice(names, STREAMS_PER_TURN)):
+            now = self._now()
+            for name in turn:
+                stream = self._state.streams.get(name)
+                if stream is not None and not stream.deleted and not stream.expired(now):
+                    batch.append(_row(stream))
+            turns += 1
+            if turns % TURNS_PER_BATCH == 0:
+                full, batch = batch, []
+                await self._in_thread(self._table.add, full)
+            else:
+                await asyncio.sleep(0)
+        await self._in_thread(self._table.add, batch)
+
+    async def tidy(self) -> None:
+        """Drop the snapshots whose time has come, and delete what only they needed; not while cut off from the log."""
+        if not await reach(self._barrier):
+            return
+        async with self._writing:
+            await self._in_thread(self._table.tidy)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+
+def _names(state: State) -> Iterator[str]:
+    """The names of all streams by bucket and stream, whatever is added or removed meanwhile.
+
+    Listings are in the order of whole names, in which the streams of `team-a` precede those of `team`.
+    """
+    bucket = ""
+    while buckets := list(state.bucket_names.after(bucket, STREAMS_PER_TURN)):
+        for bucket in buckets:
+            name = f"{bucket}/"
+            yield name  # No stream's, but looking at a bucket is work, too.
+            while page := _page(state, bucket, name):
+                yield from page
+                name = page[-1]
+
+
+def _page(state: State, bucket: str, after: str) -> list[str]:
+    """The next names of a bucket; short for a small bucket, of which there may be many."""
+    found = list(state.names.after(after, min(state.lives[bucket], STREAMS_PER_TURN)))
+    return [name for name in found if bucket_of(name) == bucket]
+
+
+def _row(stream: Stream) -> StreamRow:
+    return StreamRow(
+        *split_name(stream.name),
+        stream.incarnation,
+        stream.content_type,
+        stream.start,
+        stream.tail,
+        stream.record_next - stream.record_start,
+        stream.closed,
+        stream.created_at,
+        stream.written_at,
+        None if stream.origin is None else stream.origin.name,
+        stream.attrs,
+    )
