@@ -70,6 +70,9 @@ class ForkRow(NamedTuple):
     source_incarnation: int
     start: int
     to: int
+    record_start: int = 0
+    record_to: int = 0
+    """The same in record numbers, which only the server knows: they are not in the table."""
 
 
 class Deletes(msgspec.Struct, frozen=True, gc=False):
@@ -265,7 +268,7 @@ def forks_in(store: Store, key: str, crc: int) -> list[ForkRow]:
 def forks_table(forks: Iterable[ForkRow]) -> pa.Table:
     """Forks as a table."""
     rows = [
-        (*split_name(row.name), row.incarnation, row.deleted, *split_name(row.source), *row[4:])
+        (*split_name(row.name), row.incarnation, row.deleted, *split_name(row.source), *row[4:7])
         for row in sorted(forks, key=lambda row: row.incarnation)
     ]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(FORKS)

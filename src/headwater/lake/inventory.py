@@ -153,6 +153,8 @@ _KINDS = {
     OWNER_KEY: "metadata",
     "messages/metadata": "metadata",
     "messages/deletes": "deletes",
+    "pinned/metadata": "metadata",
+    "pinned/deletes": "deletes",
     "forks/metadata": "metadata",
     "forks/data": "metadata",
     "streams/metadata": "metadata",

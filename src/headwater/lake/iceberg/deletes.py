@@ -39,13 +39,23 @@ _LIVES = msgspec.msgpack.Decoder(list[DeadLife])
 def deletes_file(path: str, lives: Iterable[DeadLife]) -> bytes:
     """The file for a segment, given by its path."""
     dead = sorted((life for life in lives if life.rows), key=lambda life: life.row)
-    rows = array("q", chain.from_iterable(range(life.row, life.row + life.rows) for life in dead))
+    spans = ((life.row, life.row + life.rows) for life in dead)
+    return positions_file(path, spans, {DEAD_KEY: msgspec.msgpack.encode(dead).hex()})
+
+
+def positions_file(path: str, spans: Iterable[tuple[int, int]], metadata: dict[str, str]) -> bytes:
+    """A file that deletes some rows of a segment: from a first one up to, but without, another one."""
+    rows = array("q", chain.from_iterable(range(*span) for span in spans))
     positions = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
-    table = pa.table([pa.repeat(pa.scalar(path), len(rows)), positions], schema=ROWS)
+    # The path once, and one byte for each row: a segment may have a million.
+    paths = pa.DictionaryArray.from_arrays(
+        pa.Array.from_buffers(pa.int8(), len(rows), [None, pa.py_buffer(bytes(len(rows)))]), [path]
+    )
+    table = pa.table([paths, positions], schema=ROWS.set(0, ROWS.field(0).with_type(paths.type)))
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        ROWS,
+        table.schema,
         compression="zstd",
         use_dictionary=["file_path"],
         column_encoding={"pos": "DELTA_BINARY_PACKED"},
@@ -53,7 +63,7 @@ def deletes_file(path: str, lives: Iterable[DeadLife]) -> bytes:
         store_schema=False,
     ) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({DEAD_KEY: msgspec.msgpack.encode(dead).hex()})
+        writer.add_key_value_metadata(metadata)
     return bytes(sink.getvalue())
 
 

@@ -94,6 +94,8 @@ class DeletesEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How many rows of the segment a stream or a fork needs."""
     since_ms: int
     """When the first of the deleted rows was listed."""
+    digest: int = 0
+    """In `pinned`: the CRC-32C of the ranges of rows that it deletes."""
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):

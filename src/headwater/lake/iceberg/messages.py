@@ -6,31 +6,23 @@ keeps in memory for a dead life is 32 bytes for each segment that has rows of it
 
 from array import array
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
-from headwater.lake.damage import LakeDamaged
-from headwater.lake.format import SCHEMA, segment_key
-from headwater.lake.iceberg.commits import Commits, Leftover
+from headwater.lake.format import SCHEMA
 from headwater.lake.iceberg.deletes import DeadLife, deletes_file
-from headwater.lake.iceberg.index import Change, Index, Rewritten
+from headwater.lake.iceberg.index import Change, Rewritten
 from headwater.lake.iceberg.manifests import (
-    Content,
     DeletesEntry,
-    Manifest,
     Place,
     SegmentEntry,
     Stamp,
     Status,
-    deletes_manifest,
-    segments_manifest,
 )
-from headwater.lake.iceberg.metadata import Snapshot
-from headwater.lake.iceberg.reading import deletes_in, manifests_of, segments_in
+from headwater.lake.iceberg.segment_tables import SegmentTable
 from headwater.storage.store import KeyExists, Store
 from headwater.streams.cold import Held, Tombstone
 
@@ -52,6 +44,8 @@ class Heading(NamedTuple):
     """The shard's time."""
     forks: str = ""
     """The file of the forks that belong to it: key and CRC-32C."""
+    pinned: str = ""
+    """The snapshot of `pinned` that belongs to it."""
 
 
 class Outdated(KeyExists):
@@ -67,95 +61,38 @@ class _Due(NamedTuple):
     since_ms: int
 
 
-class Messages:
+class Messages(SegmentTable):
     """The table and what it must list; for one thread at a time."""
 
     def __init__(
         self, store: Store, url: str, shard: int, log_id: str, *, history_ms: int, now_ms: Callable[[], int]
     ) -> None:
-        self._store, self._log_id, self._now_ms = store, log_id, now_ms
-        self._place = Place(url, shard, SCHEMA)
-        self.commits = Commits(store, NAME, self._place, log_id, history_ms=history_ms, now_ms=now_ms)
+        place = Place(url, shard, SCHEMA)
+        super().__init__(store, NAME, place, log_id, history_ms=history_ms, now_ms=now_ms)
         self._held: dict[int, Held] = {}
         self._dead: dict[int, array[int]] = {}
         """The dead lives of each segment, as consecutive numbers."""
         self._rows = self._dead_rows = 0
         """The sums over all segments."""
-        self._touched: set[int] = set()
-        self._segments = Index[SegmentEntry](Content.DATA, segments_manifest)
-        self._deletes = Index[DeletesEntry](Content.DELETES, deletes_manifest)
-        self._loaded = False
-        self._loaded_position = 0
-        self._spans: dict[str, tuple[int, int]] = {}
-        """The first snapshot with each segment that is gone, and the first without it; by id."""
 
-    # -- What the table lists -----------------------------------------------------------------------------------------
+    def _known(self) -> Iterable[int]:
+        return self._held
 
-    def load(self) -> None:
-        """Find out what the newest snapshot in the store lists; all of it will be compared."""
-        self._loaded = False
-        self.commits.load()
-        self._segments = Index(Content.DATA, segments_manifest)
-        self._deletes = Index(Content.DELETES, deletes_manifest)
-        if self.commits.table is not None:
-            try:
-                self._take(self.commits.table.current)
-            except LakeDamaged:
-                # Everything is listed anew, in manifests of its own.
-                self._segments = Index(Content.DATA, segments_manifest)
-                self._deletes = Index(Content.DELETES, deletes_manifest)
-        self._touched = {*self._held, *self._segments.entries, *self._deletes.entries}
-        self._loaded_position = self.position
-        self._loaded = True
+    def _wanted(self, number: int) -> Held | None:
+        return self._held.get(number)
 
-    def _take(self, snapshot: Snapshot) -> None:
-        for manifest in manifests_of(self._store, snapshot):
-            if manifest.content == Content.DATA:
-                self._segments.add(manifest, segments_in(self._store, manifest))
-            else:
-                self._deletes.add(manifest, deletes_in(self._store, manifest))
-
-    @property
-    def current(self) -> Snapshot | None:
-        """The newest snapshot; None before the first commit."""
-        return None if self.commits.table is None else self.commits.table.current
-
-    @property
-    def position(self) -> int:
-        """The log position that the newest snapshot describes."""
-        return 0 if self.current is None else self.current.position
+    def held(self, number: int) -> Held | None:
+        """A segment of the lake."""
+        return self._held.get(number)
 
     @property
     def flushed(self) -> int:
         """The position up to which the newest snapshot declares every row flushed."""
         return 0 if self.current is None else int(self.current.summary["headwater.flushed"])
 
-    def needs(self, segment_id: str, retired_at: int) -> bool:
-        """Whether a snapshot lists a segment that was replaced at a position."""
-        table = self.commits.table
-        if table is None or retired_at > table.current.position:
-            return True
-        if (span := self._spans.get(segment_id)) is not None:
-            return self.commits.needs(*span)
-        # Before this process began, or never in a snapshot.
-        return retired_at <= self._loaded_position and table.snapshots[0].position < retired_at
-
     def dead_since(self, before_ms: int) -> list[int]:
         """The numbers of the segments that have had dead rows since before a time."""
         return [number for number, entry in self._deletes.entries.items() if entry.since_ms < before_ms]
-
-    def tidy(self, keep: Collection[int]) -> None:
-        """Drop the snapshots whose time has come, and delete what only they needed."""
-        if self._loaded:
-            self.commits.expire(keep)
-            self.commits.find_leftovers(self._files_in)
-            self.commits.sweep()
-            self._spans = {id_: span for id_, span in self._spans.items() if self.commits.needs(*span)}
-
-    def _files_in(self, manifest: Manifest) -> list[str]:
-        if manifest.content == Content.DATA:
-            return []
-        return [entry.key for entry in deletes_in(self._store, manifest)]
 
     # -- What it must list --------------------------------------------------------------------------------------------
 
@@ -207,7 +144,7 @@ class Messages:
         segments, deletes = self._segments_change(stamp), self._deletes_change(stamp)
         is_new = bool(segments.removed or segments.written or deletes.removed or deletes.written)
         if is_new or self._says_other(heading):
-            self._commit(heading, stamp, segments, deletes, keep=keep)
+            self._commit(stamp, segments, deletes, partial(self._summary, heading), keep=keep)
         self._touched.clear()
         self._loaded = True
         return is_new
@@ -217,22 +154,9 @@ class Messages:
         if self.current is None:
             return True
         summary = self.current.summary
-        said = int(summary["headwater.flushed"]), int(summary["headwater.dropped"]), summary["headwater.forks"]
-        return said != (heading.flushed, heading.dropped, heading.forks) or self.position < heading.position
-
-    def _segments_change(self, stamp: Stamp) -> Change[SegmentEntry]:
-        removed, written = [], []
-        for number in self._touched:
-            held, entry = self._held.get(number), self._segments.entries.get(number)
-            if held is None:
-                if entry is not None:
-                    removed.append(number)
-            elif entry is None or entry.segment != held.segment:
-                written.append(SegmentEntry(Status.ADDED, *stamp, number, held.segment))
-            elif entry.segment is not held.segment:
-                # Read from the store: one copy of it is enough.
-                self._segments.entries[number] = msgspec.structs.replace(entry, segment=held.segment)
-        return Change(removed, written)
+        said = [summary.get(f"headwater.{name}") for name in ("flushed", "dropped", "forks", "pinned")]
+        says = [str(heading.flushed), str(heading.dropped), heading.forks, heading.pinned]
+        return said != says or self.position < heading.position
 
     def _deletes_change(self, stamp: Stamp) -> Change[DeletesEntry]:
         removed: list[int] = []
@@ -245,54 +169,21 @@ class Messages:
             if held is None or not rows:
                 if entry is not None:
                     removed.append(number)
-            elif entry is None or entry.rows != rows or entry.data_key != self._key(held):
+            elif entry is None or entry.rows != rows or entry.data_key != self._data_key(held):
                 due.append(_Due(number, held, lives, self._now_ms() if entry is None else entry.since_ms))
             elif entry.live_rows != held.live_rows:
                 written.append(msgspec.structs.replace(entry, status=int(Status.EXISTING), live_rows=held.live_rows))
-
-        store = partial(self._store_deletes, stamp)
-        if len(due) > 1:
-            with ThreadPoolExecutor(UPLOADS, "deletes") as threads:
-                written += threads.map(store, due)
-        else:
-            written += map(store, due)
+        written += self._stored(partial(self._store_deletes, stamp), due)
         return Change(removed, written)
 
     def _store_deletes(self, stamp: Stamp, due: "_Due") -> DeletesEntry:
         number, held, lives, since = due
-        data_key = self._key(held)
+        data_key = self._data_key(held)
         data = deletes_file(self._place.path(data_key), lives)
-        key = f"{NAME}/deletes/{stamp.sequence:010}-{stamp.snapshot_id:016x}-{held.segment.id}.parquet"
+        key = self._deletes_key(held, stamp)
         self.commits.put(key, data)
         rows, crc = sum(life.rows for life in lives), crc32c(data)
         return DeletesEntry(Status.ADDED, *stamp, number, data_key, key, len(data), crc, rows, held.live_rows, since)
-
-    def _key(self, held: Held) -> str:
-        segment = held.segment
-        return segment_key(self._place.shard, segment.first_position, segment.last_position, segment.id)
-
-    def _commit(
-        self,
-        heading: Heading,
-        stamp: Stamp,
-        segments: Change[SegmentEntry],
-        deletes: Change[DeletesEntry],
-        *,
-        keep: Collection[int],
-    ) -> None:
-        commits, place = self.commits, self._place
-        rewritten = (
-            self._segments.rewrite(segments, place, stamp, put=commits.put, new_key=lambda: commits.new_key("data")),
-            self._deletes.rewrite(deletes, place, stamp, put=commits.put, new_key=lambda: commits.new_key("deletes")),
-        )
-        manifests = [*self._segments.after(rewritten[0]), *self._deletes.after(rewritten[1])]
-        commits.commit(stamp, manifests, self._summary(heading, *rewritten), keep)
-        self._segments.accept(rewritten[0])
-        self._deletes.accept(rewritten[1])
-        replaced = [manifest for one in rewritten for manifest in one.replaced]
-        commits.leave(Leftover(manifest.key, manifest.sequence, stamp.sequence) for manifest in replaced)
-        commits.leave(Leftover(entry.key, entry.sequence, stamp.sequence) for entry in rewritten[1].removed)
-        self._spans |= {entry.segment.id: (entry.sequence, stamp.sequence) for entry in rewritten[0].removed}
 
     def _summary(
         self, heading: Heading, segments: Rewritten[SegmentEntry], deletes: Rewritten[DeletesEntry]
@@ -314,6 +205,7 @@ class Messages:
             "headwater.log-id": self._log_id,
             "headwater.shard": str(self._place.shard),
             "headwater.forks": heading.forks,
+            "headwater.pinned": heading.pinned,
         }
 
     def _operation(

@@ -1,6 +1,6 @@
-"""The tables of a lake together: `messages`, and the forks that belong to it."""
+"""The tables of a lake together: `messages`, and what belongs to its snapshots, the forks and the pinned rows."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -8,13 +8,15 @@ from headwater.lake.catalog import FORKS, ForkRow, forks_table
 from headwater.lake.iceberg.manifests import Place
 from headwater.lake.iceberg.messages import Heading, Messages
 from headwater.lake.iceberg.metadata import Snapshot
+from headwater.lake.iceberg.pinned import Pinned
+from headwater.lake.iceberg.pins import PinnedRows, Source
 from headwater.lake.iceberg.schemas import with_ids
 from headwater.lake.iceberg.small_tables import SmallTable
 from headwater.storage.store import Store
 from headwater.streams.cold import Held, Tombstone
 
 NAMESPACE = "headwater"
-TABLES = ("messages", "forks", "streams")
+TABLES = ("messages", "pinned", "forks", "streams")
 """What catalogs of other engines call them."""
 
 
@@ -24,6 +26,8 @@ class Changes(NamedTuple):
     segments: list[tuple[int, Held | None]]
     tombstones: list[tuple[int, Tombstone | None]]
     forks: list[tuple[int, ForkRow | None]]
+    sources: Sequence[tuple[int, Source | None]] = ()
+    """Lives with dead rows that forks hold; None for those that are no longer such."""
 
 
 class LakeTables:
@@ -34,6 +38,11 @@ class LakeTables:
     ) -> None:
         url, history_ms = table_url(store.url), int(history_seconds * 1000)
         self.messages = Messages(store, url, shard, log_id, history_ms=history_ms, now_ms=now_ms)
+        self.pinned = Pinned(store, url, shard, log_id, self.messages.held, history_ms=history_ms, now_ms=now_ms)
+        self._pins = PinnedRows()
+        self._pins_changed = False
+        self._heading: Heading | None = None
+        """That of the last commit."""
         place = Place(url, shard, with_ids(FORKS))
         self._forks = SmallTable(store, place, "forks", log_id, history_ms=history_ms, now_ms=now_ms)
         self._fork_rows: dict[int, ForkRow] = {}
@@ -48,23 +57,48 @@ class LakeTables:
             if row is not None:
                 self._fork_rows[incarnation] = row
             if row != before:
-                self._forks_file = None
+                self._forks_file, self._pins_changed = None, True
+        if changes.sources:
+            self._pins.update(changes.sources)
+            self._pins_changed = True
 
     def commit(self, heading: Heading, keep: Collection[int]) -> None:
-        """Bring all tables up to the state; snapshots in `keep` stay, whatever their age."""
+        """Bring all tables up to the state; snapshots in `keep` stay, whatever their age.
+
+        `messages` is the last one: a row that dies is for a moment in both tables, but never in neither.
+        """
         if self._forks_file is None:
             self._forks_file = self._forks.commit(forks_table(self._fork_rows.values()), heading.position)
-        self.messages.commit(heading._replace(forks=self._forks_file), keep)
+        if self._pins_changed:
+            self.pinned.update(self._pins, self._pins.settle(self._fork_rows))
+            self._pins_changed = False
+        pinned = self.pinned.commit(heading, self._pinned_snapshots())
+        self.messages.commit(heading._replace(forks=self._forks_file, pinned=pinned), keep)
+        self._heading = heading
+
+    def _pinned_snapshots(self) -> set[int]:
+        """The snapshots of `pinned` that belong to those of `messages`."""
+        return {int(one.summary.get("headwater.pinned", 0)) for one in self.snapshots}
 
     def load(self) -> None:
         """Find the newest commits in the store."""
         self._forks_file = None
         self.messages.load()
+        self.pinned.load()
 
     def tidy(self, keep: Collection[int]) -> None:
         """Drop the snapshots whose time has come, and delete what only they needed."""
         self.messages.tidy(keep)
+        if self._heading is not None and self.pinned.is_overtaken:
+            # By a server that is no longer in charge: its next commit to `messages` will fail, this one stays.
+            self.pinned.load()
+            self.pinned.commit(self._heading, self._pinned_snapshots())
+        self.pinned.tidy(self._pinned_snapshots())
         self._forks.tidy({one.summary["headwater.forks"].partition(" ")[0] for one in self.snapshots})
+
+    def needs(self, segment_id: str, retired_at: int) -> bool:
+        """Whether a snapshot lists a segment that was replaced at a position."""
+        return self.messages.needs(segment_id, retired_at) or self.pinned.needs(segment_id, retired_at)
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:

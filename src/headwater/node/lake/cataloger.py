@@ -16,11 +16,13 @@ from typing import TypeVar
 
 from headwater.lake.catalog import ForkRow
 from headwater.lake.iceberg.messages import Heading
+from headwater.lake.iceberg.pins import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
+from headwater.streams.cold import ALL, Tombstone
 from headwater.streams.segments import Segment
 from headwater.streams.state import State
 
@@ -137,7 +139,7 @@ class Cataloger:
 
     def needs(self, segment: Segment, retired_at: int) -> bool:
         """Whether a snapshot that is kept lists a segment that was replaced at a position."""
-        return not self._found or self.tables.messages.needs(segment.id, retired_at)
+        return not self._found or self.tables.needs(segment.id, retired_at)
 
     @property
     def _flushed(self) -> int:
@@ -162,18 +164,28 @@ class Cataloger:
 
     def _take(self, limit: int) -> None:
         unlisted, cold = self._unlisted, self._state.cold
-        changes = Changes([], [], [])
+        sources: list[tuple[int, Source | None]] = []
+        changes = Changes([], [], [], sources)
         for _ in range(min(limit, len(unlisted.segments))):
             number = unlisted.segments.popitem()[0]
             changes.segments.append((number, cold.segments.get(number)))
         for _ in range(min(limit - len(changes.segments), len(unlisted.tombstones))):
             incarnation = unlisted.tombstones.popitem()[0]
-            changes.tombstones.append((incarnation, cold.tombstones.get(incarnation)))
+            tombstone = cold.tombstones.get(incarnation)
+            changes.tombstones.append((incarnation, tombstone))
+            sources.append((incarnation, None if tombstone is None else self._source(tombstone, incarnation)))
         for _ in range(min(limit - len(changes.segments) - len(changes.tombstones), len(unlisted.forks))):
             incarnation, name = unlisted.forks.popitem()
             changes.forks.append((incarnation, self._fork(name, incarnation)))
         self._taken_count += 1
         self._taken.append((self._taken_count, changes))
+
+    def _source(self, tombstone: Tombstone, incarnation: int) -> Source | None:
+        """The life of a tombstone, if forks may need its dead rows."""
+        stream = self._state.streams.get(tombstone.name)
+        if stream is None or stream.incarnation != incarnation or not stream.pins:
+            return None
+        return Source(stream.extents, ALL if stream.deleted else stream.record_start)
 
     def _fork(self, name: str, incarnation: int) -> ForkRow | None:
         stream = self._state.streams.get(name)
@@ -182,7 +194,9 @@ class Cataloger:
         origin = stream.origin
         assert origin is not None
         start = min(max(origin.start, stream.start), origin.to)
-        return ForkRow(name, incarnation, stream.deleted, origin.name, origin.incarnation, start, origin.to)
+        record = min(max(origin.record_start, stream.record_start), origin.record_to)
+        source = origin.name, origin.incarnation
+        return ForkRow(name, incarnation, stream.deleted, *source, start, origin.to, record, origin.record_to)
 
     def _commit(self, heading: Heading, up_to: int) -> None:
         """In the thread: bring the tables up to the heading's position."""

@@ -1,0 +1,180 @@
+"""Tables of segments: which segments a table lists, and which rows in them it leaves out.
+
+A subclass says what the table must list. This class knows what it lists, and commits the difference.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import msgspec
+
+from headwater.lake.damage import LakeDamaged
+from headwater.lake.format import segment_key
+from headwater.lake.iceberg.commits import Commits, Leftover
+from headwater.lake.iceberg.index import Change, Index, Rewritten
+from headwater.lake.iceberg.manifests import (
+    Content,
+    DeletesEntry,
+    Manifest,
+    Place,
+    SegmentEntry,
+    Stamp,
+    Status,
+    deletes_manifest,
+    segments_manifest,
+)
+from headwater.lake.iceberg.metadata import Snapshot
+from headwater.lake.iceberg.reading import deletes_in, manifests_of, segments_in
+from headwater.storage.store import Store
+from headwater.streams.cold import Held
+
+UPLOADS = 8
+"""How many files of deleted rows are stored at the same time."""
+
+T = TypeVar("T")
+
+
+class SegmentTable:
+    """A table and what it lists; for one thread at a time."""
+
+    def __init__(
+        self, store: Store, name: str, place: Place, log_id: str, *, history_ms: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._store, self._name, self._place, self._log_id, self._now_ms = store, name, place, log_id, now_ms
+        self.commits = Commits(store, name, place, log_id, history_ms=history_ms, now_ms=now_ms)
+        self._touched: set[int] = set()
+        """The numbers of the segments for which the table may have to change."""
+        self._segments = Index[SegmentEntry](Content.DATA, segments_manifest)
+        self._deletes = Index[DeletesEntry](Content.DELETES, deletes_manifest)
+        self._loaded = False
+        self._loaded_position = 0
+        self._spans: dict[str, tuple[int, int]] = {}
+        """The first snapshot with each segment that is gone, and the first without it; by id."""
+
+    # -- What a subclass says -----------------------------------------------------------------------------------------
+
+    def _known(self) -> Iterable[int]:
+        """The numbers of all segments that the table must list."""
+        raise NotImplementedError
+
+    def _wanted(self, number: int) -> Held | None:
+        """A segment, if the table must list it."""
+        raise NotImplementedError
+
+    @property
+    def _reached(self) -> int:
+        """The log position up to which the table is known to be right."""
+        return self.position
+
+    # -- What the table lists -----------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find out what the newest snapshot in the store lists; all of it will be compared."""
+        self._loaded = False
+        self.commits.load()
+        self._segments = Index(Content.DATA, segments_manifest)
+        self._deletes = Index(Content.DELETES, deletes_manifest)
+        if self.commits.table is not None:
+            try:
+                self._take(self.commits.table.current)
+            except LakeDamaged:
+                # Everything is listed anew, in manifests of its own.
+                self._segments = Index(Content.DATA, segments_manifest)
+                self._deletes = Index(Content.DELETES, deletes_manifest)
+        self._touched = {*self._known(), *self._segments.entries, *self._deletes.entries}
+        self._loaded_position = self.position
+        self._loaded = True
+
+    def _take(self, snapshot: Snapshot) -> None:
+        for manifest in manifests_of(self._store, snapshot):
+            if manifest.content == Content.DATA:
+                self._segments.add(manifest, segments_in(self._store, manifest))
+            else:
+                self._deletes.add(manifest, deletes_in(self._store, manifest))
+
+    @property
+    def current(self) -> Snapshot | None:
+        """The newest snapshot; None before the first commit."""
+        return None if self.commits.table is None else self.commits.table.current
+
+    @property
+    def position(self) -> int:
+        """The log position that the newest snapshot describes."""
+        return 0 if self.current is None else self.current.position
+
+    def needs(self, segment_id: str, retired_at: int) -> bool:
+        """Whether a snapshot lists a segment that was replaced at a position."""
+        table = self.commits.table
+        if table is None or retired_at > self._reached:
+            return True
+        if (span := self._spans.get(segment_id)) is not None:
+            return self.commits.needs(*span)
+        # Before this process began, or never in a snapshot.
+        return retired_at <= self._loaded_position and table.snapshots[0].position < retired_at
+
+    def tidy(self, keep: Collection[int]) -> None:
+        """Drop the snapshots whose time has come, and delete what only they needed."""
+        if self._loaded:
+            self.commits.expire(keep)
+            self.commits.find_leftovers(self._files_in)
+            self.commits.sweep()
+            self._spans = {id_: span for id_, span in self._spans.items() if self.commits.needs(*span)}
+
+    def _files_in(self, manifest: Manifest) -> list[str]:
+        if manifest.content == Content.DATA:
+            return []
+        return [entry.key for entry in deletes_in(self._store, manifest)]
+
+    # -- Committing ---------------------------------------------------------------------------------------------------
+
+    def _segments_change(self, stamp: Stamp) -> Change[SegmentEntry]:
+        removed, written = [], []
+        for number in self._touched:
+            held, entry = self._wanted(number), self._segments.entries.get(number)
+            if held is None:
+                if entry is not None:
+                    removed.append(number)
+            elif entry is None or entry.segment != held.segment:
+                written.append(SegmentEntry(Status.ADDED, *stamp, number, held.segment))
+            elif entry.segment is not held.segment:
+                # Read from the store: one copy of it is enough.
+                self._segments.entries[number] = msgspec.structs.replace(entry, segment=held.segment)
+        return Change(removed, written)
+
+    def _stored(self, store: Callable[[T], DeletesEntry], due: list[T]) -> list[DeletesEntry]:
+        """Store files of deleted rows, several at a time."""
+        if len(due) < 2:
+            return list(map(store, due))
+        with ThreadPoolExecutor(UPLOADS, "deletes") as threads:
+            return list(threads.map(store, due))
+
+    def _data_key(self, held: Held) -> str:
+        segment = held.segment
+        return segment_key(self._place.shard, segment.first_position, segment.last_position, segment.id)
+
+    def _deletes_key(self, held: Held, stamp: Stamp) -> str:
+        return f"{self._name}/deletes/{stamp.sequence:010}-{stamp.snapshot_id:016x}-{held.segment.id}.parquet"
+
+    def _commit(
+        self,
+        stamp: Stamp,
+        segments: Change[SegmentEntry],
+        deletes: Change[DeletesEntry],
+        summary: Callable[[Rewritten[SegmentEntry], Rewritten[DeletesEntry]], dict[str, str]],
+        *,
+        keep: Collection[int],
+    ) -> None:
+        commits, place = self.commits, self._place
+        rewritten = (
+            self._segments.rewrite(segments, place, stamp, put=commits.put, new_key=lambda: commits.new_key("data")),
+            self._deletes.rewrite(deletes, place, stamp, put=commits.put, new_key=lambda: commits.new_key("deletes")),
+        )
+        manifests = [*self._segments.after(rewritten[0]), *self._deletes.after(rewritten[1])]
+        commits.commit(stamp, manifests, summary(*rewritten), keep)
+        self._segments.accept(rewritten[0])
+        self._deletes.accept(rewritten[1])
+        replaced = [manifest for one in rewritten for manifest in one.replaced]
+        commits.leave(Leftover(manifest.key, manifest.sequence, stamp.sequence) for manifest in replaced)
+        commits.leave(Leftover(entry.key, entry.sequence, stamp.sequence) for entry in rewritten[1].removed)
+        self._spans |= {entry.segment.id: (entry.sequence, stamp.sequence) for entry in rewritten[0].removed}
