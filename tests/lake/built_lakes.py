@@ -67,7 +67,7 @@ class Writer:
         self.ask("DELETE", path)
 
     def flush(self) -> None:
-        self.ask("POST", "/__headwater/flush", {}, b"")
+        self.ask("POST", "/__headwater/flush?tables=all", {}, b"")
 
     def tail(self, path: str) -> int:
         return int(self._wire.ask("HEAD", path).next_offset)

@@ -23,14 +23,15 @@ from headwater.lake.format import (
     segment_key,
 )
 from headwater.lake.iceberg.messages import Heading
+from headwater.lake.iceberg.pins import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.lake.sealing import UNSEALED, seal
 from headwater.lake.verify.verifier import Verifier
 from headwater.lake.writer import Written
 from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Store
-from headwater.streams.cold import Held, Tombstone
-from headwater.streams.segments import DeadRows, Segment
+from headwater.streams.cold import ALL, Held, Tombstone
+from headwater.streams.segments import DeadRows, Extent, Segment
 
 from .lives import Life, rows_of
 
@@ -114,9 +115,8 @@ def lake_of(
         (row.incarnation, Tombstone(row.name, row.below, tuple(_dead_rows(segments, row)))) for row in tombstones
     ]
     tables = LakeTables(store, 0, "j", history_seconds=60, now_ms=lambda: 0)
-    tables.update(
-        Changes(held, [(one, tombstone) for one, tombstone in dead], [(row.incarnation, row) for row in forks])
-    )
+    sources = [(row.incarnation, Source(tuple(_extents(segments, row)), ALL)) for row in tombstones]
+    tables.update(Changes(held, dead, [(row.incarnation, row) for row in forks], sources))
     tables.commit(Heading(LAST, flushed, 0, 2**60), ())
     return store
 
@@ -128,6 +128,13 @@ def _dead_rows(segments: Sequence[Sequence[pa.Table]], tombstone: TombstoneRow) 
         dead = pc.indices_nonzero(pc.and_(of_life, pc.less(rows["offset"], tombstone.below)).combine_chunks())
         if len(dead):
             yield DeadRows(number, dead[0].as_py(), len(dead))
+
+
+def _extents(segments: Sequence[Sequence[pa.Table]], tombstone: TombstoneRow) -> Iterator[Extent]:
+    """Where the dead rows are, for forks that need them."""
+    for dead in _dead_rows(segments, tombstone):
+        records = pa.concat_tables(segments[dead.segment])["record"]
+        yield Extent(dead.segment, dead.row, dead.rows, 0, 0, records[dead.row].as_py())
 
 
 def problems(store: Store, *, json_values: bool = False) -> list[str]:

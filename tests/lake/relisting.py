@@ -59,5 +59,8 @@ def relist(store: Store, catalog: Catalog) -> None:
         "headwater.at": str(catalog.at),
         "headwater.shard": str(catalog.shard),
         "headwater.forks": f"{catalog.forks_key} {catalog.forks_crc}",
+        "headwater.pinned": str(catalog.pinned_id),
+        "total-records": str(sum(one.segment.rows for one in catalog.segments)),
+        "total-data-files": str(len(catalog.segments)),
     }
     commits.commit(stamp, manifests, summary)

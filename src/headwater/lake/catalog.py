@@ -114,6 +114,8 @@ class Catalog(msgspec.Struct, frozen=True):
     segments: list[ListedSegment] = []
     forks_key: str = ""
     forks_crc: int = 0
+    pinned_id: int = 0
+    """The snapshot of the table `pinned` that belongs to it."""
 
 
 def read_catalog(store: Store) -> Catalog | None:
@@ -178,7 +180,8 @@ def _catalog(table: Table, segments: list[SegmentEntry], dead: dict[int, Deletes
             int(summary[f"headwater.{name}"]) for name in ("position", "flushed", "dropped", "at")
         )
         head = Catalog(table.key, snapshot.id, shard, table.log_id, position, flushed, dropped, at)
-        return msgspec.structs.replace(head, segments=listed, forks_key=forks_key, forks_crc=int(forks_crc))
+        forks = {"forks_key": forks_key, "forks_crc": int(forks_crc)}
+        return msgspec.structs.replace(head, segments=listed, **forks, pinned_id=int(summary["headwater.pinned"]))
     except (KeyError, ValueError) as problem:
         raise LakeDamaged(table.key, f"its newest snapshot cannot be understood ({problem})") from problem
 

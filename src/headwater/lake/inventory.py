@@ -12,7 +12,9 @@ from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import deadline_us_of, parse_segment_key
 from headwater.lake.iceberg.manifests import Content
 from headwater.lake.iceberg.messages import NAME
+from headwater.lake.iceberg.metadata import Table
 from headwater.lake.iceberg.reading import manifests_of, newest_table, of_content, segments_in
+from headwater.lake.iceberg.tables import TABLES
 from headwater.lake.ownership import OWNER_KEY
 from headwater.lake.verify.spans import LifeRows, Spans
 from headwater.storage.store import Store
@@ -124,6 +126,32 @@ def totals(store: Store, catalog: Catalog, tombstones: pa.Table, forks: Sequence
         oldest_segment=min(keys, default=None),
         newest_segment=max(keys, default=None),
     )
+
+
+class TableTally(NamedTuple):
+    """A table of a lake in numbers."""
+
+    table: str
+    version: int
+    snapshots: int
+    files: int
+    rows: int
+    position: int
+    """The log position that the newest snapshot describes."""
+    updated_ms: int
+
+
+def tables(store: Store) -> list[TableTally]:
+    """The tables that a lake has."""
+    return [_tally(table) for name in TABLES if (table := newest_table(store, name)) is not None]
+
+
+def _tally(table: Table) -> TableTally:
+    summary = table.current.summary
+    rows = int(summary["total-records"]) - int(summary.get("total-position-deletes", 0))
+    files = int(summary["total-data-files"])
+    at = table.current.at_ms
+    return TableTally(table.name, table.version, len(table.snapshots), files, rows, table.current.position, at)
 
 
 def objects(store: Store, catalog: Catalog, now_us: int) -> dict[str, Heap]:

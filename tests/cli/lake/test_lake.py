@@ -147,7 +147,7 @@ def test_stat_counts_what_the_newest_catalog_does_not_need(copied: Path) -> None
 def test_stat_in_words_has_a_line_for_each_fact(written: Written) -> None:
     text = output("stat", written.lake)
     facts = parsed("stat", written.lake)
-    assert len(text.splitlines()) == len(facts) - 1 + len(facts["objects"])
+    assert len(text.splitlines()) == len(facts) - 2 + len(facts["objects"]) + len(facts["tables"])
     assert re.search(rf"^live rows +{facts['live_rows']}$", text, re.MULTILINE)
     assert re.search(r"^catalog at +20\d\d-\d\d-\d\dT.*Z$", text, re.MULTILINE)
 
@@ -159,7 +159,7 @@ def test_a_lake_without_a_segment_can_be_inspected(tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     assert parsed("ls", lake) == parsed("ls", "--streams", lake) == parsed("verify", lake) == []
     assert parsed("stat", lake)["compression_ratio"] is None
-    assert lines("sql", lake, "select count(*) as n from streams union all select count(*) from segments") == [
+    assert lines("sql", lake, "select count(*) as n from messages union all select count(*) from segments") == [
         {"n": 0},
         {"n": 0},
     ]
@@ -207,7 +207,7 @@ def test_damage_is_a_list_for_a_program(copied: Path) -> None:
     assert problem["key"].endswith(path.name)
 
 
-@pytest.mark.parametrize("verb", [["ls", "--streams"], ["stat"], ["sql", 'select sum("offset") from streams']])
+@pytest.mark.parametrize("verb", [["ls", "--streams"], ["stat"], ["sql", 'select sum("offset") from messages']])
 def test_a_command_that_meets_damage_fails_and_points_to_verify(copied: Path, verb: list[str]) -> None:
     min(copied.glob("segments/*/*.parquet")).unlink()
     finished = headwater("lake", verb[0], str(copied), *verb[1:])
@@ -252,7 +252,7 @@ def test_every_verb_works_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert len(parsed("ls", url)) == parsed("stat", url)["segments"]
         assert [entry["name"] for entry in parsed("ls", "--streams", url)] == sorted(contents)
         assert parsed("verify", url) == []
-        query = 'from streams union all from inherited order by bucket, stream, "offset"'
+        query = 'from messages union all from inherited order by bucket, stream, "offset"'
         assert bodies(lines("sql", url, query)) == {name: content.body for name, content in contents.items()}
 
 
@@ -279,3 +279,48 @@ def test_every_example_of_the_page_runs(written: Written, capsys: pytest.Capture
 def test_the_page_lists_every_verb() -> None:
     for verb in re.findall(r"^  (\w+) ", output("--help").split("Commands:")[1], re.MULTILINE):
         assert f"| `{verb}" in PAGE.read_text()
+
+
+# -- The other tables --------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_are_listed(written: Written) -> None:
+    found = {one["table"]: one for one in parsed("ls", "--tables", written.lake)}
+    assert list(found) == ["messages", "pinned", "forks", "streams"]
+    facts = parsed("stat", written.lake)
+    assert found == facts["tables"]
+    assert found["messages"]["rows"] == facts["live_rows"]
+    assert found["streams"]["rows"] == len(written.contents) > 0
+    assert re.search(r"^pinned +\d+ +\d+ +\d+ +\d+ +\d+ +20\d\d-", output("ls", "--tables", written.lake), re.MULTILINE)
+
+
+def test_the_list_of_the_tables_is_of_the_whole_lake(written: Written) -> None:
+    assert headwater("lake", "ls", "--tables", "--streams", written.lake).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("pinned/deletes/*.parquet", "its checksum does not match"),
+        ("streams/data/*.parquet", "its checksum does not match"),
+        ("pinned/metadata/*-list.avro", "its checksum does not match"),
+        ("streams/metadata/*-list.avro", "its checksum does not match"),
+    ],
+)
+def test_damage_to_the_other_tables_is_found(copied: Path, pattern: str, problem: str) -> None:
+    for path in copied.glob(pattern):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    found = headwater("lake", "verify", str(copied))
+    assert found.returncode == 1
+    assert problem in found.stdout
+
+
+@pytest.mark.parametrize("pattern", ["pinned/deletes/*.parquet", "streams/data/*.parquet", "pinned/metadata/*.json"])
+def test_a_missing_object_of_the_other_tables_is_found(copied: Path, pattern: str) -> None:
+    for path in copied.glob(pattern):
+        path.unlink()
+    found = headwater("lake", "verify", str(copied))
+    assert found.returncode == 1
+    assert "missing" in found.stdout

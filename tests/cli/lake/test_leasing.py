@@ -43,7 +43,7 @@ def test_a_lease_is_held_and_renewed_while_the_block_runs_and_given_back(server:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["ls"], ["ls", "--streams"], ["stat"], ["verify"], ["sql", "select count(*) from streams"]]
+    "arguments", [["ls"], ["ls", "--streams"], ["stat"], ["verify"], ["sql", "select count(*) from messages"]]
 )
 def test_every_command_takes_a_server(server: RunningServer, data: Path, arguments: list[str]) -> None:
     verb, *more = arguments
@@ -66,7 +66,7 @@ def written_lake(server: RunningServer, data: Path) -> str:
 
 def test_an_object_that_is_gone_is_said_to_be_gone(written_lake: str) -> None:
     next(Path(written_lake).glob("segments/*/*.parquet")).unlink()
-    for arguments in (["sql", written_lake, "select max(payload) from streams"], ["ls", written_lake, "--streams"]):
+    for arguments in (["sql", written_lake, "select max(payload) from messages"], ["ls", written_lake, "--streams"]):
         finished = headwater("lake", *arguments)
         assert finished.returncode == 1
         assert "although the catalog lists it; the server may have replaced it meanwhile" in finished.stderr

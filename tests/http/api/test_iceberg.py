@@ -37,7 +37,8 @@ def test_pyiceberg_lists_and_reads_the_tables(server: RunningServer) -> None:
     catalog = RestCatalog("headwater", uri=f"{server.url}/iceberg")
     assert catalog.list_namespaces() == [("headwater",)]
     assert catalog.list_namespaces("headwater") == []
-    assert catalog.list_tables("headwater") == [("headwater", name) for name in ("messages", "pinned", "forks", "streams")]
+    tables = ("messages", "pinned", "forks", "streams")
+    assert catalog.list_tables("headwater") == [("headwater", name) for name in tables]
     assert catalog.table_exists("headwater.messages")
     assert not catalog.table_exists("headwater.nothing")
     assert catalog.load_namespace_properties("headwater") == {}

@@ -12,10 +12,13 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import StaticTable
 
 from headwater.client import Admin, Client
-from headwater.lake.catalog import FORKS, read_catalog, read_forks_table, read_tombstones
+from headwater.lake.catalog import FORKS, read_catalog, read_forks, read_forks_table, read_tombstones
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA
-from headwater.lake.scanning import live_rows
+from headwater.lake.iceberg.pins import merged
+from headwater.lake.iceberg.streams import STREAMS, read_streams
+from headwater.lake.pinned import pinned_spans
+from headwater.lake.scanning import Inherited, inheritance, live_rows
 from headwater.storage.folder import FolderStore
 from headwater.storage.s3 import iceberg_options
 from headwater.storage.store import Store
@@ -41,6 +44,22 @@ def our_rows(store: Store) -> pa.Table:
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by(ORDER)
 
 
+def our_pinned_rows(store: Store) -> pa.Table:
+    """The rows that only forks have, by their offsets."""
+    catalog = read_catalog(store)
+    assert catalog is not None
+    tombstones = {row["incarnation"]: row["below"] for row in read_tombstones(store, catalog).to_pylist()}
+    pieces: dict[int, list[Inherited]] = {}
+    for piece in inheritance(read_forks(store, catalog)):
+        pieces.setdefault(piece.source_incarnation, []).append(piece)
+    found = [SCHEMA.empty_table()]
+    for batch in dataset(store, catalog.segments).to_batches():
+        rows = pa.Table.from_batches([batch])
+        spans = merged(pinned_spans(rows, 0, tombstones, pieces))
+        found += [rows.slice(first, end - first) for first, end in spans]
+    return pa.concat_tables(found).sort_by(ORDER)
+
+
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
     """pyiceberg, Polars and DuckDB."""
@@ -63,7 +82,13 @@ def check(engines: list[Engine], data: Path) -> int:
     assert catalog is not None
     messages = in_our_types(our_rows(store), SCHEMA)
     forks = in_our_types(read_forks_table(store, catalog), FORKS)
+    pinned = in_our_types(our_pinned_rows(store), SCHEMA)
+    listed = read_streams(store)
+    assert listed is not None
+    streams = in_our_types(pa.concat_tables([STREAMS.empty_table(), *listed[1]]), STREAMS)
     for engine in engines:
+        assert in_our_types(engine(f"{data}/lake/pinned"), SCHEMA).sort_by(ORDER).equals(pinned)
+        assert in_our_types(engine(f"{data}/lake/streams"), STREAMS).sort_by(ORDER[:2]).equals(streams)
         assert in_our_types(engine(f"{data}/lake/messages"), SCHEMA).sort_by(ORDER).equals(messages)
         assert in_our_types(engine(f"{data}/lake/forks"), FORKS).equals(forks)
     return len(messages)

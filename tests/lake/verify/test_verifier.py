@@ -328,7 +328,7 @@ def test_fewer_live_rows_than_the_catalog_counts_are_not_a_problem() -> None:
 
 
 def fork(start: int, to: int, source: int = 1) -> list[ForkRow]:
-    return [ForkRow("b/fork", 30, False, "b/s", source, start, to)]
+    return [ForkRow("b/fork", 30, False, "b/s", source, start, to, 0, 99)]
 
 
 def test_the_bytes_that_a_fork_needs_are_found() -> None:

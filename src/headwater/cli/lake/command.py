@@ -22,7 +22,7 @@ from headwater.lake.catalog import Catalog, ForkRow, ListedSegment, read_catalog
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.iceberg.messages import NAME
 from headwater.lake.iceberg.reading import read_newest
-from headwater.lake.inventory import StreamTally, objects, streams, totals
+from headwater.lake.inventory import StreamTally, TableTally, objects, streams, tables, totals
 from headwater.lake.reader import SegmentDamaged
 from headwater.lake.scanning import may_have
 from headwater.lake.verify.verifier import Verifier
@@ -124,15 +124,29 @@ STREAM_HEADS = ("STREAM", "INCARNATION", "ROWS", "BYTES", "INHERITED", "FROM", "
 STREAM_RIGHT = (False, True, True, True, True, False, False)
 
 
+TABLE_HEADS = ("TABLE", "VERSION", "SNAPSHOTS", "FILES", "ROWS", "POSITION", "WRITTEN")
+TABLE_RIGHT = (False, True, True, True, True, True, False)
+
+
 @verb("headwater lake ls --data data", "headwater lake ls s3://history/headwater --streams --prefix team/")
 @click.option("--streams", "by_stream", is_flag=True, help="List streams instead; reads the names in every segment.")
+@click.option("--tables", "by_table", is_flag=True, help="List the Iceberg tables instead.")
 @click.option(
     "--prefix", default="", help="Only streams (bucket/stream) that begin with this, or segments that may hold them."
 )
 @JSON
-def ls(store: Store, by_stream: bool, prefix: str, as_json: bool) -> None:
-    """List segments, or streams."""
+def ls(store: Store, by_stream: bool, by_table: bool, prefix: str, as_json: bool) -> None:
+    """List segments, streams, or tables."""
+    if by_table and (by_stream or prefix):
+        raise click.UsageError("--tables is for the whole lake; leave out --streams and --prefix.")
     opened = open_lake(store)
+    if by_table:
+        found = tables(store)
+        if as_json:
+            json_list(one._asdict() for one in found)
+        else:
+            columns(TABLE_HEADS, map(_table_row, found), TABLE_RIGHT, head=sys.stdout.isatty())
+        return
     if by_stream:
         tallies = streams(store, opened.catalog, opened.tombstones, opened.forks, prefix)
         if as_json:
@@ -169,6 +183,11 @@ def _segment_row(listed: ListedSegment) -> list[str]:
     ]
 
 
+def _table_row(tally: TableTally) -> list[str]:
+    *numbers, updated_ms = tally[1:]
+    return [tally.table, *map(str, numbers), moment(updated_ms * 1000)]
+
+
 def _stream_row(tally: StreamTally) -> list[str]:
     times = ["-" if at is None else moment(at) for at in (tally.first_at, tally.last_at)]
     numbers = [str(tally.incarnation), str(tally.rows), size(tally.bytes), size(tally.inherited_bytes)]
@@ -186,10 +205,12 @@ def stat(store: Store, as_json: bool) -> None:
     tally = totals(store, opened.catalog, opened.tombstones, opened.forks)
     stored = {kind: heap._asdict() for kind, heap in objects(store, opened.catalog, time.time_ns() // 1000).items()}
     members = {"url": store.url, **tally._asdict()}
+    listed = {one.table: one._asdict() for one in tables(store)}
     if as_json:
-        click.echo(json.dumps({**members, "objects": stored}, indent=1))
+        click.echo(json.dumps({**members, "tables": listed, "objects": stored}, indent=1))
         return
     rows = [(name.replace("_", " "), _shown(name, value)) for name, value in members.items()]
+    rows += [(f"rows of {name}", str(one["rows"])) for name, one in listed.items()]
     rows += [(f"{kind} in store", f"{heap['objects']} ({size(heap['bytes'])})") for kind, heap in stored.items()]
     facts(rows)
 

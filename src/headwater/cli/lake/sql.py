@@ -2,8 +2,10 @@
 
 The tables:
 
-streams     every live row once, under the name of the stream that it was written to
+messages    every live row once, under the name of the stream that it was written to
+pinned      rows that are no longer live, but that forks still have
 inherited   the rows that a fork shares with its sources, under the name of the fork
+streams     every stream, as of when the table was last written
 segments, tombstones, forks   the contents of the catalog
 """
 
@@ -30,6 +32,7 @@ from headwater.cli.printing import columns
 from headwater.lake.catalog import read_forks_table
 from headwater.lake.datasets import dataset
 from headwater.lake.format import SCHEMA, split_name
+from headwater.lake.iceberg.streams import STREAMS, read_streams
 from headwater.lake.scanning import inheritance
 from headwater.storage.store import KeyMissing
 from headwater.streams.segments import Segment
@@ -41,10 +44,17 @@ MISSING = (
     "docs/reference/lake.md shows."
 )
 
-STREAMS = """
-create view streams as
+MESSAGES = """
+create view messages as
 select stored.* from stored
 anti join tombstones on stored.incarnation = tombstones.incarnation and stored."offset" < tombstones.below
+"""
+PINNED = """
+create view pinned as
+select stored.* from stored
+semi join tombstones on stored.incarnation = tombstones.incarnation and stored."offset" < tombstones.below
+semi join pieces as piece on stored.incarnation = piece.source_incarnation
+    and stored."offset" < piece."to" and stored.next_offset > piece.start
 """
 INHERITED = """
 create view inherited as
@@ -64,7 +74,7 @@ PIECES = pa.schema(
 
 @lake.command(
     epilog=examples(
-        "headwater lake sql --data data 'select stream, count(*) from streams group by 1'",
+        "headwater lake sql --data data 'select stream, count(*) from messages group by 1'",
         "headwater lake sql s3://history/headwater 'from segments' --csv",
     )
 )
@@ -85,8 +95,8 @@ def sql(
 ) -> None:
     """Query in SQL, with DuckDB.
 
-    The tables are streams, inherited (what forks share with their sources), segments, tombstones and forks. With --json
-    each line is an object.
+    The tables are messages, inherited (what forks share with their sources), pinned (what only forks have), streams,
+    segments, tombstones and forks. With --json each line is an object.
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other; choose one.")
@@ -111,7 +121,7 @@ def _query(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: boo
         }
         with duckdb.connect(config=settings) as connection:
             try:
-                _register(connection, opened)
+                _register(connection, opened, with_streams="streams" in query.lower())
                 result = connection.sql(query)
                 if result is not None:
                     _print(result.to_arrow_reader(BATCH_ROWS), as_csv, as_json)
@@ -137,8 +147,8 @@ def _find_missing(opened: OpenLake) -> None:
             raise KeyMissing(f"There is no object {listed.key} in {opened.store.url}.")
 
 
-def _register(connection: Any, opened: OpenLake) -> None:
-    """Register the lake's tables with DuckDB."""
+def _register(connection: Any, opened: OpenLake, *, with_streams: bool) -> None:
+    """Register the lake's tables with DuckDB; the list of the streams is read only if the query names it."""
     pieces = [
         (*split_name(piece.name), piece.incarnation, piece.source_incarnation, piece.start, piece.to)
         for piece in inheritance(opened.forks)
@@ -150,11 +160,15 @@ def _register(connection: Any, opened: OpenLake) -> None:
         "segments": _segments(opened),
         "pieces": pa.table([list(column) for column in zip(*pieces, strict=True)] or [[]] * len(PIECES), PIECES),
     }
+    if with_streams:
+        found = read_streams(opened.store)
+        tables["streams"] = pa.concat_tables([STREAMS.empty_table(), *(() if found is None else found[1])])
     for name, table in tables.items():
         connection.register(name, table)
     # DuckDB estimates Arrow data at one row, and would build its hash table from the whole lake, not the tombstones.
     connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
-    connection.execute(STREAMS)
+    connection.execute(MESSAGES)
+    connection.execute(PINNED)
     connection.execute(INHERITED)
 
 

@@ -29,10 +29,13 @@ from headwater.lake.catalog import (
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import SCHEMA, parse_segment_key, segment_key
 from headwater.lake.iceberg.deletes import dead_lives
+from headwater.lake.iceberg.pins import merged
+from headwater.lake.pinned import pinned_spans
 from headwater.lake.reader import Footer, SegmentDamaged, read_footer, read_group
 from headwater.lake.scanning import Inherited, inheritance
 from headwater.lake.verify.rows import RowChecks
 from headwater.lake.verify.spans import LifeRows, Spans, spans_of
+from headwater.lake.verify.tables import PinnedChecks, streams_problems
 from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 
@@ -93,6 +96,15 @@ class Verifier:
             yield Problem(catalog.forks_key, None, str(problem))
         yield from catalog_problems(catalog)
         yield from fork_problems(catalog, self._forks)
+        self._dead_below = dict(zip(*(self._tombstones[name].to_pylist() for name in TOMBSTONES.names), strict=True))
+        self._pieces: dict[int, list[Inherited]] = {}
+        for piece in self._inherited:
+            self._pieces.setdefault(piece.source_incarnation, []).append(piece)
+        self._pinned = PinnedChecks(self._store, catalog)
+        try:
+            self._pinned.read()
+        except LakeDamaged as damage:
+            yield Problem(damage.key, None, damage.problem)
         self.bytes = sum(listed.segment.size for listed in catalog.segments)
         with Spans() as spans:
             for number, listed in enumerate(catalog.segments):
@@ -100,12 +112,15 @@ class Verifier:
                 spans.add(self._segment(number, listed, found))
                 yield from found
             yield from self._lives(spans.in_order())
+        yield from (Problem(key, None, what) for key, what in self._pinned.rest())
+        yield from (Problem(key, None, what) for key, what in streams_problems(self._store))
 
     # -- One segment --------------------------------------------------------------------------------------------------
 
     def _segment(self, number: int, listed: ListedSegment, found: list[Problem]) -> Iterator[LifeRows]:
         """The spans of a segment; its problems are added to `found`."""
         done, rows, live_rows = self._bytes, 0, 0
+        self._spans: list[tuple[int, int]] = []
         if not 0 < listed.segment.footer_bytes < listed.segment.size:
             # Reported with the catalog; a footer cannot be read with such numbers.
             self.whole = False
@@ -119,6 +134,8 @@ class Verifier:
             if self._tombstones_known and rows == listed.segment.rows:
                 found += [Problem(listed.key, None, what) for what in count_problems(listed, live_rows)]
                 found += deletes_problems(self._store, listed)
+                pinned = self._pinned.segment(listed.key, rows, merged(self._spans))
+                found += [Problem(key, None, what) for key, what in pinned]
             self.segments, self.live_rows = self.segments + 1, self.live_rows + live_rows
         except (KeyMissing, StoreFailed, SegmentDamaged) as damage:
             if isinstance(damage, StoreFailed) and self._is_whole(listed):
@@ -145,6 +162,7 @@ class Verifier:
                 found.append(Problem(key, group.row, str(damage)))
                 continue
             found += [Problem(key, group.row + row, what) for row, what in checks.inspect(table)]
+            self._spans += pinned_spans(table, group.row, self._dead_below, self._pieces)
             yield from spans_of(table, self._tombstones, number, group.row)
         self.rows += checks.rows
         if not damaged:
@@ -168,10 +186,7 @@ class Verifier:
 
     def _lives(self, spans: Iterator[LifeRows]) -> Iterator[Problem]:
         """Gaps and overlaps between the spans of each life, and inherited bytes that are missing."""
-        pieces: dict[int, list[Inherited]] = {}
-        for piece in self._inherited:
-            pieces.setdefault(piece.source_incarnation, []).append(piece)
-        dead_below = dict(zip(*(self._tombstones[name].to_pylist() for name in ("incarnation", "below")), strict=True))
+        pieces, dead_below = dict(self._pieces), self._dead_below
         named = ""
         for (name, incarnation), life in groupby(spans, key=lambda span: (span.name, span.incarnation)):
             held = pieces.pop(incarnation, [])
