@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from headwater.lake.iceberg.streams import read_streams
 from headwater.node import committer, keeping, membership
 from headwater.node.chores.imager import ImageLimits
 from headwater.node.committer import ask
@@ -22,7 +23,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
 from headwater.storage.memory import MemoryStore
-from headwater.streams.cluster import LEVEL, Evict, Join, Keep
+from headwater.streams.cluster import LEVEL, Evict, Join, Keep, RaiseLevel
 from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.images import image_of
 from headwater.streams.queries import Read
@@ -426,6 +427,27 @@ def test_a_flush_is_asked_of_the_node_that_does_the_chores(brief: None) -> None:
             assert position >= other.state.streams["b/a"].incarnation
             assert other.state.cold.rows == 1
             assert other.state.hot_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_all_tables_are_asked_of_the_node_that_does_the_chores(brief: None) -> None:
+    async def main() -> None:
+        async with replicas() as (_, nodes):
+            await until(lambda: any(node.keeps for node in nodes))
+            [other] = [node for node in nodes if not node.keeps]
+            assert isinstance(await other.ask(Create("b/a", TEXT, payload=b"1")), Created)
+            lake = other.shard.lake
+            assert lake is not None
+            if other.state.cluster.level < LEVEL:
+                with pytest.raises(FlushFailed, match="older version"):
+                    await lake.flush(all_tables=True)
+                assert await other.ask(RaiseLevel(LEVEL)) == Done()
+            # A usual flush that is under way must not answer for the tables.
+            await asyncio.wait_for(asyncio.gather(lake.flush(), lake.flush(all_tables=True)), 10)
+            found = read_streams(lake.store)
+            assert found is not None
+            assert [table["stream"].to_pylist() for table in found[1]] == [["a"]]
 
     asyncio.run(main())
 

@@ -8,7 +8,7 @@ from headwater.protocol.producers import Producer
 from headwater.streams import batches
 from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.batches import Batch
-from headwater.streams.cluster import AskFlush, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
+from headwater.streams.cluster import AskFlush, AskTables, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
 from headwater.streams.commands import (
     Append,
     Command,
@@ -122,6 +122,7 @@ ONE_OF_EACH: list[Command] = [
     RaiseLevel(2),
     Checkpoint("id"),
     AskFlush("n1"),
+    AskTables("n1"),
     Cataloged(5, 3),
     PublishSnapshot("b/s", 7, Snapshot(5, 2, "blob", "text/html", 9, "digest"), True, 5, None, "none", 99),
 ]
@@ -225,6 +226,7 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["raise-level.1", 2],
             ["checkpoint.1", "id"],
             ["ask-flush.1", "n1"],
+            ["ask-tables.1", "n1"],
             ["cataloged.1", 5, 3],
             ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, 5, None, "none", 99],
         ],

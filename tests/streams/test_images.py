@@ -160,7 +160,20 @@ def test_the_form_of_an_image_never_changes(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     c = ["b/c", 6, text, forever, at, at, at, 0, 0, 0, 0, False, False, None, None, origin, ancestry, None, None, *NONE]
     assert [msgspec.msgpack.decode(piece) for piece in image_of(shards.all[0].state)] == [
-        ["header", 7, "journal", position, at, buckets, owed, held, {"old": None}, {}, *lake, [{}, None, 1, 0, 0, ""]],
+        [
+            "header",
+            7,
+            "journal",
+            position,
+            at,
+            buckets,
+            owed,
+            held,
+            {"old": None},
+            {},
+            *lake,
+            [{}, None, 1, 0, 0, "", 0],
+        ],
         ["streams", [a, b]],
         ["appends", [[1, b"y", None, 1, 4, at, None]]],
         ["streams", [c]],

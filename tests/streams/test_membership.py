@@ -6,6 +6,7 @@ from headwater.streams import images
 from headwater.streams.cluster import (
     LEVEL,
     AskFlush,
+    AskTables,
     Cataloged,
     Checkpoint,
     Cluster,
@@ -139,6 +140,14 @@ def test_nodes_ask_for_flushes_and_learn_how_far_the_catalog_is(shards: Shards) 
     for position in (2, 1):
         assert decide(shards, Cataloged(position, 3)) == Done()
     assert cluster(shards).cataloged == 2
+
+
+def test_nodes_ask_for_all_tables_together_with_a_flush(shards: Shards) -> None:
+    decide(shards, AskFlush("n1"))
+    assert decide(shards, AskTables("n1")) == Done()
+    assert (cluster(shards).flush_asked, cluster(shards).tables_asked) == (2, 2)
+    decide(shards, AskFlush("n1"))
+    assert (cluster(shards).flush_asked, cluster(shards).tables_asked) == (3, 2)
 
 
 def test_the_latest_checkpoint_is_known(shards: Shards) -> None:

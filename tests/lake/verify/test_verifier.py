@@ -342,6 +342,29 @@ def test_bytes_that_a_fork_misses_of_a_dead_source_are_found(parts: list[Life]) 
     assert len(found) == 1, found
 
 
+def pinned_records(start: int, to: int) -> list[ForkRow]:
+    """A fork of six bytes, for which the server has pinned these records: right would be 0 to 2."""
+    return [ForkRow("b/fork", 30, False, "b/s", 1, 0, 6, start, to)]
+
+
+@pytest.mark.parametrize(
+    ("records", "problem"),
+    [
+        ((0, 2), ""),
+        ((0, 0), "the table of pinned rows lists no rows of it, but forks need some"),
+        ((0, 1), "its rows are not those that no fork needs"),
+        ((0, 9), "its rows are not those that no fork needs"),
+    ],
+)
+def test_the_pinned_rows_are_exactly_those_that_forks_need(records: tuple[int, int], problem: str) -> None:
+    """Three rows, of which the fork has two; another stream is alive beside them."""
+    alive = life("b/t", 2, [NewAppend([b"alive"])], 0, 0)
+    rows = table_of(part(0, 0, 3, 3, 3), alive)
+    found = problems(lake_of([rows], forks=pinned_records(*records), tombstones=tombstone(ALL), live_rows=4))
+    assert len(found) == bool(problem)
+    assert problem in "".join(found)
+
+
 def test_a_source_that_is_missing_entirely_is_found() -> None:
     [found] = lines(FIRST_PART, forks=fork(0, 6, source=5))
     assert "the fork 'b/fork' needs bytes 0 to 6 of 'b/s', of which the lake has 0 to 0" in found
