@@ -199,6 +199,14 @@ def test_rows_after_a_gap_go_into_another_output_cut_at_the_same_names() -> None
     assert [[row["offset"] for row in rows] for rows in outcome.rows] == [[0], [5], [0], [5]]
 
 
+def test_an_output_with_enough_bytes_ends_where_another_bucket_begins() -> None:
+    parts = [("a/x", 3), ("a/y", 2), ("b/x", 2), ("c/x", 3), ("c/y", 3), ("d/x", 1)]
+    lives = [text(name, number, (0, b"1" * size, 10 + number)) for number, (name, size) in enumerate(parts)]
+    outcome = merge([segment("19a89f62001a", lives)], cuts=Cuts(20, 100))
+    names = [[f"{row['bucket']}/{row['stream']}" for row in rows] for rows in outcome.rows]
+    assert names == [["a/x", "a/y"], ["b/x", "c/x", "c/y"], ["d/x"]]
+
+
 def test_tombstones_are_read_once_per_life_so_that_a_concurrent_trim_makes_no_gap() -> None:
     sources = [segment(f"19a89f62001a{at}", [text("a/x", 1, (at, b"1", 10 + at))]) for at in range(3)]
     answers = iter([0])

@@ -121,6 +121,22 @@ def test_they_agree_after_a_random_history(engines: list[Engine], seed: int, tmp
             check(engines, tmp_path)
 
 
+def test_a_file_of_one_bucket_declares_its_order(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.make("/team/x", b"one bucket")
+        writer.flush()
+        writer.make("/team/y", b"two")
+        writer.make("/team-a/x", b"buckets")
+        writer.flush()
+    for name, orders in (("messages", [1, None]), ("streams", [1])):
+        table = StaticTable.from_metadata(f"{tmp_path}/lake/{name}")
+        assert table.sort_order().order_id == 0
+        columns = [table.schema().find_column_name(one.source_id) for one in table.sort_orders()[1].fields]
+        assert columns == [column for column, _ in ORDER if column in table.schema().column_names]
+        files = sorted((task.file for task in table.scan().plan_files()), key=lambda file: file.file_path)
+        assert [file.sort_order_id for file in files] == orders
+
+
 def test_a_filter_reads_only_the_files_that_may_match(tmp_path: Path) -> None:
     with writing(tmp_path) as writer:
         for number in range(6):

@@ -21,12 +21,18 @@ from headwater.lake.columns import starts, view
 from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, name_of
 from headwater.lake.reader import Read, SegmentDamaged, read_all
 from headwater.lake.writer import SegmentWriter, Written
+from headwater.protocol.names import bucket_of
 from headwater.streams.segments import Segment
 
 PENDING_BYTES = 2 * GROUP_BYTES
 PENDING_ROWS = 2 * GROUP_ROWS
 """How many rows, kept or dropped, are collected before they go to the writer. Within one life it is four times as many,
 because the writer cuts row groups best when it is given a whole life."""
+
+
+BORDER_SHARE = 4
+"""An output with this part of its full size ends at the border of a bucket: engines then read fewer files for one
+bucket. Smaller ones go on, because many small files would cost more than that saves."""
 
 
 class Keep(NamedTuple):
@@ -39,7 +45,7 @@ class Keep(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """When an output is full; it ends before the next life."""
+    """When an output is full; it ends before the next life, and earlier where another bucket begins."""
 
     segment_bytes: int
     streams_max: int
@@ -104,7 +110,7 @@ def rewrite(
         if life != (name, incarnation):
             life, end, layer = (name, incarnation), 0, 0
             dead_below = keep.dead_below(name, incarnation)
-            outputs.begin_life()
+            outputs.begin_life(name)
         kept = rows.first_kept(piece, dead_below, keep.lowest_consumer)
         rows_read += row_end - row
         if kept > row:
@@ -153,12 +159,15 @@ class _Outputs:
         self._pending_bytes = self._pending_rows = 0
         self._bytes = self._lives = 0
         self._life_is_kept = False
+        self._bucket = ""
         self.rows = 0
 
-    def begin_life(self) -> None:
+    def begin_life(self, name: str) -> None:
         """Begin another life. Outputs end only here."""
         self._life_is_kept = False
-        if self._bytes >= self._cuts.segment_bytes or self._lives >= self._cuts.streams_max:
+        before, self._bucket = self._bucket, bucket_of(name)
+        enough = self._cuts.segment_bytes if self._bucket == before else self._cuts.segment_bytes / BORDER_SHARE
+        if self._bytes >= enough or self._lives >= self._cuts.streams_max:
             self.finish()
         elif self._pending_bytes >= PENDING_BYTES or self._pending_rows >= PENDING_ROWS:
             self._write()

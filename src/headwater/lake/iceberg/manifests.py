@@ -27,7 +27,8 @@ from headwater.lake.iceberg.avro import (
     text,
 )
 from headwater.lake.iceberg.bounds import Bounds, NameBounds, of_names, of_segment
-from headwater.lake.iceberg.schemas import ENTRY, LISTED, manifest_header
+from headwater.lake.iceberg.schemas import ENTRY, LISTED, SORT_ORDER_ID, manifest_header
+from headwater.protocol.names import bucket_of
 from headwater.streams.segments import Segment
 
 ENTRIES_KEY = "headwater.entries"
@@ -143,6 +144,8 @@ class Place(msgspec.Struct, frozen=True):
 _PARQUET = text("PARQUET")
 _NO_COUNTS = NULL * 4
 """Sizes, values, nulls and NaNs by column."""
+_SORTED = NULL * 3 + PRESENT + integer(SORT_ORDER_ID) + NULL
+"""The end of an entry whose rows have the order of the columns: all that are of one bucket do."""
 
 
 def _bounds(values: Bounds) -> bytes:
@@ -161,7 +164,8 @@ def encode_segment(entry: SegmentEntry, place: Place) -> bytes:
     segment = entry.segment
     low, high = of_segment(segment)
     head = _entry(entry, 0, place.path(entry.key(place.shard)), segment.rows, segment.size)
-    return head + _bounds(low) + _bounds(high) + NULL * 5
+    is_sorted = bucket_of(segment.first_name) == bucket_of(segment.last_name)
+    return head + _bounds(low) + _bounds(high) + (_SORTED if is_sorted else NULL * 5)
 
 
 def encode_deletes(entry: DeletesEntry, place: Place) -> bytes:
@@ -178,7 +182,7 @@ def encode_file(entry: FileEntry, place: Place) -> bytes:
     if entry.names is None:
         return head + NULL * 7
     low, high = of_names(entry.names)
-    return head + _bounds(low) + _bounds(high) + NULL * 5
+    return head + _bounds(low) + _bounds(high) + _SORTED
 
 
 # -- Objects -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import msgspec
 from crc32c import crc32c
 
 from headwater.lake.iceberg.manifests import Place
-from headwater.lake.iceberg.schemas import table_schema
+from headwater.lake.iceberg.schemas import sort_order, table_schema
 
 FORMAT_VERSION = 2
 CRC_PROPERTY = "headwater.crc"
@@ -128,7 +128,7 @@ def encode(table: Table, place: Place) -> bytes:
         "partition-specs": [{"spec-id": 0, "fields": []}],
         "last-partition-id": 999,
         "default-sort-order-id": 0,
-        "sort-orders": [{"order-id": 0, "fields": []}],
+        "sort-orders": [{"order-id": 0, "fields": []}, sort_order(place.schema)],
         "properties": {
             "headwater.log-id": table.log_id,
             "headwater.shard": str(place.shard),

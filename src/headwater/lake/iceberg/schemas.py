@@ -32,6 +32,23 @@ def table_schema(schema: pa.Schema) -> dict[str, Any]:
     return {"type": "struct", "schema-id": 0, "fields": fields}
 
 
+SORT_COLUMNS = ("bucket", "stream", "incarnation", "offset")
+SORT_ORDER_ID = 1
+
+
+def sort_order(schema: pa.Schema) -> dict[str, Any]:
+    """Iceberg's description of the order that the rows of most files have; the table as a whole has none.
+
+    A file whose entry does not name it has another order: that of whole names, in which `team-a/x` is before `team/x`.
+    """
+    fields = [
+        {"source-id": number, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}
+        for number, column in enumerate(schema, start=1)
+        if column.name in SORT_COLUMNS
+    ]
+    return {"order-id": SORT_ORDER_ID, "fields": fields}
+
+
 DATA_FILE = record(
     "r2",
     field("content", 134, "int"),
