@@ -8,7 +8,7 @@ from headwater.storage.memory import MemoryStore
 
 
 def row(name: str, start: int = 0, tail: int = 9, attributes: bytes | None = None) -> StreamRow:
-    return StreamRow("team", name, 1, "text/plain", start, tail, 1, False, 5, 6, None, attributes)
+    return StreamRow(f"team/{name}", 1, "text/plain", start, tail, 1, False, 5, 6, None, attributes)
 
 
 def problems_of(*rows: StreamRow) -> list[str]:

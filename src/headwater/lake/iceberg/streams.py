@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.lake.damage import LakeDamaged
+from headwater.lake.format import split_name
 from headwater.lake.iceberg.bounds import NameBounds
 from headwater.lake.iceberg.manifests import Place
 from headwater.lake.iceberg.messages import Outdated
@@ -46,10 +48,9 @@ STREAMS = pa.schema(
 
 
 class StreamRow(NamedTuple):
-    """A row of the table."""
+    """A row of the table, with its whole name."""
 
-    bucket: str
-    stream: str
+    name: str
     incarnation: int
     content_type: str
     start: int
@@ -61,11 +62,6 @@ class StreamRow(NamedTuple):
     forked_from: str | None
     attributes: bytes | None
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it has in a file, before compression."""
-        return len(self.bucket) + len(self.stream) + len(self.attributes or b"") + 64
-
 
 class Streams:
     """The table, and the rewrite that is under way; for one thread at a time."""
@@ -75,8 +71,8 @@ class Streams:
     ) -> None:
         place = Place(url, shard, with_ids(STREAMS))
         self._table = SmallTable(store, place, NAME, log_id, history_ms=history_ms, now_ms=now_ms)
-        self._waiting: list[StreamRow] = []
-        self._waiting_bytes = 0
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = self._waiting_bytes = 0
 
     def updated_ms(self) -> int | None:
         """When the last commit was made; None if there is none that is intact."""
@@ -86,30 +82,41 @@ class Streams:
     def begin(self, position: int) -> None:
         """Begin to rewrite the table, as of a log position. Outdated if it describes a later one."""
         self._table.begin()
-        self._waiting, self._waiting_bytes = [], 0
+        self._take_waiting()
         if position < self._table.position:
             raise Outdated(f"The table describes position {self._table.position}, this server is at {position}.")
 
     def add(self, rows: Sequence[StreamRow]) -> None:
-        """Add the next rows; full files are stored at once."""
-        for row in rows:
-            self._waiting.append(row)
-            self._waiting_bytes += row.size
-            if len(self._waiting) >= FILE_ROWS or self._waiting_bytes >= FILE_BYTES:
-                self._store()
+        """Add the next rows; full files are stored at once.
+
+        A few thousand at a time are best: while Python's values become columns, no other thread can work.
+        """
+        self._wait(table_of(rows))
+        while self._waiting_rows >= FILE_ROWS or self._waiting_bytes >= FILE_BYTES:
+            table = self._take_waiting()
+            self._store(table.slice(0, FILE_ROWS))
+            self._wait(table.slice(FILE_ROWS))
+
+    def _wait(self, table: pa.Table) -> None:
+        if len(table):
+            self._waiting.append(table)
+            self._waiting_rows += len(table)
+            self._waiting_bytes += table.nbytes
+
+    def _take_waiting(self) -> pa.Table:
+        table = pa.concat_tables([STREAMS.empty_table(), *self._waiting])
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        return table
 
     def finish(self, position: int) -> bool:
         """Commit the rows that were added; whether the table has changed."""
         if self._waiting:
-            self._store()
+            self._store(self._take_waiting())
         return self._table.finish(position)
 
-    def _store(self) -> None:
-        rows, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        names = [row.stream for row in rows]
-        self._table.add(
-            table_of(rows), NameBounds(rows[0].bucket, rows[-1].bucket, low_stream=min(names), high_stream=max(names))
-        )
+    def _store(self, table: pa.Table) -> None:
+        bounds = (pc.min_max(table[name]).as_py() for name in ("bucket", "stream"))
+        self._table.add(table.combine_chunks(), NameBounds(*(one[end] for one in bounds for end in ("min", "max"))))
 
     def tidy(self) -> None:
         """Drop the snapshots whose time has come, and delete what only they needed."""
@@ -118,7 +125,10 @@ class Streams:
 
 def table_of(rows: Sequence[StreamRow]) -> pa.Table:
     """Rows as an Arrow table."""
-    columns = zip(*rows, strict=True)
+    if not rows:
+        return STREAMS.empty_table()
+    names, *others = zip(*rows, strict=True)
+    columns = [*zip(*map(split_name, names), strict=True), *others]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, STREAMS, strict=True)], STREAMS)
 
 

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-from headwater.lake.format import split_name
 from headwater.lake.iceberg.streams import StreamRow, Streams
 from headwater.lake.iceberg.tables import table_url
 from headwater.node.barriers import Barrier, reach
@@ -23,10 +22,10 @@ from headwater.protocol.names import bucket_of
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 from headwater.streams.state import State, Stream
 
-STREAMS_PER_TURN = 500
-"""How many streams are looked at before the loop gets a turn: about a millisecond of work."""
+STREAMS_PER_TURN = 200
+"""How many streams are looked at before the loop gets a turn: less than a millisecond of work."""
 TURNS_PER_BATCH = 10
-"""How many turns gather rows before the thread takes them."""
+"""How many turns gather rows before the thread takes them, which holds the interpreter for a millisecond then."""
 
 T = TypeVar("T")
 
@@ -159,7 +158,7 @@ def _page(state: State, bucket: str, after: str) -> list[str]:
 
 def _row(stream: Stream) -> StreamRow:
     return StreamRow(
-        *split_name(stream.name),
+        stream.name,
         stream.incarnation,
         stream.content_type,
         stream.start,
