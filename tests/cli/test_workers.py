@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.lake.iceberg.streams import read_streams
+from headwater.storage.folder import FolderStore
 from headwater.testing import RunningServer, running_server
 
 from ..http.guarded import guarded
@@ -147,6 +149,17 @@ def test_a_flush_is_done_by_whichever_worker_keeps_the_lake(shared: Fleet) -> No
         assert answer.status == 200, answer.body
     assert shared.status()["lake"]["flushed_position"] > 0
     assert read(shared.url, "flushed") == b"to the lake"
+
+
+def test_every_worker_can_ask_for_all_tables_of_the_lake(shared: Fleet) -> None:
+    for number in range(6):
+        create(shared.url, f"listed-{number}")
+        with Wire(shared.url, timeout_seconds=30) as wire:
+            answer = wire.ask("POST", "/__headwater/flush?tables=all")
+        assert answer.status == 200, answer.body
+        found = read_streams(FolderStore(shared.data / "lake"))
+        assert found is not None
+        assert f"listed-{number}" in [name for table in found[1] for name in table["stream"].to_pylist()]
 
 
 def test_limits_on_connections_are_divided(tmp_path: Path) -> None:

@@ -151,7 +151,9 @@ class Lake:
         """
         if self.housekeeping is not None:
             return await self.housekeeping.flush(all_tables)
-        if all_tables and self._state.cluster.level < LEVELS[AskTables]:
+        cluster = self._state.cluster
+        # The workers of one server are no members: all of them have the same version.
+        if all_tables and cluster.members and cluster.level < LEVELS[AskTables]:
             raise FlushFailed("a node of an older version may do the chores")
         reply = await ask(self._submit, AskTables(self._node) if all_tables else AskFlush(self._node))
         if not isinstance(reply, Done):
