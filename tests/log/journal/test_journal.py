@@ -184,7 +184,7 @@ def test_a_batch_for_which_another_file_may_be_needed_is_left_to_the_thread(monk
 
     async def story() -> None:
         loop.journal.may_hold_loop = True
-        await loop.commit(SHORT_SYNCS_MIN)
+        await loop.commit(SYNCS_AVERAGED)
         on_loop = await loop.commit(60, b"x" * 2000)
         assert 5 < sum(on_loop) < 60
 
@@ -197,13 +197,13 @@ def test_a_failed_sync_on_the_loop_ends_the_process_too(monkeypatch: pytest.Monk
 
     async def story() -> None:
         loop.journal.may_hold_loop = True
-        await loop.commit(SHORT_SYNCS_MIN + 1)
+        await loop.commit(SYNCS_AVERAGED + 1)
         loop.disk.fail_next(Step.SYNC, in_name=".journal")
         await loop.commit(1)
 
     loop.run(story)
     assert ["Input/output error" in str(failure) for failure in loop.failures] == [True]
-    assert len(loop.delivered) == SHORT_SYNCS_MIN + 1
+    assert len(loop.delivered) == SYNCS_AVERAGED + 1
 
 
 # -- Threads and faults --------------------------------------------------------------------------------------------
