@@ -16,8 +16,8 @@ from headwater.log.journal import journal as journal_module
 from headwater.log.journal.files import FIRST_FRAME
 from headwater.log.journal.journal import (
     SHORT_SYNC_SECONDS,
-    SYNCS_AVERAGED,
     SPARE,
+    SYNCS_AVERAGED,
     Journal,
     NoRoom,
     end_process,

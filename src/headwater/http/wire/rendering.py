@@ -76,7 +76,7 @@ class Renderer:
         """The first lines of a response by status; below zero, of a page of ours."""
         self._heads_until = 0.0
         self._shared: dict[int, _Shared] = {}
-        """By the id of the page, which stays as long as it is here: to compare pages would be to compare their bytes."""
+        """By the id of the page, which lives as long as it is here: comparing pages would compare their bytes."""
 
     def _head(self, status: int) -> bytes:
         now = time.monotonic()
