@@ -1,7 +1,7 @@
 """What the chores of a server cost its clients: latencies while it flushes, writes images and compacts, and without.
 
-`python -m benchmarks.chores` lets a server that does no chores and one that does them all the time take turns, under the
-same load: appends at a fixed rate, and a prober that sends a HEAD every 5 ms.
+`python -m benchmarks.chores` lets a server that does no chores and one that does them all the time take turns, under
+the same load: appends at a fixed rate, and a prober that sends a HEAD every 5 ms.
 """
 
 import argparse
