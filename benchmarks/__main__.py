@@ -59,6 +59,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--connections", type=int, action="append", metavar="N", help="how many connections; may be repeated"
     )
+    parser.add_argument("--readers", type=int, action="append", metavar="N", help="how many live readers")
+    parser.add_argument(
+        "--messages", type=int, action="append", metavar="N", help="how many messages a second the readers get"
+    )
     parser.add_argument(
         "--streams", type=int, metavar="N", help="how many streams the workloads with many streams create"
     )
@@ -76,6 +80,7 @@ def scale(options: argparse.Namespace) -> Scale:
     given = {"rounds": options.rounds, "seconds": options.seconds, "pause_seconds": options.seconds}
     if options.connections:
         given |= dict.fromkeys(("connections", "real_connections"), tuple(options.connections))
+    given |= {"readers": tuple(options.readers or ()), "message_rates": tuple(options.messages or ())}
     given |= {"flush_mb": options.mb} | dict.fromkeys(MANY_STREAMS, options.streams)
     return dataclasses.replace(chosen, **{name: value for name, value in given.items() if value})
 

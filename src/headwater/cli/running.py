@@ -35,6 +35,9 @@ from headwater.settings import Mode, Settings, SettingsError
 from headwater.settings.modes import is_loopback
 from headwater.storage.store import KeyMissing, StoreFailed
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread that builds a segment or an image may keep the interpreter while the event loop waits for it. By
+default it is ten times as long, and the loop asks for it several times for each request."""
 COLLECT_AFTER_OBJECTS = 2_000
 OLDER_COLLECTION_AFTER = 5
 """How many new containers trigger a young collection, and how many young collections an older one. An object that
@@ -244,7 +247,7 @@ def announce(
 
 
 def _tune_process() -> None:
-    """Allow as many sockets as the system does, and keep the garbage collector from visiting every stream.
+    """Allow many sockets, let the loop wait briefly for threads, and keep the collector from visiting every stream.
 
     State has no cycles. Objects that survive a second collection are frozen and never visited again, so the length of a
     pause depends on what was allocated since the last one, not on the number of streams.
@@ -252,6 +255,7 @@ def _tune_process() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(COLLECT_AFTER_OBJECTS, OLDER_COLLECTION_AFTER, 10)
     gc.callbacks.append(_freeze_survivors)
 

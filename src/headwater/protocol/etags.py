@@ -25,7 +25,12 @@ def render(log_id: str, incarnation: int, start: int, end: int, closed: bool) ->
     >>> render("j", 7, 0, 42, True)
     '"j-7:0:42:c"'
     """
-    return f'"{incarnations.render(log_id, incarnation)}:{start}:{end}{":c" if closed else ""}"'
+    return tag(incarnations.render(log_id, incarnation), start, end, closed)
+
+
+def tag(incarnation: str, start: int, end: int, closed: bool) -> str:
+    """As `render`, of an incarnation in its printed form."""
+    return f'"{incarnation}:{start}:{end}{":c" if closed else ""}"'
 
 
 def parse(log_id: str, if_match: str) -> tuple[Version, ...] | None:

@@ -20,6 +20,7 @@ class Form(StrEnum):
 
 
 _TOKEN = re.compile(r"([0-9]{16})_([0-9]{16})|([0-9]{20})")
+_PLAIN_TOKEN = re.compile(_TOKEN.pattern.encode()).fullmatch
 _DECIMAL = re.compile(r"[0-9]{1,20}")
 _HALF, _SPARE = 10**16, 10
 
@@ -44,6 +45,19 @@ def parse(token: str, form: Form = Form.FLAT) -> int | None:
     if token == "now":
         return NOW
     return parse_position(token, form)
+
+
+def parse_plain(token: bytes) -> int | None:
+    """The position of a token that every surface accepts, as it is in a URL; None for all others, and for `now`.
+
+    >>> parse_plain(b"-1"), parse_plain(b"0000000000000000_0000000000000421"), parse_plain(b"42"), parse_plain(b"now")
+    (0, 42, None, None)
+    """
+    match = _PLAIN_TOKEN(token)
+    if match is None:
+        return 0 if token == b"-1" else None
+    high, low, plain = match.groups()
+    return int(plain) if plain is not None else (int(high) * _HALF + int(low)) // _SPARE
 
 
 def parse_position(token: str, form: Form = Form.FLAT) -> int | None:

@@ -94,6 +94,11 @@ def plan(
 
     Costs a binary search or two in the list of appends, however many of them the page spans.
     """
+    tail = stream.tail
+    in_memory = stream.origin is None and not stream.extents and offset < tail
+    if in_memory and tail - offset <= bytes_max and stream.record_next - stream.record_start <= messages_max:
+        whole = slice_of(stream, offset, tail)  # As below, without its steps: nearly all are such.
+        return Plan([whole], tail)
     slices: list[Slice] = []
     position, until, record_until = offset, offset + bytes_max, 0
     # A message has at least a byte, so a short range does not have too many.
@@ -120,7 +125,8 @@ def slice_of(stream: Stream, start: int, end: int) -> Slice:
     """A range of a stream's own bytes that is entirely in memory."""
     appends: list[Hot] = stream.hot or []
     first = bisect_right(appends, start, key=_OFFSET) - 1
-    return Slice(appends, first, bisect_left(appends, end, key=_OFFSET), start, end)
+    stop = len(appends) if end == stream.tail else bisect_left(appends, end, key=_OFFSET)
+    return Slice(appends, first, stop, start, end)
 
 
 PiecesOf = Callable[[int, int], Sequence[Piece]]

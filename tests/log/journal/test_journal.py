@@ -16,8 +16,8 @@ from headwater.log.journal import journal as journal_module
 from headwater.log.journal.files import FIRST_FRAME
 from headwater.log.journal.journal import (
     SHORT_SYNC_SECONDS,
-    SHORT_SYNCS_MIN,
     SPARE,
+    SYNCS_AVERAGED,
     Journal,
     NoRoom,
     end_process,
@@ -149,27 +149,34 @@ class Loop:
         return list(self.here)
 
 
-def test_a_batch_is_synced_on_the_loop_after_many_short_syncs_if_that_has_nothing_else_to_do(
+def test_a_batch_is_synced_on_the_loop_while_syncs_are_short_on_average_if_that_has_nothing_else_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = Loop(monkeypatch, file_bytes=1 << 20)
+    known = SYNCS_AVERAGED - 5  # After so many short ones, the average is half of what it was.
 
     async def story() -> None:
         loop.journal.may_hold_loop = True
-        assert await loop.commit(SHORT_SYNCS_MIN) == [False] * SHORT_SYNCS_MIN
+        assert await loop.commit(known) == [False] * known, "at first, syncs are not known to be short"
         assert await loop.commit(3) == [True] * 3
         loop.journal.may_hold_loop = False
         assert await loop.commit(3) == [False] * 3
         loop.journal.may_hold_loop = True
-        loop.clock.step_seconds = 2 * SHORT_SYNC_SECONDS
-        assert await loop.commit(2) == [True, False], "the first was long, so the next must not hold the loop"
+        loop.clock.step_seconds = 4 * SHORT_SYNC_SECONDS
+        assert await loop.commit(1) == [True]
         loop.clock.step_seconds = 0.0
-        assert await loop.commit(SHORT_SYNCS_MIN + 1) == [False] * SHORT_SYNCS_MIN + [True]
+        assert await loop.commit(1) == [True], "one that is a little longer does not matter"
+        loop.clock.step_seconds = 40 * SHORT_SYNC_SECONDS
+        assert await loop.commit(2) == [True, False], "the first was so long that the next must not hold the loop"
+        loop.clock.step_seconds = 0.0
+        assert set(await loop.commit(SYNCS_AVERAGED)) == {False}
+        await loop.commit(2 * SYNCS_AVERAGED)
+        assert await loop.commit(1) == [True]
 
     loop.run(story)
     assert loop.failures == []
     replayed = list(Journal(DIRECTORY, loop.disk, 1 << 20).replay(0))
-    assert len(replayed) == len(loop.delivered) == 2 * SHORT_SYNCS_MIN + 9
+    assert len(replayed) == len(loop.delivered) == known + 3 + 3 + 4 + 3 * SYNCS_AVERAGED + 1
 
 
 def test_a_batch_for_which_another_file_may_be_needed_is_left_to_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +184,7 @@ def test_a_batch_for_which_another_file_may_be_needed_is_left_to_the_thread(monk
 
     async def story() -> None:
         loop.journal.may_hold_loop = True
-        await loop.commit(SHORT_SYNCS_MIN)
+        await loop.commit(SYNCS_AVERAGED)
         on_loop = await loop.commit(60, b"x" * 2000)
         assert 5 < sum(on_loop) < 60
 
@@ -190,13 +197,13 @@ def test_a_failed_sync_on_the_loop_ends_the_process_too(monkeypatch: pytest.Monk
 
     async def story() -> None:
         loop.journal.may_hold_loop = True
-        await loop.commit(SHORT_SYNCS_MIN + 1)
+        await loop.commit(SYNCS_AVERAGED + 1)
         loop.disk.fail_next(Step.SYNC, in_name=".journal")
         await loop.commit(1)
 
     loop.run(story)
     assert ["Input/output error" in str(failure) for failure in loop.failures] == [True]
-    assert len(loop.delivered) == SHORT_SYNCS_MIN + 1
+    assert len(loop.delivered) == SYNCS_AVERAGED + 1
 
 
 # -- Threads and faults --------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from headwater.streams.replies import Page, Reply
 
 _INCARNATION = headers.STREAM_INCARNATION.key
 _IF_NONE_MATCH, _LAST_EVENT_ID = headers.IF_NONE_MATCH.key, headers.LAST_EVENT_ID.key
+_OFFSET = b"offset="
+_NO_CURSOR = cursors.parse(None)
 _RECORD_PARAMETERS = frozenset({"record", "tail_records", "max_records", "record_view"})
 
 
@@ -126,6 +128,8 @@ def parse_read(request: Request, name: str, log_id: str, form: Form) -> ReadRequ
 @lru_cache(maxsize=4096)
 def _parse_plain_read(query: bytes, name: str, log_id: str, form: Form) -> ReadRequest | Refusal:
     """A read without relevant headers: many readers of one stream send the same one."""
+    if query.startswith(_OFFSET) and (offset := offsets.parse_plain(query[len(_OFFSET) :])) is not None:
+        return ReadRequest(Read(name, offset), _NOT_LIVE, _NO_CURSOR, None, None)  # As below: nearly all are such.
     return _parse_read(Request(b"GET", b"", b"", query, {}, b""), name, log_id, form)
 
 

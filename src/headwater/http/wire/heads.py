@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE
 from headwater.http.wire.intakes import SMALL_BODY_BYTES
@@ -57,7 +59,7 @@ class Form(NamedTuple):
     keys: tuple[bytes, ...]
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """A request without its body: where that begins and how long it is; and the form of the head, if it has one."""
 
     method: bytes

@@ -139,15 +139,15 @@ class RequestParser:
             head = self._heads.parse(data, at, self._read_form if reads else self._write_form)
             if head is None:
                 return at
-            method, path, query, headers, body_at, body_bytes, form = head
             if reads:
-                self._read_form = form
+                self._read_form = head.form
             else:
-                self._write_form = form
-            end = body_at + body_bytes
+                self._write_form = head.form
+            end = head.body_at + head.body_bytes
             if end > size:
                 return at
-            if not self._owner.take(Request(method, b"", path, query, headers, data[body_at:end], True, True)):
+            body = data[head.body_at : end] if head.body_bytes else b""
+            if not self._owner.take(Request(head.method, b"", head.path, head.query, head.headers, body, True, True)):
                 return at
             at = end
         return size if self.refused else at

@@ -2,8 +2,8 @@
 
 import time
 from email.utils import formatdate
-from functools import lru_cache
 from http import HTTPStatus
+from typing import NamedTuple
 
 from headwater import __version__
 from headwater.http.wire import statuses
@@ -33,6 +33,8 @@ COPY_BYTES_MAX = 64 * 1024
 
 SHARED_BYTES_MAX = 4 * 1024
 """Up to this size, a body is cached together with its head; rendering the head of a larger one does not matter."""
+SHARED_MAX = 1024
+"""How many such pages are cached."""
 
 _BODILESS = frozenset({204, 304})
 
@@ -53,6 +55,15 @@ def browser_lines(*, to_all: bool = True, exposed_more: str = "", local: bool = 
     )
 
 
+class _Shared(NamedTuple):
+    """The response with a page, as it is for one voice while its first lines stay the same."""
+
+    page: Page
+    head: bytes
+    voice: Voice
+    response: list[bytes]
+
+
 class Renderer:
     """Renders the responses of one server."""
 
@@ -64,6 +75,8 @@ class Renderer:
         self._heads: dict[int, bytes] = {}
         """The first lines of a response by status; below zero, of a page of ours."""
         self._heads_until = 0.0
+        self._shared: dict[int, _Shared] = {}
+        """By the id of the page, which lives as long as it is here: comparing pages would compare their bytes."""
 
     def _head(self, status: int) -> bytes:
         now = time.monotonic()
@@ -84,10 +97,18 @@ class Renderer:
         return _response(head, answer, close, head_only)
 
     def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
-        """A page as a response."""
+        """A page as a response; all who read it within the second for which a head stays the same share its bytes."""
+        head = self._head(200)
         if close or len(page.body) > SHARED_BYTES_MAX:
-            return _response(self._head(200), statuses.answer(page, voice), close, False)
-        return _shared_page(self._head(200), page, voice)
+            return _response(head, statuses.answer(page, voice), close, False)
+        shared = self._shared.get(id(page))
+        if shared is not None and shared.head is head and shared.voice == voice:
+            return shared.response
+        response = _response(head, statuses.answer(page, voice), False, False)
+        if len(self._shared) >= SHARED_MAX:
+            self._shared.clear()
+        self._shared[id(page)] = _Shared(page, head, voice, response)
+        return response
 
     def stream_head(self, lines: str, *, chunked: bool) -> bytes:
         """The head of a response that lasts until the connection ends."""
@@ -112,12 +133,6 @@ def _response(head: bytes, answer: Answer, close: bool, head_only: bool) -> list
     if head_only:
         return [head]
     return [head + body] if len(body) < COPY_BYTES_MAX else [head, body]
-
-
-@lru_cache(maxsize=1024)
-def _shared_page(head: bytes, page: Page, voice: Voice) -> list[bytes]:
-    """The bytes of a page, shared by all who read it within the second for which a head stays the same."""
-    return _response(head, statuses.answer(page, voice), False, False)
 
 
 def chunk(data: bytes) -> bytes:

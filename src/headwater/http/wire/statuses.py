@@ -222,32 +222,35 @@ def _bucket_dropped(_: BucketDropped, __: Voice) -> Answer:
 
 
 def _page(reply: Page, voice: Voice) -> Answer:
+    # As `stream_lines` and the others, without their calls: this is the answer to every read.
+    start, next_offset = reply.start, reply.next_offset
     ended = reply.up_to_date and reply.closed
-    lines = _page_lines(
-        reply.content_type, reply.incarnation, reply.start, reply.next_offset, reply.up_to_date, ended, voice
+    incarnation = incarnations.render(voice.log_id, reply.incarnation)
+    cache_page, cache_tail = _cache_lines(reply.content_type, voice)
+    lines = (
+        f"{_CONTENT_TYPE}{reply.content_type}\r\n"
+        f"{_NEXT_OFFSET}{voice.form % next_offset}\r\n"
+        f"{_INCARNATION}{incarnation}\r\n"
+        f"{_CLOSED if ended else ''}{_IS_UP_TO_DATE if reply.up_to_date else ''}"
+        f"{_ETAG}{etags.tag(incarnation, start, next_offset, ended)}\r\n"
+        f"{cache_page if next_offset > start else cache_tail}"
     )
     if reply.record_next is not None:
         lines += _record_lines(reply.record, reply.record_first, reply.record_next) + JSON_EXTENSIONS_LINE
     return Answer(200, lines, reply.body)
 
 
-@lru_cache(maxsize=4096)
-def _page_lines(  # noqa: PLR0917
-    content_type: str, incarnation: int, start: int, next_offset: int, up_to_date: bool, ended: bool, voice: Voice
-) -> str:
-    """The headers of a page; many readers read the same one."""
-    lines = f"{_CONTENT_TYPE}{content_type}\r\n" + stream_lines(incarnation, next_offset, ended, voice)
-    if up_to_date:
-        lines += _IS_UP_TO_DATE
-    etag = etags.render(voice.log_id, incarnation, start, next_offset, ended)
-    cache = _CACHE_PAGE if next_offset > start else _CACHE_TAIL
+@lru_cache(maxsize=1024)
+def _cache_lines(content_type: str, voice: Voice) -> tuple[str, str]:
+    """What tells caches and browsers how to keep a page: one with data, and an empty one."""
+    page, tail = _CACHE_PAGE, _CACHE_TAIL
     if voice.guarded:
-        cache = _CACHE_GUARDED
+        page = tail = _CACHE_GUARDED
     elif voice.private:
-        cache = cache.replace("public", "private")
-    if voice.attachments and media_type(content_type) == DEFAULT:
-        lines += f"{headers.CONTENT_DISPOSITION.line}attachment\r\n"
-    return f"{lines}{_ETAG}{etag}\r\n{cache}{_vary(voice)}"
+        page = page.replace("public", "private")
+    saved = voice.attachments and media_type(content_type) == DEFAULT
+    more = _vary(voice) + (f"{headers.CONTENT_DISPOSITION.line}attachment\r\n" if saved else "")
+    return page + more, tail + more
 
 
 def _refusal(reply: Refusal, voice: Voice) -> Answer:

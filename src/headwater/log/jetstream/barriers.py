@@ -67,34 +67,36 @@ class Parts(Protocol):
         """The log goes at least up to this sequence."""
 
 
-class _Once:
-    """Calls back once, whichever comes first: the barrier or its time-out."""
+class _Group:
+    """Readers that came while the same question was on its way. They share the next one, and their time-out."""
 
-    def __init__(self, reached: Reached) -> None:
-        self._reached = reached
+    def __init__(self) -> None:
+        self.readers: list[Reached] = []
         self.done = False
         self.timer: asyncio.TimerHandle | None = None
 
-    def __call__(self, good: bool) -> None:
+    def reach(self, good: bool) -> None:
+        """Call back once, whichever comes first: the barrier or its time-out."""
         if not self.done:
             self.done = True
             if self.timer is not None:
                 self.timer.cancel()
-            self._reached(good)
+            for reached in self.readers:
+                reached(good)
 
 
 class _Waiting(NamedTuple):
     """Readers that wait until this node has applied the log up to a sequence."""
 
     sequence: int
-    readers: list[_Once]
+    group: _Group
 
 
 class _Round:
     """One question, and the readers that share it."""
 
-    def __init__(self, number: int, readers: list[_Once], missing: frozenset[str]) -> None:
-        self.number, self.readers = number, readers
+    def __init__(self, number: int, group: _Group, missing: frozenset[str]) -> None:
+        self.number, self.group = number, group
         self.missing = set(missing)
         self.sequence = 0
         self.timer: asyncio.TimerHandle | None = None
@@ -105,7 +107,7 @@ class Barriers:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._readers: list[_Once] = []
+        self._next: _Group | None = None
         """Those that came while a question was on its way."""
         self._scheduled = False
         self._round: _Round | None = None
@@ -122,39 +124,43 @@ class Barriers:
 
     def wait(self, reached: Reached) -> None:
         """Call `reached` when everything that was acknowledged anywhere before this call is applied here."""
-        loop = asyncio.get_running_loop()
-        once = _Once(reached)
-        once.timer = loop.call_later(BARRIER_SECONDS_MAX, self._time_out, once)
-        self._readers.append(once)
-        if self._round is None and not self._scheduled:
-            # Not at once: all readers of this turn of the loop share one question.
-            self._scheduled = True
-            loop.call_soon(self._begin)
+        group = self._next
+        if group is None:
+            loop = asyncio.get_running_loop()
+            group = self._next = _Group()
+            group.timer = loop.call_later(BARRIER_SECONDS_MAX, self._time_out, group)
+            if self._round is None and not self._scheduled:
+                # Not at once: all readers of this turn of the loop share one question.
+                self._scheduled = True
+                loop.call_soon(self._begin)
+        group.readers.append(reached)
 
     def fail_all(self) -> None:
         """No barrier can be reached any more."""
-        readers = self._readers + (self._round.readers if self._round is not None else [])
-        for waiting in self._waiting:
-            readers += waiting.readers
+        groups = [] if self._next is None else [self._next]
+        groups += [self._round.group] if self._round is not None else []
+        groups += [waiting.group for waiting in self._waiting]
+        self._next, self._waiting = None, deque()
         self._end_round()
-        self._readers, self._waiting = [], deque()
-        for reached in readers:
-            reached(False)
+        for group in groups:
+            group.reach(False)
 
-    def _time_out(self, reached: _Once) -> None:
-        self.timed_out += 1
-        reached(False)
-        if self._round is not None and all(one.done for one in self._round.readers):
+    def _time_out(self, group: _Group) -> None:
+        self.timed_out += len(group.readers)
+        if self._next is group:
+            self._next = None
+        group.reach(False)
+        if self._round is not None and self._round.group is group:
             self._end_round()
 
     def _begin(self) -> None:
         self._scheduled = False
-        readers, self._readers = [one for one in self._readers if not one.done], []
-        if not readers:
+        group, self._next = self._next, None
+        if group is None:
             return
         members = self._parts.members_to_ask()
         self._numbers += 1
-        self._round = _Round(self._numbers, readers, members or frozenset())
+        self._round = _Round(self._numbers, group, members or frozenset())
         loop = asyncio.get_running_loop()
         if not members or loop.time() > self._contact_at + CONTACT_SECONDS:
             self._go_through_log(self._round)
@@ -181,10 +187,10 @@ class Barriers:
     def _answered(self, current: _Round) -> None:
         self._end_round()
         if current.sequence <= self._parts.applied:
-            _reach(current.readers)
+            current.group.reach(True)
         else:
             self._parts.learn(current.sequence)
-            self._waiting.append(_Waiting(current.sequence, current.readers))
+            self._waiting.append(_Waiting(current.sequence, current.group))
 
     def _go_through_log(self, current: _Round) -> None:
         current.timer = None
@@ -196,13 +202,13 @@ class Barriers:
         self._contact_at = max(self._contact_at, sent_at)
         if self._round is current:
             self._end_round()
-        _reach(current.readers)
+        current.group.reach(True)
 
     def _end_round(self) -> None:
         if self._round is not None and self._round.timer is not None:
             self._round.timer.cancel()
         self._round = None
-        if self._readers and not self._scheduled:
+        if self._next is not None and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._begin)
 
@@ -216,9 +222,4 @@ class Barriers:
         if due:
             self._waiting = deque(one for one in waiting if one.sequence > sequence)
             for one in due:
-                _reach(one.readers)
-
-
-def _reach(readers: list[_Once]) -> None:
-    for reached in readers:
-        reached(True)
+                one.group.reach(True)

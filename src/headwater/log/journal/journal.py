@@ -21,9 +21,10 @@ from headwater.streams.commands import Command
 __all__ = ["FILE_BYTES", "SPARE", "Journal", "NoRoom", "end_process"]
 
 
-SHORT_SYNC_SECONDS = 0.001
-SHORT_SYNCS_MIN = 32
-"""After so many short syncs in a row, a batch may be synced on the loop; after a longer one they are counted anew."""
+SHORT_SYNC_SECONDS = 0.0005
+"""While syncs take no longer on average, a batch may be synced on the loop."""
+SYNCS_AVERAGED = 16
+"""How many syncs the average is over, roughly: one that takes 10 ms keeps the next dozen off the loop."""
 
 
 class Journal(JournalWriter):
@@ -34,7 +35,8 @@ class Journal(JournalWriter):
     shared = False
     outage = None
     may_hold_loop = False
-    _short_syncs = 0
+    _sync_seconds = 2 * SHORT_SYNC_SECONDS
+    """How long a sync takes on average; at first it is not known to be short."""
 
     _queue: "SimpleQueue[tuple[int, list[Command], Ticket] | None]"
 
@@ -47,7 +49,7 @@ class Journal(JournalWriter):
         self.start_thread(self.make_spares_forever)
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        short = self.may_hold_loop and self._short_syncs >= SHORT_SYNCS_MIN
+        short = self.may_hold_loop and self._sync_seconds <= SHORT_SYNC_SECONDS
         if short and self.has_space_for(2 * sum(map(batches.cost_bytes, commands))):
             self._guarded(partial(self._commit_here, at, commands, ticket))
         else:
@@ -89,5 +91,5 @@ class Journal(JournalWriter):
         position = self.stage(record, len(batch), frees=frees, waits=True)
         began = monotonic()
         self.sync()
-        self._short_syncs = self._short_syncs + 1 if monotonic() - began <= SHORT_SYNC_SECONDS else 0
+        self._sync_seconds += (monotonic() - began - self._sync_seconds) / SYNCS_AVERAGED
         return Batch(position, at, batch)

@@ -6,13 +6,13 @@ from operator import attrgetter
 
 from headwater.streams.reading import Slice
 
-_PAYLOAD = attrgetter("payload")
+_PAYLOAD, _ENDS = attrgetter("payload"), attrgetter("ends")
 
 
 def fetch(slices: Sequence[Slice], *, json: bool) -> bytes:
     """The body of a page: the bytes of these slices, or for JSON an array of the exact messages."""
     if json:
-        return b"[%b]" % b",".join(message for slice_ in slices for message in _messages(slice_))
+        return b"[%b]" % b",".join(map(_joined_messages, slices))
     return b"".join(map(_bytes, slices)) if len(slices) != 1 else _bytes(slices[0])
 
 
@@ -25,6 +25,13 @@ def _bytes(slice_: Slice) -> bytes:
     if (before := slice_.start - pieces[0].offset) > 0:
         payloads[0] = payloads[0][before:]
     return b"".join(payloads) if len(payloads) != 1 else payloads[0]
+
+
+def _joined_messages(slice_: Slice) -> bytes:
+    pieces = slice_.pieces[slice_.first : slice_.stop]
+    if not any(map(_ENDS, pieces)):
+        return b",".join(map(_PAYLOAD, pieces))  # As below, without a step for each: every piece is one message.
+    return b",".join(_messages(slice_))
 
 
 def _messages(slice_: Slice) -> Iterator[bytes]:

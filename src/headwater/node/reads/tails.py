@@ -1,10 +1,20 @@
-"""Live tails: the readers that wait on each stream, woken once per commit batch."""
+"""Live tails: the readers that wait on each stream, woken once per commit batch.
 
+Many readers of one stream are woken a few in each turn of the event loop, in rounds. What is appended meanwhile joins
+the round: readers that are still to be woken get it together with what woke them, the others go to the end of the line.
+So a writer never waits for all readers, and where they cannot keep up with single messages, they get several at once.
+"""
+
+import asyncio
 from collections.abc import Collection
+from itertools import islice
 from typing import Any, Protocol
 
 WAITERS_MAX = 65_536
 """The most live readers in one process; each has its own connection, or is one of many streams on one."""
+
+WAKES_PER_TURN = 64
+"""How many readers of a stream are woken in one turn: together they take a fraction of a millisecond."""
 
 Shared = dict[Any, Any]
 """What the waiters of one stream encode once and share within one wake, keyed by what it depends on."""
@@ -22,6 +32,8 @@ class Tails:
     def __init__(self, waiters_max: int = WAITERS_MAX) -> None:
         self._waiters: dict[str, dict[Waiter, None]] = {}
         self._waiters_max = waiters_max
+        self._rounds: dict[str, tuple[dict[Waiter, None], Shared]] = {}
+        """By stream, who is still to be woken, and what they share."""
         self.count = 0
         """Waiters, and places that are reserved for them."""
 
@@ -61,6 +73,30 @@ class Tails:
                 del self._waiters[name]
 
     def wake(self, name: str) -> None:
-        shared: Shared = {}
-        for waiter in tuple(self._waiters.get(name, ())):
-            waiter.wake(shared)
+        """Wake the waiters of a stream: now, or in this and the following turns if there are many."""
+        waiters, round_ = self._waiters.get(name, {}), self._rounds.get(name)
+        if round_ is not None:
+            line, shared = round_
+            shared.clear()  # It is out of date.
+            line.update(waiters)
+        elif len(waiters) <= WAKES_PER_TURN:
+            shared = {}
+            for waiter in tuple(waiters):
+                waiter.wake(shared)
+        else:
+            self._rounds[name] = dict(waiters), {}
+            self._take_turn(name)
+
+    def _take_turn(self, name: str) -> None:
+        """Wake the first in the line of a stream, unless they have left."""
+        (line, shared), waiters = self._rounds[name], self._waiters.get(name, {})
+        first = tuple(islice(line, WAKES_PER_TURN))
+        for waiter in first:
+            del line[waiter]
+        for waiter in first:
+            if waiter in waiters:
+                waiter.wake(shared)
+        if line:
+            asyncio.get_running_loop().call_soon(self._take_turn, name)
+        else:
+            del self._rounds[name]
