@@ -75,7 +75,13 @@ def test_a_wrong_credential_is_refused_also_where_none_is_needed(wire: Wire, val
 def test_a_token_that_differs_in_anything_is_not_valid(guard: Guarded) -> None:
     token = guard.tokens["reader"]
     another = "B" if token[20] == "A" else "A"
-    changed = [token[:-1], token + "=", token.upper(), token.replace("reader", "writer"), token[:20] + another + token[21:]]
+    changed = [
+        token[:-1],
+        token + "=",
+        token.upper(),
+        token.replace("reader", "writer"),
+        token[:20] + another + token[21:],
+    ]
     assert token not in changed
     for other in changed:
         with guard.wire() as wire:

@@ -30,7 +30,7 @@ SEEDS = st.integers(0, 2**32)
 def planned(
     lake: SmallLake, row_filter: RowFilter = EVERYTHING, conditions: Conditions = NO_CONDITIONS
 ) -> list[LakePartition]:
-    return LakePlanner(options(), lake.store, lake.catalog()).batch(row_filter, conditions)
+    return LakePlanner(options(), lake.store, lake.catalogs()).batch(row_filter, conditions)
 
 
 def several(lake: SmallLake) -> None:
@@ -55,7 +55,7 @@ def test_live_rows_are_read_and_dead_ones_are_not(small_lake: SmallLake) -> None
 
 def test_a_stream_sees_dead_rows_too(small_lake: SmallLake) -> None:
     several(small_lake)
-    partitions = LakePlanner(options(), small_lake.store, small_lake.catalog()).stream(RowFilter())
+    partitions = LakePlanner(options(), small_lake.store, small_lake.catalogs()).stream(RowFilter())
     assert rows(tables(partitions)) == stored(small_lake)
 
 
@@ -69,9 +69,9 @@ def test_every_live_row_is_read_once_however_the_work_is_cut(seed: int, partitio
             for _ in range(chance.random.randint(0, 40)):
                 chance.act()
             lake.compact(chance.random.randint(0, 2))
-            catalog, live = lake.catalog(), alive(lake)
+            catalogs, live = lake.catalogs(), alive(lake)
             chosen = options(maxBytesPerPartition=str(partition_bytes), minPartitions=str(parts))
-            planner = LakePlanner(chosen, lake.store, catalog, open_bytes=10, row_bytes=1)
+            planner = LakePlanner(chosen, lake.store, catalogs, open_bytes=10, row_bytes=1)
             partitions = planner.batch(RowFilter())
             assert rows(tables(partitions)) == live
             for prefix in ("a", "a/", "a/x", "b/"):
