@@ -1,0 +1,131 @@
+"""The plugin's batch scans beside Spark's own: `python -m benchmarks.spark_scans [--rounds N] [--jar JAR]`.
+
+The same segments are read as plain Parquet files by the JVM, which is the ceiling; as the table `messages` by Iceberg's
+runtime, if its jar is given and is of the installed PySpark's version; and by `format("headwater")`. Every round reads
+all of them in turn, with rows dropped at the end; the CPU time is that of the driver, its JVM and its Python workers.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.servers import Server, Spec
+from benchmarks.spark_data import Shape, fill, name, url_of
+from benchmarks.spark_scenes import HOT, OURS, Stopwatch
+from headwater.lake.catalog import read_catalog
+from headwater.spark.link import Link, LinkSettings
+from headwater.spark.session import session
+from headwater.storage.opening import open_store
+
+BUCKET = "bench"
+WARM_ROUNDS = 2
+TABLE = "headwater.headwater.messages"
+
+Frame = Callable[[str], DataFrame]
+"""The rows with these columns, separated by commas; all of them if there are none."""
+
+
+class Query(NamedTuple):
+    """What is asked of every contender."""
+
+    name: str
+    columns: str
+    make: Callable[[DataFrame], DataFrame]
+
+
+QUERIES = (
+    Query("everything", "", lambda rows: rows),
+    Query("two columns", "position,committed_at", lambda rows: rows),
+    Query("one stream", "", lambda rows: rows.where((F.col("bucket") == BUCKET) & (F.col("stream") == name(7)))),
+    Query("rows per stream", "stream", lambda rows: rows.groupBy("stream").count()),
+)
+
+
+def contenders(spark: SparkSession, url: str, jar: str) -> dict[str, Frame]:
+    """Ways to read the messages."""
+    with Link(LinkSettings(url)) as link:
+        link.flush()
+        store = open_store(link.status()["lake"]["url"])
+    catalog = read_catalog(store)
+    assert catalog is not None
+    files = [f"{store.url}/{listed.key}" for listed in catalog.segments]
+    made: dict[str, Frame] = {
+        "plain Parquet": lambda columns: _selected(spark.read.parquet(*files), columns),
+        "plugin": lambda columns: (
+            spark.read.format("headwater")
+            .options(url=url, bucket=BUCKET, via="lake", columns=columns, pushdown="true")
+            .load()
+        ),
+    }
+    if jar:
+        made["Iceberg"] = lambda columns: _selected(spark.table(TABLE), columns)
+    return made
+
+
+def _selected(rows: DataFrame, columns: str) -> DataFrame:
+    return rows.select(*columns.split(",")) if columns else rows
+
+
+def iceberg_conf(url: str, jar: str) -> dict[str, str]:
+    catalog = "spark.sql.catalog.headwater"
+    rest = {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "rest"}
+    return {"spark.jars": jar, **rest, f"{catalog}.uri": f"{url}/iceberg"} if jar else {}
+
+
+def measure(frames: dict[str, Frame], rounds: int) -> None:
+    """Print the seconds and the CPU seconds of every query, interleaved."""
+    samples: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for turn in range(-WARM_ROUNDS, rounds):
+        for query in QUERIES:
+            for contender, frame in frames.items():
+                rows = query.make(frame(query.columns))
+                watch = Stopwatch()
+                rows.write.format("noop").mode("overwrite").save()
+                if turn >= 0:
+                    samples.setdefault((query.name, contender), []).append(watch.stop().times)
+    print("| query | contender | seconds | CPU seconds | of plain Parquet by time | by CPU |\n|---|---|---|---|---|---|")
+    for query in QUERIES:
+        best = {one: _medians(samples[query.name, one]) for one in frames}
+        for contender, (seconds, cpu_seconds) in best.items():
+            plain = best["plain Parquet"]
+            ratios = f"{plain[0] / seconds:.2f} | {plain[1] / cpu_seconds:.2f}"
+            print(f"| {query.name} | {contender} | {seconds:.2f} | {cpu_seconds:.2f} | {ratios} |", flush=True)
+
+
+def _medians(samples: list[tuple[float, float]]) -> tuple[float, float]:
+    seconds, cpu_seconds = zip(*samples, strict=True)
+    return statistics.median(seconds), statistics.median(cpu_seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("benchmarks.spark_scans")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=2_000)
+    parser.add_argument("--messages", type=int, default=1_000)
+    parser.add_argument("--jar", default="", help="the Iceberg runtime of this PySpark's version")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        with Server(Spec("lake", (*OURS.command, *HOT)), Path(scratch)) as server:
+            url = url_of(server)
+            fill(server, BUCKET, Shape(given.streams, given.messages, 100))
+            conf = {"spark.driver.memory": "3g", "spark.sql.python.filterPushdown.enabled": "true"}
+            spark = session("scans", conf={**conf, **iceberg_conf(url, given.jar)})
+            load = os.getloadavg()[0]
+            print(f"PySpark {pyspark.__version__}, {given.streams * given.messages:,} rows, load {load:.1f}", flush=True)
+            try:
+                measure(contenders(spark, url, given.jar), given.rounds)
+            finally:
+                spark.stop()
+            print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
