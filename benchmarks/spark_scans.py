@@ -10,6 +10,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,12 +75,6 @@ def _selected(rows: DataFrame, columns: str) -> DataFrame:
     return rows.select(*columns.split(",")) if columns else rows
 
 
-def iceberg_conf(url: str, jar: str) -> dict[str, str]:
-    catalog = "spark.sql.catalog.headwater"
-    rest = {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "rest"}
-    return {"spark.jars": jar, **rest, f"{catalog}.uri": f"{url}/iceberg"} if jar else {}
-
-
 def measure(frames: dict[str, Frame], rounds: int) -> None:
     """Print the seconds and the CPU seconds of every query, interleaved."""
     samples: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -91,7 +86,9 @@ def measure(frames: dict[str, Frame], rounds: int) -> None:
                 rows.write.format("noop").mode("overwrite").save()
                 if turn >= 0:
                     samples.setdefault((query.name, contender), []).append(watch.stop().times)
-    print("| query | contender | seconds | CPU seconds | of plain Parquet by time | by CPU |\n|---|---|---|---|---|---|")
+    print(
+        "| query | contender | seconds | CPU seconds | of plain Parquet by time | by CPU |", "|---" * 6 + "|", sep="\n"
+    )
     for query in QUERIES:
         best = {one: _medians(samples[query.name, one]) for one in frames}
         for contender, (seconds, cpu_seconds) in best.items():
@@ -112,19 +109,19 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000)
     parser.add_argument("--jar", default="", help="the Iceberg runtime of this PySpark's version")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        with Server(Spec("lake", (*OURS.command, *HOT)), Path(scratch)) as server:
-            url = url_of(server)
-            fill(server, BUCKET, Shape(given.streams, given.messages, 100))
-            conf = {"spark.driver.memory": "3g", "spark.sql.python.filterPushdown.enabled": "true"}
-            spark = session("scans", conf={**conf, **iceberg_conf(url, given.jar)})
-            load = os.getloadavg()[0]
-            print(f"PySpark {pyspark.__version__}, {given.streams * given.messages:,} rows, load {load:.1f}", flush=True)
-            try:
-                measure(contenders(spark, url, given.jar), given.rounds)
-            finally:
-                spark.stop()
-            print(f"load {os.getloadavg()[0]:.1f}")
+    server_in = partial(Server, Spec("lake", (*OURS.command, *HOT)))
+    with tempfile.TemporaryDirectory() as scratch, server_in(Path(scratch)) as server:
+        url = url_of(server)
+        rows = fill(server, BUCKET, Shape(given.streams, given.messages, 100)).known.rows
+        conf = {"spark.driver.memory": "3g", "spark.sql.python.filterPushdown.enabled": "true"}
+        conf |= {"spark.jars": given.jar} if given.jar else {}
+        spark = session("scans", conf=conf, iceberg=bool(given.jar), server=url)
+        print(f"PySpark {pyspark.__version__}, {rows:,} rows, load {os.getloadavg()[0]:.1f}", flush=True)
+        try:
+            measure(contenders(spark, url, given.jar), given.rounds)
+        finally:
+            spark.stop()
+        print(f"load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

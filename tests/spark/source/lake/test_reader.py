@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.format import SCHEMA
-from headwater.lake.reader import Footer, Read, SegmentDamaged, read_group
+from headwater.lake.reader import Footer, Read, SegmentDamaged, read_groups
 from headwater.lake.scanning import EVER, EVERYTHING, RowFilter
 from headwater.spark.options.source import Selection
 from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
@@ -146,11 +146,11 @@ def test_row_groups_that_cannot_match_are_not_read(small_lake: SmallLake, monkey
     small_lake.flush()
     read: list[int] = []
 
-    def noted(source: Read, footer: Footer, index: int, columns: list[str]) -> pa.Table:
-        read.append(index)
-        return read_group(source, footer, index, columns)
+    def noted(source: Read, footer: Footer, indexes: list[int], columns: list[str]) -> pa.Table:
+        read.extend(indexes)
+        return read_groups(source, footer, indexes, columns)
 
-    monkeypatch.setattr(lake_reader, "read_group", noted)
+    monkeypatch.setattr(lake_reader, "read_groups", noted)
     assert len(rows(tables(planned(small_lake)))) == 6
     groups = len(read)
     assert groups > 2
