@@ -1,7 +1,7 @@
-"""The plugin's batch scans beside Spark's own: `python -m benchmarks.spark_scans [--rounds N] [--jar JAR]`.
+"""The plugin's batch scans beside Spark's own: `python -m benchmarks.spark_scans [--rounds N] [--iceberg]`.
 
 The same segments are read as plain Parquet files by the JVM, which is the ceiling; as the table `messages` by Iceberg's
-runtime, if its jar is given and is of the installed PySpark's version; and by `format("headwater")`. Every round reads
+runtime, with `--iceberg`, if there is one for the installed PySpark; and by `format("headwater")`. Every round reads
 all of them in turn, with rows dropped at the end; the CPU time is that of the driver, its JVM and its Python workers.
 """
 
@@ -50,7 +50,7 @@ QUERIES = (
 )
 
 
-def contenders(spark: SparkSession, url: str, jar: str) -> dict[str, Frame]:
+def contenders(spark: SparkSession, url: str, *, iceberg: bool) -> dict[str, Frame]:
     """Ways to read the messages."""
     with Link(LinkSettings(url)) as link:
         link.flush()
@@ -66,7 +66,7 @@ def contenders(spark: SparkSession, url: str, jar: str) -> dict[str, Frame]:
             .load()
         ),
     }
-    if jar:
+    if iceberg:
         made["Iceberg"] = lambda columns: _selected(spark.table(TABLE), columns)
     return made
 
@@ -107,18 +107,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, default=2_000)
     parser.add_argument("--messages", type=int, default=1_000)
-    parser.add_argument("--jar", default="", help="the Iceberg runtime of this PySpark's version")
+    parser.add_argument("--iceberg", action="store_true", help="also measure Iceberg's runtime")
     given = parser.parse_args()
     server_in = partial(Server, Spec("lake", (*OURS.command, *HOT)))
     with tempfile.TemporaryDirectory() as scratch, server_in(Path(scratch)) as server:
         url = url_of(server)
         rows = fill(server, BUCKET, Shape(given.streams, given.messages, 100)).known.rows
         conf = {"spark.driver.memory": "3g", "spark.sql.python.filterPushdown.enabled": "true"}
-        conf |= {"spark.jars": given.jar} if given.jar else {}
-        spark = session("scans", conf=conf, iceberg=bool(given.jar), server=url)
+        spark = session("scans", conf=conf, iceberg=given.iceberg, server=url)
         print(f"PySpark {pyspark.__version__}, {rows:,} rows, load {os.getloadavg()[0]:.1f}", flush=True)
         try:
-            measure(contenders(spark, url, given.jar), given.rounds)
+            measure(contenders(spark, url, iceberg=given.iceberg), given.rounds)
         finally:
             spark.stop()
         print(f"load {os.getloadavg()[0]:.1f}")

@@ -19,13 +19,11 @@ class IcebergMissing(Exception):
     """Spark has no Iceberg runtime; the message says in one sentence how to get it."""
 
 
-def iceberg_conf(
-    server: str, conf: Mapping[str, str], *, spark_version: str = pyspark.__version__, folders: Iterable[Path] = ()
-) -> dict[str, str]:
+def iceberg_conf(server: str, conf: Mapping[str, str], *, spark_version: str = pyspark.__version__) -> dict[str, str]:
     """What a session needs so that `headwater.headwater.messages` is the lake of a server.
 
-    The runtime is one that `conf` names, the jar in ICEBERG_RUNTIME_JAR, or one among Spark's own jars, those of Ivy, or
-    in `folders`. IcebergMissing if there is none for this version of Spark.
+    The runtime is one that `conf` names, the jar in ICEBERG_RUNTIME_JAR, or one among the jars of Spark or of Ivy.
+    IcebergMissing if there is none for this version of Spark.
     """
     catalog = f"spark.sql.catalog.{CATALOG}"
     found = {
@@ -39,7 +37,7 @@ def iceberg_conf(
     bundled = Path(pyspark.__file__).parent / "jars"
     if any(bundled.glob(f"{RUNTIME}-{version}_*.jar")):
         return found
-    jar = os.environ.get(JAR_VARIABLE) or _newest(version, [*folders, *Path.home().glob(".ivy2*/jars")])
+    jar = os.environ.get(JAR_VARIABLE) or _newest(version, Path.home().glob(".ivy2*/jars"))
     if jar is None:
         raise IcebergMissing(_advice(version))
     return {**found, JARS: ",".join(filter(None, (conf.get(JARS), jar)))}
