@@ -1,33 +1,40 @@
 """The lake's tables at scale, by simulation: `python -m benchmarks.lake_tables [SEGMENTS] [DEAD_STREAMS] [SHAPE]`.
 
 Lists this many segments with this many deleted streams in a temporary folder, then measures what one flush costs beside
-them, what a driver needs to plan a query of one stream, and how long a restarted server takes to continue. No segment
-is written. With the shape `apart` no two segments have names in common, so most manifests are skipped; with `groups`
-every 8 segments together have all names, as compaction leaves them where all streams are written to all the time.
+them, in its thread and on the event loop, what a driver needs to plan a query of one stream, and how long a restarted
+server takes to continue. No segment is written. With the shape `apart` no two segments have names in common, so most
+manifests are skipped; with `groups` every 8 segments together have all names, as compaction leaves them where all
+streams are written to all the time.
 """
 
+import asyncio
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from headwater.lake.catalog import CatalogReader
 from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.lake.scanning import RowFilter, segments_for
-from headwater.node.lake.cataloger import wall_ms
+from headwater.node.lake.cataloger import Cataloger, wall_ms
 from headwater.storage.folder import FolderStore
+from headwater.storage.memory import MemoryStore
 from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Held, Tombstone
 from headwater.streams.segments import DeadRows, Segment
+from headwater.streams.state import State
 
 ROWS = 30_000
 MIB = 1 << 20
 
 
 GROUP = 8
+TICK_SECONDS = 0.002
 
 
 def segment(number: int, shape: str) -> Segment:
@@ -99,6 +106,41 @@ def commit(store: Store, segments: int, dead: int, shape: str) -> None:
             tables.commit(Heading(position, position, 0, 10**15), ())
 
 
+async def watch_loop(store: Store, segments: int, dead: int, shape: str) -> None:
+    """How long a commit keeps the event loop: the CPU time of its thread, and the longest pause."""
+    state, changes = State("loop"), history(segments, dead, shape)
+    for number, held in changes.segments:
+        assert held is not None
+        state.cold.keep(number, held)
+    for incarnation, tombstone in changes.tombstones:
+        assert tombstone is not None
+        state.cold.hide(tombstone.name, incarnation, tombstone.below, tombstone.dead)
+    state.position = state.cold.changed_at = state.cold.flushed = segments * ROWS
+    cataloger = Cataloger(0, state, store, 86_400)
+    await cataloger.write()
+    for extra in range(5):
+        number = segments + extra
+        state.cold.keep(number, Held(segment(number, shape), ROWS))
+        state.cold.hide("team/gone", dead + extra + 1, ALL, (DeadRows(extra, 29_000, 5),))
+        state.position = state.cold.changed_at = state.cold.flushed = (number + 1) * ROWS
+        before, _ = await paused(asyncio.sleep(0.3))
+        during, worked = await paused(cataloger.write())
+        print(f"a commit seen from the loop: {worked * 1e3:.1f} ms of its CPU time;", end=" ")
+        print(f"longest pause {during * 1e3:.1f} ms, {before * 1e3:.1f} ms while nothing happens", flush=True)
+    await cataloger.stop()
+
+
+async def paused(work: Coroutine[Any, Any, None]) -> tuple[float, float]:
+    """The longest pause of the event loop during some work, and the CPU time of its thread; in seconds."""
+    task, longest, worked = asyncio.ensure_future(work), 0.0, time.thread_time()
+    while not task.done():
+        due = time.perf_counter() + TICK_SECONDS
+        await asyncio.sleep(TICK_SECONDS)
+        longest = max(longest, time.perf_counter() - due)
+    await task
+    return longest, time.thread_time() - worked
+
+
 def restart(store: Store) -> None:
     """What a restarted server does."""
     with Timed("a restarted server finds what is listed"):
@@ -130,6 +172,7 @@ def main(segments: str = "33000", dead: str = "1000000", shape: str = "apart") -
         store = FolderStore(Path(folder))
         commit(store, int(segments), int(dead), shape)
         restart(store)
+        asyncio.run(watch_loop(MemoryStore(), int(segments), int(dead), shape))
         subprocess.run([sys.executable, "-m", "benchmarks.lake_tables", "plan", folder], check=True)
 
 

@@ -55,8 +55,7 @@ class Stored(NamedTuple):
 def written(number: int, group_mib: int) -> Written:
     """A segment of small streams; half of every message is compressible."""
     chance = random.Random(number)
-    size = {"GROUP_BYTES": group_mib * GROUP_BYTES, "GROUP_ROWS": group_mib * GROUP_ROWS}
-    with patch.multiple(writer, **size):
+    with patch.multiple(writer, GROUP_BYTES=group_mib * GROUP_BYTES, GROUP_ROWS=group_mib * GROUP_ROWS):
         segment = SegmentWriter(new_segment_id(0, f"{number}{group_mib}"), number * STREAMS, (number + 1) * STREAMS - 1)
         for stream in range(STREAMS):
             at = number * STREAMS + stream
@@ -73,7 +72,7 @@ def stored(stores: Sequence[Store], group_mib: int) -> Iterator[Stored]:
         key = segment_key(group_mib, segment.first_position, segment.last_position, segment.id)
         for store in stores:
             store.create(key, data)
-        yield Stored(key, read_footer(lambda start, size, data=data: data[start : start + size], segment), lives)
+        yield Stored(key, read_footer(partial(stores[0].read, key), segment), lives)
 
 
 def get(store: Store, one: Stored, rows: Rows) -> int:
