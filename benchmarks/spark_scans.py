@@ -1,28 +1,34 @@
 """The plugin's batch scans beside Spark's own: `python -m benchmarks.spark_scans [--rounds N] [--iceberg]`.
 
-The same segments are read as plain Parquet files by the JVM, which is the ceiling; as the table `messages` by Iceberg's
-runtime, with `--iceberg`, if there is one for the installed PySpark; and by `format("headwater")`. Every round reads
-all of them in turn, with rows dropped at the end; the CPU time is that of the driver, its JVM and its Python workers.
+The same segments are read as plain Parquet files by the JVM, which is the ceiling; with `--iceberg` as the table
+`messages` by Iceberg's runtime, if there is one for the installed PySpark; and by `format("headwater")`. A source that
+has as many rows in memory shows what Spark's interface for sources in Python costs by itself. Every round reads all of
+them in turn, with rows dropped at the end; the CPU time is that of the driver, its JVM and its Python workers.
 """
 
 import argparse
 import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from benchmarks.servers import Server, Spec
-from benchmarks.spark_data import Shape, fill, name, url_of
+from benchmarks.spark_data import Shape, fill, message, name, url_of
 from benchmarks.spark_scenes import HOT, OURS, Stopwatch
 from headwater.lake.catalog import read_catalog
 from headwater.spark.link import Link, LinkSettings
+from headwater.spark.options.source import parse_source
+from headwater.spark.schemas import BATCH_ROWS, SourceSchema
 from headwater.spark.session import session
 from headwater.storage.opening import open_store
 
@@ -50,6 +56,42 @@ QUERIES = (
 )
 
 
+class Constant(DataSource):
+    """Returns as many rows of the same columns from memory: what a source in Python costs at least."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "constant"
+
+    def schema(self) -> StructType:
+        return self._schema().spark
+
+    def _schema(self) -> SourceSchema:
+        return SourceSchema(parse_source({"url": "http://h", "bucket": BUCKET, "columns": self.options["columns"]}))
+
+    def reader(self, schema: StructType) -> "ConstantReader":
+        return ConstantReader(self._schema(), int(self.options["rows"]), int(self.options["tasks"]))
+
+
+class ConstantReader(DataSourceReader):
+    def __init__(self, schema: SourceSchema, rows: int, tasks: int) -> None:
+        self._arrow, self._rows, self._tasks = schema.arrow, rows, tasks
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(None)] * self._tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        numbers = pa.array(range(BATCH_ROWS), pa.int64())
+        made = {pa.string(): name(7), pa.binary(): message(7, 7)}
+        columns = [
+            pa.repeat(made[kind], BATCH_ROWS) if kind in made else numbers.cast(kind) for kind in self._arrow.types
+        ]
+        batch, left = pa.record_batch(columns, self._arrow), self._rows // self._tasks
+        while left > 0:
+            yield batch.slice(0, min(left, BATCH_ROWS))
+            left -= BATCH_ROWS
+
+
 def contenders(spark: SparkSession, url: str, *, iceberg: bool) -> dict[str, Frame]:
     """Ways to read the messages."""
     with Link(LinkSettings(url)) as link:
@@ -66,6 +108,11 @@ def contenders(spark: SparkSession, url: str, *, iceberg: bool) -> dict[str, Fra
             .load()
         ),
     }
+    rows, tasks = sum(listed.segment.rows for listed in catalog.segments), os.cpu_count() or 1
+    spark.dataSource.register(Constant)
+    made["rows from memory, in Python"] = lambda columns: (
+        spark.read.format("constant").options(columns=columns, rows=str(rows), tasks=str(tasks)).load()
+    )
     if iceberg:
         made["Iceberg"] = lambda columns: _selected(spark.table(TABLE), columns)
     return made

@@ -105,6 +105,8 @@ class LakeStream:
         self._registered: str | None = None
         self._lapsed = False
         self._newest: Catalog | None = None
+        self._without_rows: RowFilter | None = None
+        """What the newest catalog is known to have no rows of."""
 
     # -- How far a batch reaches ------------------------------------------------------------------------------------
 
@@ -137,8 +139,11 @@ class LakeStream:
         if catalog is None or up_to <= offset.position:
             return offset.plain
         row_filter = self._row_filter(offset, up_to)
+        if self._without_rows == row_filter and not self._is_empty_batch_due():
+            return offset.plain
         listed = matching(self._catalogs, row_filter)
         if not listed.segments and not self._needs_empty_batch(offset):
+            self._without_rows = row_filter
             return offset.plain
         end = self._admission.end_of_batch(listed, row_filter, limits)
         return offset._replace(position=end).plain
@@ -159,19 +164,31 @@ class LakeStream:
         """The newest known end of the lake, for Spark's progress report."""
         return None if self._newest is None else {"shards": by_shard(self._newest.flushed), "v": VERSION}
 
+    def _is_empty_batch_due(self) -> bool:
+        return self._target is None and self._clock() - self._committed_at >= REGISTER_SECONDS
+
     def _needs_empty_batch(self, offset: LakeOffset) -> bool:
         """Whether an empty batch is due, so that the lake can release rows of streams that are not selected."""
-        if self._target is not None or self._clock() - self._committed_at < REGISTER_SECONDS:
+        if not self._is_empty_batch_due():
             return False
+        newest_heading(self._store, self._catalogs)
         return bool(matching(self._catalogs, RowFilter(after=offset.position)).segments)
 
     def _current_catalog(self) -> Catalog | None:
-        """The newest catalog, after a flush if the last one was longer ago than the flush interval."""
+        """The newest catalog, after a flush if the last one was longer ago than the flush interval.
+
+        Spark asks a hundred times a second. Until the next flush the catalog after the last one is new enough, and also
+        after it if it finds nothing new. So a query without new rows makes one request per interval.
+        """
         if self._target is not None:
             return heading_up_to(self._link, self._store, self._target, self._catalogs)
+        newest = self._newest
         if self._clock() - self._flushed_at < self._options.flush_interval_seconds:
-            return newest_heading(self._store, self._catalogs)
-        return heading_up_to(self._link, self._store, self._flush(), self._catalogs)
+            return newest or newest_heading(self._store, self._catalogs)
+        position = self._flush()
+        if newest is not None and newest.flushed >= position:
+            return newest
+        return heading_up_to(self._link, self._store, position, self._catalogs)
 
     def _flush(self) -> int:
         self._flushed_at = self._clock()
