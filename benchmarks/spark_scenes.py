@@ -84,6 +84,11 @@ class Stopwatch:
         self._cpu_seconds = processes.cpu_seconds(os.getpid()) - self._cpu_began
         return self
 
+    @property
+    def times(self) -> tuple[float, float]:
+        """Elapsed seconds, and seconds of CPU time."""
+        return self._seconds, self._cpu_seconds
+
     def sample(self, known: Known, problems: list[str]) -> Sample:
         """Return a sample of work on a known number of rows."""
         values = {

@@ -1,6 +1,6 @@
 """Segments are read back as written, and damage of any kind is detected."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from unittest.mock import patch
@@ -25,6 +25,7 @@ from headwater.lake.reader import (
     read_all,
     read_footer,
     read_group,
+    read_groups,
 )
 from headwater.lake.writer import Written
 from headwater.streams.segments import Extent, Segment
@@ -145,6 +146,18 @@ def test_a_footer_and_a_group_cost_one_exact_read_each() -> None:
         (segment.size - segment.footer_bytes, segment.footer_bytes),
         (footer.groups[1].start, footer.groups[1].size),
     ]
+
+
+@pytest.mark.parametrize("columns", [None, SERVED, WITHOUT_PAYLOAD])
+def test_row_groups_that_are_decoded_together_are_contiguous(columns: Sequence[str] | None) -> None:
+    data, _, _ = written = write(MIXED, SMALL)
+    footer = footer_of(written)
+    indexes = range(len(footer.groups))
+    assert len(indexes) > 2
+    table = read_groups(reading(data), footer, indexes, columns)
+    assert all(column.num_chunks == 1 for column in table.columns)
+    apart = pa.concat_tables(read_group(reading(data), footer, index, columns) for index in indexes)
+    assert table.equals(apart)
 
 
 def test_without_payloads_only_the_bytes_before_them_are_read() -> None:

@@ -6,7 +6,8 @@ forks that belong to the snapshot are in the file of the table `forks` that its 
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from threading import Lock
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +17,7 @@ from crc32c import crc32c
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import name_of, split_name
 from headwater.lake.iceberg.deletes import DeadLife, dead_lives
-from headwater.lake.iceberg.manifests import Content, DeletesEntry, Manifest, SegmentEntry
+from headwater.lake.iceberg.manifests import Content, Coverage, DeletesEntry, Manifest, SegmentEntry
 from headwater.lake.iceberg.messages import NAME
 from headwater.lake.iceberg.metadata import Table, metadata_key
 from headwater.lake.iceberg.reading import (
@@ -56,8 +57,12 @@ fork is no longer a stream; it is listed for its own forks."""
 READS = 8
 """How many objects are read at the same time."""
 
+MANIFESTS_CACHED_MAX = 64
+"""How many manifests a reader keeps decoded: about 16 MiB."""
+
 A = TypeVar("A")
 B = TypeVar("B")
+E = TypeVar("E", SegmentEntry, DeletesEntry)
 
 
 class ForkRow(NamedTuple):
@@ -123,27 +128,38 @@ def read_catalog(store: Store) -> Catalog | None:
     return CatalogReader(store).read()
 
 
+MayHold = Callable[[Segment | Coverage], bool]
+"""Whether a segment, or some of those that a manifest lists, can have rows that matter."""
+
+
 class CatalogReader:
     """Reads the catalog of one lake again and again: only what has changed since the last time.
 
-    While nothing changes, a read is one request for an object that does not exist yet: the next version.
+    While nothing changes, a read is one request for an object that does not exist yet: the next version. Of a large
+    lake `heading` and `matching` read only the manifests that a query needs.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._table: Table | None = None
-        self._catalog: Catalog | None = None
-        self._segments: dict[str, list[SegmentEntry]] = {}
-        self._deletes: dict[str, list[DeletesEntry]] = {}
+        self.current: Catalog | None = None
+        """The last heading."""
+        self._manifests: list[Manifest] | None = None
+        self._entries: dict[str, list[SegmentEntry] | list[DeletesEntry]] = {}
+        """Of the manifests that were read last, the latest of them last."""
+        self._lock = Lock()
 
     def read(self) -> Catalog | None:
         """As `read_catalog`."""
-        if self._table is not None and not self._has_changed(self._table):
-            return self._catalog
-        table = newest_table(self._store, NAME)
-        self._catalog = None if table is None else self._catalog_of(table)
-        self._table = table
-        return self._catalog
+        return None if self.heading() is None else self.matching(lambda _: True)
+
+    def heading(self) -> Catalog | None:
+        """The catalog in force without its segments."""
+        if self._table is None or self._has_changed(self._table):
+            table = newest_table(self._store, NAME)
+            self.current = None if table is None else _heading(table)
+            self._table, self._manifests = table, None
+        return self.current
 
     def _has_changed(self, table: Table) -> bool:
         try:
@@ -152,36 +168,64 @@ class CatalogReader:
             return False
         return True
 
-    def _catalog_of(self, table: Table) -> Catalog:
-        manifests = manifests_of(self._store, table.current)
-        data, deletes = of_content(manifests, Content.DATA), of_content(manifests, Content.DELETES)
-        self._segments = self._entries(data, self._segments, segments_in)
-        self._deletes = self._entries(deletes, self._deletes, deletes_in)
-        segments = [entry for entries in self._segments.values() for entry in entries]
-        return _catalog(table, segments, {entry.number: entry for some in self._deletes.values() for entry in some})
+    def matching(self, may_hold: MayHold) -> Catalog:
+        """The catalog of the last heading, with the segments that can have rows that matter."""
+        heading = self.current
+        assert self._table is not None and heading is not None, "there is a catalog"
+        if self._manifests is None:
+            self._manifests = manifests_of(self._store, self._table.current)
+            listed = {one.key for one in self._manifests}
+            self._entries = {key: entries for key, entries in self._entries.items() if key in listed}
+        data = [one for one in of_content(self._manifests, Content.DATA) if one.covers is None or may_hold(one.covers)]
 
-    def _entries(
-        self, manifests: list[Manifest], known: dict[str, list[B]], read: Callable[[Store, Manifest], list[B]]
-    ) -> dict[str, list[B]]:
-        missing = [one for one in manifests if one.key not in known]
-        found = dict(zip((one.key for one in missing), _each(lambda one: read(self._store, one), missing), strict=True))
-        return {one.key: known[one.key] if one.key in known else found[one.key] for one in manifests}
+        def segments(manifest: Manifest) -> list[SegmentEntry]:
+            entries = self._cached(manifest, segments_in)
+            return [entry for entry in entries if may_hold(entry.segment)]
+
+        found = [entry for some in _each(segments, data) for entry in some]
+        numbers = sorted(entry.number for entry in found)
+        deletes = [
+            one
+            for one in of_content(self._manifests, Content.DELETES)
+            if one.covers is None or one.covers.has_any(numbers)
+        ]
+        wanted = set(numbers)
+
+        def deleted(manifest: Manifest) -> list[DeletesEntry]:
+            return [entry for entry in self._cached(manifest, deletes_in) if entry.number in wanted]
+
+        dead = {entry.number: entry for some in _each(deleted, deletes) for entry in some}
+        try:
+            listed_segments = [_listed(entry, heading.shard, dead.get(entry.number)) for entry in found]
+        except ValueError as problem:
+            raise LakeDamaged(heading.key, f"its newest snapshot cannot be understood ({problem})") from problem
+        return msgspec.structs.replace(heading, segments=listed_segments)
+
+    def _cached(self, manifest: Manifest, read: Callable[[Store, Manifest], list[E]]) -> list[E]:
+        """The entries of a manifest; those of the last few are kept, because the next read often needs them too."""
+        with self._lock:
+            found = cast("list[E] | None", self._entries.pop(manifest.key, None))
+        if found is None:
+            found = read(self._store, manifest)
+        with self._lock:
+            self._entries[manifest.key] = found
+            if len(self._entries) > MANIFESTS_CACHED_MAX:
+                del self._entries[next(iter(self._entries))]
+        return found
 
 
-def _catalog(table: Table, segments: list[SegmentEntry], dead: dict[int, DeletesEntry]) -> Catalog:
-    """The catalog of a table's current snapshot."""
+def _heading(table: Table) -> Catalog:
+    """The catalog of a table's current snapshot, without its segments."""
     snapshot, summary = table.current, table.current.summary
     try:
-        shard = int(summary["headwater.shard"])
-        listed = [_listed(entry, shard, dead.get(entry.number)) for entry in segments]
         forks_key, forks_crc = summary["headwater.forks"].split(" ")
         check_key(forks_key)
-        position, flushed, dropped, at = (
-            int(summary[f"headwater.{name}"]) for name in ("position", "flushed", "dropped", "at")
+        shard, position, flushed, dropped, at = (
+            int(summary[f"headwater.{name}"]) for name in ("shard", "position", "flushed", "dropped", "at")
         )
         head = Catalog(table.key, snapshot.id, shard, table.log_id, position, flushed, dropped, at)
         forks = {"forks_key": forks_key, "forks_crc": int(forks_crc)}
-        return msgspec.structs.replace(head, segments=listed, **forks, pinned_id=int(summary["headwater.pinned"]))
+        return msgspec.structs.replace(head, **forks, pinned_id=int(summary["headwater.pinned"]))
     except (KeyError, ValueError) as problem:
         raise LakeDamaged(table.key, f"its newest snapshot cannot be understood ({problem})") from problem
 

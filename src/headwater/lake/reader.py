@@ -145,23 +145,35 @@ def read_footer(read: Read, segment: Segment) -> Footer:
 
 def read_group(read: Read, footer: Footer, index: int, columns: Sequence[str] | None = None) -> pa.Table:
     """Read, verify and decode all columns of a row group, or some; payloads are fetched only if requested."""
-    group, segment = footer.groups[index], footer.segment
-    whole = columns is None or "payload" in columns
-    # Payloads are the last column of every group.
-    size = group.size if whole else _first_byte(footer.metadata.row_group(index).column(_PAYLOAD)) - group.start
-    data = read(group.start, size)
-    _check(segment, f"row group {index}", data, size, group.crc if whole else None)
-    source = pa.PythonFile(_GroupFile(group.start, data, segment.size), mode="r")
+    return read_groups(read, footer, (index,), columns)
+
+
+def read_groups(read: Read, footer: Footer, indexes: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+    """As `read_group` for several row groups in order, decoded together, so that their columns are contiguous."""
+    segment, whole = footer.segment, columns is None or "payload" in columns
+    named = f"Row group {', '.join(map(str, indexes))} of segment {segment.id!r}"
+    parts: list[tuple[int, bytes]] = []
+    for index in indexes:
+        group = footer.groups[index]
+        # Payloads are the last column of every group.
+        size = group.size if whole else _first_byte(footer.metadata.row_group(index).column(_PAYLOAD)) - group.start
+        data = read(group.start, size)
+        _check(segment, f"row group {index}", data, size, group.crc if whole else None)
+        parts.append((group.start, data))
     try:
         # Our own checksum covers the whole group; a part of it is verified by its page checksums.
         parquet = pq.ParquetFile(
-            source, metadata=footer.metadata, pre_buffer=False, page_checksum_verification=not whole
+            pa.PythonFile(_GroupFile(parts, segment.size), mode="r"),
+            metadata=footer.metadata,
+            pre_buffer=False,
+            page_checksum_verification=not whole,
         )
-        table = parquet.read_row_group(index, columns=columns, use_threads=False)
+        table = parquet.read_row_groups(list(indexes), columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as problem:
-        raise SegmentDamaged(f"Row group {index} of segment {segment.id!r} cannot be decoded: {problem}.") from problem
-    if len(table) != group.rows:
-        raise SegmentDamaged(f"Row group {index} of segment {segment.id!r} has {len(table)} rows, not {group.rows}.")
+        raise SegmentDamaged(f"{named} cannot be decoded: {problem}.") from problem
+    rows = sum(footer.groups[index].rows for index in indexes)
+    if len(table) != rows:
+        raise SegmentDamaged(f"{named} has {len(table)} rows, not {rows}.")
     return table.replace_schema_metadata(None)
 
 
@@ -212,12 +224,14 @@ class Group:
 
 
 class _GroupFile:
-    """The bytes of one row group as a file without any others; Arrow reads buffers from it, which are not copied."""
+    """The bytes of some row groups as a file without any others; Arrow reads buffers from it, which are not copied."""
 
     closed = False
 
-    def __init__(self, start: int, data: bytes, size: int) -> None:
-        self._start, self._data, self._size, self._at = start, pa.py_buffer(data), size, 0
+    def __init__(self, parts: Sequence[tuple[int, bytes]], size: int) -> None:
+        self._starts = [start for start, _ in parts]
+        self._parts = [pa.py_buffer(data) for _, data in parts]
+        self._size, self._at = size, 0
 
     def seek(self, to: int, whence: int = 0) -> int:
         self._at = to + (0, self._at, self._size)[whence]
@@ -227,11 +241,12 @@ class _GroupFile:
         return self._at
 
     def read_buffer(self, size: int) -> pa.Buffer:
-        at = self._at - self._start
-        if not 0 <= at <= at + size <= self._data.size:
+        part = max(bisect_right(self._starts, self._at) - 1, 0)
+        at = self._at - self._starts[part]
+        if not 0 <= at <= at + size <= self._parts[part].size:
             raise OSError(f"the footer points to byte {self._at}, outside the row group")
         self._at += size
-        return self._data.slice(at, size)
+        return self._parts[part].slice(at, size)
 
 
 def _check(segment: Segment, what: str, data: bytes, size: int, crc: int | None) -> None:

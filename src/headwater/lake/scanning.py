@@ -16,10 +16,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.lake.catalog import Catalog, ForkRow, ListedSegment
+from headwater.lake.catalog import Catalog, ForkRow, ListedSegment, MayHold
 from headwater.lake.columns import starts, view
 from headwater.lake.format import split_name
+from headwater.lake.iceberg.manifests import Coverage
 from headwater.lake.relabeling import StreamRange, relabel
+from headwater.streams.segments import Segment
 
 NEEDED = ("bucket", "stream", "incarnation", "offset", "next_offset", "position", "committed_at")
 """The columns that a plan needs; a table may lack all others."""
@@ -163,32 +165,43 @@ def live_rows(
 
     Without tombstones it also finds the dead rows that are still in the lake.
     """
-    pieces = [piece for piece in inheritance(forks) if row_filter.has(piece.name)] if inherited else []
-    sources = sorted({piece.source for piece in pieces})
+    forks = list(forks) if inherited else []
+    pieces = [piece for piece in inheritance(forks) if row_filter.has(piece.name)]
+    may_hold = segments_for(row_filter, forks)
     # Rows that only a fork needs count as live too.
     held = [listed for listed in catalog.segments if tombstones is None or listed.live_rows]
-    segments = [listed for listed in held if _may_hold(listed, row_filter, sources)]
-    return Plan(segments, tombstones, pieces, row_filter)
+    return Plan([listed for listed in held if may_hold(listed.segment)], tombstones, pieces, row_filter)
 
 
-def _may_hold(listed: ListedSegment, row_filter: RowFilter, sources: list[str]) -> bool:
-    """Whether a segment can have rows that the filter selects, by its description in the catalog."""
-    segment = listed.segment
-    if segment.last_position <= row_filter.after or segment.first_position > row_filter.up_to:
-        return False
-    if segment.last_at < row_filter.since or segment.first_at >= row_filter.until:
-        return False
-    first, last = segment.first_name, segment.last_name
-    if row_filter.names is None:
-        own = may_have(listed, row_filter.prefix)
-    else:
-        own = any(first <= name <= last and name.startswith(row_filter.prefix) for name in row_filter.names)
-    return own or bisect_left(sources, first) < bisect_right(sources, last)
+def segments_for(row_filter: RowFilter, forks: Iterable[ForkRow] = ()) -> MayHold:
+    """Whether a segment, or some of those that a manifest lists, can have rows that a filter selects.
+
+    With forks, the rows that they inherit count too.
+    """
+    names = None
+    if row_filter.names is not None:
+        names = sorted(name for name in row_filter.names if name.startswith(row_filter.prefix))
+    sources = sorted({piece.source for piece in inheritance(forks) if row_filter.has(piece.name)})
+
+    def may_hold(covered: Segment | Coverage) -> bool:
+        if covered.last_position <= row_filter.after or covered.first_position > row_filter.up_to:
+            return False
+        if covered.last_at < row_filter.since or covered.first_at >= row_filter.until:
+            return False
+        first, last = covered.first_name, covered.last_name
+        own = may_have(covered, row_filter.prefix) if names is None else _any_between(names, first, last)
+        return own or _any_between(sources, first, last)
+
+    return may_hold
 
 
-def may_have(listed: ListedSegment, prefix: str) -> bool:
-    """Whether a segment can have names with this prefix."""
-    first, last = listed.segment.first_name, listed.segment.last_name
+def _any_between(names: Sequence[str], first: str, last: str) -> bool:
+    return bisect_left(names, first) < bisect_right(names, last)
+
+
+def may_have(covered: Segment | Coverage, prefix: str) -> bool:
+    """Whether a segment, or those that a manifest lists, can have names with this prefix."""
+    first, last = covered.first_name, covered.last_name
     return last >= prefix and (first <= prefix or first.startswith(prefix))
 
 

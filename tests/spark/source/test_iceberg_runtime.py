@@ -43,9 +43,7 @@ def lake(tmp_path: Path) -> Iterator[tuple[str, FolderStore]]:
 
 @pytest.fixture
 def spark(lake: tuple[str, FolderStore]) -> Iterator[SparkSession]:
-    name = "spark.sql.catalog.headwater"
-    conf = {name: "org.apache.iceberg.spark.SparkCatalog", f"{name}.type": "rest", f"{name}.uri": f"{lake[0]}/iceberg"}
-    made = session("iceberg", master="local[1]", conf={**conf, "spark.jars": JAR})
+    made = session("iceberg", master="local[1]", iceberg=True, server=lake[0])
     yield made
     made.stop()
 

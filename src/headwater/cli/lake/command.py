@@ -154,7 +154,7 @@ def ls(store: Store, by_stream: bool, by_table: bool, prefix: str, as_json: bool
         else:
             columns(STREAM_HEADS, map(_stream_row, tallies), STREAM_RIGHT, head=sys.stdout.isatty())
         return
-    listed = [one for one in opened.catalog.segments if may_have(one, prefix)]
+    listed = [one for one in opened.catalog.segments if may_have(one.segment, prefix)]
     listed.sort(key=lambda one: one.key)
     if as_json:
         json_list(map(segment_facts, listed))

@@ -6,6 +6,7 @@ the one manifest that is written when it leaves the table, in which it was remov
 
 import zlib
 from base64 import b64decode, b64encode
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
@@ -113,6 +114,25 @@ class FileEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Between which values its columns `bucket` and `stream` are; None if that is unknown."""
 
 
+class Coverage(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the files of a manifest lie between. Iceberg has bounds of manifests for partitions only."""
+
+    first_number: int
+    last_number: int
+    """Numbers of segments."""
+    first_position: int = 0
+    last_position: int = 0
+    first_at: int = 0
+    last_at: int = 0
+    first_name: str = ""
+    last_name: str = ""
+    """As in `Segment`; in a manifest of deleted rows only the numbers are known."""
+
+    def has_any(self, numbers: Sequence[int]) -> bool:
+        """Whether it can have files of some of these segments, which are sorted."""
+        return bisect_left(numbers, self.first_number) < bisect_right(numbers, self.last_number)
+
+
 class Manifest(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A manifest as a list of manifests describes it."""
 
@@ -126,6 +146,8 @@ class Manifest(msgspec.Struct, frozen=True, gc=False, array_like=True):
     files: tuple[int, int, int]
     """How many entries are existing, added and removed ones: indexed by `Status`."""
     rows: tuple[int, int, int]
+    covers: Coverage | None = None
+    """None if it is unknown."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -250,6 +272,27 @@ def described(
         lowest,
         (files[0], files[1], files[2]),
         (rows[0], rows[1], rows[2]),
+        _covered([entry for entry in entries if entry.status != Status.REMOVED]),
+    )
+
+
+def _covered(entries: Sequence[SegmentEntry | DeletesEntry | FileEntry]) -> Coverage | None:
+    """What some entries lie between."""
+    numbers = [entry.number for entry in entries if not isinstance(entry, FileEntry)]
+    segments = [entry.segment for entry in entries if isinstance(entry, SegmentEntry)]
+    if not numbers:
+        return None
+    if not segments:
+        return Coverage(min(numbers), max(numbers))
+    return Coverage(
+        min(numbers),
+        max(numbers),
+        min(one.first_position for one in segments),
+        max(one.last_position for one in segments),
+        min(one.first_at for one in segments),
+        max(one.last_at for one in segments),
+        min(one.first_name for one in segments),
+        max(one.last_name for one in segments),
     )
 
 

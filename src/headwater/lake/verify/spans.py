@@ -138,7 +138,7 @@ class Spans:
     def gather(self, store: Store, catalog: Catalog, tombstones: pa.Table, prefix: str = "") -> None:
         """Add the spans of all segments of a catalog that can have names with this prefix."""
         for number, listed in enumerate(catalog.segments):
-            if may_have(listed, prefix):
+            if may_have(listed.segment, prefix):
                 self.add(_spans_of_segment(store, catalog, tombstones, number))
 
     def in_order(self) -> Iterator[LifeRows]:

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headwater.lake.catalog import CatalogReader
 from headwater.lake.scanning import EVER
 from headwater.spark.link import Link
 from headwater.spark.options.boundaries import LogPosition, StreamOffsets
@@ -30,7 +31,7 @@ from headwater.spark.positions import position_in
 from headwater.spark.schemas import SourceSchema
 from headwater.spark.sink.sink import batch_writer, stream_writer
 from headwater.spark.source.filters import NO_CONDITIONS, Conditions, accept
-from headwater.spark.source.lake.catalogs import LakeUnusable, catalog_up_to, lake_url, open_lake
+from headwater.spark.source.lake.catalogs import LakeUnusable, heading_up_to, lake_url, open_lake
 from headwater.spark.source.lake.leases import renewing, take_lease
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
 from headwater.spark.source.lake.reader import read_lake
@@ -141,10 +142,10 @@ class BatchReader(DataSourceReader):
         if isinstance(ending, LogPosition):
             end = ending.position
             row_filter = row_filter._replace(up_to=min(row_filter.up_to, end))
-        catalog = catalog_up_to(link, store, end)
-        if catalog is None:
+        catalogs = CatalogReader(store)
+        if heading_up_to(link, store, end, catalogs) is None:
             return []
-        planned = LakePlanner(options, store, catalog).batch(row_filter, self._pushed)
+        planned = LakePlanner(options, store, catalogs).batch(row_filter, self._pushed)
         return [partition._replace(lease=lease) for partition in planned]
 
     def _live(self, link: Link) -> list[LivePartition]:

@@ -56,6 +56,13 @@ def test_metadata_does_not_grow_with_the_number_of_commits(table: IcebergExport,
     assert (table.has(59), table.has(60), table.position) == (True, False, 59)
 
 
+def test_a_table_has_at_most_30_snapshots(tmp_path: Path) -> None:
+    columns = StructType(lake_columns(SCHEMA.names))
+    commit(IcebergExport(FolderStore(tmp_path / "events"), TableOptions("export-1", columns)), range(45))
+    opened = open_catalog(FolderStore(tmp_path / "events"), None).load_table("headwater.events")
+    assert 20 <= len(opened.snapshots()) <= 30
+
+
 def test_the_snapshots_that_are_left_can_be_read(table: IcebergExport, tmp_path: Path) -> None:
     commit(table, range(12))
     opened = open_catalog(FolderStore(tmp_path / "events"), None).load_table("headwater.events")

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from headwater.lake.catalog import Catalog, read_catalog
+from headwater.lake.catalog import Catalog, CatalogReader, read_catalog
 from headwater.node.lake.cataloger import Cataloger
 from headwater.protocol.refusals import Code, Refusal
 from headwater.spark.failures import other_log
@@ -46,9 +46,21 @@ class SmallLake(Lake):
         assert catalog is not None
         return catalog
 
+    def catalogs(self) -> CatalogReader:
+        """Write a catalog of the present state, and read its heading."""
+        self.catalog()
+        return read_heading(self.store)
+
     @property
     def link(self) -> Link:
         return cast(Link, _StateLink(self))
+
+
+def read_heading(store: Store) -> CatalogReader:
+    """A reader with the heading of a lake's catalog."""
+    catalogs = CatalogReader(store)
+    assert catalogs.heading() is not None
+    return catalogs
 
 
 class _StateLink:

@@ -2,23 +2,25 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.client.operations import Fork
+from headwater.lake.catalog import CatalogReader
 from headwater.lake.iceberg.metadata import metadata_key
 from headwater.lake.iceberg.reading import newest_table
 from headwater.lake.scanning import EVER, RowFilter
 from headwater.spark.link import Link, LinkSettings
 from headwater.spark.options.source import Selection
 from headwater.spark.source.filters import Bounds, Conditions
-from headwater.spark.source.lake.catalogs import LakeUnusable, catalog_up_to, newest_catalog, open_lake
+from headwater.spark.source.lake.catalogs import LakeUnusable, heading_up_to, newest_heading, open_lake
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
 from headwater.spark.source.packing import pack, share
 from headwater.streams.commands import Delete
 from headwater.testing import RunningServer
 
 from ...streams import streams_in
-from .small_lakes import SmallLake, options, rows, small_lake, tables
+from .small_lakes import SmallLake, options, read_heading, rows, small_lake, tables
 
 __all__ = ["small_lake"]
 
@@ -69,14 +71,14 @@ def test_a_pushed_name_makes_the_prefix_longer(strings: dict[str, str], prefixes
 @pytest.mark.parametrize(("prefix", "segments"), [("b/", 1), ("", 3), ("d/", 0)])
 def test_only_segments_that_may_have_the_names_are_read(small_lake: SmallLake, prefix: str, segments: int) -> None:
     three_flushes(small_lake)
-    partitions = LakePlanner(options(), small_lake.store, small_lake.catalog()).batch(RowFilter(prefix=prefix))
+    partitions = LakePlanner(options(), small_lake.store, small_lake.catalogs()).batch(RowFilter(prefix=prefix))
     assert len(keys(partitions)) == segments
 
 
 def test_a_pushed_bucket_spares_segments_of_other_buckets(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
     pushed = Conditions(strings=(("bucket", frozenset({"a", "c"})),))
-    partitions = LakePlanner(options(), small_lake.store, small_lake.catalog()).batch(RowFilter(), pushed)
+    partitions = LakePlanner(options(), small_lake.store, small_lake.catalogs()).batch(RowFilter(), pushed)
     assert len(keys(partitions)) == 2
 
 
@@ -96,9 +98,9 @@ def test_a_pushed_bucket_does_not_spare_what_forks_have_from_other_buckets(
         streams.append("fork", b"three")
         given = options(streams=f"{bucket}/fork,{sources.bucket}/x", via="lake")
         store = open_lake(link.status()["lake"]["url"])
-        catalog = catalog_up_to(link, store, link.flush()["0"])
-    assert catalog is not None
-    partitions = LakePlanner(given, store, catalog).batch(row_filter_for(given.selection, None, None, pushed), pushed)
+        catalogs = CatalogReader(store)
+        assert heading_up_to(link, store, link.flush()["0"], catalogs) is not None
+    partitions = LakePlanner(given, store, catalogs).batch(row_filter_for(given.selection, None, None, pushed), pushed)
     found = rows(tables(partitions, selection=given.selection, conditions=pushed))
     assert [(row[0], row[-1]) for row in found] == [
         (f"{bucket}/fork", payload) for payload in (b"one", b"two", b"three")
@@ -108,9 +110,9 @@ def test_a_pushed_bucket_does_not_spare_what_forks_have_from_other_buckets(
 def test_only_streams_read_dead_segments(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
     small_lake.do(Delete("b/x"))
-    catalog = small_lake.catalog()
-    assert len(keys(LakePlanner(options(), small_lake.store, catalog).batch(RowFilter()))) == 2
-    assert len(keys(LakePlanner(options(), small_lake.store, catalog).stream(RowFilter()))) == 3
+    catalogs = small_lake.catalogs()
+    assert len(keys(LakePlanner(options(), small_lake.store, catalogs).batch(RowFilter()))) == 2
+    assert len(keys(LakePlanner(options(), small_lake.store, catalogs).stream(RowFilter()))) == 3
 
 
 def test_the_driver_reads_nothing_but_the_catalog(small_lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +126,9 @@ def test_the_driver_reads_nothing_but_the_catalog(small_lake: SmallLake, monkeyp
         return read(key, start, size)
 
     monkeypatch.setattr(small_lake.store, "read", noted)
-    catalog = newest_catalog(small_lake.store)
-    assert catalog is not None
-    LakePlanner(options(), small_lake.store, catalog).batch(RowFilter())
-    LakePlanner(options(), small_lake.store, catalog).stream(RowFilter())
+    catalogs = read_heading(small_lake.store)
+    LakePlanner(options(), small_lake.store, catalogs).batch(RowFilter())
+    LakePlanner(options(), small_lake.store, catalogs).stream(RowFilter())
     assert {key.rpartition(".")[2] for key in reads} == {"text", "json", "avro"}
 
 
@@ -135,10 +136,10 @@ def test_small_segments_share_a_partition_and_large_ones_are_cut(small_lake: Sma
     three_flushes(small_lake)
     small_lake.append("d/x", b"0" * 1000)
     small_lake.flush()
-    catalog = small_lake.catalog()
+    catalogs = small_lake.catalogs()
 
     def slices(**given: str) -> list[list[tuple[int, int]]]:
-        planner = LakePlanner(options(**given), small_lake.store, catalog, open_bytes=0, row_bytes=0)
+        planner = LakePlanner(options(**given), small_lake.store, catalogs, open_bytes=0, row_bytes=0)
         return [[(one.part, one.of) for one in partition.slices] for partition in planner.batch(RowFilter())]
 
     assert slices() == [[(0, 1)] * 4]
@@ -150,7 +151,7 @@ def test_small_segments_share_a_partition_and_large_ones_are_cut(small_lake: Sma
 
 def test_partitions_begin_with_the_oldest_rows(small_lake: SmallLake) -> None:
     three_flushes(small_lake)
-    [partition] = LakePlanner(options(), small_lake.store, small_lake.catalog()).stream(RowFilter())
+    [partition] = LakePlanner(options(), small_lake.store, small_lake.catalogs()).stream(RowFilter())
     positions = [one.listed.segment.first_position for one in partition.slices]
     assert positions == sorted(positions)
 
@@ -173,15 +174,17 @@ def test_a_lake_that_is_not_on_this_machine_cannot_be_reached(tmp_path: Path) ->
 
 
 def test_a_catalog_that_does_not_cover_a_position_is_written_again(small_lake: SmallLake) -> None:
-    assert catalog_up_to(small_lake.link, small_lake.store, 0) is None
+    catalogs = CatalogReader(small_lake.store)
+    assert heading_up_to(small_lake.link, small_lake.store, 0, catalogs) is None
     three_flushes(small_lake)
     catalog = small_lake.catalog()
-    assert catalog_up_to(small_lake.link, small_lake.store, catalog.flushed) == catalog
+    heading = heading_up_to(small_lake.link, small_lake.store, catalog.flushed, catalogs)
+    assert heading == msgspec.structs.replace(catalog, segments=[])
     small_lake.append("a/x", b"more")
-    newer = catalog_up_to(small_lake.link, small_lake.store, small_lake.state.position)
+    newer = heading_up_to(small_lake.link, small_lake.store, small_lake.state.position, catalogs)
     assert newer is not None and newer.flushed >= small_lake.state.position
     with pytest.raises(LakeUnusable, match=f"has rows up to position {newer.flushed}, not up to 1000"):
-        catalog_up_to(small_lake.link, small_lake.store, 1000)
+        heading_up_to(small_lake.link, small_lake.store, 1000, catalogs)
 
 
 def test_a_catalog_may_claim_less_than_the_one_before(small_lake: SmallLake) -> None:
@@ -189,7 +192,7 @@ def test_a_catalog_may_claim_less_than_the_one_before(small_lake: SmallLake) -> 
     before = small_lake.catalog()
     small_lake.append("a/x", b"more")
     assert small_lake.catalog().flushed < before.flushed
-    found = catalog_up_to(small_lake.link, small_lake.store, before.flushed)
+    found = heading_up_to(small_lake.link, small_lake.store, before.flushed, CatalogReader(small_lake.store))
     assert found is not None and found.flushed >= before.flushed
 
 
@@ -200,4 +203,4 @@ def test_a_damaged_catalog_is_named(small_lake: SmallLake) -> None:
     assert table is not None
     small_lake.store.store.create(metadata_key("messages", table.version + 1, table.log_id), b"{}")
     with pytest.raises(LakeUnusable, match=r"metadata.json is damaged"):
-        newest_catalog(small_lake.store)
+        newest_heading(small_lake.store, CatalogReader(small_lake.store))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.format import SCHEMA
-from headwater.lake.reader import Footer, Read, SegmentDamaged, read_group
+from headwater.lake.reader import Footer, Read, SegmentDamaged, read_groups
 from headwater.lake.scanning import EVER, EVERYTHING, RowFilter
 from headwater.spark.options.source import Selection
 from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
@@ -30,7 +30,7 @@ SEEDS = st.integers(0, 2**32)
 def planned(
     lake: SmallLake, row_filter: RowFilter = EVERYTHING, conditions: Conditions = NO_CONDITIONS
 ) -> list[LakePartition]:
-    return LakePlanner(options(), lake.store, lake.catalog()).batch(row_filter, conditions)
+    return LakePlanner(options(), lake.store, lake.catalogs()).batch(row_filter, conditions)
 
 
 def several(lake: SmallLake) -> None:
@@ -55,7 +55,7 @@ def test_live_rows_are_read_and_dead_ones_are_not(small_lake: SmallLake) -> None
 
 def test_a_stream_sees_dead_rows_too(small_lake: SmallLake) -> None:
     several(small_lake)
-    partitions = LakePlanner(options(), small_lake.store, small_lake.catalog()).stream(RowFilter())
+    partitions = LakePlanner(options(), small_lake.store, small_lake.catalogs()).stream(RowFilter())
     assert rows(tables(partitions)) == stored(small_lake)
 
 
@@ -69,9 +69,9 @@ def test_every_live_row_is_read_once_however_the_work_is_cut(seed: int, partitio
             for _ in range(chance.random.randint(0, 40)):
                 chance.act()
             lake.compact(chance.random.randint(0, 2))
-            catalog, live = lake.catalog(), alive(lake)
+            catalogs, live = lake.catalogs(), alive(lake)
             chosen = options(maxBytesPerPartition=str(partition_bytes), minPartitions=str(parts))
-            planner = LakePlanner(chosen, lake.store, catalog, open_bytes=10, row_bytes=1)
+            planner = LakePlanner(chosen, lake.store, catalogs, open_bytes=10, row_bytes=1)
             partitions = planner.batch(RowFilter())
             assert rows(tables(partitions)) == live
             for prefix in ("a", "a/", "a/x", "b/"):
@@ -146,11 +146,11 @@ def test_row_groups_that_cannot_match_are_not_read(small_lake: SmallLake, monkey
     small_lake.flush()
     read: list[int] = []
 
-    def noted(source: Read, footer: Footer, index: int, columns: list[str]) -> pa.Table:
-        read.append(index)
-        return read_group(source, footer, index, columns)
+    def noted(source: Read, footer: Footer, indexes: list[int], columns: list[str]) -> pa.Table:
+        read.extend(indexes)
+        return read_groups(source, footer, indexes, columns)
 
-    monkeypatch.setattr(lake_reader, "read_group", noted)
+    monkeypatch.setattr(lake_reader, "read_groups", noted)
     assert len(rows(tables(planned(small_lake)))) == 6
     groups = len(read)
     assert groups > 2

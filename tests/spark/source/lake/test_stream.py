@@ -169,13 +169,42 @@ def test_a_flush_is_requested_once_per_interval(small_lake: SmallLake) -> None:
     end = one.latest(one.initial())
     small_lake.append("a/x", b"2")
     assert one.latest(end) == end
-    small_lake.flush()
-    small_lake.catalog()
-    flushed_by_others = one.latest(end)
-    assert flushed_by_others != end, "rows that others flushed are read"
-    small_lake.append("a/x", b"3")
     clock.now += 10.0
-    assert one.latest(flushed_by_others) != flushed_by_others
+    assert one.latest(end) != end
+
+
+def test_a_query_without_new_rows_makes_one_request_per_interval(small_lake: SmallLake) -> None:
+    clock, link, requests = Clock(), small_lake.link, list[str]()
+    small_lake.append("a/x", b"1")
+    one = LakeStream(options(bucket="a", startingOffsets="earliest"), link, small_lake.store, clock)
+    end = one.latest(one.initial())
+    one.plan(one.initial(), end)
+    read, flush = small_lake.store.read, link.flush
+
+    def noted_read(key: str, start: int = 0, size: int | None = None) -> bytes:
+        requests.append(key)
+        return read(key, start, size)
+
+    def noted_flush() -> dict[str, int]:
+        requests.append("flush")
+        flushed: dict[str, int] = flush()
+        requests[:] = [request for request in requests if request == "flush"]
+        return flushed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_lake.store, "read", noted_read)
+        patch.setattr(link, "flush", noted_flush)
+        for interval in range(3):
+            clock.now += 10.0
+            for _ in range(20):
+                assert one.latest(end) == end
+            assert requests == ["flush"] * (interval + 1)
+    small_lake.append("b/x", b"other")
+    clock.now += 10.0
+    assert one.latest(end) == end
+    small_lake.append("a/x", b"2")
+    clock.now += 10.0
+    assert one.latest(end) != end
 
 
 def test_a_report_has_the_end_of_the_lake(small_lake: SmallLake) -> None:

@@ -40,7 +40,7 @@ EXPORT = "headwater.export"
 POSITION = "headwater.position"
 ATTEMPTS_MAX = 10
 """Attempts at a commit that conflicts with other writers of the table."""
-SNAPSHOTS_KEPT = 50
+SNAPSHOTS_KEPT = 20
 SNAPSHOTS_EXPIRED_AT_ONCE = 10
 """Deleting the files of snapshots means reading what the others need, so it is done for several at a time."""
 METADATA_FILES_KEPT = 10

@@ -1,11 +1,13 @@
 """Opening a lake, and reading a catalog that is recent enough."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from headwater.lake.catalog import Catalog, CatalogReader
+from headwater.lake.catalog import Catalog, CatalogReader, ForkRow
 from headwater.lake.damage import LakeDamaged
+from headwater.lake.scanning import RowFilter, segments_for
 from headwater.spark.link import Link, Log
 from headwater.spark.options.source import SourceOptions
 from headwater.spark.positions import position_in
@@ -56,12 +58,11 @@ def _folder(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def newest_catalog(store: Store, reader: CatalogReader | None = None) -> Catalog | None:
-    """The current catalog; None if the lake has none yet. A reader reads only what has changed."""
-    reader = reader or CatalogReader(store)
+def newest_heading(store: Store, catalogs: CatalogReader) -> Catalog | None:
+    """The current catalog without its segments; None if the lake has none yet."""
     for _ in range(CATALOG_READS_MAX):
         try:
-            return reader.read()
+            return catalogs.heading()
         except KeyMissing:
             # Between two reads, the metadata was replaced and deleted.
             time.sleep(CATALOG_PAUSE_SECONDS)
@@ -70,14 +71,22 @@ def newest_catalog(store: Store, reader: CatalogReader | None = None) -> Catalog
     raise LakeUnusable(f"The newest catalog of the lake at {store.url} is listed but cannot be read; try again later.")
 
 
-def catalog_up_to(link: Link, store: Store, position: int, reader: CatalogReader | None = None) -> Catalog | None:
-    """A catalog that covers all rows up to a position; None if nothing was ever written and position is 0.
+def matching(catalogs: CatalogReader, row_filter: RowFilter, forks: Iterable[ForkRow] = ()) -> Catalog:
+    """The current catalog with the segments that can have rows of a filter; no other manifests are read."""
+    try:
+        return catalogs.matching(segments_for(row_filter, forks))
+    except (LakeDamaged, StoreFailed) as problem:
+        raise LakeUnusable(str(problem)) from problem
+
+
+def heading_up_to(link: Link, store: Store, position: int, catalogs: CatalogReader) -> Catalog | None:
+    """The heading of a catalog that covers all rows up to a position; None if nothing was written and position is 0.
 
     A catalog may claim to cover less than an earlier one did, although the rows are in the lake. A flush then writes a
     catalog that covers them.
     """
     for _ in range(CATALOG_READS_MAX):
-        catalog = newest_catalog(store, reader)
+        catalog = newest_heading(store, catalogs)
         flushed = 0 if catalog is None else catalog.flushed
         if flushed >= position:
             return catalog

@@ -1,18 +1,19 @@
 """Planning a read of the lake: which segments to read, cut and packed into partitions.
 
-The driver reads only the manifests, and the forks where streams are selected by name. It reads no footers, no files of
-deleted rows and nothing else that grows with the number of streams; executors open the segments themselves.
+The driver reads only the manifests that can list such segments, and the forks where streams are selected by name. It
+reads no footers, no files of deleted rows and nothing else that grows with the number of streams; executors open the
+segments themselves.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headwater.lake.catalog import TOMBSTONES, Catalog, ForkRow, ListedSegment, read_forks
+from headwater.lake.catalog import TOMBSTONES, CatalogReader, ForkRow, ListedSegment, read_forks
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.scanning import EVER, RowFilter, live_rows
 from headwater.spark.options.source import Selection, SourceOptions
 from headwater.spark.source.filters import NO_CONDITIONS, Bounds, Conditions
-from headwater.spark.source.lake.catalogs import LakeUnusable
+from headwater.spark.source.lake.catalogs import LakeUnusable, matching
 from headwater.spark.source.packing import capacity_bytes, pack, parts_needed
 from headwater.storage.store import Store, StoreFailed
 from headwater.streams.segments import Segment
@@ -84,18 +85,20 @@ def _extended(prefix: str, pushed: Conditions) -> str:
 
 
 class LakePlanner:
-    """Plans reads from one catalog."""
+    """Plans reads from the current catalog of a lake."""
 
     def __init__(
         self,
         options: SourceOptions,
         store: Store,
-        catalog: Catalog,
+        catalogs: CatalogReader,
         *,
         open_bytes: int = OPEN_BYTES,
         row_bytes: int = ROW_BYTES,
     ) -> None:
-        self._options, self._store, self._catalog = options, store, catalog
+        """`catalogs` has read the heading of the catalog."""
+        assert catalogs.current is not None
+        self._options, self._store, self._catalogs, self._heading = options, store, catalogs, catalogs.current
         self._open_bytes, self._row_bytes = open_bytes, row_bytes
 
     def batch(self, row_filter: RowFilter, pushed: Conditions = NO_CONDITIONS) -> list[LakePartition]:
@@ -103,18 +106,18 @@ class LakePlanner:
         forks: list[ForkRow] = []
         if row_filter.names is not None:
             try:
-                forks = read_forks(self._store, self._catalog)
+                forks = read_forks(self._store, self._heading)
             except (LakeDamaged, StoreFailed) as problem:
                 raise LakeUnusable(str(problem)) from problem
         tombstones = TOMBSTONES.empty_table()
-        planned = live_rows(self._catalog, tombstones, forks, row_filter, inherited=row_filter.names is not None)
+        planned = live_rows(matching(self._catalogs, row_filter, forks), tombstones, forks, row_filter)
         # Rows that forks inherit are in their sources' buckets, but match under the forks' own names.
         segments = [listed for listed in planned.segments if forks or _may_match(listed.segment, pushed)]
         return self._packed(row_filter, segments, live_only=True, inherits=bool(forks))
 
     def stream(self, row_filter: RowFilter) -> list[LakePartition]:
         """Partitions for every row that the filter selects, dead or alive, under the name it was written under."""
-        planned = live_rows(self._catalog, None, (), row_filter, inherited=False)
+        planned = live_rows(matching(self._catalogs, row_filter), None, (), row_filter)
         return self._packed(row_filter, planned.segments, live_only=False, inherits=False)
 
     def _packed(
@@ -130,7 +133,7 @@ class LakePlanner:
             for parts in [parts_needed(self._weigh(listed), capacity)]
             for part in range(parts)
         ]
-        forks = ForksFile(self._catalog.forks_key, self._catalog.forks_crc)
+        forks = ForksFile(self._heading.forks_key, self._heading.forks_crc)
         return [
             LakePartition(self._store.url, forks, row_filter, tuple(some), live_only, inherits)
             for some in pack(slices, lambda one: self._weigh(one.listed) // one.of, capacity)

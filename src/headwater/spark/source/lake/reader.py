@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import SCHEMA, name_of
-from headwater.lake.reader import Footer, Read, read_group
+from headwater.lake.reader import Footer, Read, read_groups
 from headwater.lake.scanning import EVER, Inherited, Plan, RowFilter
+from headwater.spark.schemas import BATCH_BYTES, BATCH_ROWS
 from headwater.spark.source.filters import Bounds, may_start_with
 from headwater.spark.source.lake import worker_cache
 from headwater.spark.source.lake.catalogs import LakeUnusable
@@ -29,7 +30,7 @@ FETCH_BYTES = 4 * 1024 * 1024
 
 
 def read_lake(partition: LakePartition, query: RowQuery) -> Iterator[pa.Table]:
-    """The rows of a partition, one row group at a time."""
+    """The rows of a partition, a few row groups at a time."""
     url, row_filter = partition.url, partition.row_filter
     store = worker_cache.store(url)
     try:
@@ -119,7 +120,7 @@ class SliceReader:
         return may_start_with(self._row_filter.prefix, first, last)
 
     def tables(self) -> Iterator[pa.Table]:
-        """The matching rows, one row group at a time."""
+        """The matching rows, a few row groups at a time."""
         for table in self._stored():
             own = self._plan.own(table)
             if self._checks_names:
@@ -137,12 +138,27 @@ class SliceReader:
         return chain.from_iterable(fetches if len(runs) <= 1 else read_ahead(fetches))
 
     def _fetched(self, run: Sequence[int]) -> list[pa.Table]:
-        """Adjacent row groups in one read; without payloads one read each, because there are gaps in between."""
+        """Adjacent row groups in one read; without payloads one read each, because there are gaps in between.
+
+        Enough of them for a batch are decoded together, because joining them later would copy every row.
+        """
         read: Read = partial(self._store.read, self._key)
         if "payload" in self._columns:
             first, last = self._footer.groups[run[0]], self._footer.groups[run[-1]]
             read = _within(read(first.start, last.start + last.size - first.start), first.start)
-        return [read_group(read, self._footer, index, self._columns) for index in run]
+        return [read_groups(read, self._footer, some, self._columns) for some in self._decoded_together(run)]
+
+    def _decoded_together(self, run: Sequence[int]) -> list[list[int]]:
+        portions: list[list[int]] = []
+        rows = size = 0
+        for index in run:
+            group = self._footer.metadata.row_group(index)
+            if not portions or rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                portions.append([])
+                rows = size = 0
+            portions[-1].append(index)
+            rows, size = rows + group.num_rows, size + group.total_byte_size
+        return portions
 
 
 def _within(data: bytes, begins_at: int) -> Read:

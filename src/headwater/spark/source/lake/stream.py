@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headwater.lake.catalog import Catalog, CatalogReader
-from headwater.lake.scanning import EVER, RowFilter, live_rows
+from headwater.lake.scanning import EVER, RowFilter
 from headwater.spark.failures import other_log
 from headwater.spark.link import Link
 from headwater.spark.options.boundaries import LogPosition
@@ -25,7 +25,7 @@ from headwater.spark.options.source import SourceOptions
 from headwater.spark.positions import by_shard, position_in
 from headwater.spark.source.data_loss import DataLost, report_loss
 from headwater.spark.source.lake.admission import LakeAdmission
-from headwater.spark.source.lake.catalogs import LakeUnusable, catalog_up_to, newest_catalog
+from headwater.spark.source.lake.catalogs import LakeUnusable, heading_up_to, matching, newest_heading
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
 from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.storage.store import Store
@@ -105,6 +105,8 @@ class LakeStream:
         self._registered: str | None = None
         self._lapsed = False
         self._newest: Catalog | None = None
+        self._without_rows: RowFilter | None = None
+        """What the newest catalog is known to have no rows of."""
 
     # -- How far a batch reaches ------------------------------------------------------------------------------------
 
@@ -137,10 +139,13 @@ class LakeStream:
         if catalog is None or up_to <= offset.position:
             return offset.plain
         row_filter = self._row_filter(offset, up_to)
-        has_rows = bool(live_rows(catalog, None, (), row_filter, inherited=False).segments)
-        if not has_rows and not self._needs_empty_batch(offset, catalog):
+        if self._without_rows == row_filter and not self._is_empty_batch_due():
             return offset.plain
-        end = self._admission.end_of_batch(catalog, row_filter, limits)
+        listed = matching(self._catalogs, row_filter)
+        if not listed.segments and not self._needs_empty_batch(offset):
+            self._without_rows = row_filter
+            return offset.plain
+        end = self._admission.end_of_batch(listed, row_filter, limits)
         return offset._replace(position=end).plain
 
     def _of_this_log(self, plain: dict[str, Any]) -> LakeOffset:
@@ -151,7 +156,7 @@ class LakeStream:
 
     def _begun(self, offset: LakeOffset) -> LakeOffset:
         """A new query's offset with what had been dropped when it was registered; the flush ensures a catalog."""
-        catalog = catalog_up_to(self._link, self._store, self._flush(), self._catalogs)
+        catalog = heading_up_to(self._link, self._store, self._flush(), self._catalogs)
         dropped = 0 if catalog is None else catalog.dropped
         return offset._replace(beginning=offset.beginning._replace(dropped=dropped))
 
@@ -159,19 +164,31 @@ class LakeStream:
         """The newest known end of the lake, for Spark's progress report."""
         return None if self._newest is None else {"shards": by_shard(self._newest.flushed), "v": VERSION}
 
-    def _needs_empty_batch(self, offset: LakeOffset, catalog: Catalog) -> bool:
+    def _is_empty_batch_due(self) -> bool:
+        return self._target is None and self._clock() - self._committed_at >= REGISTER_SECONDS
+
+    def _needs_empty_batch(self, offset: LakeOffset) -> bool:
         """Whether an empty batch is due, so that the lake can release rows of streams that are not selected."""
-        if self._target is not None or self._clock() - self._committed_at < REGISTER_SECONDS:
+        if not self._is_empty_batch_due():
             return False
-        return any(listed.segment.last_position > offset.position for listed in catalog.segments)
+        newest_heading(self._store, self._catalogs)
+        return bool(matching(self._catalogs, RowFilter(after=offset.position)).segments)
 
     def _current_catalog(self) -> Catalog | None:
-        """The newest catalog, after a flush if the last one was longer ago than the flush interval."""
+        """The newest catalog, after a flush if the last one was longer ago than the flush interval.
+
+        Spark asks a hundred times a second. Until the next flush the catalog after the last one is new enough, and also
+        after it if it finds nothing new. So a query without new rows makes one request per interval.
+        """
         if self._target is not None:
-            return catalog_up_to(self._link, self._store, self._target, self._catalogs)
+            return heading_up_to(self._link, self._store, self._target, self._catalogs)
+        newest = self._newest
         if self._clock() - self._flushed_at < self._options.flush_interval_seconds:
-            return newest_catalog(self._store, self._catalogs)
-        return catalog_up_to(self._link, self._store, self._flush(), self._catalogs)
+            return newest or newest_heading(self._store, self._catalogs)
+        position = self._flush()
+        if newest is not None and newest.flushed >= position:
+            return newest
+        return heading_up_to(self._link, self._store, position, self._catalogs)
 
     def _flush(self) -> int:
         self._flushed_at = self._clock()
@@ -188,10 +205,10 @@ class LakeStream:
         self._ensure_registered(first)
         if first.position >= last.position:
             return []
-        catalog = _of_log(catalog_up_to(self._link, self._store, last.position, self._catalogs), last)
+        catalog = _of_log(heading_up_to(self._link, self._store, last.position, self._catalogs), last)
         assert catalog is not None, "there is a catalog of every position above 0"
         self._check_loss(first, catalog)
-        return LakePlanner(self._options, self._store, catalog).stream(self._row_filter(first, last.position))
+        return LakePlanner(self._options, self._store, self._catalogs).stream(self._row_filter(first, last.position))
 
     def _row_filter(self, offset: LakeOffset, up_to: int) -> RowFilter:
         beginning = offset.beginning
@@ -250,7 +267,7 @@ class LakeStream:
 
     def _check_lapse(self, offset: LakeOffset) -> None:
         """Check for losses in a catalog that is no older than a flush now, and so includes all drops so far."""
-        catalog = catalog_up_to(self._link, self._store, self._flush(), self._catalogs)
+        catalog = heading_up_to(self._link, self._store, self._flush(), self._catalogs)
         if catalog is not None:
             self._check_loss(offset, catalog)
 
