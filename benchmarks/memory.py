@@ -1,7 +1,7 @@
 """The memory that a server needs for each idle connection, SSE reader, hot append and idle stream.
 
-`python -m benchmarks.memory` starts one server, adds many of each in turn, and divides the growth of its resident memory
-by their number. Readers come last: those that do not read would hold what is appended.
+`python -m benchmarks.memory` starts one server, adds many of each in turn, and divides the growth of its resident
+memory by their number. Readers come last: those that do not read would hold what is appended.
 """
 
 import argparse

@@ -158,6 +158,8 @@ def test_on_a_quiet_server_the_newest_catalog_covers_every_barrier_whatever_happ
                             await random.choice([story.act, story.act, interfering.step])()
                     patch.undo()
                     store.heal()
+                    while await node.housekeeping.compactor.compact_once():
+                        pass  # At the start it compacts by itself, too, and would change what is compared below.
                     for _ in range(2):
                         assert_complete(node, await node.lake.flush())
 
