@@ -88,16 +88,24 @@ def measure(site: Site, seconds: float) -> dict[str, float]:
         what = f"appends, {connections} connections"
         found[f"{what}: a second"] = load.rate
         found[f"{what}: p50 ms"] = load.latencies.percentile(0.5) / 1000
-        for part, used in site.cpu_seconds().items():
-            found[f"{what}: us, {part}"] = 1e6 * (used - before[part]) / (load.rate * seconds)
+        found |= cpu_us(what, site, before, load.rate * seconds)
     path = f"/v1/stream/page-{secrets.token_hex(4)}"
     with Client(site.address, 30.0) as client:
         client.must("PUT", path, PAGE, messages.OCTETS)
     for connections in CONNECTIONS[2:]:
+        before = site.cpu_seconds()
         load = generator.read(site.address, path, PAGE, connections, seconds)
         assert not load.problems(), load.problems()
-        found[f"GETs, {connections} connections: a second"] = load.rate
+        what = f"GETs, {connections} connections"
+        found[f"{what}: a second"] = load.rate
+        found |= cpu_us(what, site, before, load.rate * seconds)
     return found
+
+
+def cpu_us(what: str, site: Site, before: dict[str, float], requests: float) -> dict[str, float]:
+    """Microseconds of processor time for a request, by part."""
+    used = site.cpu_seconds()
+    return {f"{what}: us, {part}": 1e6 * (used[part] - before[part]) / requests for part in used}
 
 
 def main() -> None:

@@ -12,8 +12,11 @@ class PeerProtocol(SecurableProtocol):
 
     @property
     def address(self) -> str:
-        """The client's IP address, or the proxy's."""
-        peer = self._transport.get_extra_info("peername")
+        """The client's IP address, or the proxy's; empty once the socket is closed, for work that outlives it."""
+        try:
+            peer = self._transport.get_extra_info("peername")
+        except ValueError:  # From uvloop: there is no descriptor any more.
+            return ""
         return str(peer[0]) if peer else ""
 
     @property

@@ -122,6 +122,10 @@ class Node:
         """Why this node can neither write nor answer freshly, as one sentence; None while it can."""
         return next(filter(None, (shard.outage for shard in self.shards)), None)
 
+    def reaches_tail(self, query: Read) -> bool:
+        """Whether a page surely reaches the tail, as far as this node knows."""
+        return self.shard_of(query.name).queries.reaches_tail(query)
+
     def read_hot(self, query: Read) -> Reply | None:
         """The answer to a read from memory; None where it needs bytes from the lake."""
         return self.shard_of(query.name).read_hot(query)

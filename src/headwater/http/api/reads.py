@@ -191,8 +191,9 @@ def read(request: Request, address: Address, exchange: Exchange) -> None:
 
 def _read_fresh(request: ReadRequest, exchange: Exchange) -> None:
     """Read behind a barrier, except a page that ends before the tail: nothing that another node did can change it."""
-    if request.live is _NOT_LIVE and not request.read.from_now:
-        page = exchange.node.read_hot(request.read)
+    read, node = request.read, exchange.node
+    if request.live is _NOT_LIVE and not read.from_now and not node.reaches_tail(read):
+        page = node.read_hot(read)
         if isinstance(page, Page) and not page.up_to_date:
             _read(request, exchange)
             return

@@ -63,6 +63,13 @@ class Queries:
             return found
         return self._boundary(found, query, fetched) if isinstance(query, Boundary) else _describe(found)
 
+    def reaches_tail(self, query: Read) -> bool:
+        """Whether a page surely reaches the tail, by what is applied here: so little follows its offset."""
+        stream = self._state.streams.get(query.name)
+        if stream is None or query.records is not None or query.bytes_max is not None:
+            return False
+        return stream.tail - query.offset <= min(self._page_bytes, PAGE_MESSAGES_MAX)
+
     def _find(self, query: Read | Head | Boundary, now: int) -> Stream | Refusal:
         """The life of the stream that a query names."""
         stream = self._state.present(query.name, now)
