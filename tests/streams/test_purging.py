@@ -1,4 +1,4 @@
-"""Purges in the state: asked for, advanced by the keeper, and forgotten; and objects that can no longer be published."""
+"""Purges in the state: asked for, advanced by the keeper, and forgotten; and objects that are withdrawn."""
 
 import pytest
 

@@ -2,7 +2,8 @@
 
 The first piece is the `Header`, followed by purges if there are any, by the lake's segments and tombstones and by the
 streams in order of their names, each list in as many pieces as it needs. A stream too large for one piece continues in
-pieces with its further appends. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
+pieces with its further appends. Where pieces are cut depends on the state alone, so two replicas at one position write
+the same bytes.
 
 Commands are applied while a walk is in progress. A stream that is about to change before the walk reaches it is set
 aside first: its metadata is copied, its appends are kept by reference and length, because that list only grows. A life

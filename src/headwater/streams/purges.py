@@ -65,7 +65,7 @@ class AdvancePurge(Logged, frozen=True, tag="advance-purge.1"):
     id: str
     stage: str
     epoch: int | None
-    forks: dict[str, int] = {}
+    forks: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class WithdrawSegments(Logged, frozen=True, tag="withdraw-segments.1"):

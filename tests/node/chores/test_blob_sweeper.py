@@ -59,7 +59,14 @@ class Bench:
         self.now = START_US
         self.commands: list[Command] = []
         self.sweeper = Counting(
-            self.state, blobs, self.submit, threads, log, grace_seconds=GRACE_SECONDS, intervals=OFTEN
+            self.state,
+            blobs,
+            self.submit,
+            threads,
+            log,
+            now=lambda: self.now,
+            grace_seconds=GRACE_SECONDS,
+            intervals=OFTEN,
         )
         self.do(Create("b/s", "text/plain", payload=b"abc"))
 
