@@ -63,7 +63,7 @@ def payload(number: int) -> bytes:
 
 def write(site: Site, name: str = SECRET, messages: int = 3) -> None:
     """Rows in the lake, in several segments, and hot ones; of this stream and of others."""
-    site.client.bucket("team").create()
+    site.client.bucket("team").create(exist_ok=True)
     marked = site.stream(name)
     marked.create("text/plain", attrs={"metadata": {"who": MARKER.decode()}})
     for other in OTHERS:
