@@ -26,8 +26,9 @@ MARGIN_US = MINUTE_US
 """How long after its deadline an upload is deleted."""
 PURGE_POLL_SECONDS = 0.02
 """How often a purge checks whether blobs are gone."""
+DELETED_PER_TURN = 500
 STREAMS_PER_TURN = 1_000
-"""How many streams are asked for their snapshots before the loop gets a turn."""
+"""How many blobs a purge deletes, and how many streams are asked for their snapshots, before the loop gets a turn."""
 
 T = TypeVar("T")
 
@@ -184,12 +185,13 @@ class BlobSweeper:
         An upload does not say which stream it is for. One of a process that has ended is deleted; of others, the client
         publishes them, which is refused for streams that are gone, or their deadline passes.
         """
-        discarded, begun_us = list(self._state.discarded), self._state.now
-        while any(blob in self._state.discarded for blob in discarded):
-            for blob in discarded:
-                if blob in self._state.discarded and blob not in self._deleting:
-                    self._begin(blob)
-            await asyncio.sleep(PURGE_POLL_SECONDS)
+        begun_us, discarded = self._state.now, iter(list(self._state.discarded))
+        while turn := list(islice(discarded, DELETED_PER_TURN)):
+            while left := [blob for blob in turn if blob in self._state.discarded]:
+                for blob in left:
+                    if blob not in self._deleting:
+                        self._begin(blob)
+                await asyncio.sleep(PURGE_POLL_SECONDS)
         while await self._is_uploading(begun_us):
             await asyncio.sleep(10 * PURGE_POLL_SECONDS)
 
