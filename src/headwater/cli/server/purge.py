@@ -29,8 +29,9 @@ BACKUPS = "Backups, exports and copies that readers have made are not touched."
 @JSON
 @connected
 def purge(server: Server, *, name: str | None, prefix: str | None, with_forks: bool, yes: bool, as_json: bool) -> None:
-    """Delete streams and remove every byte of them now: from lake, log, images and snapshots.
+    """Remove every byte of streams now.
 
+    They are deleted, and their bytes leave the lake, the log, its images and the snapshots.
     Earlier snapshots of the lake's tables and all leases end, and so do consumers that have not read the rows yet.
     A stream that is deleted already is purged by its name, too. Backups are not touched.
     """
