@@ -13,6 +13,9 @@ from headwater.log.seam import CommandLog
 from headwater.streams.images import Walk
 from headwater.streams.state import State
 
+STOP_CHECK_SECONDS = 0.1
+"""How soon an image that waits for a command notices that the server is stopping."""
+
 log = logging.getLogger(__name__)
 
 
@@ -122,7 +125,14 @@ class Imager:
 
     async def _take_two(self, move_on: Callable[[], Awaitable[None]]) -> None:
         await self.write()
-        await move_on()
+        moving = asyncio.ensure_future(move_on())
+        while not moving.done():
+            await asyncio.wait([moving], timeout=STOP_CHECK_SECONDS)
+            if self._stopping:
+                # The log may be away, and the command be decided much later.
+                moving.cancel()
+                raise _Stopping
+        moving.result()
         while self._is_walked:
             await asyncio.sleep(self._limits.slice_seconds)
         await self.write()

@@ -42,9 +42,17 @@ async def forks_of(state: State, purge: Purge) -> list[Stream]:
     return found
 
 
+async def are_pinned(state: State, purge: Purge) -> bool:
+    """Whether a fork may need one of the streams."""
+    async for stream in lives(state, purge):
+        if stream.pins:
+            return True
+    return False
+
+
 async def judge(state: State, purge: Purge) -> Refusal | None:
     """Why a purge cannot begin: forks inherit the rows, and are to be spared."""
-    if purge.with_forks or not [stream async for stream in lives(state, purge) if stream.pins]:
+    if purge.with_forks or not await are_pinned(state, purge):
         return None
     forks = await forks_of(state, purge)
     if not forks or forks[0].origin is None:

@@ -19,12 +19,14 @@ from headwater.node.chores.imager import Imager
 from headwater.node.committer import Submit, ask
 from headwater.node.lake.lake import Lake
 from headwater.streams.commands import Command, Delete, Expire, ForgetSegments
-from headwater.streams.purges import DELETING, DONE, DROPPING, REFUSED, REWRITING, AdvancePurge
+from headwater.streams.purges import DELETING, DONE, DROPPING, REFUSED, REWRITING, AdvancePurge, Purge
 from headwater.streams.replies import Done
 from headwater.streams.state import State, Stream
 
-NAMES_PER_TURN = 500
-"""How many streams are deleted at a time."""
+DELETED_AT_ONCE = 50
+"""How many streams are deleted at a time: applying that takes some milliseconds."""
+FORKS_AT_ONCE = 500
+"""How many forks one command adds to a purge."""
 FILLING_BYTES = 256 * 1024
 """The size of a command that only makes the log longer."""
 POLL_SECONDS = 0.02
@@ -130,21 +132,31 @@ class Purger:
         """Delete all streams of a purge, and wait until nothing in the state refers to any of them."""
         while True:
             purge = self._state.cold.purges[purge_id]
-            found = [stream async for stream in purge_scope.lives(self._state, purge)]
-            if any(stream.pins for stream in found):
+            if await purge_scope.are_pinned(self._state, purge):
                 others = await purge_scope.forks_of(self._state, purge)
                 if others and not purge.with_forks:
                     raise _Forked
-                for at in range(0, len(others), NAMES_PER_TURN):
-                    some = {fork.name: fork.incarnation for fork in others[at : at + NAMES_PER_TURN]}
+                for at in range(0, len(others), FORKS_AT_ONCE):
+                    some = {fork.name: fork.incarnation for fork in others[at : at + FORKS_AT_ONCE]}
                     await self._advance(purge_id, DELETING, some)
                 if others:
                     continue
-            for at in range(0, len(found), NAMES_PER_TURN):
-                await self._end(found[at : at + NAMES_PER_TURN])
-            if not found and not purge_scope.is_mentioned(self._state, purge):
+            if not await self._end_all(purge) and not purge_scope.is_mentioned(self._state, purge):
                 return
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _end_all(self, purge: Purge) -> bool:
+        """Delete the streams of a purge, without holding on to more than a few at a time; whether there were any."""
+        some: list[Stream] = []
+        any_found = False
+        async for stream in purge_scope.lives(self._state, purge):
+            any_found = True
+            some.append(stream)
+            if len(some) == DELETED_AT_ONCE:
+                await self._end(some)
+                some = []
+        await self._end(some)
+        return any_found
 
     async def _end(self, lives: Sequence[Stream]) -> None:
         """Delete streams; one that has expired meanwhile is removed as such, and one that is being deleted is left."""
