@@ -17,7 +17,8 @@ from headwater.streams.commands import Command, Delete, Pin, Publication, Publis
 from headwater.streams.forking import ForkRequest
 from headwater.streams.purges import WithdrawSegments
 from headwater.streams.replies import Created, Reply
-from headwater.testing.faulty_store import POSSIBLE, Call, Fault
+from headwater.streams.state import State
+from headwater.testing.faulty_store import POSSIBLE, Call, Fault, FaultyStore
 
 from ...searching import holders
 from .lakes import TEXT, Bench, bench, until
@@ -127,6 +128,24 @@ def test_what_keeps_a_purge_from_going_on_is_said(tmp_path: Path) -> None:
             node.store.heal()
             await until(lambda: node.state.cold.purges[asked].has_ended)
             assert problem() is None
+
+    asyncio.run(run())
+
+
+def test_files_that_an_earlier_process_has_removed_from_the_tables_go_too(tmp_path: Path) -> None:
+    async def run() -> None:
+        store, state = FaultyStore(), State("journal")
+        async with bench(store, state) as node:
+            await write(node, SECRET)
+            await fork(node, SECRET, "c/fork")
+            await node.lake.flush()
+            await node.ask(Delete("c/fork"))
+            await node.ask(Delete(SECRET))
+            await node.lake.flush()
+            assert any(name.startswith("forks/data/") for name in found(node, tmp_path))
+        async with bench(store, state) as node:
+            assert await purge(node, PurgeRequest(SECRET)) == "done"
+            assert found(node, tmp_path) == []
 
     asyncio.run(run())
 
