@@ -32,20 +32,8 @@ class DeadLife(NamedTuple):
     row: int
     rows: int
 
-    def grew_from(self, known: "DeadLife | None") -> bool:
-        """Whether more rows are dead than was known."""
-        return known is None or (known.row, known.rows) != (self.row, self.rows)
-
 
 _LIVES = msgspec.msgpack.Decoder(list[DeadLife])
-
-
-def unpacked(packed: "array[int] | None") -> Iterable[DeadLife]:
-    """Dead lives that are kept as consecutive numbers."""
-    if packed is None:
-        return ()
-    numbers = iter(packed)
-    return map(DeadLife._make, zip(numbers, numbers, numbers, numbers, strict=True))
 
 
 def deletes_file(path: str, lives: Iterable[DeadLife]) -> bytes:

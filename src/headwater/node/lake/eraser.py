@@ -23,6 +23,7 @@ from headwater.node.committer import ask
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import Compactor, Erases
 from headwater.node.lake.flusher import Flusher
+from headwater.node.lake.lister import Lister
 from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.sweeper import SEGMENTS_PER_TURN, LakeSweeper
 from headwater.node.threads import in_thread
@@ -42,13 +43,16 @@ class Eraser:
     def __init__(
         self,
         parts: LakeParts,
+        *,
         flusher: Flusher,
         compactor: Compactor,
         cataloger: Cataloger,
+        lister: Lister,
         sweeper: LakeSweeper,
     ) -> None:
         self._parts, self._state, self._store = parts, parts.state, parts.store
         self._flusher, self._compactor, self._cataloger, self._sweeper = flusher, compactor, cataloger, sweeper
+        self._lister = lister
         self._thread = ThreadPoolExecutor(1, "lake-erase")
 
     async def stop(self) -> None:
@@ -62,6 +66,7 @@ class Eraser:
                 for number in numbers:
                     await self._compactor.erase(number, erases)
             await self._drop_leases()
+            await self._lister.forget_history()
             await self._sweeper.sweep_all(await self._cataloger.forget_history())
             if await self._withdraw(erases):
                 return

@@ -71,7 +71,14 @@ class Housekeeping:
         # A name that was deleted must be gone in time: the next walk leaves it out, and older snapshots expire.
         left_seconds = max(erase_seconds - 2 * parts.intervals.streams_write_seconds, 0.0)
         self.lister = Lister(parts, min(history_seconds, left_seconds), barrier)
-        self.eraser = Eraser(parts, self.flusher, self.compactor, self.cataloger, self.sweeper)
+        self.eraser = Eraser(
+            parts,
+            flusher=self.flusher,
+            compactor=self.compactor,
+            cataloger=self.cataloger,
+            lister=self.lister,
+            sweeper=self.sweeper,
+        )
         self._cold = state.cold
         self._ended = False
 
