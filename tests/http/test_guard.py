@@ -162,6 +162,7 @@ FILLED = {
     "offset": "0",
     "reader": "r",
     "producer": "p",
+    "purge": "9f2c41d07be3a856",
     "namespace": "n",
     "table": "t",
 }

@@ -250,6 +250,34 @@ def test_what_is_above_a_forgotten_position_stays(home: Home) -> None:
     assert list(again.replay(20)) == (above if home.keeps else [])
 
 
+def test_after_a_cut_everything_before_it_can_be_forgotten(home: Home) -> None:
+    """Not only whole files that happen to be full: what a purge removes may have been appended just now."""
+
+    async def use(log: CommandLog, deliveries: Deliveries) -> None:
+        log.append(1, [Append("stream", b"to be removed")], 1)
+        await until(lambda: len(deliveries) == 1)
+        bytes_left, cut_at = log.cut(), deliveries.batches[-1].last_position
+        log.append(2, [Append("stream", b"kept")], 2)
+        await until(lambda: len(deliveries) == 2)
+        for ticket in range(3, 3 + bytes_left // 500_000 + 1):
+            log.append(ticket, [Append("stream", bytes(500_000))], ticket)
+            await until(lambda expected=ticket: len(deliveries) == expected)  # type: ignore[misc]
+        log.mark()
+        log.forget(deliveries.batches[-1].last_position)
+        async with asyncio.timeout(10):
+            while not await log.has_forgotten(cut_at):
+                await asyncio.sleep(0.01)
+
+    log = home.open()
+    assert list(log.replay(0)) == []
+    delivered = run(log, use)
+    if home.keeps and not isinstance(log, JetStreamLog):  # Which would begin with the mark of an image.
+        again = home.open()
+        left = [command for batch in again.replay(delivered.batches[-1].last_position) for command in batch.commands]
+        assert left == []
+        run(again, lambda log, deliveries: asyncio.sleep(0))
+
+
 # -- Several proposers -------------------------------------------------------------------------------------------------
 
 

@@ -123,6 +123,18 @@ def test_an_image_of_another_journal_or_position_is_damaged(log_id: str, positio
         list(files(disk, log_id).read(position))
 
 
+def test_an_image_set_aside_is_dropped_with_older_ones_only_if_damaged_ones_are_to_go() -> None:
+    disk = FaultyDisk()
+    images = files(disk)
+    for position in (5, 8, 9):
+        take(disk, position)
+    images.set_aside(5)
+    assert images.drop_old() == 8
+    assert len(disk.names(DIRECTORY)) == 3
+    assert images.drop_old(damaged=True) == 8
+    assert [name.partition(".")[0].lstrip("0") for name in disk.names(DIRECTORY)] == ["8", "9"]
+
+
 def test_an_image_set_aside_keeps_its_bytes_under_another_name() -> None:
     disk = FaultyDisk()
     take(disk, 100)

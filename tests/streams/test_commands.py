@@ -41,6 +41,7 @@ from headwater.streams.commands import (
     Unpin,
     UnsealBucket,
 )
+from headwater.streams.purges import AdvancePurge, AskPurge, WithdrawSegments
 from headwater.streams.segments import Rows, Segment
 
 PUBLICATION = Publication(
@@ -125,6 +126,9 @@ ONE_OF_EACH: list[Command] = [
     AskTables("n1"),
     Cataloged(5, 3),
     PublishSnapshot("b/s", 7, Snapshot(5, 2, "blob", "text/html", 9, "digest"), True, 5, None, "none", 99),
+    AskPurge("id", "b/", True, False),
+    AdvancePurge("id", "rewriting", 3, {"b/fork": 7}),
+    WithdrawSegments({"id": 99}),
 ]
 
 
@@ -229,6 +233,9 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["ask-tables.1", "n1"],
             ["cataloged.1", 5, 3],
             ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, 5, None, "none", 99],
+            ["ask-purge.1", "id", "b/", True, False],
+            ["advance-purge.1", "id", "rewriting", 3, {"b/fork": 7}],
+            ["withdraw-segments.1", {"id": 99}],
         ],
     ]
 

@@ -53,6 +53,7 @@ class Event(StrEnum):
     SNAPSHOT = "snapshot"
     RETAINED = "retained"
     SWAPPED = "swapped"
+    PURGED = "purged"
     READER_REGISTERED = "reader_registered"
     READER_DROPPED = "reader_dropped"
     RELOADED = "reloaded"

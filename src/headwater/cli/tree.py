@@ -26,6 +26,7 @@ COMMANDS = {
     "bootstrap": "snapshots.bootstrap",
     "status": "server.status",
     "flush": "server.flush",
+    "purge": "server.purge",
     "cluster": "cluster.command",
     "bench": "bench.command",
     "doctor": "doctor.command",

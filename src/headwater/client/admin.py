@@ -44,6 +44,18 @@ class ConsumerInfo:
     """Whether it keeps the objects that the lake had at its positions, not the rows above them."""
 
 
+@dataclass(frozen=True, slots=True)
+class PurgeInfo:
+    """How far a purge is."""
+
+    id: str
+    stage: str
+    """`deleting`, `rewriting`, `dropping`, `done` or `refused`."""
+    done: bool
+    problem: str | None
+    """What keeps it from going on, as one sentence."""
+
+
 # -- The server and its lake -------------------------------------------------------------------------------------------
 
 
@@ -94,6 +106,17 @@ def swap(
         "deadline": deadline_us,
     }
     yield from ask(_post(target, "/swap", body), target.policy)
+
+
+def purge(target: RequestTarget, stream: str | None, prefix: str | None, with_forks: bool) -> Program[str]:
+    body = {"stream": stream, "prefix": prefix, "with_forks": with_forks}
+    answer = yield from _object(target, _post(target, "/purge", body))
+    return str(answer["purge"])
+
+
+def read_purge(target: RequestTarget, purge_id: str) -> Program[PurgeInfo]:
+    answer = yield from _object(target, target.request("GET", f"/purges/{quoted(purge_id)}"))
+    return PurgeInfo(answer["purge"], answer["stage"], answer["done"], answer["problem"])
 
 
 # -- Consumers of the lake ---------------------------------------------------------------------------------------------

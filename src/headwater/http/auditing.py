@@ -20,6 +20,7 @@ EVENTS = {
     ("PUT snapshot", 204): Event.SNAPSHOT,
     ("PUT retention", 204): Event.RETAINED,
     ("POST swap", 200): Event.SWAPPED,
+    ("POST purge", 202): Event.PURGED,
     ("PUT reader", 204): Event.READER_REGISTERED,
     ("DELETE reader", 204): Event.READER_DROPPED,
 }

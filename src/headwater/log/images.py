@@ -27,6 +27,7 @@ _ENDS, _IS_PIECE, _IS_MARK = 0, 1, 2
 """The field `entries` of a frame in an image file: what the frame is."""
 
 _NAME = re.compile(r"[0-9]{20}\.image")
+_SET_ASIDE = re.compile(r"([0-9]{20})\.damaged")
 _UNFINISHED = re.compile(r"([0-9]{20})-[0-9a-f]{16}\.tmp")
 
 
@@ -69,8 +70,11 @@ class Images(Protocol):
     def mark(self, position: int) -> bytes:
         """The mark of an image, checked like its pieces."""
 
-    def drop_old(self) -> int:
-        """Delete all but the newest two, and return the position up to which the log is no longer needed."""
+    def drop_old(self, *, damaged: bool = False) -> int:
+        """Delete all but the newest two, and return the position up to which the log is no longer needed.
+
+        With `damaged`, those that were set aside and are older go, too.
+        """
 
     def set_aside(self, position: int) -> None:
         """Have a damaged image no longer count as one of the two that are kept."""
@@ -168,7 +172,7 @@ class ImageFiles:
         finally:
             file.close()
 
-    def drop_old(self) -> int:
+    def drop_old(self, *, damaged: bool = False) -> int:
         positions = self.positions()
         if len(positions) < KEPT:
             return 0
@@ -176,8 +180,8 @@ class ImageFiles:
         for position in positions[KEPT:]:
             self._remove(self._path(position))
         for name in self._disk.names(self._directory):
-            unfinished = _UNFINISHED.fullmatch(name)
-            if unfinished is not None and int(unfinished[1]) < older:
+            leftover = _UNFINISHED.fullmatch(name) or (_SET_ASIDE.fullmatch(name) if damaged else None)
+            if leftover is not None and int(leftover[1]) < older:
                 self._remove(self._directory / name)
         return older
 

@@ -111,8 +111,11 @@ class ObjectImages:
         except ImageDamaged as error:
             raise ImageDamaged(f"The object {self._prefix}{key} in {self._store.url} is damaged: {error}.") from error
 
-    def drop_old(self) -> int:
-        """Delete all but the newest two complete images, and return the position of the older one."""
+    def drop_old(self, *, damaged: bool = False) -> int:
+        """Delete all but the newest two complete images, and return the position of the older one.
+
+        Those that were set aside go with the old ones in any case.
+        """
         listed = self._list()
         complete = (position for position, one in listed.items() if one.counts and self._is_complete(position, one))
         newest = [position for position, _ in zip(complete, range(KEPT), strict=False)]

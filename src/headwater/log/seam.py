@@ -87,5 +87,14 @@ class CommandLog(Protocol):
     def forget(self, upto: int) -> None:
         """Nothing up to this position will ever be replayed again."""
 
+    def cut(self) -> int:
+        """Have what follows stored apart from what was appended so far, so that `forget` leaves no byte of the latter.
+
+        That is so once another batch was appended, and batches of as many bytes as this returns. Call it on the loop.
+        """
+
+    async def has_forgotten(self, upto: int) -> bool:
+        """Whether nothing up to this position is stored any more; only after `cut` and `forget`."""
+
     def close(self) -> None:
         """Finish what was appended and release every resource."""

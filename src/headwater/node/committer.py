@@ -32,6 +32,7 @@ from headwater.streams.commands import (
     Retain,
     SealBucket,
 )
+from headwater.streams.purges import AskPurge
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
@@ -49,6 +50,7 @@ CHECK_SECONDS = 0.5
 """How often the age of what is in flight is checked, on a shared log."""
 CLIENT_COMMANDS = NEEDS_ROOM | {
     AskFlush,
+    AskPurge,
     AskTables,
     Checkpoint,
     Delete,

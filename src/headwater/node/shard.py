@@ -75,7 +75,7 @@ class Shard:
         self._finish_until = 0.0
         self._reaper = Reaper(state, self.now, self.submit, self.renewals, tails)
         self._sweeper = BlobSweeper(
-            state, blobs, self.submit, threads, command_log, grace_seconds=limits.lake.grace_seconds
+            state, blobs, self.submit, threads, command_log, now=clock, grace_seconds=limits.lake.grace_seconds
         )
         self.lake: Lake | None = None
         if store is not None:

@@ -44,6 +44,7 @@ class Code(StrEnum):
     READERS_TOO_MANY = "readers_too_many"
     RANGES_UNAVAILABLE = "ranges_unavailable"
     SWAP_REFUSED = "swap_refused"
+    PURGE_NOT_FOUND = "purge_not_found"
     TOO_LARGE = "too_large"
     URI_TOO_LONG = "uri_too_long"
     HEADERS_TOO_LARGE = "headers_too_large"

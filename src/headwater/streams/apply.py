@@ -11,6 +11,7 @@ from headwater.streams import (
     forking,
     lifecycle,
     membership,
+    purging,
     snapshots,
     tiering,
 )
@@ -45,6 +46,7 @@ from headwater.streams.commands import (
     Unpin,
     UnsealBucket,
 )
+from headwater.streams.purges import AdvancePurge, AskPurge, WithdrawSegments
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
@@ -84,6 +86,9 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     AskFlush: membership.ask_flush,
     AskTables: membership.ask_tables,
     Cataloged: membership.cataloged,
+    AskPurge: purging.ask,
+    AdvancePurge: purging.advance,
+    WithdrawSegments: purging.withdraw,
 }
 
 

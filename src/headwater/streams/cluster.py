@@ -3,6 +3,7 @@
 import msgspec
 
 from headwater.streams.logged import Logged
+from headwater.streams.purges import AdvancePurge, AskPurge, WithdrawSegments
 
 LEVEL_FIRST = 1
 LEVEL = 3
@@ -104,5 +105,5 @@ class Cataloged(Logged, frozen=True, tag="cataloged.1"):
     epoch: int
 
 
-LEVELS: dict[type, int] = {Checkpoint: 2, AskTables: 3}
+LEVELS: dict[type, int] = {Checkpoint: 2, AskTables: 3, AskPurge: 3, AdvancePurge: 3, WithdrawSegments: 3}
 """Commands that a node proposes only once the cluster's level is this high; all others are of the first level."""

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.protocol.limits import CONSUMER_IDLE_US
 from headwater.streams.parted import Parted
+from headwater.streams.purges import Purge
 from headwater.streams.segments import DeadRows, Extent, Segment
 
 ALL = 2**63 - 1
@@ -81,11 +82,13 @@ class Cold:
         "ids",
         "live_rows",
         "next_number",
+        "purges",
         "retired",
         "rows",
         "segments",
         "tombstones",
         "unlisted",
+        "withdrawn",
     )
 
     def __init__(self) -> None:
@@ -101,6 +104,10 @@ class Cold:
         self.tombstones: Parted[Tombstone] = Parted()
         self.retired: dict[str, Retired] = {}
         self.consumers: dict[str, Consumer] = {}
+        self.purges: dict[str, Purge] = {}
+        """By id, in the order in which they were asked for."""
+        self.withdrawn: dict[str, int] = {}
+        """Objects that can no longer be published: until when that would be, by id."""
         self.dead_in: dict[int, set[int]] = {}
         """The incarnations with a tombstone in each segment; derived from the tombstones."""
         self.ids: set[str] = set()

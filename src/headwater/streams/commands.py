@@ -13,6 +13,7 @@ from headwater.protocol.producers import Producer
 from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.cluster import AskFlush, AskTables, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
 from headwater.streams.logged import Logged
+from headwater.streams.purges import PurgeCommand
 from headwater.streams.segments import Rows, Segment
 
 
@@ -345,4 +346,5 @@ Command = (
     | AskFlush
     | AskTables
     | Cataloged
+    | PurgeCommand
 )

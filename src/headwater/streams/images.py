@@ -1,8 +1,9 @@
 """Images: the whole state of a shard at one log position, in canonical pieces, taken without stopping the shard.
 
-The first piece is the `Header`, followed by the lake's segments and tombstones and by the streams in order of their
-names, each list in as many pieces as it needs. A stream too large for one piece continues in pieces with its further
-appends. Where pieces are cut depends on the state alone, so two replicas at one position write the same bytes.
+The first piece is the `Header`, followed by purges if there are any, by the lake's segments and tombstones and by the
+streams in order of their names, each list in as many pieces as it needs. A stream too large for one piece continues in
+pieces with its further appends. Where pieces are cut depends on the state alone, so two replicas at one position write
+the same bytes.
 
 Commands are applied while a walk is in progress. A stream that is about to change before the walk reaches it is set
 aside first: its metadata is copied, its appends are kept by reference and length, because that list only grows. A life
@@ -19,6 +20,7 @@ import msgspec
 from headwater.streams.cluster import Cluster
 from headwater.streams.cold import Consumer, Held, Retired, Tombstone
 from headwater.streams.hot import Hot
+from headwater.streams.purges import Purge
 from headwater.streams.sorted_names import SortedNames
 from headwater.streams.state import Bucket, Debt, OpenPin, State, Stream
 
@@ -54,6 +56,13 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="header
     cluster: Cluster = Cluster()
 
 
+class Purges(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="purges"):
+    """Purges, and objects that were withdrawn. Without either there is no such piece: earlier versions have none."""
+
+    purges: dict[str, Purge]
+    withdrawn: dict[str, int]
+
+
 class Segments(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="segments"):
     """The next segments, with their numbers."""
 
@@ -79,7 +88,7 @@ class Appends(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="appen
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Header | Segments | Tombstones | Streams | Appends)
+_decoder = msgspec.msgpack.Decoder(Header | Purges | Segments | Tombstones | Streams | Appends)
 
 
 class _View(NamedTuple):
@@ -119,6 +128,7 @@ class Walk:
             dict(cold.retired),
             state.cluster,
         )
+        self._purges = Purges(dict(cold.purges), dict(cold.withdrawn))
         state.observers.append(self)
 
     def before_change(self, stream: Stream) -> None:
@@ -141,6 +151,8 @@ class Walk:
     def pieces(self) -> Iterator[bytes]:
         """The image's pieces; commands may be applied between any two of them."""
         yield _encoder.encode(self._header)
+        if self._purges.purges or self._purges.withdrawn:
+            yield _encoder.encode(self._purges)
         for segments in _cut(self._segments):
             yield _encoder.encode(Segments(segments))
         for tombstones in _cut(self._tombstones):
@@ -240,6 +252,8 @@ def restore(pieces: Iterable[bytes | memoryview]) -> State:
         elif isinstance(piece, Streams):
             for last in piece.streams:
                 state.restore(last)
+        elif isinstance(piece, Purges):
+            state.cold.purges, state.cold.withdrawn = piece.purges, piece.withdrawn
         else:
             raise ValueError("the image has a second header")
     cold = state.cold

@@ -60,6 +60,8 @@ def publish(state: State, command: PublishSegment) -> Reply:
         return Misplaced(f"Segment {segment.id} was published after another node had taken over the chores.")
     if _names_a_life_twice(command.publication):
         return Misplaced(f"Segment {segment.id} names an incarnation twice.")
+    if segment.id in state.cold.withdrawn:
+        return Misplaced(f"Segment {segment.id} was withdrawn.")
     moves = []
     for rows in command.publication.rows:
         stream = _life(state, rows)
@@ -161,6 +163,8 @@ def _judge_swap(state: State, command: SwapSegments) -> Misplaced | None:
         )
     if any(_names_a_life_twice(publication) for publication in command.publications):
         return Misplaced("A segment of the rewrite names an incarnation twice.")
+    if any(publication.segment.id in state.cold.withdrawn for publication in command.publications):
+        return Misplaced("A segment of the rewrite was withdrawn.")
     if command.dropped > state.cold.lowest_consumer(state.now):
         return Misplaced("The rewrite drops rows that a consumer has not read yet.")
     return None

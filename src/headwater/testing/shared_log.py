@@ -178,6 +178,12 @@ class Proposer:
     def forget(self, upto: int) -> None:
         self._shared.forget(upto)
 
+    def cut(self) -> int:
+        return 0
+
+    async def has_forgotten(self, upto: int) -> bool:
+        return all(batch.first_position > upto for batch in self._shared.decided(0))
+
     def close(self) -> None:
         self._shared.decide()
         self._shared.proposers.remove(self)

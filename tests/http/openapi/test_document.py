@@ -25,6 +25,7 @@ VALUES = {
     "{offset}": "-1",
     "{reader}": "spark",
     "{producer}": "p",
+    "{purge}": "9f2c41d07be3a856",
     "{namespace}": "headwater",
     "{table}": "messages",
 }

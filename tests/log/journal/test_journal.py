@@ -91,6 +91,37 @@ def test_the_last_file_is_never_forgotten() -> None:
     assert bench.replay(after=20) == bench.committed[20:]
 
 
+def test_after_a_cut_the_next_record_begins_a_file_and_torn_ends_are_gone() -> None:
+    bench = Workbench()
+    journal = bench.reopen()
+    bench.commit(journal, b"before")
+    torn = bench.files()[0].parent / "torn"
+    assert bench.disk.names(torn) == []  # Which creates the folder.
+    file = bench.disk.create(torn / "00000000000000000009-0.torn")
+    file.write([b"half a frame"], 0)
+    file.close()
+    journal.cut()
+    assert not journal.has_space_for(1), "nothing may be committed on the loop, which would wait for the disk"
+    bench.commit(journal, b"after")
+    bench.commit(journal, b"later")
+    assert [files.first_position_of(path.name) for path in bench.files()] == [1, 2]
+    assert bench.disk.names(torn) == []
+    assert journal.has_space_for(1)
+    journal.forget(2)
+    assert [files.first_position_of(path.name) for path in bench.files()] == [2]
+    assert asyncio.run(journal.has_forgotten(1))
+    assert not asyncio.run(journal.has_forgotten(2))
+
+
+def test_a_cut_of_an_empty_file_begins_no_other() -> None:
+    bench = Workbench()
+    journal = bench.reopen()
+    journal.cut()
+    bench.commit(journal, b"first")
+    assert len(bench.files()) == 1
+    assert bench.replay() == bench.committed
+
+
 def test_files_of_other_names_are_left_alone() -> None:
     bench = Workbench()
     bench.fill(1)

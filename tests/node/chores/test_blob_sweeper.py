@@ -59,7 +59,14 @@ class Bench:
         self.now = START_US
         self.commands: list[Command] = []
         self.sweeper = Counting(
-            self.state, blobs, self.submit, threads, log, grace_seconds=GRACE_SECONDS, intervals=OFTEN
+            self.state,
+            blobs,
+            self.submit,
+            threads,
+            log,
+            now=lambda: self.now,
+            grace_seconds=GRACE_SECONDS,
+            intervals=OFTEN,
         )
         self.do(Create("b/s", "text/plain", payload=b"abc"))
 
@@ -370,5 +377,92 @@ def test_a_reply_to_a_forgotten_blob_is_done() -> None:
             one.publish(one.upload(b"again"), 2)
             await one.settle()
             assert [one.do(command) for command in one.commands] == [Done()]
+
+    asyncio.run(run())
+
+
+# -- Purges ------------------------------------------------------------------------------------------------------------
+
+
+async def purged(found: Bench) -> None:
+    await asyncio.wait_for(found.sweeper.purge(), 10)
+
+
+def test_a_purge_deletes_discarded_blobs_at_once_although_other_nodes_may_send_them(blobs: BlobStore) -> None:
+    async def run() -> None:
+        async with bench(blobs, Sharing("9f2c")) as found:
+            first, second = found.upload(), found.upload(b"later")
+            found.publish(first, 1)
+            found.publish(second, 2)
+            await found.settle()
+            assert found.has(first), "it has its grace"
+            await purged(found)
+            assert not found.has(first)
+            assert found.has(second)
+            assert not found.state.discarded
+
+    asyncio.run(run())
+
+
+def test_a_purge_deletes_uploads_of_a_process_that_has_ended(blobs: BlobStore) -> None:
+    left = [blobs.create(START_US + HOUR_US - 1) for _ in range(2)]
+    left[0].write(b"half")
+    left[1].write(b"whole")
+    left[1].finish()
+
+    async def run() -> None:
+        async with bench(blobs) as found:
+            published = found.upload()
+            found.publish(published, 2)
+            await purged(found)
+            assert all(name.startswith(published.id[:20]) for name in blobs.names())
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_purge_waits_for_uploads_that_have_begun_and_for_no_later_ones(shared: bool) -> None:
+    async def run() -> None:
+        async with bench(log=Sharing("9f2c") if shared else None) as found:
+            blob = found.upload()
+            purge = asyncio.create_task(found.sweeper.purge())
+            await asyncio.sleep(0.1)
+            assert not purge.done()
+            found.pass_time(SECOND_US)
+            later = found.upload()
+            found.publish(blob, 2)
+            await asyncio.wait_for(purge, 10)
+            assert found.has(later)
+
+    asyncio.run(run())
+
+
+def test_a_purge_waits_no_longer_than_until_the_deadline_of_an_upload() -> None:
+    async def run() -> None:
+        async with bench(log=Sharing("9f2c")) as found:
+            blob = found.upload()
+            purge = asyncio.create_task(found.sweeper.purge())
+            await asyncio.sleep(0.1)
+            found.pass_time(HOUR_US + MARGIN_US + 1)
+            await asyncio.wait_for(purge, 10)
+            assert not found.has(blob)
+
+    asyncio.run(run())
+
+
+def test_a_purge_tries_again_what_could_not_be_deleted() -> None:
+    async def run() -> None:
+        store = FaultyStore()
+        async with bench(ObjectBlobs(store), Sharing("9f2c")) as found:
+            first, second = found.upload(), found.upload(b"later")
+            found.publish(first, 1)
+            found.publish(second, 2)
+            store.plan["delete"] = Fault.FAIL_BEFORE
+            purge = asyncio.create_task(found.sweeper.purge())
+            await asyncio.sleep(0.1)
+            assert not purge.done()
+            store.heal()
+            await asyncio.wait_for(purge, 10)
+            assert not found.has(first)
 
     asyncio.run(run())

@@ -54,10 +54,10 @@ class Run:
         self.used_bytes: list[int] = []
         drop_old = ImageFiles.drop_old
 
-        def note_then_drop(files: ImageFiles) -> int:
+        def note_then_drop(files: ImageFiles, *, damaged: bool = False) -> int:
             position = files.positions()[0]
             self.images[position] = list(files.read(position))
-            upto = drop_old(files)
+            upto = drop_old(files, damaged=damaged)
             self.used_bytes.append(self.disk.used_bytes)
             return upto
 

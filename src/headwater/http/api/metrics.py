@@ -73,6 +73,8 @@ def _storage(context: Context) -> Iterator[Metric]:
     yield histogram("headwater_commit_commands", "Commands in one commit.", [((), counted.batch_commands)])
     yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
     yield gauge("headwater_streams", "Streams, including deleted ones that forks keep.", len(state.streams))
+    pending = sum(not purge.has_ended for purge in state.cold.purges.values())
+    yield gauge("headwater_purges", "Purges that have not ended yet.", pending)
     yield counter("headwater_journal_bytes_total", "Bytes written to the journal.", node.journal_bytes)
     yield gauge("headwater_position", "Position of the last applied command.", state.position)
     yield counter("headwater_refused_writes_total", "Writes refused for lack of room.", counted.refused_writes)

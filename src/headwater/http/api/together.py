@@ -22,6 +22,7 @@ LARGEST = frozenset(
     {
         "headwater_journal_bytes_total",
         "headwater_streams",
+        "headwater_purges",
         "headwater_position",
         "headwater_hot_bytes",
         "headwater_free_disk_bytes",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from headwater.access.grants import Action
 from headwater.http.addresses import OWN
-from headwater.http.api import buckets, bulk, lake, scans, tail
+from headwater.http.api import buckets, bulk, lake, purges, scans, tail
 from headwater.http.api.generations import of_one_log
 from headwater.http.routes import Endpoint, Gives, Route, Takes
 from headwater.node.bulk.arrow import MEDIA_TYPE as ARROW
@@ -275,6 +275,42 @@ _LAKE = (
     ),
 )
 
+_PURGING = (
+    Endpoint(
+        f"/{OWN}/purge",
+        "purge",
+        {
+            b"POST": Route(
+                purges.begin,
+                Action.ADMIN,
+                "Delete streams and remove every byte of them now: from lake, log, images and snapshots",
+                {202: Gives("It has begun; ask how far it is.", _ABOUT, content={JSON: "PurgeBegun"})},
+                (Code.FORK_CONFLICT, Code.NOT_IMPLEMENTED, Code.LOG_UNAVAILABLE, Code.OUTCOME_UNKNOWN),
+                takes=Takes({JSON: "PurgeRequest"}, required=True, examples={JSON: {"stream": _NAME}}),
+            )
+        },
+    ),
+    Endpoint(
+        f"/{OWN}/purges/{{purge}}",
+        "purge",
+        {
+            b"GET": Route(
+                purges.show,
+                Action.ADMIN,
+                "Ask how far a purge is",
+                {
+                    200: Gives(
+                        "Its stage; done when nothing is left, or when it was refused.",
+                        _ABOUT,
+                        content={JSON: "PurgeStatus"},
+                    )
+                },
+                (Code.PURGE_NOT_FOUND,),
+            )
+        },
+    ),
+)
+
 
 def _of_one_log(endpoint: Endpoint) -> Endpoint:
     """The same endpoint, for requests that may say which log their positions and incarnations came from."""
@@ -291,4 +327,4 @@ def _of_one_log(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, routes=routes)
 
 
-MANY_STREAMS = (*_LISTING, *_FOLLOWING, *_LOG, *map(_of_one_log, (*_READING, *_WRITING, *_LAKE)))
+MANY_STREAMS = (*_LISTING, *_FOLLOWING, *_LOG, *_PURGING, *map(_of_one_log, (*_READING, *_WRITING, *_LAKE)))

@@ -20,6 +20,7 @@ PATH: dict[str, Use] = {
         {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
         "The name of a consumer of the lake.",
     ),
+    "purge": Use({"type": "string", "pattern": r"^[0-9a-f]{16}$"}, "The id of a purge."),
     "namespace": Use({"type": "string", "pattern": r"^[^/]+$"}, "A namespace of the Iceberg catalog: `headwater`."),
     "table": Use({"type": "string", "pattern": r"^[^/]+$"}, "A table of the lake: `messages` or `forks`."),
     "producer": Use(

@@ -28,6 +28,7 @@ _POSITIONS: Schema = {
 }
 _NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _NAME: Schema = {"type": "string", "description": "A whole name, bucket/stream."}
+_MAYBE: Schema = {"type": ["string", "null"]}
 _CODE: Schema = {"type": "string", "enum": [code.value for code in Code]}
 
 
@@ -228,6 +229,18 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "Swapped": _object({"position": _WHOLE}),
+    "PurgeRequest": _object(
+        {"stream": _MAYBE, "prefix": _MAYBE, "with_forks": {"type": "boolean"}}, "stream", "prefix", "with_forks"
+    ),
+    "PurgeBegun": _object({"purge": TEXT}),
+    "PurgeStatus": _object(
+        {
+            "purge": TEXT,
+            "stage": {"enum": ["deleting", "rewriting", "dropping", "done", "refused"]},
+            "done": {"type": "boolean"},
+            "problem": _MAYBE,
+        }
+    ),
     "Descriptions": {"description": "An Arrow stream; its columns are in the reference, docs/reference/http.md."},
     "Scanned": {"description": "An Arrow stream in the columns of the lake, all or those that the request names."},
     "Appends": {

@@ -40,6 +40,7 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.READERS_TOO_MANY: (409, "Too many readers"),
     Code.RANGES_UNAVAILABLE: (409, "Ranges unavailable"),
     Code.SWAP_REFUSED: (409, "Swap refused"),
+    Code.PURGE_NOT_FOUND: (404, "No such purge"),
     Code.TOO_LARGE: (413, "Too large"),
     Code.URI_TOO_LONG: (414, "URI too long"),
     Code.HEADERS_TOO_LARGE: (431, "Headers too large"),

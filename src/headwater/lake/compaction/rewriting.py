@@ -22,6 +22,7 @@ from headwater.lake.format import GROUP_BYTES, GROUP_ROWS, name_of
 from headwater.lake.reader import Read, SegmentDamaged, read_all
 from headwater.lake.writer import SegmentWriter, Written
 from headwater.protocol.names import bucket_of
+from headwater.streams.cold import ALL
 from headwater.streams.segments import Segment
 
 PENDING_BYTES = 2 * GROUP_BYTES
@@ -41,7 +42,9 @@ class Keep(NamedTuple):
     dead_below: Callable[[str, int], int]
     """The offset below which the rows of a life are dead, by name and incarnation; called once for each life."""
     lowest_consumer: int
-    """The lowest position of any consumer: rows above it are kept in any case."""
+    """The lowest position of any consumer: rows above it are kept in any case, except those that are to be erased."""
+    erases: Callable[[str, int], bool] = lambda name, incarnation: False
+    """Whether the dead rows of a life go whoever has not read them, by name and incarnation."""
 
 
 class Cuts(NamedTuple):
@@ -104,14 +107,15 @@ def rewrite(
     outputs = _Outputs(sources, cuts, new_id, put)
     rows_read = rows_dropped = dropped = 0
     life: tuple[str, int] | None = None
-    dead_below = end = layer = 0
+    dead_below = unread = end = layer = 0
     for piece in heapq.merge(*(_pieces(read_of(source), source, index) for index, source in enumerate(sources))):
         name, incarnation, offset, _, row, row_end, rows = piece
         if life != (name, incarnation):
             life, end, layer = (name, incarnation), 0, 0
             dead_below = keep.dead_below(name, incarnation)
+            unread = ALL if keep.erases(name, incarnation) else keep.lowest_consumer
             outputs.begin_life(name)
-        kept = rows.first_kept(piece, dead_below, keep.lowest_consumer)
+        kept = rows.first_kept(piece, dead_below, unread)
         rows_read += row_end - row
         if kept > row:
             rows_dropped += kept - row

@@ -36,6 +36,9 @@ from headwater.storage.store import KeyMissing, Store, StoreFailed
 
 log = logging.getLogger(__name__)
 
+NO_HISTORY_MS = -1
+"""Of a history this long, only the current snapshot remains."""
+
 _NUMBER = re.compile(r"(\d{10})-")
 """How the names of all objects begin: with the sequence number of their snapshot, or with their version."""
 
@@ -146,14 +149,25 @@ class Commits:
         self._store_metadata(table.snapshots, max(now, table.updated_ms + 1), keep)
         return True
 
-    def _remaining(self, snapshots: tuple[Snapshot, ...], now: int, keep: Collection[int]) -> tuple[Snapshot, ...]:
-        by_age = thinned(snapshots, now, self._history_ms)
+    def expire_all(self) -> None:
+        """Write metadata with the current snapshot alone, and have leftovers looked for again."""
+        self._searched = False
+        if self.table is not None and len(self.table.snapshots) > 1:
+            now = max(self._now_ms(), self.table.updated_ms + 1)
+            self._store_metadata(self.table.snapshots, now, (), history_ms=NO_HISTORY_MS)
+
+    def _remaining(
+        self, snapshots: tuple[Snapshot, ...], now: int, keep: Collection[int], history_ms: int | None = None
+    ) -> tuple[Snapshot, ...]:
+        by_age = thinned(snapshots, now, self._history_ms if history_ms is None else history_ms)
         return tuple(one for one in snapshots if one.id in by_age or one.id in keep)
 
-    def _store_metadata(self, snapshots: tuple[Snapshot, ...], now: int, keep: Collection[int]) -> None:
+    def _store_metadata(
+        self, snapshots: tuple[Snapshot, ...], now: int, keep: Collection[int], *, history_ms: int | None = None
+    ) -> None:
         table = self.table
         previous = () if table is None else (*table.previous, (table.updated_ms, table.key))
-        remaining = self._remaining(snapshots, now, keep)
+        remaining = self._remaining(snapshots, now, keep, history_ms)
         new = Table(
             self._name,
             self._version + 1,

@@ -185,6 +185,10 @@ class Messages(SegmentTable):
         rows, crc = sum(life.rows for life in lives), crc32c(data)
         return DeletesEntry(Status.ADDED, *stamp, number, data_key, key, len(data), crc, rows, held.live_rows, since)
 
+    def clean(self, heading: Heading) -> None:
+        """Take a snapshot without entries that say what was removed from the table; right after a commit."""
+        self._clean(partial(self._summary, heading))
+
     def _summary(
         self, heading: Heading, segments: Rewritten[SegmentEntry], deletes: Rewritten[DeletesEntry]
     ) -> dict[str, str]:

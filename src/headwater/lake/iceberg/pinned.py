@@ -134,6 +134,10 @@ class Pinned(SegmentTable):
             due.digest,
         )
 
+    def clean(self, heading: Heading) -> None:
+        """Take a snapshot without entries that say what was removed from the table; right after a commit."""
+        self._clean(partial(self._summary, heading))
+
     def _summary(
         self, heading: Heading, segments: Rewritten[SegmentEntry], deletes: Rewritten[DeletesEntry]
     ) -> dict[str, str]:

@@ -5,12 +5,14 @@ A subclass says what the table must list. This class knows what it lists, and co
 
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import segment_key
+from headwater.lake.iceberg.cleaning import beside_removed
 from headwater.lake.iceberg.commits import Commits, Leftover
 from headwater.lake.iceberg.index import Change, Index, Rewritten
 from headwater.lake.iceberg.manifests import (
@@ -33,6 +35,9 @@ UPLOADS = 8
 """How many files of deleted rows are stored at the same time."""
 
 T = TypeVar("T")
+
+Summary = Callable[[Rewritten[SegmentEntry], Rewritten[DeletesEntry]], dict[str, str]]
+"""What a snapshot says about itself, given the manifests that it rewrites."""
 
 
 class SegmentTable:
@@ -124,7 +129,25 @@ class SegmentTable:
     def _files_in(self, manifest: Manifest) -> list[str]:
         if manifest.content == Content.DATA:
             return []
-        return [entry.key for entry in deletes_in(self._store, manifest)]
+        return [entry.key for entry in deletes_in(self._store, manifest) if entry.status != Status.REMOVED]
+
+    # -- Purges -------------------------------------------------------------------------------------------------------
+
+    def _clean(self, summary: Summary) -> None:
+        """Take a snapshot without entries that say what was removed from the table."""
+        assert self._loaded, "only right after a commit"
+        self._loaded = False
+        segments = Change([], beside_removed(self._segments, partial(segments_in, self._store)))
+        deletes = Change([], beside_removed(self._deletes, partial(deletes_in, self._store)))
+        self._commit(self.commits.new_stamp(), segments, deletes, summary, keep=())
+        self._loaded = True
+
+    def forget_history(self) -> None:
+        """Keep the current snapshot alone, and delete what only others needed."""
+        self._loaded = False
+        self.commits.expire_all()
+        self._loaded = True
+        self.tidy(())
 
     # -- Committing ---------------------------------------------------------------------------------------------------
 
@@ -161,7 +184,7 @@ class SegmentTable:
         stamp: Stamp,
         segments: Change[SegmentEntry],
         deletes: Change[DeletesEntry],
-        summary: Callable[[Rewritten[SegmentEntry], Rewritten[DeletesEntry]], dict[str, str]],
+        summary: Summary,
         *,
         keep: Collection[int],
     ) -> None:

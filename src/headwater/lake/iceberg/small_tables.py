@@ -152,6 +152,17 @@ class SmallTable:
             self._commits.find_leftovers(lambda one: [entry.key for entry in files_in(self._store, one)])
             self._commits.sweep(needed)
 
+    def forget_history(self, needed: Collection[str] = ()) -> None:
+        """Keep one snapshot alone, without entries that say what was removed, and delete what only others needed."""
+        assert self._loaded, "only right after a commit"
+        self._loaded = False
+        self._stamp = self._commits.new_stamp()
+        self._added = [msgspec.structs.replace(entry, status=int(Status.EXISTING)) for entry in self._files]
+        self._commit([], self.position)
+        self._commits.expire_all()
+        self._loaded = True
+        self.tidy(needed)
+
 
 def files_in(store: Store, manifest: Manifest) -> list[FileEntry]:
     """The files that a manifest lists, without those that it says were removed."""

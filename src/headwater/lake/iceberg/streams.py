@@ -122,6 +122,10 @@ class Streams:
         """Drop the snapshots whose time has come, and delete what only they needed."""
         self._table.tidy()
 
+    def forget_history(self) -> None:
+        """Keep the current snapshot alone; right after a commit."""
+        self._table.forget_history()
+
 
 def table_of(rows: Sequence[StreamRow]) -> pa.Table:
     """Rows as an Arrow table."""

@@ -96,6 +96,16 @@ class LakeTables:
         self.pinned.tidy(self._pinned_snapshots())
         self._forks.tidy({one.summary["headwater.forks"].partition(" ")[0] for one in self.snapshots})
 
+    def forget_history(self, heading: Heading) -> None:
+        """Keep the current snapshot of every table alone, and delete all that only others needed; after a commit."""
+        assert self._forks_file is not None, "only right after a commit"
+        self.pinned.clean(heading)
+        assert self.pinned.current is not None
+        self.messages.clean(heading._replace(forks=self._forks_file, pinned=str(self.pinned.current.id)))
+        self.messages.forget_history()
+        self.pinned.forget_history()
+        self._forks.forget_history({self._forks_file.partition(" ")[0]})
+
     def needs(self, segment_id: str, retired_at: int) -> bool:
         """Whether a snapshot lists a segment that was replaced at a position."""
         return self.messages.needs(segment_id, retired_at) or self.pinned.needs(segment_id, retired_at)

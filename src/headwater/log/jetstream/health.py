@@ -1,5 +1,8 @@
 """Health: whether NATS stores what this node sends, and what to do when it does not."""
 
+import logging
+import os
+
 from headwater.log.jetstream.client import Client
 from headwater.log.jetstream.publishing import Publisher
 
@@ -11,6 +14,14 @@ LOST_SECONDS = 3.0
 """After how long without a connection commands are refused."""
 LOST = "No NATS server can be reached; try again in a few seconds, or use another node."
 STALLED = "NATS stores no messages, it may have lost its majority; try again in a few seconds."
+
+log = logging.getLogger(__name__)
+
+
+def end_process(error: BaseException) -> None:
+    """End the process: it cannot follow the log any further, so no answer of it could be trusted."""
+    log.critical("the log of the cluster cannot be followed, so the server stops: %s", error)
+    os._exit(1)
 
 
 class Health:

@@ -11,7 +11,6 @@ What counts is judged by `sequencing`, alike on every node, so a message may be 
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from headwater.log.jetstream import streams
 from headwater.log.jetstream.client import Client, NotConnected
 from headwater.log.jetstream.fetching import Fetcher
 from headwater.log.jetstream.following import Follower
-from headwater.log.jetstream.health import Health
+from headwater.log.jetstream.health import Health, end_process
 from headwater.log.jetstream.identity import Established
 from headwater.log.jetstream.liveness import Liveness
 from headwater.log.jetstream.publishing import Publisher
@@ -44,12 +43,6 @@ CLOSE_SECONDS_MAX = 5.0
 """How long messages in flight may take to come back after the log was closed."""
 
 log = logging.getLogger(__name__)
-
-
-def end_process(error: BaseException) -> None:
-    """End the process: it cannot follow the log any further, so no answer of it could be trusted."""
-    log.critical("the log of the cluster cannot be followed, so the server stops: %s", error)
-    os._exit(1)
 
 
 class JetStreamLog:
@@ -337,6 +330,14 @@ class JetStreamLog:
         sequence = self._room.sequence_upto(upto)
         if sequence:
             self._in_background(self._purge(sequence))
+
+    def cut(self) -> int:
+        self._room.marked(self._sequencer.position, self._sequencer.sequence)
+        return self._room.cut_bytes
+
+    async def has_forgotten(self, upto: int) -> bool:
+        info = await self.describe()
+        return info is not None and info.state.first_seq > self._room.sequence_upto(upto)
 
     async def _purge(self, sequence: int) -> None:
         try:

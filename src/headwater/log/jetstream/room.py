@@ -12,6 +12,9 @@ ASK_PART = 0.7
 """From here on JetStream is asked for the true size now and then: another node may have purged the stream."""
 PLACES_KEPT = 16_384
 """Known pairs of position and sequence: one for every 1,024 messages, so they cover the largest streams."""
+FILE_BYTES, SMALL_FILE_BYTES = 8 * 1024 * 1024, 4 * 1024 * 1024
+"""The largest files that NATS keeps messages in; those of streams of less than four such files are smaller. A purge
+deletes whole files, and leaves the bytes of messages in a file that has later ones."""
 SHORTAGE = "The log of the cluster is full until its next image has been stored; try again in a few seconds."
 
 
@@ -39,6 +42,11 @@ class Room:
     def is_doubtful(self) -> bool:
         """Whether the count is so high that the truth matters."""
         return self.stored_bytes >= ASK_PART * self.max_bytes
+
+    @property
+    def cut_bytes(self) -> int:
+        """How much must follow a message before all after that is in other files."""
+        return (FILE_BYTES if self.max_bytes >= 4 * FILE_BYTES else SMALL_FILE_BYTES) * 9 // 8
 
     def stored(self, size: int, position: int, sequence: int) -> None:
         """Count a message, behind which the state has this position."""

@@ -83,7 +83,7 @@ class JournalWriter:
         self._spare_wanted: SimpleQueue[bool] = SimpleQueue()
         self._freed = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._closing = False
+        self._closing = self._cutting = False
 
     def _identity(self) -> identity.Identity:
         ours = identity.load(self._directory, self._disk)
@@ -157,7 +157,8 @@ class JournalWriter:
 
     def has_space_for(self, size: int) -> bool:
         """Whether a record of this size certainly fits into the current file, so that it waits for nothing."""
-        return self._file_at + frames.size(size) < self._room_end - self._room_end // RESERVE_PART
+        fits = self._file_at + frames.size(size) < self._room_end - self._room_end // RESERVE_PART
+        return fits and not self._cutting
 
     def stage(self, record: bytes, entries: int, *, frees: bool, waits: bool) -> int:
         """Put a record behind those that were staged, and return the position of its first command.
@@ -169,10 +170,14 @@ class JournalWriter:
         end = self._file_at + size
         # A record that is larger than a file makes an empty one longer: two files cannot begin at one position.
         in_reserve = end > self._room_end - self._room_end // RESERVE_PART and self._file_at > files.FIRST_FRAME
-        if in_reserve and (end > self._room_end or not (frees or self._spare is not None)):
+        cuts = self._cutting and self._file_at > files.FIRST_FRAME
+        if cuts or (in_reserve and (end > self._room_end or not (frees or self._spare is not None))):
             spare = self._take_spare(waits=waits and frees)
             self.sync()
             self._rotate(spare)
+        if self._cutting:
+            self._cutting = False
+            self._remove_torn()
         position = self._next_position
         self._staged += frames.encode(record, position, entries, self._seed)
         self._staged_bytes += size
@@ -212,6 +217,19 @@ class JournalWriter:
         while len(self._names) > 1 and first_position_of(self._names[1]) <= upto + 1:
             self._disk.remove(self._directory / self._names.pop(0))
             self._freed.set()
+
+    def cut(self) -> int:
+        """Put the next record into a new file, and remove what was kept of torn ends; from any thread."""
+        self._cutting = True
+        return 0
+
+    def _remove_torn(self) -> None:
+        folder = self._directory / "torn"
+        for name in self._disk.names(folder):
+            self._disk.remove(folder / name)
+
+    async def has_forgotten(self, upto: int) -> bool:
+        return not self._names or first_position_of(self._names[0]) > upto
 
     # -- Files ----------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ class Kind(IntEnum):
     """The flag says whether there is room; the payload, in UTF-8, what is missing."""
     FORGET = 7
     """Nothing up to position `number` will ever be replayed again."""
+    CUT = 8
+    """Begin a new file with the next record."""
 
 
 class Message(NamedTuple):

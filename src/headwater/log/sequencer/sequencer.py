@@ -163,6 +163,8 @@ class Sequencer:
             self._waiting.append(_Proposed(proposer, message))
         elif message.kind == Kind.FORGET:
             self._journal.forget(message.number)
+        elif message.kind == Kind.CUT:
+            self._journal.cut()
         elif message.kind == Kind.HELLO:
             proposer.pid = message.number
             welcome = Message(Kind.WELCOME, proposer=proposer.number, number=self._journal.last_position)

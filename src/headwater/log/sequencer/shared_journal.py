@@ -198,6 +198,15 @@ class SharedJournal:
         if not self._closed:
             self._loop.call_soon_threadsafe(self._post, [Message(Kind.FORGET, number=upto).encode()])
 
+    def cut(self) -> int:
+        """Let the sequencer begin a new file; it reads this before the next batch."""
+        self._post([Message(Kind.CUT).encode()])
+        return 0
+
+    async def has_forgotten(self, upto: int) -> bool:
+        names = await asyncio.to_thread(self._disk.names, self._directory)
+        return all(first_position_of(name) > upto for name in names if files.is_journal_file(name))
+
     # -- Deliveries -----------------------------------------------------------------------------------------------
 
     def _take_early(self) -> None:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from headwater.log.seam import CommandLog
 from headwater.node.barriers import reach
-from headwater.node.committer import Done, Submit
-from headwater.protocol.limits import MINUTE_US, SECOND_US
+from headwater.node.committer import Done, Now, Submit
+from headwater.protocol.limits import MINUTE_US, SECOND_US, SNAPSHOT_UPLOAD_US_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import BlobStore, deadline_of, upload_of
 from headwater.streams.commands import Discarded
@@ -24,8 +24,11 @@ from headwater.streams.state import State
 
 MARGIN_US = MINUTE_US
 """How long after its deadline an upload is deleted."""
+PURGE_POLL_SECONDS = 0.02
+"""How often a purge checks whether blobs are gone."""
+DELETED_PER_TURN = 500
 STREAMS_PER_TURN = 1_000
-"""How many streams are asked for their snapshots before the loop gets a turn."""
+"""How many blobs a purge deletes, and how many streams are asked for their snapshots, before the loop gets a turn."""
 
 T = TypeVar("T")
 
@@ -56,6 +59,7 @@ class BlobSweeper:
         threads: ThreadPoolExecutor,
         command_log: CommandLog,
         *,
+        now: Now,
         grace_seconds: float,
         intervals: SweepIntervals = SWEEP_INTERVALS,
     ) -> None:
@@ -63,6 +67,7 @@ class BlobSweeper:
         self._barrier, self._intervals = command_log.barrier, intervals
         # What this process sends, it holds open.
         self._grace_us = int(grace_seconds * SECOND_US) if command_log.shared else 0
+        self._shared, self._started_us = command_log.shared, now()
         self._discarded: dict[str, int] = {}
         """The discarded blobs that we know of, and when we learned of each, by the shard's time."""
         self._deleting: set[str] = set()
@@ -171,6 +176,39 @@ class BlobSweeper:
                     needed.update(upload_of(hold.blob) for hold in stream.pins.values() if hold.blob is not None)
             await asyncio.sleep(0)
         return needed.union(map(upload_of, self._state.discarded))
+
+    # -- Purges ---------------------------------------------------------------------------------------------------
+
+    async def purge(self) -> None:
+        """Delete every discarded blob now, whoever may be sending it, and wait for uploads that have begun.
+
+        An upload does not say which stream it is for. One of a process that has ended is deleted; of others, the client
+        publishes them, which is refused for streams that are gone, or their deadline passes.
+        """
+        begun_us, discarded = self._state.now, iter(list(self._state.discarded))
+        while turn := list(islice(discarded, DELETED_PER_TURN)):
+            while left := [blob for blob in turn if blob in self._state.discarded]:
+                for blob in left:
+                    if blob not in self._deleting:
+                        self._begin(blob)
+                await asyncio.sleep(PURGE_POLL_SECONDS)
+        while await self._is_uploading(begun_us):
+            await asyncio.sleep(10 * PURGE_POLL_SECONDS)
+
+    async def _is_uploading(self, begun_us: int) -> bool:
+        """Whether an upload that began by then is neither published nor deleted; deletes those that never will be."""
+        names = await self._in_thread(self._blobs.names)
+        uploads = {
+            name: deadline - SNAPSHOT_UPLOAD_US_MAX for name in names if (deadline := deadline_of(name)) is not None
+        }
+        uploads = {name: begun for name, begun in uploads.items() if begun <= begun_us}
+        needed = await self._needed() if uploads else set()
+        left = {name: begun for name, begun in uploads.items() if upload_of(name) not in needed}
+        for name, begun in left.items():
+            abandoned = not self._shared and begun < self._started_us
+            if abandoned or begun + SNAPSHOT_UPLOAD_US_MAX + MARGIN_US < self._state.now:
+                await self._delete(self._blobs.remove, name)
+        return bool(left)
 
     # -- Deleting -------------------------------------------------------------------------------------------------
 

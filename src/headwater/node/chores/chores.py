@@ -7,6 +7,7 @@ from headwater.log.seam import CommandLog
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.debts import Debts, SettleBucket
 from headwater.node.chores.imager import ImageLimits, Imager
+from headwater.node.chores.purger import Purger
 from headwater.node.committer import Now, Submit
 from headwater.node.lake.lake import Lake
 from headwater.streams.commands import ForgetSegments
@@ -27,7 +28,7 @@ class ChoreParts(NamedTuple):
 
 
 class Chores:
-    """Debts, images, blobs and the lake. What remembers anything is made anew with each tenure."""
+    """Debts, images, blobs, purges and the lake. What remembers anything is made anew with each tenure."""
 
     def __init__(self, parts: ChoreParts) -> None:
         self._state, self._submit = parts.state, parts.submit
@@ -37,6 +38,9 @@ class Chores:
         if parts.images is not None:
             log, limits = parts.command_log, parts.image_limits
             self.imager = Imager(parts.state, log, parts.images, limits, self._move_on)
+        self.purger = Purger(
+            parts.state, parts.command_log, parts.submit, sweeper=parts.sweeper, lake=parts.lake, imager=self.imager
+        )
 
     def start(self, route: Submit, settle_bucket: SettleBucket, epoch: int | None) -> None:
         """Begin. Debts of forks are paid on the shards of their sources, which `route` finds."""
@@ -46,6 +50,7 @@ class Chores:
             self.imager.start()
         if self._lake is not None:
             self._lake.begin_housekeeping(epoch)
+        self.purger.start(epoch)
 
     def after_batch(self) -> None:
         if self._state.owed:
@@ -54,9 +59,12 @@ class Chores:
             self._sweeper.sweep()
         if self.imager is not None:
             self.imager.begin_if_due()
+        if self._state.cold.purges:
+            self.purger.begin_if_asked()
 
     async def stop(self) -> None:
         """End every chore but the imager, which must outlive the last batch of a process."""
+        await self.purger.stop()
         self._debts.stop()
         await self._sweeper.stop()
         if self._lake is not None:

@@ -3,14 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from headwater.log.images import Images, ImageWriter
 from headwater.log.seam import CommandLog
 from headwater.streams.images import Walk
 from headwater.streams.state import State
+
+STOP_CHECK_SECONDS = 0.1
+"""How soon an image that waits for a command notices that the server is stopping."""
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +80,8 @@ class Imager:
         grown_bytes = self._log.size_bytes - self._log_mark
         due = grown_bytes > max(self._limits.log_bytes, self._image_bytes) or not self._log.has_room
         if due and grown_bytes and self._task is None and time.monotonic() >= self._not_before_seconds:
-            if any(isinstance(observer, Walk) for observer in self._state.observers):
-                return  # The state is being hashed.
+            if self._is_walked:
+                return
             mark = self._log.size_bytes
             self._task = asyncio.get_running_loop().create_task(self._take())
             self._task.add_done_callback(lambda task: self._taken(task, mark))
@@ -104,6 +108,45 @@ class Imager:
     async def _take(self) -> None:
         await self.write()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop_old)
+
+    async def replace_all(self, move_on: Callable[[], Awaitable[None]]) -> bool:
+        """Take two images one after the other, and drop all others and the log before them; False if not now.
+
+        `move_on` has a command without effect decided, so that the second has another position.
+        """
+        if self._task is not None or self._is_walked:
+            return False
+        mark = self._log.size_bytes
+        task = self._task = asyncio.get_running_loop().create_task(self._take_two(move_on))
+        task.add_done_callback(lambda task: self._taken(task, mark))
+        await asyncio.wait([task])
+        task.result()
+        return True
+
+    async def _take_two(self, move_on: Callable[[], Awaitable[None]]) -> None:
+        await self.write()
+        moving = asyncio.ensure_future(move_on())
+        while not moving.done():
+            await asyncio.wait([moving], timeout=STOP_CHECK_SECONDS)
+            if self._stopping:
+                # The log may be away, and the command be decided much later.
+                moving.cancel()
+                raise _Stopping
+        moving.result()
+        while self._is_walked:
+            await asyncio.sleep(self._limits.slice_seconds)
+        await self.write()
+        await self.drop_old()
+
+    async def drop_old(self) -> None:
+        """Drop all images but the newest two, damaged ones too, and the log before them."""
+        work = partial(self._drop_old, damaged=True)
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    @property
+    def _is_walked(self) -> bool:
+        """Whether the state is being hashed, or another image is being taken."""
+        return any(isinstance(observer, Walk) for observer in self._state.observers)
 
     async def write(self) -> int:
         """Write an image of the state now, and return its position."""
@@ -144,5 +187,5 @@ class Imager:
         walk.end()
         await loop.run_in_executor(self._thread, writer.finish)
 
-    def _drop_old(self) -> None:
-        self._log.forget(self._images.drop_old())
+    def _drop_old(self, *, damaged: bool = False) -> None:
+        self._log.forget(self._images.drop_old(damaged=damaged))

@@ -130,12 +130,25 @@ class Cataloger:
             await self._find()
             if self._newest[0] >= wanted[0] and self._newest[1] >= wanted[1]:
                 return
-            heading = await self._take_changes()
-            self._found = False
-            await self._in_thread(self._commit, heading, self._taken_count)
-            self._found = True
-            self._newest = heading.position, heading.flushed
-            self._reached = max(self._reached, heading.flushed)
+            await self._write(self._commit)
+
+    async def _write(self, commit: Callable[[Heading, int], None]) -> None:
+        heading = await self._take_changes()
+        self._found = False
+        await self._in_thread(commit, heading, self._taken_count)
+        self._found = True
+        self._newest = heading.position, heading.flushed
+        self._reached = max(self._reached, heading.flushed)
+
+    async def forget_history(self) -> int:
+        """Commit the present state, and drop all earlier snapshots of all tables, whoever reads them.
+
+        The position of the snapshots that remain: what was replaced up to there is in none of them.
+        """
+        async with self._writing:
+            await self._find()
+            await self._write(self._commit_alone)
+            return self._newest[0]
 
     def needs(self, segment: Segment, retired_at: int) -> bool:
         """Whether a snapshot that is kept lists a segment that was replaced at a position."""
@@ -203,6 +216,10 @@ class Cataloger:
         while self._taken and self._taken[0][0] <= up_to:
             self.tables.update(self._taken.popleft()[1])
         self.tables.commit(heading, self._leased_snapshots())
+
+    def _commit_alone(self, heading: Heading, up_to: int) -> None:
+        self._commit(heading, up_to)
+        self.tables.forget_history(heading)
 
     # -- Old snapshots ------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from headwater.node.lake.flusher import PUBLISH_DEADLINE_US, store_checked
 from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import MIB, SECOND_US, STREAMS_PER_SEGMENT_MAX
 from headwater.streams.cold import ALL, Held
-from headwater.streams.commands import Publication, SwapSegments
+from headwater.streams.commands import DropConsumer, Publication, SwapSegments
 from headwater.streams.replies import Placed
 from headwater.streams.segments import Segment
 from headwater.streams.state import Stream
@@ -38,6 +38,9 @@ WARM_STREAMS_MAX = 1_000
 """How many streams that are being written to are examined to find one in too many pieces."""
 
 T = TypeVar("T")
+
+Erases = Callable[[str, int], bool]
+"""Whether the rows of a life are to be erased, by its name and incarnation; called in threads."""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,7 @@ class Compactor:
         self._task: asyncio.Task[None] | None = None
         self._stopping = Event()
         self._resumed_seconds = 0.0
+        self._time_share = limits.time_share
         self._avoid: dict[int, int] = {}
         self._dense: dict[int, int] = {}
         """Segments whose dead rows all belong to appends that are still needed, with their number of live rows."""
@@ -123,6 +127,15 @@ class Compactor:
             self.rewrites += 1
             return True
 
+    async def erase(self, number: int, erases: Erases) -> None:
+        """Rewrite a segment without the dead rows of these lives; consumers that have not read them are removed."""
+        async with self._lock:
+            held = self._state.cold.segments.get(number)
+            if held is not None:
+                planned = Rewrite("purge", (Candidate(number, held.segment, held.live_rows),))
+                await self._carry_out(planned, erases)
+                self.rewrites += 1
+
     # -- Planning -------------------------------------------------------------------------------------------------
 
     async def _plan(self) -> Rewrite | None:
@@ -152,7 +165,7 @@ class Compactor:
 
     # -- Rewriting ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, planned: Rewrite) -> None:
+    async def _carry_out(self, planned: Rewrite, erases: Erases | None = None) -> None:
         started = time.monotonic()
         deadline = self._now() + PUBLISH_DEADLINE_US
         publications: list[Publication] = []
@@ -164,6 +177,9 @@ class Compactor:
             try:
                 # If a consumer registers later with a lower position, the swap is refused.
                 keep = Keep(self._dead_below, self._state.cold.lowest_consumer(self._now()))
+                self._time_share = self._limits.time_share
+                if erases is not None:
+                    keep, self._time_share = keep._replace(erases=erases), 1.0
                 rewritten = await self._in_thread(lambda: self._rewrite(planned, keep, deadline, publications))
             finally:
                 self._in_use.subtract(ids)
@@ -175,6 +191,8 @@ class Compactor:
                 await self._in_thread(lambda: self._delete(publications))
                 return
             dropped = rewritten.dropped
+        if erases is not None:
+            await self._remove_consumers(dropped)
         reply = await ask(self._submit, SwapSegments(planned.numbers, tuple(publications), deadline, dropped))
         if not isinstance(reply, Placed):
             raise CompactFailed(f"the swap was refused: {reply}")
@@ -187,6 +205,14 @@ class Compactor:
             sum(publication.segment.size for publication in publications),
             time.monotonic() - started,
         )
+
+    async def _remove_consumers(self, dropped: int) -> None:
+        """Remove those that have not read everything up to a position, and would wait for rows that are gone."""
+        now = self._now()
+        for name, consumer in list(self._state.cold.consumers.items()):
+            if not consumer.is_lease and consumer.position < dropped and not consumer.has_lapsed(now):
+                log.warning("consumer %s has not read rows that are purged, so it is removed", name)
+                await ask(self._submit, DropConsumer(name))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -232,7 +258,7 @@ class Compactor:
     def _read(self, key: str, start: int, size: int) -> bytes:
         """Read from the store, after a rest that leaves most of the time to other work."""
         worked_seconds = time.monotonic() - self._resumed_seconds
-        if self._stopping.wait(worked_seconds * (1 / self._limits.time_share - 1)):
+        if self._stopping.wait(worked_seconds * (1 / self._time_share - 1)):
             raise CompactFailed("the server is stopping")
         self._resumed_seconds = time.monotonic()
         data = self._store.read(key, start, size)

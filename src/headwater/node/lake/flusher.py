@@ -163,6 +163,11 @@ class Flusher:
             self._next.add_done_callback(_retrieve)
         return self._next
 
+    async def settle(self) -> None:
+        """Wait until a flush that is running has ended, so that what it took from memory is published or not at all."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
     async def _after_this(self) -> int:
         # Another flush may have begun by itself meanwhile, perhaps before this request.
         while self._running is not None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from headwater.node.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
+from headwater.node.lake.eraser import Eraser
 from headwater.node.lake.flusher import Flusher, FlushFailed, FlushLimits
 from headwater.node.lake.lister import Lister
 from headwater.node.lake.parts import LakeParts
@@ -70,6 +71,14 @@ class Housekeeping:
         # A name that was deleted must be gone in time: the next walk leaves it out, and older snapshots expire.
         left_seconds = max(erase_seconds - 2 * parts.intervals.streams_write_seconds, 0.0)
         self.lister = Lister(parts, min(history_seconds, left_seconds), barrier)
+        self.eraser = Eraser(
+            parts,
+            flusher=self.flusher,
+            compactor=self.compactor,
+            cataloger=self.cataloger,
+            lister=self.lister,
+            sweeper=self.sweeper,
+        )
         self._cold = state.cold
         self._ended = False
 
@@ -96,6 +105,7 @@ class Housekeeping:
     async def stop(self) -> None:
         self._ended = True
         await self.lister.stop()
+        await self.eraser.stop()
         await self.sweeper.stop()
         await self.compactor.stop()
         await self.flusher.stop()

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from headwater.log.seam import CommandLog
 from headwater.node.committer import Now, Submit, ask
+from headwater.node.lake.compactor import Erases
 from headwater.node.lake.flusher import FLUSH_LIMITS, FlushFailed, FlushLimits
-from headwater.node.lake.housekeeping import Counts, Housekeeping
+from headwater.node.lake.housekeeping import ENDED, Counts, Housekeeping
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.node.lake.parts import LakeParts
 from headwater.node.lake.swaps import Swaps
@@ -141,6 +142,12 @@ class Lake:
             self.housekeeping.flusher.after_batch()
         if self._log.shared:
             self._look_at_requests()
+
+    async def erase(self, erases: Erases) -> None:
+        """Remove every byte of these lives from the store, whoever has not read them; only while doing the chores."""
+        if self.housekeeping is None:
+            raise FlushFailed(ENDED)
+        await self.housekeeping.eraser.erase(erases)
 
     # -- Flushes on request -------------------------------------------------------------------------------------------
 

@@ -106,6 +106,13 @@ class Lister:
             await self._in_thread(self._table.finish, position)
             self._written, self._last_seconds = position, began
 
+    async def forget_history(self) -> None:
+        """Rewrite the table, and drop all its earlier snapshots, whoever reads them."""
+        self._written = -1
+        await self.write()
+        async with self._writing:
+            await self._in_thread(self._table.forget_history)
+
     async def _walk(self) -> None:
         names = _names(self._state)
         batch: list[StreamRow] = []

@@ -6,6 +6,7 @@ not delete what others have published or kept meanwhile, however late its clock 
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -21,6 +22,8 @@ from headwater.streams.commands import ForgetSegments
 from headwater.streams.segments import Segment
 
 FORGET_AT_ONCE_MAX = 1_000
+READERS_SECONDS = 10.0
+"""How long a purge waits for reads of this process to end, before it deletes what they read."""
 SEGMENTS_PER_TURN = 1_000
 """How many segments are looked at before the loop gets a turn."""
 
@@ -66,10 +69,8 @@ class LakeSweeper:
     async def sweep_retired(self) -> None:
         """Delete replaced segments that no reader needs, neither in this process nor by a snapshot."""
         due = await self._due()
-        for segment in due:
-            await self._delete(segment_key(self._shard, segment.first_position, segment.last_position, segment.id))
         if due:
-            await ask(self._submit, ForgetSegments(tuple(segment.id for segment in due)))
+            await self._forget(due)
 
     async def _due(self) -> list[Segment]:
         """As many as may be deleted at once; they are looked for some per turn, in the order in which they retired."""
@@ -87,6 +88,20 @@ class LakeSweeper:
                     due.append(segment)
             await asyncio.sleep(0)
         return due
+
+    async def sweep_all(self, position: int) -> None:
+        """Delete every segment that was replaced up to a position, whoever may need it; readers here may finish."""
+        until = time.monotonic() + READERS_SECONDS
+        retired = self._state.cold.retired
+        while due := [one.segment for one in islice(retired.values(), FORGET_AT_ONCE_MAX) if one.position <= position]:
+            while any(self._in_use[segment.id] for segment in due) and time.monotonic() < until:
+                await asyncio.sleep(0.01)
+            await self._forget(due)
+
+    async def _forget(self, due: list[Segment]) -> None:
+        for segment in due:
+            await self._delete(segment_key(self._shard, segment.first_position, segment.last_position, segment.id))
+        await ask(self._submit, ForgetSegments(tuple(segment.id for segment in due)))
 
     async def sweep_orphans(self) -> None:
         """Delete segments that no state names and that can no longer be published: their deadline is long past."""

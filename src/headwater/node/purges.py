@@ -1,0 +1,73 @@
+"""Purges on request: judged by what is applied here, carried out by the node that does the chores."""
+
+import secrets
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.node.chores import purge_scope
+from headwater.node.committer import ask
+from headwater.node.shard import Shard
+from headwater.protocol.limits import NAME_BYTES_MAX
+from headwater.protocol.names import parse_whole
+from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.cluster import LEVELS
+from headwater.streams.purges import DELETING, AskPurge, Purge
+
+
+class PurgeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to purge: a stream by its whole name, or all whose whole names begin with a prefix."""
+
+    stream: str | None = None
+    prefix: str | None = None
+    with_forks: bool = False
+
+    @property
+    def target(self) -> str:
+        return self.stream or self.prefix or ""
+
+    def judge(self) -> Refusal | None:
+        """What is wrong with it."""
+        if (self.stream is None) == (self.prefix is None) or not self.target:
+            detail = 'Send {"stream": "bucket/stream"} or {"prefix": "bucket/beginning"}, which may not be empty.'
+            return Refusal(Code.BAD_REQUEST, detail)
+        if self.stream is not None:
+            named = parse_whole(self.stream)
+            return named if isinstance(named, Refusal) else None
+        if len(self.target.encode()) > NAME_BYTES_MAX:
+            return Refusal(Code.BAD_REQUEST, f"A prefix has at most {NAME_BYTES_MAX} bytes, as names do.")
+        return None
+
+
+class PurgeStatus(NamedTuple):
+    """How far a purge has come."""
+
+    purge: str
+    stage: str
+    done: bool
+    problem: str | None
+
+
+async def ask_purge(shard: Shard, request: PurgeRequest) -> str | Refusal:
+    """Begin a purge, and return its id."""
+    state = shard.state
+    level = LEVELS[AskPurge]
+    if state.cluster.members and state.cluster.level < level:
+        detail = f"A purge needs level {level}, but the cluster has {state.cluster.level}; upgrade all nodes."
+        return Refusal(Code.NOT_IMPLEMENTED, detail)
+    is_prefix = request.stream is None
+    wanted = Purge(DELETING, state.position, request.target, is_prefix, request.with_forks)
+    if (refusal := await purge_scope.judge(state, wanted)) is not None:
+        return refusal
+    purge_id = secrets.token_hex(8)
+    reply = await ask(shard.submit, AskPurge(purge_id, request.target, is_prefix, request.with_forks))
+    return reply if isinstance(reply, Refusal) else purge_id
+
+
+def status_of(shard: Shard, purge_id: str) -> PurgeStatus | Refusal:
+    """How far a purge has come, as far as it is remembered."""
+    purge = shard.state.cold.purges.get(purge_id)
+    if purge is None:
+        return Refusal(Code.PURGE_NOT_FOUND, f"There is no purge {purge_id!r}, or it ended long ago.")
+    purger = None if shard.chores is None else shard.chores.purger
+    return PurgeStatus(purge_id, purge.stage, purge.has_ended, None if purger is None else purger.problem)
