@@ -19,9 +19,9 @@ from headwater.spark.session import session
 SETTLE_SECONDS = 20.0
 
 
-def cpu_by_kind(server_pid: int) -> dict[str, float]:
-    """CPU seconds so far: of the server, of Spark's JVM, and of the Python processes below it."""
-    total = {"server": processes.cpu_seconds(server_pid), "JVM": 0.0, "Python": 0.0}
+def cpu_by_process(server_pid: int) -> dict[tuple[str, int], float]:
+    """CPU seconds so far: of the server, of Spark's JVM, and of each Python process below it."""
+    total = {("server", server_pid): processes.cpu_seconds(server_pid)}
     for pid in processes.family(os.getpid()):
         if pid in (os.getpid(), *processes.family(server_pid)):
             continue
@@ -30,7 +30,8 @@ def cpu_by_kind(server_pid: int) -> dict[str, float]:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total["JVM" if is_java else "Python"] += (int(fields[11]) + int(fields[12])) / processes.TICKS_PER_SECOND
+        used = (int(fields[11]) + int(fields[12])) / processes.TICKS_PER_SECOND
+        total["JVM" if is_java else "Python", pid] = used
     return total
 
 
@@ -43,11 +44,13 @@ def main(seconds: str = "60") -> None:
         query = rows.writeStream.format("noop").option("checkpointLocation", f"{scratch}/checkpoint").start()
         time.sleep(SETTLE_SECONDS)
         assert server.process is not None
-        before, began = cpu_by_kind(server.process.pid), time.monotonic()
+        before, began = cpu_by_process(server.process.pid), time.monotonic()
         time.sleep(float(seconds))
-        after, took = cpu_by_kind(server.process.pid), time.monotonic() - began
-        for kind, cpu_seconds in after.items():
-            print(f"{kind}: {(cpu_seconds - before[kind]) / took:.2%} of a core")
+        after, took = cpu_by_process(server.process.pid), time.monotonic() - began
+        for kind in ("server", "Python", "JVM"):
+            # Workers without work end after a while.
+            used = sum(after[one] - before[one] for one in after if one[0] == kind and one in before)
+            print(f"{kind}: {used / took:.2%} of a core")
         print(f"load {os.getloadavg()[0]:.1f}")
         query.stop()
         spark.stop()
