@@ -187,6 +187,32 @@ def test_a_process_that_is_killed_is_started_anew_and_nothing_acknowledged_is_lo
     assert not fallen
 
 
+def test_a_server_that_is_ready_once_is_ready_over_every_connection(tmp_path: Path) -> None:
+    for attempt in range(5):
+        port, data = free_port(), tmp_path / str(attempt)
+        # `running_server` would wait until all of them are ready.
+        server = subprocess.Popen(
+            [sys.executable, "-m", "headwater", "serve", "--workers", "3", "--port", str(port), "--data", data],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert eventually(lambda port=port: _readiness(port) == 200)  # type: ignore[misc]
+            assert {_readiness(port) for _ in range(60)} == {200}
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _readiness(port: int) -> int | None:
+    """What one more connection says; None if it is refused."""
+    try:
+        with Wire(f"http://127.0.0.1:{port}") as wire:
+            return wire.ask("GET", "/readyz").status
+    except ConnectionRefusedError:
+        return None
+
+
 def test_the_others_serve_while_a_worker_is_away(fleet: Fleet) -> None:
     create(fleet.url, "served")
     os.kill(fleet.pids()["w1"], signal.SIGSTOP)

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -77,12 +77,18 @@ def _alone(server: Server, listening: Listening, seconds: float) -> None:
     server.report_limits()
 
 
+async def _at_once() -> None:
+    pass
+
+
 class Part(NamedTuple):
     """What a process does differently if it is one of several that serve together."""
 
     open_node: Callable[[Settings], Node] = open_node
     listens_early: bool = True
     """Whether to listen, and answer 503, before the process can serve: not if others can."""
+    may_listen: Callable[[], Awaitable[None]] = _at_once
+    """Awaited before a process that can serve listens, if it did not listen early."""
     siblings: Siblings | None = None
     """The other processes."""
     ready: Callable[[Server, Listening, float], None] = _alone
@@ -141,7 +147,9 @@ async def run(settings: Settings, guard: Guard | None = None, audit: Audit | Non
     if part.siblings is not None:
         await server.join(part.siblings, node)
     server.serve(node)
-    listening = listening or await _listen(server)
+    if listening is None:
+        await part.may_listen()
+        listening = await _listen(server)
     await _ready(node, stopping)
     part.ready(server, listening, time.monotonic() - began)
     if audit is not None:

@@ -15,6 +15,8 @@ from pathlib import Path
 ASK_SECONDS = 2.0
 """How long a sibling may take to answer; one that takes longer is left out, except for what it has counted."""
 
+WAIT_CHECK_SECONDS = 0.01
+
 log = logging.getLogger(__name__)
 
 Answering = Callable[[bytes], Awaitable[bytes]]
@@ -50,14 +52,30 @@ class Siblings:
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                writer.write(await answering((await reader.readline()).strip()))
-                await writer.drain()
+                if word := (await reader.readline()).strip():  # Nothing from one that only looks, or has died.
+                    writer.write(await answering(word))
+                    await writer.drain()
             except OSError as error:
                 log.warning("a sibling went away while it was answered: %s", error)
             finally:
                 writer.close()
 
         self._server = await asyncio.start_unix_server(answer, str(path))
+
+    async def wait_for(self, name: str, seconds_max: float) -> None:
+        """Wait until another one answers its siblings, but not forever: it may have died."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                while not await self._answers(name):
+                    await asyncio.sleep(WAIT_CHECK_SECONDS)
+
+    async def _answers(self, name: str) -> bool:
+        try:
+            _, writer = await asyncio.open_unix_connection(str(self._folder / name))
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     def close(self) -> None:
         if self._server is not None:

@@ -48,6 +48,8 @@ SOCKET_PATH_BYTES_MAX = 90
 """How long the path of a Unix socket may be, with a margin: systems allow 104 or 108 bytes."""
 ORPHAN_DRAIN_SECONDS = 2.0
 """How long running requests may take to finish once the supervisor has died."""
+FIRST_SECONDS_MAX = 10.0
+"""How much longer than another worker the first one may take to start before the other serves without it."""
 STOP_MARGIN_SECONDS = 20.0
 """How much longer than its drain a worker may take to stop before it is killed."""
 
@@ -192,10 +194,16 @@ def _work(shared: _Shared, name: str, link: Link) -> None:
     """The life of a worker."""
     logs.name_child(name)
     settings = _share(shared.settings)
+    names = _names(settings)
+    siblings = Siblings(shared.runtime, name, names, _others(shared, link))
+    # At the start one worker answers that the server is alive but not ready. The others listen after it serves, so that
+    # no client that found the server ready is then refused by another worker.
+    first, seconds_max = names[0], 0.0 if link.others_serve else FIRST_SECONDS_MAX
     part = Part(
         open_node=partial(_open_node, shared, name),
-        listens_early=not link.others_serve,
-        siblings=Siblings(shared.runtime, name, _names(settings), _others(shared, link)),
+        listens_early=name == first and not link.others_serve,
+        may_listen=lambda: siblings.wait_for(first, seconds_max),
+        siblings=siblings,
         ready=lambda server, listening, seconds: _ready(link, server, listening, seconds),
         ending=lambda end: _end_with(link, end),
     )
