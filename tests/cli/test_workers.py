@@ -188,7 +188,7 @@ def test_a_process_that_is_killed_is_started_anew_and_nothing_acknowledged_is_lo
 
 
 def test_a_server_that_is_ready_once_is_ready_over_every_connection(tmp_path: Path) -> None:
-    for attempt in range(5):
+    for attempt in range(3):
         port, data = free_port(), tmp_path / str(attempt)
         # `running_server` would wait until all of them are ready.
         server = subprocess.Popen(
