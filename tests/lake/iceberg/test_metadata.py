@@ -55,8 +55,8 @@ def test_however_many_commits_there_are_few_snapshots_stay_and_the_last_one_alwa
 
 
 def test_buckets_of_a_segment_are_between_their_bounds() -> None:
-    """Full names have another order than buckets: `team-a/x` is before `team/x`."""
-    names = ["team-a/x", "team/x", "team0/x", "team0-z/x"]
+    """Full names have another order than buckets: `team-a/x` is before `team/x`, and so is `team.b/x`."""
+    names = ["team-a/x", "team/x", "team0/x", "team0-z/x", "team b/x", "team.b/x", "team.b c/x", "- /x", "-/x", "té+/x"]
     for first in range(len(names)):
         for last in range(first, len(names)):
             ordered = sorted(names)[first : last + 1]

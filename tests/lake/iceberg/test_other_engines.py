@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import TypeAlias
+from urllib.parse import quote
 
 import polars
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
 from headwater.client import Admin, Client
@@ -148,6 +150,16 @@ def test_a_filter_reads_only_the_files_that_may_match(tmp_path: Path) -> None:
         assert found.file.record_count == 1
         assert not list(table.scan(row_filter="bucket == 'other'").plan_files())
         assert len(list(table.scan(row_filter="offset >= 10").plan_files())) == 0
+
+
+def test_a_filter_by_bucket_finds_its_rows_whatever_characters_buckets_have(tmp_path: Path) -> None:
+    buckets = ["team", "team b", "team.b", "team+", "team-a", "zoo", "é", "é!"]
+    with writing(tmp_path) as writer:
+        for bucket in buckets:
+            writer.ask("PUT", f"/v1/stream/{quote(bucket)}/x", body=b"row")
+        writer.flush()
+        table = StaticTable.from_metadata(f"{tmp_path}/lake/messages")
+        assert [len(table.scan(row_filter=EqualTo("bucket", bucket)).to_arrow()) for bucket in buckets] == [1] * 8
 
 
 def test_they_read_a_lake_on_s3_through_the_servers_catalog(s3: RunningS3, s3_url: str, tmp_path: Path) -> None:

@@ -59,13 +59,15 @@ def high_text(value: str) -> bytes | None:
 def buckets(segment: Segment) -> tuple[str, str]:
     """Texts between which the buckets of a segment are.
 
-    Rows are sorted by full name, where `team-a/x` is before `team/x`. So a bucket that is a beginning of the first one
-    may follow it, and one that begins with the last one may precede it.
+    Rows are sorted by full name, where `team-a/x` is before `team/x`, and so is every bucket that goes on with a
+    character below `/`. So a bucket that is a beginning of the first one may follow it, and one that begins with the
+    last one may precede it.
     """
     first, last = split_name(segment.first_name)[0], split_name(segment.last_name)[0]
     if first == last:
         return first, last
-    return min(first.partition("-")[0], last), max(f"{last}.", first)
+    shortest = next((first[:end] for end in range(1, len(first)) if first[end] < "/"), first)
+    return min(shortest, last), f"{last}/"
 
 
 def of_segment(segment: Segment) -> tuple[Bounds, Bounds]:
