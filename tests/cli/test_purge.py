@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from headwater.client import Admin, Client, Fork, NotFound, RequestRefused, Stream
+from headwater.storage.folder import UPLOADS
 from headwater.testing import RunningServer, running_server
 
 from ..http.guarded import guarded
@@ -171,6 +172,15 @@ def test_a_consumer_that_has_read_everything_stays_and_one_that_has_not_is_told(
         here.admin.register_consumer("quick", {"0": position}, renew=True)
         with pytest.raises(RequestRefused, match="rows may be missing"):
             here.admin.register_consumer("slow", {"0": 1}, renew=True)
+
+
+def test_what_a_killed_process_has_left_of_an_upload_goes_too(tmp_path: Path) -> None:
+    with site(tmp_path / "data") as here:
+        write(here)
+        leftover = tmp_path / "data" / "lake" / UPLOADS / "0123456789abcdef0123456789abcdef"
+        leftover.write_bytes(b"a job that rewrites segments had begun to store " + MARKER)
+        here.purge(SECRET)
+        assert here.found() == []
 
 
 def test_a_server_without_files_forgets_a_stream(tmp_path: Path) -> None:

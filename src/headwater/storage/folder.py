@@ -25,7 +25,8 @@ class FolderStore:
         self._check = check
         self._uploads = self.folder / UPLOADS
         self._directories = Directories()
-        self._remove_leftovers()
+        with suppress(StoreFailed):  # A process without that permission can still read.
+            self.remove_leftovers()
 
     @property
     def url(self) -> str:
@@ -88,6 +89,15 @@ class FolderStore:
     def keys(self, folder: str) -> Iterator[str]:
         return (item.key for item in self.items(folder))
 
+    def remove_leftovers(self) -> None:
+        """Remove the uploads of processes that were killed."""
+        with self._failing("remove", UPLOADS):
+            for entry in _entries(self._uploads):
+                # It may be in progress, or end meanwhile.
+                with suppress(BlockingIOError, FileNotFoundError), open(entry.path, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
+
     def _list(self, folder: str) -> tuple[list[Item], list[str]]:
         items, folders = [], []
         with self._failing("list", folder):
@@ -137,14 +147,6 @@ class FolderStore:
                 return path, fd
             # Another process opened the folder before we had the lock and mistook the file for a leftover.
             os.close(fd)
-
-    def _remove_leftovers(self) -> None:
-        """Remove the uploads of processes that were killed; a process without that permission can still read."""
-        with suppress(OSError):
-            for path in self._uploads.iterdir():
-                with suppress(OSError), path.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
 
 
 def _link(old: Path, new: Path) -> bool:

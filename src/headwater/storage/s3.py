@@ -113,6 +113,9 @@ class S3Store:
         # A flat listing would not be sorted: SeaweedFS puts `a/x` before `a-b`, and a directory bucket has no order.
         return walk(self._list, prefix)
 
+    def remove_leftovers(self) -> None:
+        """There are none: each object is stored by one request."""
+
     def keys(self, folder: str) -> Iterator[str]:
         with self._failing("list", folder):
             for page in obstore.list(self._client, folder or None):

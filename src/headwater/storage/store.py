@@ -67,6 +67,9 @@ class Store(Protocol):
     def items(self, prefix: str) -> Iterator[Item]:
         """The objects whose keys begin with `prefix`, sorted by key, listed folder by folder on demand."""
 
+    def remove_leftovers(self) -> None:
+        """Remove the bytes of objects that were never stored, because the process that began to store them ended."""
+
 
 class TableStore(Protocol):
     """Where a job keeps the files of a table: a folder that all executors share, or a prefix of a bucket.

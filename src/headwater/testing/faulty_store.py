@@ -125,6 +125,9 @@ class FaultyStore:
             hidden = self._newest[-self.lag_objects :] if fault is Fault.LAG else []
         return (item for item in self.store.items(prefix) if item.key not in hidden)
 
+    def remove_leftovers(self) -> None:
+        self.store.remove_leftovers()
+
     # -- Faults ---------------------------------------------------------------------------------------------------
 
     def fail_next(self, call: Call, fault: Fault = Fault.FAIL_BEFORE, in_key: str = "") -> None:

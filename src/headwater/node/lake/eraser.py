@@ -4,7 +4,8 @@
     rewrite    every segment that tombstones say has rows of them; consumers that have not read these are removed
     history    drop all earlier snapshots of all tables, and the leases that kept them
     sweep      delete all segments that were replaced
-    withdraw   objects with such rows that were never published, so that they can be deleted at once
+    withdraw   objects with such rows that were never published, so that they can be deleted at once, and the parts of
+               objects that processes which were killed have left behind
 
 Every step can be repeated; after a crash all of them are.
 """
@@ -68,6 +69,7 @@ class Eraser:
             await self._drop_leases()
             await self._lister.forget_history()
             await self._sweeper.sweep_all(await self._cataloger.forget_history())
+            await in_thread(self._thread, self._store.remove_leftovers)
             if await self._withdraw(erases):
                 return
 
