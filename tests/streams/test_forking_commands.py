@@ -1,5 +1,7 @@
 """The commands of the fork saga, one by one; `test_forking` has the saga."""
 
+from typing import Any
+
 import pytest
 
 from headwater.protocol.lifetimes import FOREVER
@@ -75,6 +77,36 @@ def test_an_unpin_may_come_twice_late_or_for_another_life(shards: Shards) -> Non
     for _ in range(2):
         assert shards.ask(Unpin(SOURCE, 1, "pin")) == Done()
         assert not pins_of(shards, SOURCE)
+
+
+class Looked(dict[str, Hold]):
+    """Pins that count how many of them are looked at."""
+
+    looked = 0
+
+    def values(self) -> Any:
+        for hold in super().values():
+            self.looked += 1
+            yield hold
+
+
+def test_an_unpin_looks_at_few_of_the_other_pins(shards: Shards) -> None:
+    pins = shards.stream(SOURCE).pins = Looked({f"pin-{number}": Hold(0, 3, None) for number in range(1_000)})
+    shards.ask(Unpin(SOURCE, 1, "pin-500"))
+    assert len(pins) == 999
+    assert pins.looked < 10
+
+
+def test_the_earliest_pin_holds_the_most_even_if_a_later_one_is_repeated(shards: Shards) -> None:
+    stream = shards.stream(SOURCE)
+    shards.ask(pin())
+    shards.ask(Pin(SOURCE, "other", FORK, DEADLINE, None, None, None))
+    stream.start = 2
+    shards.ask(pin())
+    assert list(pins_of(shards, SOURCE).items()) == [("other", Hold(0, 3, None)), ("pin", Hold(2, 3, None))]
+    assert stream.floor == 0
+    shards.ask(Unpin(SOURCE, 1, "other"))
+    assert stream.floor == 2
 
 
 def test_a_confirmation_may_come_twice_or_too_late(shards: Shards) -> None:

@@ -92,6 +92,7 @@ def pin(state: State, command: Pin) -> Reply:
     if stream.pins is None:
         stream.pins = {}
     snapshot = visible if visible is not None and visible.offset <= to else None
+    stream.pins.pop(command.pin, None)  # A repeated pin comes last, as every new one.
     stream.pins[command.pin] = Hold(stream.start, to, None if snapshot is None else snapshot.blob)
     state.unconfirmed[command.pin] = OpenPin(stream.name, stream.incarnation, command.fork, command.deadline)
     return Pinned(

@@ -66,7 +66,8 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     origin: Origin | None = None
     ancestry: Ancestry | None = None
     pins: dict[str, Hold] | None = None
-    """What forks need of this stream, by pin id."""
+    """What forks need of this stream, by pin id, the earliest pin first. A stream never begins earlier than before, so
+    none of the later pins needs anything below the first."""
     hot: list[Hot] | None = None
     """Appends in memory, in order. The list only grows; a trim or a flush replaces it."""
     snapshot: Snapshot | None = None
@@ -90,7 +91,7 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
         """Neither the stream nor a fork needs anything below this offset."""
         if not self.pins:
             return self.start
-        return min(self.start, *(hold.start for hold in self.pins.values()))
+        return min(self.start, next(iter(self.pins.values())).start)
 
     @property
     def stored_bytes(self) -> int:
