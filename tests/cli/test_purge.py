@@ -18,6 +18,7 @@ from ..http.processes import eventually
 from ..http.sockets import Wire
 from ..searching import holders
 from .commands import Shell
+from .processes import free_port
 
 MARKER = b"Marker4711"
 SECRET = f"team/{MARKER.decode()}"
@@ -256,6 +257,18 @@ def test_only_an_administrator_of_everything_may_purge_and_it_is_audited(tmp_pat
         assert eventually(lambda: len(audited()) == 1)
         [line] = audited()
         assert (line["who"], line["name"]) == ("ops", SECRET)
+
+
+def test_with_a_listener_for_operators_the_command_asks_for_its_url(tmp_path: Path) -> None:
+    ops = free_port()
+    with running_server("--ops", f"127.0.0.1:{ops}") as server, Client(server.url) as client:
+        client.stream(SECRET).create("text/plain", body=MARKER)
+        refused = Shell(server.url)("purge", SECRET, "--yes")
+        assert refused.code == 1
+        assert "listener for operators" in refused.err
+        assert Shell(f"http://127.0.0.1:{ops}")("purge", SECRET, "--yes").code == 0
+        with pytest.raises(NotFound):
+            client.stream(SECRET).head()
 
 
 # -- The command and its request ---------------------------------------------------------------------------------------
