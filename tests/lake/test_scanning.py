@@ -157,7 +157,7 @@ def test_a_dataset_opens_only_segments_with_the_requested_positions(history: His
     class Watched:
         url = history.store.url
         create, replace, delete = history.store.create, history.store.replace, history.store.delete
-        items = history.store.items
+        items, remove_leftovers = history.store.items, history.store.remove_leftovers
 
         def read(self, key: str, start: int = 0, size: int | None = None) -> bytes:
             opened.append(key)

@@ -10,7 +10,6 @@ import polars
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
 from headwater.client import Admin, Client
@@ -159,7 +158,7 @@ def test_a_filter_by_bucket_finds_its_rows_whatever_characters_buckets_have(tmp_
             writer.ask("PUT", f"/v1/stream/{quote(bucket)}/x", body=b"row")
         writer.flush()
         table = StaticTable.from_metadata(f"{tmp_path}/lake/messages")
-        assert [len(table.scan(row_filter=EqualTo("bucket", bucket)).to_arrow()) for bucket in buckets] == [1] * 8
+        assert [len(table.scan(row_filter=f"bucket == '{bucket}'").to_arrow()) for bucket in buckets] == [1] * 8
 
 
 def test_they_read_a_lake_on_s3_through_the_servers_catalog(s3: RunningS3, s3_url: str, tmp_path: Path) -> None:
