@@ -66,8 +66,7 @@ class Stream(msgspec.Struct, gc=False, array_like=True):
     origin: Origin | None = None
     ancestry: Ancestry | None = None
     pins: dict[str, Hold] | None = None
-    """What forks need of this stream, by pin id, the earliest pin first. A stream never begins earlier than before, so
-    none of the later pins needs anything below the first."""
+    """What forks need of this stream, by pin id. The first needs the most: a start never moves back."""
     hot: list[Hot] | None = None
     """Appends in memory, in order. The list only grows; a trim or a flush replaces it."""
     snapshot: Snapshot | None = None
