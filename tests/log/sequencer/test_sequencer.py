@@ -298,3 +298,8 @@ def test_a_disk_that_fails_ends_the_sequencer(open_journal: Open) -> None:
 
     asyncio.run(main())
     assert any(isinstance(error, OSError) for error in journal.failures)
+
+
+def test_it_may_be_stopped_again_after_it_has_ended(journal: SequencedJournal) -> None:
+    journal.close()
+    journal.sequencer.stop()  # As by a signal that comes late.

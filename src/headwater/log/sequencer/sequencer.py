@@ -111,7 +111,7 @@ class Sequencer:
         self.stop(STOP_SECONDS)
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # Then it is awake.
+        with suppress(OSError):  # Then it is awake, or has ended.
             self.waker.send(b"\0")
 
     def _turn(self, events: int) -> None:
