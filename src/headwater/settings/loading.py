@@ -28,6 +28,7 @@ TEST_VARIABLES = frozenset(
         "ATTACK_PIPELINES",
         "ATTACK_STOPPED",
         "CLIENT_SEEDS",
+        "COMMIT_KILLS",
         "CRASH_CYCLES",
         "CRASH_SEED",
         "EXAMPLES",
