@@ -106,15 +106,16 @@ def after(changes: list[Change]) -> Streams:
 
 
 def test_the_tables_and_the_streams_survive_a_kill_at_any_step(tmp_path: Path) -> None:
-    prepared = tmp_path / "prepared"
-    with running_server(*FLAGS, data=prepared) as server, Client(server.url) as client, Admin(server.url) as admin:
+    prepared, data = tmp_path / "prepared", tmp_path / "data"
+    with running_server(*FLAGS, data=data) as server, Client(server.url) as client, Admin(server.url) as admin:
         for change in BEFORE:
             change.ask(client)
             admin.flush()
+    data.rename(prepared)  # And back for each run: tables name their files by absolute paths.
     (tmp_path / "sitecustomize.py").write_text(KILLING)
 
     def run(step: int, when: str) -> list[str]:
-        data, steps = tmp_path / "data", tmp_path / "steps"
+        steps = tmp_path / "steps"
         shutil.copytree(prepared, data)
         steps.write_text("")
         path = f"{tmp_path}:{SOURCES}"
