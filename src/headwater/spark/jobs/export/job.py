@@ -9,10 +9,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.spark.jobs.export.batches import Exporter
-from headwater.spark.jobs.export.ledger import claim, default_checkpoint
+from headwater.spark.jobs.export.batches import Exporter, Widening
+from headwater.spark.jobs.export.ledger import all_columns, claim, default_checkpoint
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions
+from headwater.spark.jobs.export.widening import check_widening
 from headwater.spark.jobs.origin import Origin, find_lake
 from headwater.spark.jobs.paths import open_location, spark_path
 from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
@@ -47,11 +48,12 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
     store = open_location(config.to)
     checkpoint = spark_path(config.checkpoint) if config.checkpoint else default_checkpoint(store)
     name, export_id = claim(store, _identity(config), config.name)
+    widening = _widening(store, config)
     rows = config.shape.apply(_stream(spark, config, name))
     table = open_table(config.format, store, TableOptions(export_id, rows.schema, config.catalog, config.table))
     # Before any row is read: this fails if the table belongs to another export.
     position = table.position
-    exporter = Exporter(store, table)
+    exporter = Exporter(store, table, widening)
     query = (
         rows.writeStream.foreachBatch(exporter)
         .queryName(name)
@@ -126,6 +128,16 @@ def _identity(config: ExportConfig) -> dict[str, Any]:
         "catalog": None if config.catalog is None else catalog_name(config.catalog),
         "table": config.table,
     }
+
+
+def _widening(store: TableStore, config: ExportConfig) -> Widening | None:
+    """The change of the table's columns, if there is one; JobFailed if the table cannot get these columns."""
+    known = all_columns(store)
+    before, after = Shape(**known[-1].shape), config.shape
+    if before == after:
+        return None
+    check_widening(config.format, store.location, before.columns(), after.columns())
+    return Widening(len(known), asdict(after))
 
 
 def catalog_name(uri: str) -> str:

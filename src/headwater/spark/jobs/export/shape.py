@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType, VariantType
 
 from headwater.lake.format import SCHEMA
 from headwater.spark.jobs.report import JobFailed
@@ -59,6 +59,16 @@ class Shape:
         if not isinstance(found, StructType) or not len(found):
             raise JobFailed(f"The schema {self.schema!r} has no columns; write it like 'id long, at timestamp'.")
         return found
+
+    def columns(self) -> StructType:
+        """The names and types of these columns. Needs a Spark session to parse types."""
+        if self.variant:
+            return StructType([StructField(VALUE, VariantType())])
+        typed = self._typed()
+        if typed is None:
+            return StructType([])
+        fields = typed.fields if self.into is None else [StructField(self.into, typed)]
+        return StructType([*fields, StructField(CORRUPT, StringType())])
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """The rows of the table, from rows of the source."""
