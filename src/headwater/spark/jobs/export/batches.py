@@ -1,6 +1,7 @@
 """One batch of an export: the tasks store it, the driver commits it."""
 
 import secrets
+import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,11 +47,22 @@ class Widening(NamedTuple):
     shape: dict[str, Any]
 
 
+class Stopped(Exception):
+    """The export was asked to stop before this batch began."""
+
+
 class Exporter:
     """Writes batches to a table, one after another."""
 
-    def __init__(self, store: TableStore, table: Table, widening: Widening | None = None) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        table: Table,
+        widening: Widening | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._store, self._table, self._widening = store, table, widening
+        self._stop = stop or threading.Event()
         self.counts = Counts()
         self.batches: list[int] = []
         self.failure: Exception | None = None
@@ -59,6 +71,9 @@ class Exporter:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Export a batch unless the table has it."""
         try:
+            if self._stop.is_set():
+                # Spark must not record the batch as done; the next run repeats it.
+                raise Stopped
             query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
             check_query(self._store, str(query), batch)
             self._export(rows, batch)

@@ -77,12 +77,21 @@ class Claim(NamedTuple):
 
 
 def claim(store: TableStore, wanted: Mapping[str, Any], name: str | None) -> Claim:
-    """Claim a store for this export, or check that it owns it; JobFailed if another export does."""
+    """Claim a store for this export; JobFailed if another export has."""
     if read_json(store, IDENTITY_KEY) is None:
         made = {"version": VERSION, **wanted, "name": name or new_name(store), "id": secrets.token_hex(8)}
         # If two runs do this at once, one of them wins, and both read its file.
         create_once(store, IDENTITY_KEY, json.dumps(made, indent=1).encode())
-    found = read_json(store, IDENTITY_KEY) or {}
+    found = check_claim(store, wanted, name)
+    assert found is not None
+    return Claim(str(found["name"]), export_id_of(found))
+
+
+def check_claim(store: TableStore, wanted: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
+    """The identity of the export that has claimed a store, if one has; JobFailed if it is not this one."""
+    found = read_json(store, IDENTITY_KEY)
+    if found is None:
+        return None
     if found.get("version") != VERSION:
         raise JobFailed(
             f"The export at {store.location} was made by an incompatible version of Headwater; use another --to."
@@ -92,7 +101,7 @@ def claim(store: TableStore, wanted: Mapping[str, Any], name: str | None) -> Cla
         if key != SHAPE and found.get(key, value) != value:
             difference = f"{json.dumps(found.get(key))}, not {json.dumps(value)}"
             raise JobFailed(f"{store.location} holds {WORDS[key]} ({difference}); use another --to.")
-    return Claim(str(found["name"]), export_id_of(found))
+    return found
 
 
 def export_id_of(identity: Mapping[str, Any]) -> str:

@@ -28,12 +28,16 @@ class Shape:
     """The name of one struct column for all typed columns; None for separate columns."""
     variant: bool = False
 
-    def check(self) -> None:
-        """Raise JobFailed if the shape is invalid. Needs a Spark session to parse types."""
+    def check_options(self) -> None:
+        """Raise JobFailed if the options exclude each other."""
         if self.schema is not None and self.variant:
             raise JobFailed("The options --schema and --variant exclude each other; use one of them.")
         if self.into is not None and self.schema is None:
             raise JobFailed("The option --into needs --schema.")
+
+    def check(self) -> None:
+        """Raise JobFailed if the shape is invalid. Needs a Spark session to parse types."""
+        self.check_options()
         taken = {*SCHEMA.names, *PARTITIONS, CORRUPT}
         names = [self.into] if self.into is not None else [one.name for one in self._typed() or ()]
         clash = next((name for name in names if name.lower() in taken), None)
