@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.log.journal.journal import Journal
@@ -19,11 +20,12 @@ from headwater.node.committer import (
 )
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Shared, Tails
+from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.batches import Batch, encode
 from headwater.streams.commands import Append, Command, Create, Delete, SetAttrs
 from headwater.streams.images import image_of
-from headwater.streams.replies import Appended, Created, Deleted, Reply
+from headwater.streams.replies import Appended, Created, Deleted, Duplicate, Reply
 from headwater.streams.state import State
 from headwater.testing import FaultyDisk
 from headwater.testing.shared_log import SharedLog
@@ -97,6 +99,20 @@ def test_two_nodes_on_one_log_answer_their_own_clients_and_have_the_same_state()
             assert first.state.position == second.state.position == 40 * 31
             assert image_of(first.state) == image_of(second.state)
             assert len(first.foreign) == len(second.foreign) == 20 * 31
+
+    asyncio.run(main())
+
+
+def test_a_node_counts_the_duplicates_that_it_answers_and_no_others() -> None:
+    async def main() -> None:
+        async with replicas(SharedLog(LOG_ID), 2) as (first, second):
+            await first.ask(Create("a", TEXT))
+            once = Append("a", b"x", content_type=TEXT, producer=Producer("p", 0, 0))
+            replies = [await first.ask(once), await first.ask(once), await second.ask(once), await second.ask(once)]
+            assert [type(reply) for reply in replies] == [Appended, Duplicate, Duplicate, Duplicate]
+            # What is refused is no duplicate, although it has the number of one.
+            assert isinstance(await first.ask(msgspec.structs.replace(once, payload=b"y")), Refusal)
+            assert (first.metrics.producer_duplicates, second.metrics.producer_duplicates) == (1, 2)
 
     asyncio.run(main())
 

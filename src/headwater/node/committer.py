@@ -33,7 +33,7 @@ from headwater.streams.commands import (
     SealBucket,
 )
 from headwater.streams.purges import AskPurge
-from headwater.streams.replies import Reply
+from headwater.streams.replies import Duplicate, Reply
 from headwater.streams.state import State
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -291,6 +291,9 @@ class Committer:
         if sent is None:
             self.on_foreign(batch.commands, replies)
         else:
+            for reply in replies:
+                if type(reply) is Duplicate:
+                    self._metrics.producer_duplicates += 1
             if self._may_answer:
                 _answer(sent.waiters, replies)
             else:

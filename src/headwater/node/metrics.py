@@ -46,6 +46,8 @@ class Metrics:
         self.sse_reads = 0
         self.refused_writes = 0
         """Writes refused for lack of room: in the queue, on the disk, or because the lake lags behind."""
+        self.producer_duplicates = 0
+        """Appends that had been accepted before, and so were answered and not written again."""
 
     def finished(self, route: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.progress import Progress
-from headwater.cli.spark.progress import progress, show_until
+from headwater.cli.spark.progress import Shown, progress, show_until
 
 
 class Session:
@@ -20,13 +20,10 @@ class Session:
 
 
 class Stop(threading.Event):
-    """Is set at the second wait."""
+    """Is set at the first wait."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        if self.is_set():
-            return True
-        self.set()
-        return False
+        return True
 
 
 def test_the_line_shows_the_tasks_of_the_running_stages(
@@ -34,11 +31,16 @@ def test_the_line_shows_the_tasks_of_the_running_stages(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with Progress("job") as line:
-        show_until(Stop(), Session(), line)  # type: ignore[arg-type]
+        shown = Shown()
+        show_until(Stop(), shown, line)
+        assert "job [........................] starting Spark" in capsys.readouterr().err
+    with Progress("job") as line:
+        shown.spark = Session()  # type: ignore[assignment]
+        show_until(Stop(), shown, line)
         assert "job [######..................]  25% 2/8 tasks" in capsys.readouterr().err
 
 
 def test_nothing_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress(Session(), "job"):  # type: ignore[arg-type]
-        pass
+    with progress("job") as shown:
+        assert shown.spark is None
     assert capsys.readouterr().err == ""

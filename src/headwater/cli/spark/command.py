@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping
-from functools import wraps
+from contextlib import ExitStack
+from functools import partial, wraps
 from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,15 @@ def spark() -> None:
     """Treat streams as tables with Spark, here or on a cluster."""
 
 
-def job(command: Callable[..., "Report"]) -> Callable[..., None]:
+Command = Callable[..., "Report"]
+
+
+def checked_job(check: Callable[..., None]) -> Callable[[Command], Callable[..., None]]:
+    """As `job`, for a job with a check that is made before Spark starts, which takes seconds."""
+    return partial(job, check=check)
+
+
+def job(command: Command, check: Callable[..., None] = lambda **options: None) -> Callable[..., None]:
     """Make a verb that runs a job in a Spark session, shows its progress and prints its report."""
 
     @URL
@@ -56,7 +65,8 @@ def job(command: Callable[..., "Report"]) -> Callable[..., None]:
             fail(MISSING)
         destination = choose(options.pop("url"), options.pop("context_name"), options.pop("token_file"), {})
         options["options"] = with_credentials(options["options"], destination)
-        report = _run(command, master, conf, {**options, "url": destination.url})
+        options["url"] = destination.url
+        report = _run(command, partial(check, **options), master, conf, options)
         show(report, as_json)
         if not report.ok:
             raise SystemExit(1)
@@ -65,19 +75,23 @@ def job(command: Callable[..., "Report"]) -> Callable[..., None]:
 
 
 def _run(
-    command: Callable[..., "Report"], master: str | None, conf: Mapping[str, str], options: Mapping[str, Any]
+    command: Command,
+    check: Callable[[], None],
+    master: str | None,
+    conf: Mapping[str, str],
+    options: Mapping[str, Any],
 ) -> "Report":
     from headwater.spark.jobs.report import JobFailed  # noqa: PLC0415
     from headwater.spark.session import JavaMissing, session  # noqa: PLC0415
 
     name = f"headwater {command.__name__}"
     try:
-        opened = session(name, master=master, conf=conf)
-        try:
-            with progress(opened, name):
-                return command(opened, **options)
-        finally:
-            opened.stop()
+        # The session ends after the progress line, which asks it for its tasks.
+        with ExitStack() as sessions, progress(name) as shown:
+            check()
+            shown.spark = session(name, master=master, conf=conf)
+            sessions.callback(shown.spark.stop)
+            return command(shown.spark, **options)
     except (JobFailed, JavaMissing) as error:
         fail(str(error))
     except (KeyboardInterrupt, click.exceptions.Exit, click.ClickException):

@@ -14,28 +14,42 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 
 
+class Shown:
+    """What the line shows: the tasks of a session, once there is one."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+
+
 @contextmanager
-def progress(spark: "SparkSession", label: str) -> Iterator[None]:
-    """Show a bar while the block runs, if standard error is a terminal."""
+def progress(label: str) -> Iterator[Shown]:
+    """Show a line while the block runs, from its beginning, if standard error is a terminal."""
+    shown = Shown()
     if not sys.stderr.isatty():
-        yield
+        yield shown
         return
     stop = threading.Event()
     with Progress(label) as line:
-        thread = threading.Thread(target=show_until, args=(stop, spark, line), name="progress", daemon=True)
+        thread = threading.Thread(target=show_until, args=(stop, shown, line), name="progress", daemon=True)
         thread.start()
         try:
-            yield
+            yield shown
         finally:
             stop.set()
             thread.join()
 
 
-def show_until(stop: threading.Event, spark: "SparkSession", line: Progress) -> None:
+def show_until(stop: threading.Event, shown: Shown, line: Progress) -> None:
     """Update the line until the event is set."""
-    while not stop.wait(POLL_SECONDS):
-        done, tasks = _tasks(spark)
-        line.update(done, tasks, f"{done}/{tasks} tasks" if tasks else "waiting")
+    while True:
+        spark = shown.spark
+        if spark is None:
+            line.update(0, 0, "starting Spark")
+        else:
+            done, tasks = _tasks(spark)
+            line.update(done, tasks, f"{done}/{tasks} tasks" if tasks else "waiting")
+        if stop.wait(POLL_SECONDS):
+            return
 
 
 def _tasks(spark: "SparkSession") -> tuple[int, int]:

@@ -1,5 +1,6 @@
-"""Streaming queries that process everything available and then end."""
+"""Streaming queries of jobs, from the start to the end."""
 
+import threading
 from collections.abc import Callable
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -21,6 +22,12 @@ def start_at_earliest(options: dict[str, str]) -> dict[str, str]:
     if "startingtimestamp" in map(str.lower, options):
         return options
     return {"startingOffsets": "earliest", **options}
+
+
+def stop_between_batches(query: StreamingQuery, stop: threading.Event) -> None:
+    """Stop a query if the event is set, unless a batch is in progress."""
+    if stop.is_set() and query.isActive and not query.status["isTriggerActive"]:
+        query.stop()
 
 
 def finish(query: StreamingQuery, record: Callable[[], None] = lambda: None) -> None:

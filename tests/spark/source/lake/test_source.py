@@ -10,12 +10,13 @@ from pyspark.sql import functions as F
 
 from headwater.lake.catalog import read_catalog, read_tombstones
 from headwater.spark.link import Link
+from headwater.spark.positions import lag_in
 from headwater.storage.opening import open_store
 from headwater.testing import RunningServer
 
 from ...jobs.compact.compacting import compact, listed
 from ...random_streams import Message, RandomStreams
-from ...running import Batches, run
+from ...running import QUERY_SECONDS_MAX, Batches, run
 from ...streams import Streams
 
 
@@ -136,3 +137,21 @@ def test_a_query_resumes_where_it_ended_and_reads_every_row_once(
     assert second.found[0] == failing.found[0]
     assert second.all_rows == ["gone soon", "later", "more"]
     link.forget(streams.bucket)
+
+
+def test_the_lag_of_a_query_is_in_its_progress(
+    spark: SparkSession, lake_server: RunningServer, streams: Streams, link: Link, checkpoint: str
+) -> None:
+    streams.make("x", b"1")
+    link.flush()
+    for message in (b"2", b"3"):
+        streams.append("x", message)
+        link.flush()
+    frame = spark.readStream.format("headwater").options(
+        url=lake_server.url, via="lake", bucket=streams.bucket, startingOffsets="earliest", maxRecordsPerTrigger="1"
+    )
+    writer = frame.load().writeStream.foreachBatch(Batches()).option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(QUERY_SECONDS_MAX)
+    lags = [lag_in(progress) or 0 for progress in query.recentProgress if progress["numInputRows"]]
+    assert len(lags) == 3 and lags[0] > lags[1] > lags[2]

@@ -1,16 +1,25 @@
 """One batch of an export: the tasks store it, the driver commits it."""
 
 import secrets
+import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.spark.jobs.export.audit import AUDIT, merged
 from headwater.spark.jobs.export.files import FACTS_DDL, FileRules, encoded, write_files
-from headwater.spark.jobs.export.ledger import audit_key, check_query, create_once, settle, staged_stem
+from headwater.spark.jobs.export.ledger import (
+    Columns,
+    audit_key,
+    change_columns,
+    check_query,
+    create_once,
+    settle,
+    staged_stem,
+)
 from headwater.spark.jobs.export.tables import DataFile, Table, Written
 from headwater.storage.opening import open_table_store
 from headwater.storage.store import TableStore
@@ -31,11 +40,29 @@ class Counts(NamedTuple):
     streams: int = 0
 
 
+class Widening(NamedTuple):
+    """New columns of a table, to be recorded with the first batch that has them."""
+
+    number: int
+    shape: dict[str, Any]
+
+
+class Stopped(Exception):
+    """The export was asked to stop before this batch began."""
+
+
 class Exporter:
     """Writes batches to a table, one after another."""
 
-    def __init__(self, store: TableStore, table: Table) -> None:
-        self._store, self._table = store, table
+    def __init__(
+        self,
+        store: TableStore,
+        table: Table,
+        widening: Widening | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._store, self._table, self._widening = store, table, widening
+        self._stop = stop or threading.Event()
         self.counts = Counts()
         self.batches: list[int] = []
         self.failure: Exception | None = None
@@ -44,6 +71,9 @@ class Exporter:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Export a batch unless the table has it."""
         try:
+            if self._stop.is_set():
+                # Spark must not record the batch as done; the next run repeats it.
+                raise Stopped
             query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
             check_query(self._store, str(query), batch)
             self._export(rows, batch)
@@ -60,9 +90,16 @@ class Exporter:
         rules = self._table.rules(batch, attempt)
         written = write_batch(rows, rules, f"{staged_stem(batch, attempt)}.audit")
         if written.files:
+            self._record_columns(batch)
             self._table.commit(written)
             settle(self._store, batch)
         self._count(written)
+
+    def _record_columns(self, batch: int) -> None:
+        """Before the commit, so that every later run has these columns, even if this one is killed now."""
+        if self._widening is not None:
+            change_columns(self._store, self._widening.number, Columns(batch, self._widening.shape))
+            self._widening = None
 
     def _count(self, written: Written) -> None:
         before = self.counts

@@ -50,7 +50,7 @@ class DeltaExport:
 
     def commit(self, written: Written) -> None:
         export_id = self._options.export_id
-        table = self._open() or self._create()
+        table = self._widened(self._open() or self._create())
         # Another run of this export may have committed the batch since `has` returned. The table rejects a repeated
         # transaction only if it was committed after the table was opened, so check and commit use the same open table.
         if self._holds(table, written.batch):
@@ -66,7 +66,7 @@ class DeltaExport:
         actions: list[AddAction | RemoveAction] = [_added(file) for file in written.files]
         try:
             table.create_write_transaction(
-                actions, "append", self._schema, list(PARTITIONS), commit_properties=properties
+                actions, "append", table.schema(), list(PARTITIONS), commit_properties=properties
             )
         except CommitFailedError:
             # Another run of this export may have committed the same batch at the same time.
@@ -113,6 +113,16 @@ class DeltaExport:
         # Another export may have created it first.
         self._check(table)
         return table
+
+    def _widened(self, table: DeltaTable) -> DeltaTable:
+        """The table with all columns of this run: a transaction of its own, which changes no rows."""
+        found = {field.name: field.type for field in table.schema().fields}
+        new = [field for field in self._schema.fields if found.get(field.name) != field.type]
+        if not new:
+            return table
+        table.alter.add_columns(new)
+        # Another run may have added them as well, or committed a batch.
+        return self._open() or table
 
     def _check(self, table: DeltaTable) -> None:
         found = table.metadata().configuration.get(EXPORT)

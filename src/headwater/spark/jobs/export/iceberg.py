@@ -81,6 +81,9 @@ class IcebergExport:
             expired = expired_snapshots(table)
             try:
                 with table.transaction() as transaction:
+                    with transaction.update_schema() as update:
+                        # Adds columns and widens numbers; without new ones it changes nothing.
+                        update.union_by_name(self._schema)
                     # The names of files are unique, so there is no need to look for them among all files.
                     transaction.add_files(paths, snapshot_properties=properties, check_duplicate_files=False)
                     transaction.set_properties({**properties, POSITION: str(position)})

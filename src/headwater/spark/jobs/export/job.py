@@ -1,21 +1,24 @@
 """Export: append streams to a Parquet, Delta or Iceberg table that holds every message exactly once."""
 
 import json
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater.spark.jobs.export.batches import Exporter
-from headwater.spark.jobs.export.ledger import claim, default_checkpoint
+from headwater.spark.jobs.export.batches import Exporter, Stopped, Widening
+from headwater.spark.jobs.export.ledger import all_columns, check_claim, claim, default_checkpoint
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions
+from headwater.spark.jobs.export.widening import check_widening
 from headwater.spark.jobs.origin import Origin, find_lake
 from headwater.spark.jobs.paths import open_location, spark_path
-from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest
+from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest, stop_between_batches
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.storage.store import TableStore
 
@@ -38,28 +41,47 @@ class ExportConfig:
     """Iceberg: the URI of the catalog and the table's name in it."""
     table: str | None = None
     batch_bytes: int = BATCH_BYTES
+    interval_seconds: float | None = None
+    """How often a continuous export looks for new messages; None to end when everything is exported."""
 
 
-def run(spark: SparkSession, config: ExportConfig) -> Report:
-    """Export what is new since the last run, in batches."""
-    began = time.monotonic()
+class Prepared(NamedTuple):
+    """What is known of an export before Spark starts."""
+
+    store: TableStore
+    checkpoint: str
+    identity: dict[str, Any]
+
+
+def prepare(config: ExportConfig) -> Prepared:
+    """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
     _check(config)
     store = open_location(config.to)
     checkpoint = spark_path(config.checkpoint) if config.checkpoint else default_checkpoint(store)
-    name, export_id = claim(store, _identity(config), config.name)
+    identity = _identity(config)
+    check_claim(store, identity, config.name)
+    return Prepared(store, checkpoint, identity)
+
+
+def run(spark: SparkSession, config: ExportConfig, stop: threading.Event | None = None) -> Report:
+    """Export what is new since the last run, in batches; a continuous export goes on until `stop` is set."""
+    began = time.monotonic()
+    stop = stop or threading.Event()
+    store, checkpoint, identity = prepare(config)
+    config.shape.check()
+    name, export_id = claim(store, identity, config.name)
+    widening = _widening(store, config)
     rows = config.shape.apply(_stream(spark, config, name))
     table = open_table(config.format, store, TableOptions(export_id, rows.schema, config.catalog, config.table))
     # Before any row is read: this fails if the table belongs to another export.
     position = table.position
-    exporter = Exporter(store, table)
-    query = (
-        rows.writeStream.foreachBatch(exporter)
-        .queryName(name)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    positions = _finish(query, exporter)
+    exporter = Exporter(store, table, widening, stop)
+    writer = rows.writeStream.foreachBatch(exporter).queryName(name).option("checkpointLocation", checkpoint)
+    if config.interval_seconds is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(config.interval_seconds * 1000)} milliseconds")
+    positions = _finish(writer.start(), exporter, stop)
     if positions:
         # Spark commits a batch to the source when it starts the next one, so it never commits the last one.
         with config.origin.link() as link:
@@ -70,7 +92,8 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
         "table": store.location,
         "batches": counts.batches,
         "repeated_batches": counts.repeated,
-        "streams": exporter.count_streams(spark),
+        # A continuous export may have had a great many batches, and stops at once.
+        "streams": exporter.count_streams(spark) if config.interval_seconds is None else None,
         "rows": counts.rows,
         "bytes": counts.bytes,
         "files": counts.files,
@@ -82,17 +105,22 @@ def run(spark: SparkSession, config: ExportConfig) -> Report:
 
 def open_table(kind: str, store: TableStore, options: TableOptions) -> Table:
     """The table of a format in a store."""
+    return table_type(kind)(store, options)
+
+
+def table_type(kind: str) -> Callable[[TableStore, TableOptions], Table]:
+    """The class for tables of a format; JobFailed if the package that it needs is missing."""
     if kind == "parquet":
         from headwater.spark.jobs.export.parquet import ParquetTable  # noqa: PLC0415
 
-        return ParquetTable(store, options)
+        return ParquetTable
     if kind == "delta":
         from headwater.spark.jobs.export.delta import DeltaExport  # noqa: PLC0415
 
-        return DeltaExport(store, options)
+        return DeltaExport
     from headwater.spark.jobs.export.iceberg import IcebergExport  # noqa: PLC0415
 
-    return IcebergExport(store, options)
+    return IcebergExport
 
 
 def _check(config: ExportConfig) -> None:
@@ -105,7 +133,8 @@ def _check(config: ExportConfig) -> None:
     taken = next((name for name in config.origin.options if name.lower() in TAKEN), None)
     if taken is not None:
         raise JobFailed(f"The export sets the source option {taken} itself; remove it.")
-    config.shape.check()
+    config.shape.check_options()
+    table_type(config.format)
     # Reject invalid source options before anything is written.
     config.origin.parsed(via="lake")
 
@@ -128,6 +157,16 @@ def _identity(config: ExportConfig) -> dict[str, Any]:
     }
 
 
+def _widening(store: TableStore, config: ExportConfig) -> Widening | None:
+    """The change of the table's columns, if there is one; JobFailed if the table cannot get these columns."""
+    known = all_columns(store)
+    before, after = Shape(**known[-1].shape), config.shape
+    if before == after:
+        return None
+    check_widening(config.format, store.location, before.columns(), after.columns())
+    return Widening(len(known), asdict(after))
+
+
 def catalog_name(uri: str) -> str:
     """The URI of a catalog without the parts that may be secret.
 
@@ -145,11 +184,14 @@ def _stream(spark: SparkSession, config: ExportConfig, name: str) -> DataFrame:
     return spark.readStream.format("headwater").options(**start_at_earliest(options)).load()
 
 
-def _finish(query: StreamingQuery, exporter: Exporter) -> dict[str, int]:
-    """Wait until the query has exported everything; return the position that each shard has reached, if any."""
+def _finish(query: StreamingQuery, exporter: Exporter, stop: threading.Event) -> dict[str, int]:
+    """Wait until the query has ended; return the position that each shard has reached, if any."""
     try:
-        finish(query)
+        finish(query, lambda: stop_between_batches(query, stop))
     except StreamingQueryException:
+        if isinstance(exporter.failure, Stopped):
+            # The source knows how far the batches before have come.
+            return {}
         if exporter.failure is not None:
             raise exporter.failure from None
         raise

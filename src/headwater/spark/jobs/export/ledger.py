@@ -1,6 +1,7 @@
 """The ledger of an export: the files next to its table, in a folder that engines ignore.
 
     _headwater/export.json              the identity of the export, written once; any other export is rejected
+    _headwater/columns/<number>.json    the columns of the table from a batch on, if they are others than before
     _headwater/query.json               the id of the query whose checkpoint belongs to the table
     _headwater/staged/<batch>-...       files that are not, or not yet, part of the table
     _headwater/audit/batch-<batch>.pq   the audit in Parquet: one row for every stream in a batch
@@ -27,8 +28,11 @@ IDENTITY_KEY = f"{FOLDER}/export.json"
 QUERY_KEY = f"{FOLDER}/query.json"
 STAGED = f"{FOLDER}/staged/"
 AUDIT = f"{FOLDER}/audit/"
+COLUMNS = f"{FOLDER}/columns/"
 CHECKPOINT = f"{FOLDER}/checkpoint"
 VERSION = 1
+SHAPE = "shape"
+"""The property with the columns of a new table; see `Columns` for later ones."""
 
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -36,7 +40,6 @@ WORDS = {
     "log_id": "an export from another server",
     "format": "an export in another format",
     "selection": "an export of other streams",
-    "shape": "an export with other columns",
     "catalog": "an export to another catalog",
     "table": "an export to another table name",
     "name": "an export of another name",
@@ -74,22 +77,31 @@ class Claim(NamedTuple):
 
 
 def claim(store: TableStore, wanted: Mapping[str, Any], name: str | None) -> Claim:
-    """Claim a store for this export, or check that it owns it; JobFailed if another export does."""
+    """Claim a store for this export; JobFailed if another export has."""
     if read_json(store, IDENTITY_KEY) is None:
         made = {"version": VERSION, **wanted, "name": name or new_name(store), "id": secrets.token_hex(8)}
         # If two runs do this at once, one of them wins, and both read its file.
         create_once(store, IDENTITY_KEY, json.dumps(made, indent=1).encode())
-    found = read_json(store, IDENTITY_KEY) or {}
+    found = check_claim(store, wanted, name)
+    assert found is not None
+    return Claim(str(found["name"]), export_id_of(found))
+
+
+def check_claim(store: TableStore, wanted: Mapping[str, Any], name: str | None) -> dict[str, Any] | None:
+    """The identity of the export that has claimed a store, if one has; JobFailed if it is not this one."""
+    found = read_json(store, IDENTITY_KEY)
+    if found is None:
+        return None
     if found.get("version") != VERSION:
         raise JobFailed(
             f"The export at {store.location} was made by an incompatible version of Headwater; use another --to."
         )
     for key, value in {**wanted, **({} if name is None else {"name": name})}.items():
-        # Earlier versions did not record all properties.
-        if found.get(key, value) != value:
+        # The columns may change. Earlier versions did not record all properties.
+        if key != SHAPE and found.get(key, value) != value:
             difference = f"{json.dumps(found.get(key))}, not {json.dumps(value)}"
             raise JobFailed(f"{store.location} holds {WORDS[key]} ({difference}); use another --to.")
-    return Claim(str(found["name"]), export_id_of(found))
+    return found
 
 
 def export_id_of(identity: Mapping[str, Any]) -> str:
@@ -99,6 +111,28 @@ def export_id_of(identity: Mapping[str, Any]) -> str:
     ('orders/5f3a', 'orders')
     """
     return f"{identity['name']}/{identity['id']}" if "id" in identity else str(identity["name"])
+
+
+class Columns(NamedTuple):
+    """Columns that a table has in addition to those of the lake, and the batch from which on it has them."""
+
+    batch: int
+    shape: dict[str, Any]
+
+
+def all_columns(store: TableStore) -> list[Columns]:
+    """The columns of a table, first and later ones, in order."""
+    first = read_json(store, IDENTITY_KEY) or {}
+    later = [read_json(store, key) or {} for key in sorted(store.keys(COLUMNS))]
+    return [Columns(0, first.get(SHAPE, {})), *(Columns(int(found["batch"]), found[SHAPE]) for found in later)]
+
+
+def change_columns(store: TableStore, number: int, columns: Columns) -> None:
+    """Record that the columns have changed for the n-th time; JobFailed if another run has changed them otherwise."""
+    try:
+        store.create(f"{COLUMNS}{number:010}.json", json.dumps(columns._asdict(), indent=1).encode())
+    except KeyExists:
+        raise JobFailed(f"Another run has just changed the columns of {store.location}; run this one again.") from None
 
 
 def new_name(store: TableStore) -> str:

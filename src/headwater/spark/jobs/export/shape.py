@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType, VariantType
 
 from headwater.lake.format import SCHEMA
 from headwater.spark.jobs.report import JobFailed
@@ -28,12 +28,16 @@ class Shape:
     """The name of one struct column for all typed columns; None for separate columns."""
     variant: bool = False
 
-    def check(self) -> None:
-        """Raise JobFailed if the shape is invalid. Needs a Spark session to parse types."""
+    def check_options(self) -> None:
+        """Raise JobFailed if the options exclude each other."""
         if self.schema is not None and self.variant:
             raise JobFailed("The options --schema and --variant exclude each other; use one of them.")
         if self.into is not None and self.schema is None:
             raise JobFailed("The option --into needs --schema.")
+
+    def check(self) -> None:
+        """Raise JobFailed if the shape is invalid. Needs a Spark session to parse types."""
+        self.check_options()
         taken = {*SCHEMA.names, *PARTITIONS, CORRUPT}
         names = [self.into] if self.into is not None else [one.name for one in self._typed() or ()]
         clash = next((name for name in names if name.lower() in taken), None)
@@ -59,6 +63,16 @@ class Shape:
         if not isinstance(found, StructType) or not len(found):
             raise JobFailed(f"The schema {self.schema!r} has no columns; write it like 'id long, at timestamp'.")
         return found
+
+    def columns(self) -> StructType:
+        """The names and types of these columns. Needs a Spark session to parse types."""
+        if self.variant:
+            return StructType([StructField(VALUE, VariantType())])
+        typed = self._typed()
+        if typed is None:
+            return StructType([])
+        fields = typed.fields if self.into is None else [StructField(self.into, typed)]
+        return StructType([*fields, StructField(CORRUPT, StringType())])
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """The rows of the table, from rows of the source."""

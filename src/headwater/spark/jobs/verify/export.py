@@ -1,13 +1,14 @@
 """The export to verify: what it should hold, and how far it has come."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StructType
 
 from headwater.spark.jobs.export.job import open_table
-from headwater.spark.jobs.export.ledger import IDENTITY_KEY, export_id_of, read_json
+from headwater.spark.jobs.export.ledger import IDENTITY_KEY, all_columns, export_id_of, read_json
 from headwater.spark.jobs.export.shape import Shape
 from headwater.spark.jobs.export.tables import Table, TableFile, TableOptions
 from headwater.spark.jobs.origin import Origin
@@ -15,6 +16,7 @@ from headwater.spark.jobs.paths import open_location
 from headwater.spark.jobs.report import JobFailed
 
 CHOICE = ("bucket", "prefix", "streams", "streamsPattern")
+_BATCH = re.compile(r"(?:^|/)batch-(\d{10})-[^/]+$")
 TIMES = ("startingTimestamp", "endingTimestamp")
 """The options of the source that select what an export holds."""
 
@@ -30,13 +32,25 @@ class Export:
     since: int | None
     until: int | None
     """The time range of its messages, in microseconds since 1970."""
-    shape: Shape
-    """Its columns in addition to those of the lake."""
+    shapes: Sequence[tuple[int, Shape]]
+    """Its columns in addition to those of the lake, each with the batch from which on they were these."""
     table: Table
 
-    def files(self) -> Iterator[TableFile]:
-        """The files of its table."""
-        return self.table.files()
+    def files(self) -> dict[Shape, list[TableFile]]:
+        """The files of its table, by the columns that they have."""
+        found: dict[Shape, list[TableFile]] = {self.shapes[0][1]: []}
+        for file in self.table.files():
+            found.setdefault(self._shape_of(file), []).append(file)
+        return found
+
+    def _shape_of(self, file: TableFile) -> Shape:
+        """The columns of a file, by the batch in its name; a file that another tool has made may be of any batch."""
+        if len(self.shapes) == 1:
+            return self.shapes[0][1]
+        batch = _BATCH.search(file.key)
+        if batch is None:
+            return Shape()
+        return next(shape for first, shape in reversed(self.shapes) if first <= int(batch[1]))
 
 
 def open_export(url: str, origin: Origin, catalog: str | None = None, table: str | None = None) -> Export:
@@ -59,8 +73,9 @@ def open_export(url: str, origin: Origin, catalog: str | None = None, table: str
     opened = open_table(identity["format"], store, TableOptions(export_id_of(identity), StructType([]), catalog, table))
     # Read before the files are listed, so that they are complete up to this position.
     position = opened.position
-    reached, shape = -1 if position is None else position, Shape(**identity["shape"])
-    return Export(store.location, origin, reached, times.since, times.until, shape, opened)
+    reached = -1 if position is None else position
+    shapes = [(batch, Shape(**shape)) for batch, shape in all_columns(store)]
+    return Export(store.location, origin, reached, times.since, times.until, shapes, opened)
 
 
 def chosen(origin: Origin, selection: Mapping[str, str], where: str) -> Origin:

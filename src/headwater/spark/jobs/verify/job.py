@@ -7,6 +7,7 @@ a second time.
 
 import time
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from pyspark import StorageLevel
@@ -128,7 +129,8 @@ class Verifier:
         return server_rows(self._spark, self._options.link, described)
 
     def _exported(self, export: Export) -> DataFrame:
-        return export_rows(self._spark, export.location, list(export.files()), export.shape)
+        parts = (export_rows(self._spark, export.location, some, shape) for shape, some in export.files().items())
+        return reduce(DataFrame.unionByName, parts)
 
     def _facts(self, joined: DataFrame) -> dict[str, Fact]:
         sides = [name for name in ("server", "lake", "export") if name in joined.columns]
