@@ -239,6 +239,15 @@ def test_metrics_show_the_build_the_limits_and_the_disk(wire: Wire) -> None:
     assert shown["headwater_free_disk_bytes"] > 0
 
 
+def test_metrics_count_the_duplicates_of_producers(wire: Wire) -> None:
+    before = samples(wire)["headwater_producer_duplicates_total"]
+    producer = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0", "Content-Type": "text/plain"}
+    wire.ask("PUT", "/v1/stream/duplicates", {"Content-Type": "text/plain"})
+    for _ in range(3):
+        wire.ask("POST", "/v1/stream/duplicates", producer, b"once")
+    assert samples(wire)["headwater_producer_duplicates_total"] == before + 2
+
+
 def test_metrics_show_for_how_long_data_has_waited_for_the_lake(wire: Wire) -> None:
     wire.ask("POST", "/__headwater/flush")
     assert samples(wire)["headwater_lake_unflushed_seconds"] == 0

@@ -78,6 +78,11 @@ def _storage(context: Context) -> Iterator[Metric]:
     yield counter("headwater_journal_bytes_total", "Bytes written to the journal.", node.journal_bytes)
     yield gauge("headwater_position", "Position of the last applied command.", state.position)
     yield counter("headwater_refused_writes_total", "Writes refused for lack of room.", counted.refused_writes)
+    yield counter(
+        "headwater_producer_duplicates_total",
+        "Appends that were duplicates, answered and not written again.",
+        counted.producer_duplicates,
+    )
     yield gauge(
         "headwater_log_has_room",
         "1 if the log takes appends, 0 if no file can be made.",
