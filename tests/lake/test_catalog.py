@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from headwater.lake.catalog import CatalogReader, ForkRow, ListedSegment, read_catalog, read_forks, read_tombstones
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import segment_key
-from headwater.lake.iceberg.messages import Heading, Outdated
+from headwater.lake.iceberg.commits import Outdated
+from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.metadata import hint_key
 from headwater.lake.iceberg.reading import newest_table
 from headwater.lake.iceberg.tables import Changes, LakeTables

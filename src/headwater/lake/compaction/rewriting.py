@@ -44,7 +44,7 @@ class Keep(NamedTuple):
     lowest_consumer: int
     """The lowest position of any consumer: rows above it are kept in any case, except those that are to be erased."""
     erases: Callable[[str, int], bool] = lambda name, incarnation: False
-    """Whether the dead rows of a life go whoever has not read them, by name and incarnation."""
+    """Whether to drop the dead rows of a life, given its name and incarnation, even if a consumer has not read them."""
 
 
 class Cuts(NamedTuple):

@@ -32,7 +32,7 @@ from headwater.lake.iceberg.metadata import (
     thinned,
 )
 from headwater.lake.iceberg.reading import manifests_of, read_newest
-from headwater.storage.store import KeyMissing, Store, StoreFailed
+from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,10 @@ class Leftover(NamedTuple):
     key: str
     added: int
     removed: int
+
+
+class Outdated(KeyExists):
+    """The table describes a later state than this server has: another server has taken over."""
 
 
 class Commits:

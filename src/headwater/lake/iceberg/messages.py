@@ -23,7 +23,7 @@ from headwater.lake.iceberg.manifests import (
     Status,
 )
 from headwater.lake.iceberg.segment_tables import SegmentTable
-from headwater.storage.store import KeyExists, Store
+from headwater.storage.store import Store
 from headwater.streams.cold import Held, Tombstone
 
 NAME = "messages"
@@ -46,10 +46,6 @@ class Heading(NamedTuple):
     """The file of the forks that belong to it: key and CRC-32C."""
     pinned: str = ""
     """The snapshot of `pinned` that belongs to it."""
-
-
-class Outdated(KeyExists):
-    """The table describes a later state than this server has: another server has taken over."""
 
 
 class _Due(NamedTuple):
@@ -135,18 +131,11 @@ class Messages(SegmentTable):
 
         After any exception the table must be loaded again, and the next commit compares everything.
         """
-        if not self._loaded:
-            self.load()
-        if heading.position < self.position:
-            raise Outdated(f"The table describes position {self.position}, this server is at {heading.position}.")
-        self._loaded = False
-        stamp = self.commits.new_stamp()
-        segments, deletes = self._segments_change(stamp), self._deletes_change(stamp)
+        stamp, segments, deletes = self._begin(heading.position)
         is_new = bool(segments.removed or segments.written or deletes.removed or deletes.written)
         if is_new or self._says_other(heading):
             self._commit(stamp, segments, deletes, partial(self._summary, heading), keep=keep)
-        self._touched.clear()
-        self._loaded = True
+        self._end()
         return is_new
 
     def _says_other(self, heading: Heading) -> bool:

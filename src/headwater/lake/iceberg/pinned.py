@@ -15,7 +15,7 @@ from headwater.lake.format import SCHEMA
 from headwater.lake.iceberg.deletes import positions_file
 from headwater.lake.iceberg.index import Change, Rewritten
 from headwater.lake.iceberg.manifests import DeletesEntry, Place, SegmentEntry, Stamp, Status
-from headwater.lake.iceberg.messages import Heading, Outdated
+from headwater.lake.iceberg.messages import Heading
 from headwater.lake.iceberg.metadata import metadata_key
 from headwater.lake.iceberg.pins import PinnedRows, Spans, complement
 from headwater.lake.iceberg.segment_tables import SegmentTable
@@ -85,18 +85,11 @@ class Pinned(SegmentTable):
 
         After any exception the table must be loaded again, and the next commit compares everything.
         """
-        if not self._loaded:
-            self.load()
-        if heading.position < self.position:
-            raise Outdated(f"The table describes position {self.position}, this server is at {heading.position}.")
-        self._loaded = False
-        stamp = self.commits.new_stamp()
-        segments, deletes = self._segments_change(stamp), self._deletes_change(stamp)
+        stamp, segments, deletes = self._begin(heading.position)
         if self.current is None or segments.removed or segments.written or deletes.removed or deletes.written:
             self._commit(stamp, segments, deletes, partial(self._summary, heading), keep=keep)
-        self._touched.clear()
+        self._end()
         self._up_to = heading.position
-        self._loaded = True
         assert self.current is not None
         return str(self.current.id)
 

@@ -13,7 +13,7 @@ import msgspec
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import segment_key
 from headwater.lake.iceberg.cleaning import beside_removed
-from headwater.lake.iceberg.commits import Commits, Leftover
+from headwater.lake.iceberg.commits import Commits, Leftover, Outdated
 from headwater.lake.iceberg.index import Change, Index, Rewritten
 from headwater.lake.iceberg.manifests import (
     Content,
@@ -65,6 +65,10 @@ class SegmentTable:
 
     def _wanted(self, number: int) -> Held | None:
         """A segment, if the table must list it."""
+        raise NotImplementedError
+
+    def _deletes_change(self, stamp: Stamp) -> Change[DeletesEntry]:
+        """What changes in the deleted rows of the touched segments; new files of them are stored."""
         raise NotImplementedError
 
     @property
@@ -178,6 +182,24 @@ class SegmentTable:
 
     def _deletes_key(self, held: Held, stamp: Stamp) -> str:
         return f"{self._name}/deletes/{stamp.sequence:010}-{stamp.snapshot_id:016x}-{held.segment.id}.parquet"
+
+    def _begin(self, position: int) -> tuple[Stamp, Change[SegmentEntry], Change[DeletesEntry]]:
+        """What a commit as of a log position changes.
+
+        From here until `_end` the table counts as unknown: after any exception the next commit compares everything.
+        """
+        if not self._loaded:
+            self.load()
+        if position < self.position:
+            raise Outdated(f"The table describes position {self.position}, this server is at {position}.")
+        self._loaded = False
+        stamp = self.commits.new_stamp()
+        return stamp, self._segments_change(stamp), self._deletes_change(stamp)
+
+    def _end(self) -> None:
+        """The table lists what it must."""
+        self._touched.clear()
+        self._loaded = True
 
     def _commit(
         self,

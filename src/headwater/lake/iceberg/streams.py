@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.format import split_name
 from headwater.lake.iceberg.bounds import NameBounds
+from headwater.lake.iceberg.commits import Outdated
 from headwater.lake.iceberg.manifests import Place
-from headwater.lake.iceberg.messages import Outdated
 from headwater.lake.iceberg.metadata import Table
 from headwater.lake.iceberg.reading import newest_table
 from headwater.lake.iceberg.schemas import with_ids

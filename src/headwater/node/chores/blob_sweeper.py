@@ -180,7 +180,7 @@ class BlobSweeper:
     # -- Purges ---------------------------------------------------------------------------------------------------
 
     async def purge(self) -> None:
-        """Delete every discarded blob now, whoever may be sending it, and wait for uploads that have begun.
+        """Delete every discarded blob now, even one that is being sent, and wait for uploads that have begun.
 
         An upload does not say which stream it is for. One of a process that has ended is deleted; of others, the client
         publishes them, which is refused for streams that are gone, or their deadline passes.

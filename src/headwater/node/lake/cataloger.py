@@ -20,6 +20,7 @@ from headwater.lake.iceberg.pins import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.threads import in_thread
 from headwater.settings import Settings
 from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.cold import ALL, Tombstone
@@ -109,8 +110,8 @@ class Cataloger:
         if not await reach(self._barrier):
             return
         async with self._writing:
-            await self._in_thread(self.tables.tidy, self._leased_snapshots())
-            self.overdue = await self._in_thread(self._long_dead)
+            await in_thread(self._thread, self.tables.tidy, self._leased_snapshots())
+            self.overdue = await in_thread(self._thread, self._long_dead)
 
     def _long_dead(self) -> frozenset[int]:
         return frozenset(self.tables.messages.dead_since(self._now_ms() - self._dead_ms_max))
@@ -118,7 +119,7 @@ class Cataloger:
     async def _find(self) -> None:
         """Find out what the tables list, after the start and after every failure: whether it took effect is unknown."""
         if not self._found:
-            await self._in_thread(self.tables.load)
+            await in_thread(self._thread, self.tables.load)
             self._reached = max(self._reached, self.tables.messages.flushed)
             self._found = True
 
@@ -135,13 +136,13 @@ class Cataloger:
     async def _write(self, commit: Callable[[Heading, int], None]) -> None:
         heading = await self._take_changes()
         self._found = False
-        await self._in_thread(commit, heading, self._taken_count)
+        await in_thread(self._thread, commit, heading, self._taken_count)
         self._found = True
         self._newest = heading.position, heading.flushed
         self._reached = max(self._reached, heading.flushed)
 
     async def forget_history(self) -> int:
-        """Commit the present state, and drop all earlier snapshots of all tables, whoever reads them.
+        """Commit the present state, and drop all earlier snapshots of all tables, even those being read.
 
         The position of the snapshots that remain: what was replaced up to there is in none of them.
         """
@@ -231,6 +232,3 @@ class Cataloger:
             needed.update(one.id for one in snapshots[max(after - 1, 0) : after + 1])
             needed.update(one.id for one in snapshots[after:] if one.at_ms <= snapshots[after].at_ms + CATALOG_MS)
         return needed
-
-    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)

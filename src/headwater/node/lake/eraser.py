@@ -1,4 +1,4 @@
-"""The eraser: removes every byte of some dead lives from the lake's store now, whoever has not read them.
+"""The eraser: removes every byte of some dead lives from the lake's store now, read by consumers or not.
 
     settle     wait for a flush that has taken rows of them from memory
     rewrite    every segment that tombstones say has rows of them; consumers that have not read these are removed

@@ -144,7 +144,7 @@ class Lake:
             self._look_at_requests()
 
     async def erase(self, erases: Erases) -> None:
-        """Remove every byte of these lives from the store, whoever has not read them; only while doing the chores."""
+        """Remove every byte of these lives from the store, read by consumers or not; only while doing the chores."""
         if self.housekeeping is None:
             raise FlushFailed(ENDED)
         await self.housekeeping.eraser.erase(erases)

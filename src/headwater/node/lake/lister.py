@@ -18,6 +18,7 @@ from headwater.lake.iceberg.tables import table_url
 from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.cataloger import wall_ms
 from headwater.node.lake.parts import LakeParts
+from headwater.node.threads import in_thread
 from headwater.protocol.names import bucket_of
 from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 from headwater.streams.state import State, Stream
@@ -77,7 +78,7 @@ class Lister:
     async def _keep_up(self) -> None:
         if self._last_seconds is None:
             async with self._writing:
-                self._last_seconds = time.monotonic() - await self._in_thread(self._age_seconds)
+                self._last_seconds = time.monotonic() - await in_thread(self._thread, self._age_seconds)
         if self._state.position > max(self._written, 0) and self._is_due:
             await self.write()
         await self.tidy()
@@ -101,17 +102,17 @@ class Lister:
             if self._written >= wanted:
                 return
             position, began = self._state.position, time.monotonic()
-            await self._in_thread(self._table.begin, position)
+            await in_thread(self._thread, self._table.begin, position)
             await self._walk()
-            await self._in_thread(self._table.finish, position)
+            await in_thread(self._thread, self._table.finish, position)
             self._written, self._last_seconds = position, began
 
     async def forget_history(self) -> None:
-        """Rewrite the table, and drop all its earlier snapshots, whoever reads them."""
+        """Rewrite the table, and drop all its earlier snapshots, even those being read."""
         self._written = -1
         await self.write()
         async with self._writing:
-            await self._in_thread(self._table.forget_history)
+            await in_thread(self._thread, self._table.forget_history)
 
     async def _walk(self) -> None:
         names = _names(self._state)
@@ -126,24 +127,21 @@ class Lister:
             turns += 1
             if turns % TURNS_PER_BATCH == 0:
                 full, batch = batch, []
-                await self._in_thread(self._table.add, full)
+                await in_thread(self._thread, self._table.add, full)
             else:
                 await asyncio.sleep(0)
-        await self._in_thread(self._table.add, batch)
+        await in_thread(self._thread, self._table.add, batch)
 
     async def tidy(self) -> None:
         """Drop the snapshots whose time has come, and delete what only they needed; not while cut off from the log."""
         if not await reach(self._barrier):
             return
         async with self._writing:
-            await self._in_thread(self._table.tidy)
-
-    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+            await in_thread(self._thread, self._table.tidy)
 
 
 def _names(state: State) -> Iterator[str]:
-    """The names of all streams by bucket and stream, whatever is added or removed meanwhile.
+    """The names of all streams, ordered by bucket and stream, while others are added and removed.
 
     Listings are in the order of whole names, in which the streams of `team-a` precede those of `team`.
     """

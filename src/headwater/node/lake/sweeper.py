@@ -90,7 +90,7 @@ class LakeSweeper:
         return due
 
     async def sweep_all(self, position: int) -> None:
-        """Delete every segment that was replaced up to a position, whoever may need it; readers here may finish."""
+        """Delete every segment replaced up to a position, even one that others need; reads here may finish."""
         until = time.monotonic() + READERS_SECONDS
         retired = self._state.cold.retired
         while due := [one.segment for one in islice(retired.values(), FORGET_AT_ONCE_MAX) if one.position <= position]:
