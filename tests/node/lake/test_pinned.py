@@ -54,7 +54,7 @@ def rows_by_sql(folder: Path) -> list[Row]:
 
 
 async def check(running: Bench, story: Story, folder: Path) -> None:
-    """Compare the tables with what the story expects, and with what a client is told."""
+    """Compare the tables with the rows that the story expects, and with the answers to `Head`."""
     await running.lake.flush(all_tables=True)
     expected = sorted(story.all_rows(), key=lambda row: (row["bucket"], row["stream"], row["offset"]))
     assert rows_by_sql(folder) == expected

@@ -57,7 +57,7 @@ def test_a_continuous_export_takes_what_is_new_until_it_is_stopped(
         report = running.result(WAIT_SECONDS_MAX)
     assert (report.facts["rows"], report.facts["repeated_batches"], report.facts["streams"]) == (4, 0, None)
     assert rows_in(to) == 4
-    # A run that is not continuous goes on from there.
+    # A later run without --continuous resumes from there.
     append(lake_server, bucket, {"x": [b"5"]})
     assert export.run(spark, ExportConfig(origin, str(to))).facts["rows"] == 1
 
