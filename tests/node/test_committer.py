@@ -3,18 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog
 from headwater.node.committer import (
     BATCH_BYTES_MAX,
     BATCH_COMMANDS_MAX,
     OVERLAP_COMMANDS_MIN,
-    QUIET_COMMANDS_MAX,
     Committer,
     ask,
 )
@@ -27,7 +24,6 @@ from headwater.streams.commands import Append, Command, Create, Delete, SetAttrs
 from headwater.streams.images import image_of
 from headwater.streams.replies import Appended, Created, Deleted, Duplicate, Reply
 from headwater.streams.state import State
-from headwater.testing import FaultyDisk
 from headwater.testing.shared_log import SharedLog
 
 LOG_ID = "9f2c"
@@ -246,35 +242,6 @@ def test_a_waiter_that_fails_does_not_keep_others_from_their_replies(caplog: pyt
 
     asyncio.run(main())
     assert "a reply could not be delivered" in caplog.text
-
-
-def test_a_journal_may_hold_the_loop_for_a_small_batch_if_nothing_else_was_answered() -> None:
-    async def main() -> None:
-        journal = Journal(Path("/data/journal"), FaultyDisk(), 1 << 20)
-        list(journal.replay(0))
-        replica = Replica(journal)
-
-        def may_hold() -> bool:
-            return journal.may_hold_loop
-
-        replica.committer.start()
-        await replica.ask(Create("orders", TEXT))
-        replica.metrics.answered += 1
-        assert may_hold()
-        await asyncio.gather(*(replica.ask(append("orders", b"x")) for _ in range(QUIET_COMMANDS_MAX)))
-        replica.metrics.answered += QUIET_COMMANDS_MAX
-        assert may_hold()
-        await asyncio.gather(*(replica.ask(append("orders", b"x")) for _ in range(QUIET_COMMANDS_MAX + 1)))
-        replica.metrics.answered += QUIET_COMMANDS_MAX + 1
-        assert not may_hold(), "others can be read while a larger one is synced"
-        await replica.ask(append("orders", b"x"))
-        assert may_hold()
-        replica.metrics.answered += 10
-        await replica.ask(append("orders", b"x"))
-        assert not may_hold(), "there are other requests to be answered"
-        journal.close()
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("count", "attrs"), [(2_000, b"{" + b" " * 16_000 + b"}"), (BATCH_COMMANDS_MAX + 1, b"{}")])

@@ -17,7 +17,6 @@ class MemoryLog:
     outage = None
     size_bytes = 0
     batches_in_flight_max = 1
-    may_hold_loop = False
 
     def __init__(self, log_id: str, position: int = 0) -> None:
         self.log_id = log_id

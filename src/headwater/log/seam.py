@@ -46,9 +46,6 @@ class CommandLog(Protocol):
     def outage(self) -> str | None:
         """Why no command can be decided now, as one sentence for a client; None while the log works."""
 
-    may_hold_loop: bool
-    """Set before a batch is appended: whether the loop has nothing else to do, so that the log may decide it there."""
-
     @property
     def size_bytes(self) -> int:
         """The bytes replayed and appended since the start; only differences are meaningful."""

@@ -65,10 +65,6 @@ CLIENT_COMMANDS = NEEDS_ROOM | {
 }
 """Commands that a client waits for; all others belong to chores, which wait for as long as it takes."""
 
-QUIET_COMMANDS_MAX = 4
-"""How many commands a batch may have that is synced on the loop. While a larger one is synced, the loop can read and
-answer other requests: worth more than the hand-over, which takes about 20 us for any batch."""
-
 Done = Callable[[Reply], None]
 """Receives the reply to one command."""
 Submit = Callable[[Command, Done], None]
@@ -115,8 +111,6 @@ class Committer:
         self._in_flight_max = command_log.batches_in_flight_max
         self._may_send = True
         """Whether the log takes another batch now."""
-        self._answered = self._sent_last = 0
-        """How many requests had been answered when the last batch was sent, and how many commands that had."""
         self._tickets = count(1)
         self._scheduled = False
         self.queued_bytes = 0
@@ -220,18 +214,10 @@ class Committer:
             commands = [command for command, _, _ in queue]
             waiters = [done for _, done, _ in queue]
             self.queued_bytes -= sum([cost for _, _, cost in queue])
-            self._log.may_hold_loop = self._is_quiet(len(commands))
             ticket = next(self._tickets)
             self._in_flight[ticket] = _Sent(monotonic(), commands, waiters)
             self._may_send = len(self._in_flight) < self._in_flight_max
             self._log.append(self._now(), commands, ticket)
-
-    def _is_quiet(self, commands: int) -> bool:
-        """Whether the loop had nothing to do since the last batch but to answer that."""
-        answered, before = self._metrics.answered, self._answered
-        others = answered - before - self._sent_last
-        self._answered, self._sent_last = answered, commands
-        return commands <= QUIET_COMMANDS_MAX and others <= commands
 
     def _take(self, most: int) -> deque[tuple[Command, Done, int]]:
         """Take the first commands out of the queue that are together no larger than this, or the first alone."""

@@ -37,8 +37,6 @@ class Metrics:
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         """Finished requests by route and status."""
-        self.answered = 0
-        """All finished requests."""
         self.request_seconds: dict[str, Histogram] = {}
         self.batch_commands = Histogram(COMMANDS)
         self.commit_seconds = Histogram()
@@ -51,7 +49,6 @@ class Metrics:
 
     def finished(self, route: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""
-        self.answered += 1
         self.requests[route, status] += 1
         histogram = self.request_seconds.get(route)
         if histogram is None:

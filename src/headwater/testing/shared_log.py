@@ -100,7 +100,6 @@ class Proposer:
     has_room = True
     shortage = ""
     shared = True
-    may_hold_loop = False
     outage: str | None = None
 
     def __init__(self, shared: SharedLog) -> None:

@@ -15,6 +15,7 @@ from headwater.log.journal import files
 from headwater.log.journal import journal as journal_module
 from headwater.log.journal.files import FIRST_FRAME
 from headwater.log.journal.journal import (
+    SHORT_BATCH_BYTES_MAX,
     SHORT_SYNC_SECONDS,
     SPARE,
     SYNCS_AVERAGED,
@@ -180,19 +181,16 @@ class Loop:
         return list(self.here)
 
 
-def test_a_batch_is_synced_on_the_loop_while_syncs_are_short_on_average_if_that_has_nothing_else_to_do(
+def test_a_batch_is_synced_on_the_loop_while_syncs_are_short_on_average(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loop = Loop(monkeypatch, file_bytes=1 << 20)
+    loop = Loop(monkeypatch, file_bytes=1 << 21)
     known = SYNCS_AVERAGED - 5  # After so many short ones, the average is half of what it was.
 
     async def story() -> None:
-        loop.journal.may_hold_loop = True
         assert await loop.commit(known) == [False] * known, "at first, syncs are not known to be short"
         assert await loop.commit(3) == [True] * 3
-        loop.journal.may_hold_loop = False
-        assert await loop.commit(3) == [False] * 3
-        loop.journal.may_hold_loop = True
+        assert await loop.commit(3, b"x" * SHORT_BATCH_BYTES_MAX) == [False] * 3, "these take long to write"
         loop.clock.step_seconds = 4 * SHORT_SYNC_SECONDS
         assert await loop.commit(1) == [True]
         loop.clock.step_seconds = 0.0
@@ -206,7 +204,7 @@ def test_a_batch_is_synced_on_the_loop_while_syncs_are_short_on_average_if_that_
 
     loop.run(story)
     assert loop.failures == []
-    replayed = list(Journal(DIRECTORY, loop.disk, 1 << 20).replay(0))
+    replayed = list(Journal(DIRECTORY, loop.disk, 1 << 21).replay(0))
     assert len(replayed) == len(loop.delivered) == known + 3 + 3 + 4 + 3 * SYNCS_AVERAGED + 1
 
 
@@ -214,7 +212,6 @@ def test_a_batch_for_which_another_file_may_be_needed_is_left_to_the_thread(monk
     loop = Loop(monkeypatch, file_bytes=16 * JOURNAL_FILE_BYTES)
 
     async def story() -> None:
-        loop.journal.may_hold_loop = True
         await loop.commit(SYNCS_AVERAGED)
         on_loop = await loop.commit(60, b"x" * 2000)
         assert 5 < sum(on_loop) < 60
@@ -227,7 +224,6 @@ def test_a_failed_sync_on_the_loop_ends_the_process_too(monkeypatch: pytest.Monk
     loop = Loop(monkeypatch, file_bytes=1 << 20)
 
     async def story() -> None:
-        loop.journal.may_hold_loop = True
         await loop.commit(SYNCS_AVERAGED + 1)
         loop.disk.fail_next(Step.SYNC, in_name=".journal")
         await loop.commit(1)

@@ -49,7 +49,6 @@ class JetStreamLog:
     """One node's end of the log: a `CommandLog`."""
 
     batches_in_flight_max = 4
-    may_hold_loop = False
     shared = True
     shortage = SHORTAGE
 

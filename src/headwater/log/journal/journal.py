@@ -3,8 +3,8 @@
 Group commit without a timer: the shard appends the batch that has gathered; one thread writes it as one frame and
 syncs; meanwhile the next batch gathers. Where there is no room, a batch that needs space is given back.
 
-While syncs are short and the loop has nothing else to do, a small batch is synced on the loop, which saves handing it
-over to the thread and back.
+While syncs are short, a batch is synced on the loop. To hand it over to the thread and back takes about as long as a
+short sync, and meanwhile both threads would wait for the interpreter in turn.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from time import monotonic
 
 from headwater.log.journal.writer import FILE_BYTES, SPARE, JournalWriter, NoRoom, end_process
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
+from headwater.protocol.limits import KIB
 from headwater.streams import batches
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
@@ -25,6 +26,8 @@ SHORT_SYNC_SECONDS = 0.0005
 """While syncs take no longer on average, a batch may be synced on the loop."""
 SYNCS_AVERAGED = 16
 """How many syncs the average is over, roughly: one that takes 10 ms keeps the next dozen off the loop."""
+SHORT_BATCH_BYTES_MAX = 256 * KIB
+"""A larger batch takes longer to write than to hand over."""
 
 
 class Journal(JournalWriter):
@@ -34,7 +37,6 @@ class Journal(JournalWriter):
     """The disk syncs one batch after another, so a larger next batch is worth more than an earlier one."""
     shared = False
     outage = None
-    may_hold_loop = False
     _sync_seconds = 2 * SHORT_SYNC_SECONDS
     """How long a sync takes on average; at first it is not known to be short."""
 
@@ -49,8 +51,9 @@ class Journal(JournalWriter):
         self.start_thread(self.make_spares_forever)
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        short = self.may_hold_loop and self._sync_seconds <= SHORT_SYNC_SECONDS
-        if short and self.has_space_for(2 * sum(map(batches.cost_bytes, commands))):
+        size = sum(map(batches.cost_bytes, commands))
+        is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and size <= SHORT_BATCH_BYTES_MAX
+        if is_short and self.has_space_for(2 * size):
             self._guarded(partial(self._commit_here, at, commands, ticket))
         else:
             self._queue.put((at, commands, ticket))

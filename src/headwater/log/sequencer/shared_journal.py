@@ -60,7 +60,6 @@ class SharedJournal:
     """A `CommandLog`: one of several proposers of the journal in a directory, which the sequencer holds."""
 
     batches_in_flight_max = 2
-    may_hold_loop = False
     shared = True
     outage = None
 
