@@ -37,7 +37,7 @@ from headwater.protocol import headers
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.disk import NO_DESCRIPTORS, shortage_of
 from headwater.streams.queries import Query
-from headwater.streams.replies import Created, Page, Reply
+from headwater.streams.replies import Appended, Created, Page, Reply
 
 T = TypeVar("T")
 
@@ -246,11 +246,13 @@ class Exchange(AdmittedRequest, eq=False):
 
     def reply(self, reply: Reply) -> None:
         """Answer with the outcome of a command or a query."""
+        if type(reply) is Appended and _OWN_LINES.isdisjoint(self.request.headers):
+            self._finish(*self.context.renderer.appended(reply, self.voice, close=self.close))
+            return
         answer = statuses.answer(reply, self.voice)
-        kind = type(reply)
-        if kind is Created:
+        if type(reply) is Created:
             answer = Answer(answer.status, f"{answer.headers}{headers.LOCATION.line}{self.url()}\r\n")
-        elif kind not in statuses.SAYS_EXTENSIONS and self.node.is_json(self.name):
+        elif type(reply) not in statuses.SAYS_EXTENSIONS and self.node.is_json(self.name):
             answer = Answer(answer.status, answer.headers + statuses.JSON_EXTENSIONS_LINE, answer.body)
         self.answer(answer)
 
@@ -280,9 +282,7 @@ class Exchange(AdmittedRequest, eq=False):
             account.reads.level -= len(page.body)
             if account.reads.level < 0:
                 self.charge_read(0)
-        self.response = self.context.renderer.page(page, self.voice, close=self.close)
-        self._count(200)
-        self.connection.finished()
+        self._finish(200, self.context.renderer.page(page, self.voice, close=self.close))
 
     def answer(self, answer: Answer) -> None:
         """Finish; the response leaves when every response before it has."""
@@ -292,9 +292,7 @@ class Exchange(AdmittedRequest, eq=False):
         head_only = request.method == b"HEAD"
         if answer.body and self.account is not None and answer.status < 300 and not head_only:
             self.charge_read(len(answer.body))
-        self.response = self.context.renderer.response(answer, close=self.close, head_only=head_only)
-        self._count(answer.status)
-        self.connection.finished()
+        self._finish(answer.status, self.context.renderer.response(answer, close=self.close, head_only=head_only))
 
     def with_own_lines(self, lines: str) -> str:
         """Add what depends on the client to header lines: whether its origin may read, and its name for the request."""
@@ -321,13 +319,15 @@ class Exchange(AdmittedRequest, eq=False):
 
     # -- Counting and logging -------------------------------------------------------------------------------------
 
-    def _count(self, status: int) -> None:
+    def _finish(self, status: int, response: list[bytes]) -> None:
+        self.response = response
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
         if self.route in AUDITED and self.context.audit is not None:
             self._audit(status)
         if self.context.settings.access_log:
-            log_request(self.request, status, seconds, self.request_id(), self.response)
+            log_request(self.request, status, seconds, self.request_id(), response)
+        self.connection.finished()
 
     def _audit(self, status: int) -> None:
         event, identity = event_of(self.request, self.route, status), self.identity

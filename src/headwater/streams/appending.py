@@ -18,7 +18,7 @@ from headwater.protocol.producers import DUPLICATE, GAP, NEW, STALE, LastAccepte
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import finishing
 from headwater.streams.commands import Append, Create, CreateFork
-from headwater.streams.hot import Hot, hot_cost
+from headwater.streams.hot import HOT_APPEND_BYTES, Hot, hot_cost
 from headwater.streams.replies import Appended, ClosedOnly, Duplicate, Reply
 from headwater.streams.state import State, Stream
 
@@ -32,10 +32,6 @@ class BadBody(NamedTuple):
 
 def judge_standing(state: State, command: Append, now: int) -> Stream | Reply:
     """The stream, or an outcome that no later append can change, which may be returned without logging the command."""
-    known = state.streams.get(command.name)
-    open_for_good = known is not None and known.lifetime is FOREVER and not (known.closed or known.deleted)
-    if known is not None and open_for_good and command.incarnation in (None, known.incarnation):
-        return known  # As below, without calls: nearly all are such.
     stream = state.find(command.name, command.incarnation, now)
     if isinstance(stream, Refusal) or not stream.closed:
         return stream
@@ -88,6 +84,59 @@ def _judge_conditions(stream: Stream, command: Append) -> Refusal | None:
 
 def apply(state: State, command: Append) -> Reply:
     """Judge, then append the messages, close the stream, and remember the producer."""
+    stream = state.streams.get(command.name)
+    if stream is not None and _is_next(state, stream, command):
+        return _append_next(state, stream, command)
+    return _judge_and_append(state, command)
+
+
+def _is_next(state: State, stream: Stream, command: Append) -> bool:
+    """Whether `judge` certainly accepts an append, as it does nearly all: one without conditions to an open stream."""
+    if stream.closed or stream.deleted or stream.lifetime is not FOREVER or state.observers:
+        return False
+    if command.close or not command.payload or command.content_type != stream.content_type:
+        return False
+    if command.seq is not None or command.incarnation is not None:
+        return False
+    if command.if_match is not None or command.record_match is not None:
+        return False
+    producer = command.producer
+    if producer is None:
+        return True
+    last = None if stream.producers is None else stream.producers.get(producer.id)
+    follows = last is not None and producer.seq == last.seq + 1 and producer.epoch == last.epoch
+    return follows and not state.finished
+
+
+def _append_next(state: State, stream: Stream, command: Append) -> Appended:
+    """As `_judge_and_append`, for such an append."""
+    now, payload, ends, producer = state.now, command.payload, command.ends, command.producer
+    offset, record, size = stream.tail, stream.record_next, len(payload)
+    messages = 1 if ends is None else message_ends.count(ends)
+    hot = Hot(offset, payload, ends, record, state.position, now, producer)
+    if stream.hot is None:
+        stream.hot = [hot]
+        state.warm[stream.name] = None
+    else:
+        stream.hot.append(hot)
+    state.bytes[command.name.partition("/")[0]] += size
+    state.hot_bytes += size + HOT_APPEND_BYTES + messages * message_ends.END_BYTES
+    stream.tail, stream.record_next = tail, record_next = offset + size, record + messages
+    stream.written_at = stream.touched_at = now
+    epoch = seq = None
+    if producer is not None:
+        epoch, seq = producer.epoch, producer.seq
+        known = stream.producers
+        assert known is not None, "its last request is remembered"
+        del known[producer.id]  # So that the longest idle one stays the first.
+        crc = crc32c(payload) if ends is None else _checksum(payload, ends)
+        known[producer.id] = LastAccepted(epoch, seq, tail, record, record_next, now, size, crc, False)
+    if not is_json(stream.content_type):
+        return Appended(stream.incarnation, tail, False, None, None, epoch, seq)
+    return Appended(stream.incarnation, tail, False, record, record_next, epoch, seq)
+
+
+def _judge_and_append(state: State, command: Append) -> Reply:
     now = state.now
     if command.asked_at is not None and command.asked_at < now:
         now = command.asked_at
@@ -172,8 +221,6 @@ def _judge_closed(stream: Stream, command: Append) -> Reply:
 def _judge_producer(state: State, stream: Stream, command: Append, producer: Producer, now: int) -> Reply | None:
     known = stream.producers
     last = known.get(producer.id) if known is not None else None
-    if last is not None and producer.seq == last.seq + 1 and producer.epoch == last.epoch and not state.finished:
-        return None  # As below, without calls: nearly all are such.
     standing = compare(last, producer)
     if standing is NEW:
         if producer.id in state.finished:

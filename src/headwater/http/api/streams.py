@@ -201,7 +201,9 @@ def append(request: Request, address: Address, exchange: Exchange) -> None:
     """Append to a stream, close it, or both."""
     parsed = parse_append(request, address.name, exchange.node.log_id)
     if type(parsed) is Append:
-        exchange.run(WRITE, submitter(exchange), parsed, exchange.reply)
+        # As `_append`, without its calls: nearly all are such.
+        submit = exchange.node.submit if exchange.context.guard is None else submitter(exchange)
+        exchange.run(WRITE, submit, parsed, exchange.reply)
     elif isinstance(parsed, Unsplit):
         exchange.run(WRITE, _append_large, parsed.command, exchange)
     else:

@@ -9,7 +9,7 @@ from headwater import __version__
 from headwater.http.wire import statuses
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol import headers
-from headwater.streams.replies import Page
+from headwater.streams.replies import Appended, Page
 
 SERVER, SERVER_AND_VERSION = "headwater", f"headwater/{__version__}"
 ALLOW_ALL_LINE = f"{headers.ACCESS_CONTROL_ALLOW_ORIGIN.line}*\r\n"
@@ -95,6 +95,13 @@ class Renderer:
         """A whole response in one part, or in two if the body is large; `head_only` leaves out the body, for HEAD."""
         head = self._head(-answer.status if answer.is_page else answer.status)
         return _response(head, answer, close, head_only)
+
+    def appended(self, reply: Appended, voice: Voice, *, close: bool) -> tuple[int, list[bytes]]:
+        """The status of an append and its response, as `response` renders it, with fewer calls."""
+        answer = statuses.appended(reply, voice)
+        lines = answer.headers + CLOSE_LINE if close else answer.headers
+        framing = "" if answer.status in _BODILESS else f"{CONTENT_LENGTH}0\r\n"
+        return answer.status, [self._head(answer.status) + f"{lines}{framing}\r\n".encode("latin-1")]
 
     def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
         """A page as a response; all who read it within the second for which a head stays the same share its bytes."""

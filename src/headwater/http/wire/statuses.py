@@ -143,12 +143,9 @@ def _record_lines(record: int | None, record_first: int | None, record_next: int
     return lines if record_next is None else f"{lines}{_RECORD_NEXT}{record_next}\r\n"
 
 
-def _appended(reply: Appended, voice: Voice) -> Answer:
+def appended(reply: Appended, voice: Voice) -> Answer:
     # As `stream_lines` and the others, without their calls: this is the answer to every append.
-    lines = (
-        f"{_NEXT_OFFSET}{voice.form % reply.next_offset}\r\n"
-        f"{_INCARNATION}{incarnations.render(voice.log_id, reply.incarnation)}\r\n"
-    )
+    lines = f"{_NEXT_OFFSET}{voice.form % reply.next_offset}\r\n{_INCARNATION}{voice.log_id}-{reply.incarnation}\r\n"
     if reply.closed:
         lines += _CLOSED
     if reply.record is not None:
@@ -304,7 +301,7 @@ SAYS_EXTENSIONS = frozenset({Created, Existed, Described, Appended, Page})
 ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
     Created: _created,
     Existed: _existed,
-    Appended: _appended,
+    Appended: appended,
     ClosedOnly: _closed_only,
     Duplicate: _duplicate,
     Deleted: _deleted,
