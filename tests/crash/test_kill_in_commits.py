@@ -173,7 +173,8 @@ def check_after_a_restart(data: Path, possible: list[Streams]) -> None:
         served = {listed.name: client.stream(listed.name).read() for listed in admin.streams()}
         assert served in [{name: b"".join(messages) for name, messages in streams.items()} for streams in possible]
         admin.flush()
-        assert {name: b"".join(messages) for name, messages in in_the_table(data).items()} == served
+    # Only now: a server that keeps no history removes the files of a snapshot while somebody reads it.
+    assert {name: b"".join(messages) for name, messages in in_the_table(data).items()} == served
 
 
 def in_the_table(data: Path) -> Streams:
