@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.client import Client, RetryPolicy
+from headwater.client import Admin, Client, RequestRefused, RetryPolicy
 from headwater.log import sequencing
 from headwater.log.jetstream.streams import Place
 from headwater.log.jetstream.visiting import Visit
@@ -104,6 +104,11 @@ def test_a_rolling_upgrade_raises_the_level_without_a_failed_append(nats: NatsSe
         shell.ok("cluster", "wait-ready", "--nodes", "3")
         said = sentence(shell("cluster", "verify"))
         assert said == "A checkpoint needs level 2, but the cluster has 1; upgrade all nodes."
+        with Admin(nodes.urls[0]) as admin:
+            admin.register_consumer("monthly", {"0": 0})
+            with pytest.raises(RequestRefused, match="silence needs level 4, but the cluster has 1; upgrade all nodes"):
+                admin.register_consumer("monthly", {"0": 0}, silence_seconds=86_400)
+            assert admin.consumers()[0].silence_seconds == 7 * 86_400
 
         writer = stack.enter_context(writing(nodes.urls))
         for number in range(3):
@@ -119,6 +124,10 @@ def test_a_rolling_upgrade_raises_the_level_without_a_failed_append(nats: NatsSe
         assert text == "".join(f"{number};" for number in range(writer.acknowledged))
 
         assert eventually(lambda: f"level        {LEVEL}" in shell("cluster", "status").text, WAIT_SECONDS)
+        shell.ok("cluster", "verify")
+        with Admin(nodes.urls[0]) as admin, Admin(nodes.urls[1]) as other:
+            admin.register_consumer("monthly", {"0": 0}, silence_seconds=86_400)
+            assert eventually(lambda: other.consumers()[0].silence_seconds == 86_400, WAIT_SECONDS)
         shell.ok("cluster", "verify")
 
         nodes.stop(2)

@@ -104,7 +104,9 @@ def test_a_consumer_is_registered_and_forgotten(
             assert (found.name, found.positions) == (f"{name}.x", positions)
             assert found.committed_at_ms > 1_700_000_000_000
             assert (found.lapsed, found.lease) == (False, False)
-            await admin.register_consumer(f"{name}.x", positions, renew=True)
+            assert found.silence_seconds == 7 * 86_400
+            await admin.register_consumer(f"{name}.x", positions, renew=True, silence_seconds=60)
+            assert (await admin.consumer(f"{name}.x")).silence_seconds == 60
             await admin.forget_consumer(f"{name}.x")
             assert await admin.consumer(f"{name}.x") is None
             with pytest.raises(RequestRefused) as refused:

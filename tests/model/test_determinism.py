@@ -15,16 +15,15 @@ from headwater.streams.commands import (
     Command,
     Create,
     Delete,
-    DropConsumer,
     FinishProducer,
     ForgetSegments,
     PublishSegment,
-    RegisterConsumer,
     SetAttrs,
     SwapSegments,
     Touch,
 )
 from headwater.streams.images import Walk, image_of, restore
+from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
 
 from ..streams.lakes import LATE, groups_of, rewrite
 from ..streams.shards import Shards, Task, follow, replay
@@ -111,7 +110,9 @@ def perform_chore(shards: Shards, kind: str, name: str, number: int, late: list[
     elif kind == "forget":
         commands = [ForgetSegments(tuple(list(state.cold.retired)[:number]))]
     elif kind == "consumer":
-        commands = [DropConsumer(name)] if number == 12 else [RegisterConsumer(name, max(state.position - number, 0))]
+        position = max(state.position - number, 0)
+        said = RegisterConsumerFor(name, position, number * 10**6) if number % 2 else RegisterConsumer(name, position)
+        commands = [DropConsumer(name) if number == 12 else said]
     elif kind == "finish":
         commands = [FinishProducer(name)] if number > 10 else []
     elif kind == "late":

@@ -16,15 +16,14 @@ from headwater.protocol.limits import MINUTE_US
 from headwater.streams import buckets
 from headwater.streams.commands import (
     Command,
-    DropConsumer,
     ForgetSegments,
     Publication,
     PublishSegment,
-    RegisterConsumer,
     SwapSegments,
 )
 from headwater.streams.images import image_of
 from headwater.streams.queries import Listing
+from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done, Misplaced, Placed
 from headwater.streams.segments import Rows
 

@@ -294,6 +294,17 @@ def test_a_consumer_is_registered_and_forgotten(link: Link, bucket: str) -> None
     assert bucket not in link.consumers()
 
 
+def test_a_consumer_says_how_long_it_may_be_silent(link: Link, bucket: str) -> None:
+    position = link.flush()["0"]
+    with Admin(link.settings.url) as admin:
+        for seconds in (60, 120):
+            link.register(bucket, {"0": position}, seconds)
+            assert getattr(admin.consumer(bucket), "silence_seconds", None) == seconds
+            assert link.renew(bucket, {"0": position}, 2 * seconds)
+            assert getattr(admin.consumer(bucket), "silence_seconds", None) == 2 * seconds
+    link.forget(bucket)
+
+
 def test_a_lease_is_renewed_until_it_is_forgotten_and_is_no_consumer_of_rows(link: Link, bucket: str) -> None:
     link.lease(bucket, 60)
     assert link.renew_lease(bucket, 60)

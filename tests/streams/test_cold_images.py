@@ -16,12 +16,11 @@ from headwater.streams.commands import (
     Command,
     Create,
     Delete,
-    DropConsumer,
     ForgetSegments,
     PublishSegment,
-    RegisterConsumer,
 )
 from headwater.streams.images import Walk, image_of, restore
+from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.state import State
 
 from .lakes import LATE, rewrite
@@ -45,7 +44,7 @@ def shards() -> Shards:
     shards.publish("b/c", 3)
     shards.ask(Append("b/c", b"ghi", content_type=TEXT))
     shards.flush("b/f")
-    shards.all[0].submit([RegisterConsumer("r", 3), RegisterConsumer("q", 0)], shards.now)
+    shards.all[0].submit([RegisterConsumer("r", 3), RegisterConsumerFor("q", 0, 60_000_000)], shards.now)
     shards.compact(1, 2)
     shards.flush("b/c")
     shards.ask(Append("b/a", b"hot", content_type=TEXT))

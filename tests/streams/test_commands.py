@@ -18,18 +18,15 @@ from headwater.streams.commands import (
     Delete,
     Discarded,
     DropBucket,
-    DropConsumer,
     Expire,
     FinishProducer,
     ForgetSegments,
-    LeaseLake,
     OpenBucket,
     Paid,
     Pin,
     Publication,
     PublishSegment,
     PublishSnapshot,
-    RegisterConsumer,
     Retain,
     SealBucket,
     SetAttrs,
@@ -42,6 +39,7 @@ from headwater.streams.commands import (
     UnsealBucket,
 )
 from headwater.streams.purges import AdvancePurge, AskPurge, WithdrawSegments
+from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.segments import Rows, Segment
 
 PUBLICATION = Publication(
@@ -114,6 +112,7 @@ ONE_OF_EACH: list[Command] = [
     ForgetSegments(("id",)),
     RegisterConsumer("spark", 5),
     RegisterConsumer("spark", 5, renews=True),
+    RegisterConsumerFor("spark", 5, 600_000_000, renews=True),
     LeaseLake("spark", 600_000_000, renews=True),
     DropConsumer("spark"),
     PublishSegment(PUBLICATION, 99, 5, 3),
@@ -221,6 +220,7 @@ def test_the_form_of_the_log_never_changes() -> None:
             ["forget-segments.1", ["id"]],
             ["register-reader.1", "spark", 5, False],
             ["register-reader.1", "spark", 5, True],
+            ["register-reader.2", "spark", 5, 600_000_000, True],
             ["lease.1", "spark", 600_000_000, True],
             ["drop-reader.1", "spark"],
             ["publish-segment.1", publication, 99, 5, 3],
@@ -316,3 +316,11 @@ def test_snapshots_in_old_logs_have_no_deadline() -> None:
     logged = ["publish-snapshot.1", "b/s", 7, [5, 2, "blob", "text/html", 9, "digest"], True, None, None, None]
     [command] = batches.decode(msgspec.msgpack.encode((123, [logged])), 40).commands
     assert command == PublishSnapshot("b/s", 7, Snapshot(5, 2, "blob", "text/html", 9, "digest"), True)
+
+
+def test_registrations_of_old_logs_have_no_limit_of_their_own() -> None:
+    logged = [["register-reader.1", "spark", 5], ["register-reader.1", "spark", 6, True]]
+    assert batches.decode(msgspec.msgpack.encode((123, logged)), 40).commands == [
+        RegisterConsumer("spark", 5),
+        RegisterConsumer("spark", 6, renews=True),
+    ]

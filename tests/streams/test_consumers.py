@@ -4,7 +4,8 @@ from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX, LEASES_MA
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import consumers
 from headwater.streams.cold import ALL, Consumer
-from headwater.streams.commands import Create, DropConsumer, LeaseLake, RegisterConsumer
+from headwater.streams.commands import Create
+from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done, Reply
 
 from .shards import START_US, Shards
@@ -121,6 +122,53 @@ def test_a_reader_that_is_not_registered_has_nothing_to_renew(shards: Shards) ->
     lease(shards, "l")
     assert lapsed(renew(shards, "l"))
     assert list(shards.all[0].state.cold.consumers) == ["l"]
+
+
+# -- A consumer's own limit of silence ---------------------------------------------------------------------------------
+
+
+def register_for(shards: Shards, reader: str, seconds: int, *, position: int = 0, renews: bool = False) -> Reply:
+    command = RegisterConsumerFor(reader, position, seconds * SECOND_US, renews)
+    return shards.all[0].submit([command], shards.now)[0]
+
+
+def test_a_reader_lapses_after_the_time_that_it_said_itself(shards: Shards) -> None:
+    cold = shards.all[0].state.cold
+    assert register_for(shards, "short", 60) == Done()
+    assert register_for(shards, "long", 30 * 86_400, position=1) == Done()
+    assert cold.lowest_consumer(START_US + 60 * SECOND_US - 1) == 0
+    assert cold.lowest_consumer(START_US + 60 * SECOND_US) == 1
+    assert cold.lowest_consumer(START_US + 2 * CONSUMER_IDLE_US) == 1
+    assert cold.lowest_consumer(START_US + 30 * 86_400 * SECOND_US) == ALL
+
+
+def test_each_report_says_anew_how_long_a_reader_may_be_silent(shards: Shards) -> None:
+    known = shards.all[0].state.cold.consumers
+    register_for(shards, "r", 60)
+    shards.wait(59)
+    assert register_for(shards, "r", 120, renews=True) == Done()
+    shards.wait(119)
+    assert renew(shards, "r") == Done()
+    assert known == {"r": Consumer(0, shards.now, CONSUMER_IDLE_US)}
+    assert register_for(shards, "r", 60, renews=True) == Done()
+    shards.wait(60)
+    assert lapsed(register_for(shards, "r", 600, renews=True))
+    assert known["r"].life_us == 60 * SECOND_US
+
+
+def test_a_reader_with_a_limit_of_its_own_cannot_be_ahead_of_the_log(shards: Shards) -> None:
+    assert isinstance(register_for(shards, "r", 60, position=9), Refusal)
+    assert shards.all[0].state.cold.consumers == {}
+
+
+@pytest.mark.usefixtures("few")
+def test_a_reader_that_lapsed_by_its_own_limit_makes_room(shards: Shards) -> None:
+    register(shards, "q")
+    register_for(shards, "r", 60)
+    assert isinstance(register(shards, "s"), Refusal)
+    shards.wait(60)
+    assert register(shards, "s") == Done()
+    assert list(shards.all[0].state.cold.consumers) == ["q", "s"]
 
 
 # -- Leases -----------------------------------------------------------------------------------------------------------

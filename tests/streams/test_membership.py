@@ -2,9 +2,11 @@ import msgspec
 import pytest
 
 from headwater.protocol.limits import SECOND_US
+from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import images
 from headwater.streams.cluster import (
     LEVEL,
+    LEVELS,
     AskFlush,
     AskTables,
     Cataloged,
@@ -19,6 +21,8 @@ from headwater.streams.cluster import (
 )
 from headwater.streams.commands import Append, Command, Create, PublishSegment
 from headwater.streams.images import image_of, restore
+from headwater.streams.membership import judge_proposal
+from headwater.streams.registrations import RegisterConsumerFor
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
 
 from .lakes import LATE
@@ -129,6 +133,23 @@ def test_a_level_is_raised_when_every_member_knows_it(shards: Shards) -> None:
     assert cluster(shards).level == 2
     assert isinstance(decide(shards, Join("n3", "d", "", 1)), Misplaced)
     assert set(cluster(shards).members) == {"n1", "n2"}
+
+
+def test_a_command_is_proposed_only_when_every_member_knows_it(shards: Shards) -> None:
+    state = shards.all[0].state
+    level = LEVELS[RegisterConsumerFor]
+    assert judge_proposal(state, RegisterConsumerFor, "This") is None, "a server without other nodes knows its own"
+    decide(shards, Join("n1", "a", "", level))
+    refusal = judge_proposal(state, RegisterConsumerFor, "This")
+    assert refusal == Refusal(
+        Code.NOT_IMPLEMENTED, f"This needs level {level}, but the cluster has 1; upgrade all nodes."
+    )
+    decide(shards, RaiseLevel(level))
+    assert judge_proposal(state, RegisterConsumerFor, "This") is None
+
+
+def test_this_version_knows_every_level() -> None:
+    assert max(LEVELS.values()) == LEVEL
 
 
 def test_nodes_ask_for_flushes_and_learn_how_far_the_catalog_is(shards: Shards) -> None:

@@ -10,15 +10,14 @@ from headwater.streams.commands import (
     Append,
     Create,
     Delete,
-    DropConsumer,
     ForgetSegments,
     Pin,
     Publication,
-    RegisterConsumer,
     SwapSegments,
     Unpin,
 )
 from headwater.streams.images import image_of
+from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
 from headwater.streams.segments import Extent
 

@@ -42,6 +42,8 @@ class ConsumerInfo:
     """Whether it was silent for so long that the lake keeps nothing for it any more."""
     lease: bool
     """Whether it keeps the objects that the lake had at its positions, not the rows above them."""
+    silence_seconds: int
+    """After this time without a report it lapses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,11 @@ def read_purge(target: RequestTarget, purge_id: str) -> Program[PurgeInfo]:
 # -- Consumers of the lake ---------------------------------------------------------------------------------------------
 
 
-def register_consumer(target: RequestTarget, name: str, positions: Mapping[str, int], renew: bool) -> Program[None]:
-    body = _json({"positions": dict(positions), "renew": renew})
+def register_consumer(
+    target: RequestTarget, name: str, positions: Mapping[str, int], renew: bool, silence_seconds: int | None
+) -> Program[None]:
+    silence = {} if silence_seconds is None else {"silence_seconds": silence_seconds}
+    body = _json({"positions": dict(positions), "renew": renew, **silence})
     yield from ask(target.request("PUT", _consumer(name), JSON_FIELDS, body=body), target.policy)
 
 
@@ -157,7 +162,12 @@ def _consumer(name: str) -> str:
 
 def _consumer_info(answer: Mapping[str, Any]) -> ConsumerInfo:
     return ConsumerInfo(
-        answer["reader"], answer["positions"], answer["committed_at_ms"], answer["lapsed"], answer["lease"]
+        answer["reader"],
+        answer["positions"],
+        answer["committed_at_ms"],
+        answer["lapsed"],
+        answer["lease"],
+        answer["silence_seconds"],
     )
 
 

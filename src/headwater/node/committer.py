@@ -23,16 +23,14 @@ from headwater.streams.cluster import AskFlush, AskTables, Checkpoint
 from headwater.streams.commands import (
     Command,
     Delete,
-    DropConsumer,
     FinishProducer,
-    LeaseLake,
     OpenBucket,
     Pin,
-    RegisterConsumer,
     Retain,
     SealBucket,
 )
 from headwater.streams.purges import AskPurge
+from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Duplicate, Reply
 from headwater.streams.state import State
 
@@ -60,6 +58,7 @@ CLIENT_COMMANDS = NEEDS_ROOM | {
     OpenBucket,
     Pin,
     RegisterConsumer,
+    RegisterConsumerFor,
     Retain,
     SealBucket,
 }

@@ -11,7 +11,7 @@ from headwater.node.shard import Shard
 from headwater.protocol.limits import NAME_BYTES_MAX
 from headwater.protocol.names import parse_whole
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.cluster import LEVELS
+from headwater.streams.membership import judge_proposal
 from headwater.streams.purges import DELETING, AskPurge, Purge
 
 
@@ -51,10 +51,8 @@ class PurgeStatus(NamedTuple):
 async def ask_purge(shard: Shard, request: PurgeRequest) -> str | Refusal:
     """Begin a purge, and return its id."""
     state = shard.state
-    level = LEVELS[AskPurge]
-    if state.cluster.members and state.cluster.level < level:
-        detail = f"A purge needs level {level}, but the cluster has {state.cluster.level}; upgrade all nodes."
-        return Refusal(Code.NOT_IMPLEMENTED, detail)
+    if (refusal := judge_proposal(state, AskPurge, "A purge")) is not None:
+        return refusal
     is_prefix = request.stream is None
     wanted = Purge(DELETING, state.position, request.target, is_prefix, request.with_forks)
     if (refusal := await purge_scope.judge(state, wanted)) is not None:

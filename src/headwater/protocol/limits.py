@@ -91,7 +91,12 @@ STREAMS_PER_SEGMENT_MAX = 10_000
 """A publication names each of them and is applied in one step."""
 CONSUMERS_MAX = 1_000
 CONSUMER_IDLE_US = 7 * DAY_US
-"""A consumer of the lake that was silent for longer no longer holds anything back."""
+"""A consumer of the lake that was silent for longer no longer holds anything back, unless it asked for another time."""
+SILENCE_SECONDS_MIN = 60
+"""The shortest time that a consumer may ask for: it outlasts a restart of the server and the retries of a client."""
+SILENCE_SECONDS_MAX = 35 * 86_400
+"""The longest: a job that runs once a month, with some days to spare. A consumer that never comes back keeps dead rows
+for as long."""
 LEASES_MAX = 1_000
 LEASE_SECONDS_MAX = 3_600
 """How long a lease on the lake's objects may last without a renewal: a reader that was killed delays their deletion for

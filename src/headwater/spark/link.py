@@ -176,14 +176,16 @@ class Link:
         with translated():
             return self._admin.flush()
 
-    def register(self, consumer: str, positions: Mapping[str, int]) -> None:
-        """Record how far a consumer of the lake has read."""
+    def register(self, consumer: str, positions: Mapping[str, int], silence_seconds: int | None = None) -> None:
+        """Record how far a consumer of the lake has read, and how long it may be silent."""
         with translated():
-            self._admin.register_consumer(consumer, positions)
+            self._admin.register_consumer(consumer, positions, silence_seconds=silence_seconds)
 
-    def renew(self, consumer: str, positions: Mapping[str, int]) -> bool:
+    def renew(self, consumer: str, positions: Mapping[str, int], silence_seconds: int | None = None) -> bool:
         """Record how far a consumer has read, unless the server says that it has lapsed; whether it has not."""
-        return _unless_lapsed(lambda: self._admin.register_consumer(consumer, positions, renew=True))
+        return _unless_lapsed(
+            lambda: self._admin.register_consumer(consumer, positions, renew=True, silence_seconds=silence_seconds)
+        )
 
     def lease(self, lease: str, seconds: int) -> None:
         """Have the server keep the objects that the lake has now."""

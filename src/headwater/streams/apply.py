@@ -25,17 +25,14 @@ from headwater.streams.commands import (
     Delete,
     Discarded,
     DropBucket,
-    DropConsumer,
     Expire,
     FinishProducer,
     ForgetSegments,
-    LeaseLake,
     OpenBucket,
     Paid,
     Pin,
     PublishSegment,
     PublishSnapshot,
-    RegisterConsumer,
     Retain,
     SealBucket,
     SetAttrs,
@@ -47,6 +44,7 @@ from headwater.streams.commands import (
     UnsealBucket,
 )
 from headwater.streams.purges import AdvancePurge, AskPurge, WithdrawSegments
+from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
@@ -76,6 +74,7 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
     SwapSegments: tiering.swap,
     ForgetSegments: tiering.forget,
     RegisterConsumer: consumers.register,
+    RegisterConsumerFor: consumers.register_for,
     LeaseLake: consumers.lease,
     DropConsumer: consumers.drop,
     Join: membership.join,

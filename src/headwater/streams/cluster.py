@@ -4,9 +4,10 @@ import msgspec
 
 from headwater.streams.logged import Logged
 from headwater.streams.purges import AdvancePurge, AskPurge, WithdrawSegments
+from headwater.streams.registrations import RegisterConsumerFor
 
 LEVEL_FIRST = 1
-LEVEL = 3
+LEVEL = 4
 """The newest level of commands that this version can apply; `LEVELS` names those that need more than the first."""
 
 
@@ -105,5 +106,12 @@ class Cataloged(Logged, frozen=True, tag="cataloged.1"):
     epoch: int
 
 
-LEVELS: dict[type, int] = {Checkpoint: 2, AskTables: 3, AskPurge: 3, AdvancePurge: 3, WithdrawSegments: 3}
+LEVELS: dict[type, int] = {
+    Checkpoint: 2,
+    AskTables: 3,
+    AskPurge: 3,
+    AdvancePurge: 3,
+    WithdrawSegments: 3,
+    RegisterConsumerFor: 4,
+}
 """Commands that a node proposes only once the cluster's level is this high; all others are of the first level."""

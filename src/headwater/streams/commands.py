@@ -14,6 +14,7 @@ from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.cluster import AskFlush, AskTables, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
 from headwater.streams.logged import Logged
 from headwater.streams.purges import PurgeCommand
+from headwater.streams.registrations import ConsumerCommand
 from headwater.streams.segments import Rows, Segment
 
 
@@ -287,29 +288,6 @@ class ForgetSegments(Logged, frozen=True, tag="forget-segments.1"):
     ids: tuple[str, ...]
 
 
-class RegisterConsumer(Logged, frozen=True, tag="register-reader.1"):
-    """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
-
-    consumer: str
-    position: int
-    renews: bool = False
-    """Whether this is refused unless the consumer has been registered without a break."""
-
-
-class LeaseLake(Logged, frozen=True, tag="lease.1"):
-    """Keep every object that the lake has now for this long; a renewal keeps those of the beginning for longer."""
-
-    consumer: str
-    life_us: int
-    renews: bool = False
-
-
-class DropConsumer(Logged, frozen=True, tag="drop-reader.1"):
-    """Remove a consumer: nothing is kept for it any more."""
-
-    consumer: str
-
-
 Command = (
     Create
     | Append
@@ -335,9 +313,7 @@ Command = (
     | PublishSegment
     | SwapSegments
     | ForgetSegments
-    | RegisterConsumer
-    | LeaseLake
-    | DropConsumer
+    | ConsumerCommand
     | Join
     | Evict
     | Keep

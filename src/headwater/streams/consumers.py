@@ -6,19 +6,28 @@ other. Whether either has lapsed is decided by the shard's time alone. One that 
 what it missed for what it has read.
 """
 
-from headwater.protocol.limits import CONSUMERS_MAX, LEASES_MAX
+from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX, LEASES_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
-from headwater.streams.commands import DropConsumer, LeaseLake, RegisterConsumer
+from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State
 
 
 def register(state: State, command: RegisterConsumer) -> Reply:
     """Record how far a consumer has read; one that has lapsed makes room for a new one."""
+    return _register(state, command, CONSUMER_IDLE_US)
+
+
+def register_for(state: State, command: RegisterConsumerFor) -> Reply:
+    """Record how far a consumer has read that says itself how long it may be silent."""
+    return _register(state, command, command.life_us)
+
+
+def _register(state: State, command: RegisterConsumer | RegisterConsumerFor, life_us: int) -> Reply:
     if command.position > state.position:
         return Refusal(Code.BAD_REQUEST, f"Position {command.position} is beyond the end of the log, {state.position}.")
-    return _enter(state, command, Consumer(command.position, state.now))
+    return _enter(state, command, Consumer(command.position, state.now, life_us))
 
 
 def lease(state: State, command: LeaseLake) -> Reply:
@@ -28,7 +37,7 @@ def lease(state: State, command: LeaseLake) -> Reply:
     return _enter(state, command, Consumer(position, state.now, command.life_us, True))
 
 
-def _enter(state: State, command: RegisterConsumer | LeaseLake, entry: Consumer) -> Reply:
+def _enter(state: State, command: RegisterConsumer | RegisterConsumerFor | LeaseLake, entry: Consumer) -> Reply:
     consumers, name = state.cold.consumers, command.consumer
     known = consumers.get(name)
     continues = known is not None and known.is_lease == entry.is_lease and not known.has_lapsed(state.now)

@@ -7,7 +7,9 @@ for that one has no effect any more.
 
 from msgspec.structs import replace
 
+from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cluster import (
+    LEVELS,
     AskFlush,
     AskTables,
     Cataloged,
@@ -31,6 +33,15 @@ def judge_level(state: State, node: str, level: int) -> Misplaced | None:
         f"The log has commands of level {state.cluster.level}, but node {node} uses those up to level {level} only;"
         " install a newer version on it, or remove --level-max."
     )
+
+
+def judge_proposal(state: State, command: type, what: str) -> Refusal | None:
+    """Why a node may not propose a kind of command yet; None if every member knows it, or there are no members."""
+    cluster, level = state.cluster, LEVELS[command]
+    if not cluster.members or cluster.level >= level:
+        return None
+    detail = f"{what} needs level {level}, but the cluster has {cluster.level}; upgrade all nodes."
+    return Refusal(Code.NOT_IMPLEMENTED, detail)
 
 
 def join(state: State, command: Join) -> Reply:

@@ -124,6 +124,25 @@ def test_a_reader_is_told_that_it_has_lapsed_and_nothing_is_registered(wire: Wir
     assert wire.ask("DELETE", path).status == 204
 
 
+def test_a_reader_says_how_long_it_may_be_silent(wire: Wire) -> None:
+    path = "/__headwater/readers/patient"
+    assert wire.ask("PUT", path, {}, b'{"positions": {"0": 0}}').status == 204
+    assert json.loads(wire.ask("GET", path).body)["silence_seconds"] == 7 * 86_400
+    for seconds in (60, 35 * 86_400):
+        body = json.dumps({"positions": {"0": 0}, "silence_seconds": seconds, "renew": True}).encode()
+        assert wire.ask("PUT", path, {}, body).status == 204
+        assert json.loads(wire.ask("GET", path).body)["silence_seconds"] == seconds
+    for seconds in (59, 35 * 86_400 + 1, -1, 2**70):
+        body = json.dumps({"positions": {"0": 0}, "silence_seconds": seconds}).encode()
+        refusal = wire.ask("PUT", path, {}, body)
+        assert refused(refusal, 400, "bad_request")
+        if seconds < 2**63:
+            said = f"silence_seconds must be 60 to 3024000 (35 days), not {seconds}; leave it out for 7 days."
+            assert said in refusal.body.decode()
+    assert json.loads(wire.ask("GET", path).body)["silence_seconds"] == 35 * 86_400
+    assert wire.ask("DELETE", path).status == 204
+
+
 def test_a_lease_is_taken_renewed_counted_and_given_back(wire: Wire) -> None:
     path = "/__headwater/readers/batch"
     assert refused(wire.ask("PUT", path, {}, b'{"lease_seconds": 60, "renew": true}'), 410, "reader_lapsed")
@@ -150,6 +169,9 @@ def test_a_lease_is_taken_renewed_counted_and_given_back(wire: Wire) -> None:
         b'{"lease_seconds": 0}',
         b'{"lease_seconds": 3601}',
         b'{"lease_seconds": 60, "positions": {"0": 0}}',
+        b'{"lease_seconds": 60, "silence_seconds": 60}',
+        b'{"silence_seconds": 60}',
+        b'{"positions": {"0": 0}, "silence_seconds": "a day"}',
         b'{"renew": true}',
         b'{"positions": {"\xff": 0}}',
         b'{"positions": ' + b"[" * 100_000,

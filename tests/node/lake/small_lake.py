@@ -24,17 +24,16 @@ from headwater.streams.commands import (
     Command,
     Create,
     Delete,
-    DropConsumer,
     Pin,
     Publication,
     PublishSegment,
     PublishSnapshot,
-    RegisterConsumer,
     Snapshot,
     SwapSegments,
     Unpin,
 )
 from headwater.streams.hot import Hot
+from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Appended, Placed, Reply
 from headwater.streams.segments import Segment
 from headwater.streams.state import Stream

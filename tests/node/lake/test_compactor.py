@@ -15,8 +15,9 @@ from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.protocol.limits import MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import KeyMissing
-from headwater.streams.commands import Delete, DropConsumer, RegisterConsumer, SwapSegments
+from headwater.streams.commands import Delete, SwapSegments
 from headwater.streams.images import image_of
+from headwater.streams.registrations import DropConsumer, RegisterConsumer
 from headwater.streams.replies import Placed
 from headwater.testing.faulty_store import POSSIBLE, Call, Fault
 

@@ -13,9 +13,10 @@ from headwater.protocol.limits import MINUTE_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.ancestry import Ancestry
 from headwater.streams.cold import Tombstone
-from headwater.streams.commands import Command, Delete, Pin, Publication, PublishSegment, RegisterConsumer, Unpin
+from headwater.streams.commands import Command, Delete, Pin, Publication, PublishSegment, Unpin
 from headwater.streams.forking import ForkRequest
 from headwater.streams.purges import WithdrawSegments
+from headwater.streams.registrations import RegisterConsumer
 from headwater.streams.replies import Created, Reply
 from headwater.streams.state import State
 from headwater.testing.faulty_store import POSSIBLE, Call, Fault, FaultyStore

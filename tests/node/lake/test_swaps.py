@@ -22,8 +22,9 @@ from headwater.node.lake.swaps import SwapRequest, Swaps
 from headwater.protocol.limits import DAY_US, MINUTE_US, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import ALL
-from headwater.streams.commands import Delete, RegisterConsumer
+from headwater.streams.commands import Delete
 from headwater.streams.hot import Hot
+from headwater.streams.registrations import RegisterConsumer
 from headwater.testing.faulty_store import Fault
 
 from . import small_lake

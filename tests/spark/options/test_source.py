@@ -166,9 +166,9 @@ def test_offsets_are_only_for_selected_streams() -> None:
 
 
 def test_streaming_options_are_refused_for_a_batch_and_batch_options_for_a_stream() -> None:
-    for option in ("maxBytesPerTrigger", "maxRecordsPerTrigger", "readerName"):
+    for option in ("maxBytesPerTrigger", "maxRecordsPerTrigger", "readerName", "readerSilence"):
         with pytest.raises(OptionRefused, match=option):
-            parse(bucket="team", **{option: "5"}).check_batch()
+            parse(bucket="team", **{option: "5d" if option == "readerSilence" else "5"}).check_batch()
     with pytest.raises(OptionRefused, match="no rows"):
         parse(bucket="team", startingOffsets="latest").check_batch()
     with pytest.raises(OptionRefused, match="endingOffsets"):
@@ -202,6 +202,7 @@ def test_every_option_is_parsed() -> None:
         pushdown="true",
         flushInterval="500ms",
         readerName="nightly-1",
+        readerSilence="2h",
     )
     assert parsed.via == "live"
     assert (parsed.trigger_bytes_max, parsed.trigger_records_max) == (64 * 1024 * 1024, 1000)
@@ -209,6 +210,7 @@ def test_every_option_is_parsed() -> None:
     assert (parsed.fail_on_data_loss, parsed.on_trimmed) == (False, "skip")
     assert (parsed.columns, parsed.value, parsed.pushdown) == (("stream", "offset"), "variant", True)
     assert (parsed.flush_interval_seconds, parsed.reader_name) == (0.5, "nightly-1")
+    assert parsed.reader_silence_seconds == 7200
     assert parse(bucket="team", failOnDataLoss="false", onTrimmed="fail").on_trimmed == "fail"
     assert parse(bucket="team", onTrimmed="bootstrap").bootstraps
 
@@ -230,6 +232,9 @@ def test_every_option_is_parsed() -> None:
         ({"flushInterval": "10"}, "a duration such as"),
         ({"readerName": "a/b"}, "letters, digits"),
         ({"readerName": ".."}, "not only one or two dots"),
+        ({"readerSilence": "week"}, "a duration such as"),
+        ({"readerSilence": "59s"}, "The option readerSilence must be from 60s to 35d, not 59 seconds."),
+        ({"readerSilence": "36d"}, "The option readerSilence must be from 60s to 35d, not 3110400 seconds."),
         ({"url": "http://h:1/?x=1"}, "The option url is wrong: 'http://h:1/?x=1' has a query or a fragment"),
         ({"url": "http://h:abc"}, "is not the URL of a server"),
         ({"columns": "stream,nope"}, "There is no column 'nope'"),
@@ -247,7 +252,16 @@ def test_option_names_are_case_insensitive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("250ms", 0.25), ("10s", 10), ("1.5 seconds", 1.5), ("2m", 120), ("3 min", 180), ("1h", 3600)]
+    ("text", "seconds"),
+    [
+        ("250ms", 0.25),
+        ("10s", 10),
+        ("1.5 seconds", 1.5),
+        ("2m", 120),
+        ("3 min", 180),
+        ("1h", 3600),
+        ("7 days", 604_800),
+    ],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert OptionValues({"x": text}).duration_seconds("x") == seconds

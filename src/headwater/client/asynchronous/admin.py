@@ -113,12 +113,15 @@ class AsyncAdmin:
 
     # -- Consumers of the lake -----------------------------------------------------------------------------------------
 
-    async def register_consumer(self, name: str, positions: Mapping[str, int], *, renew: bool = False) -> None:
+    async def register_consumer(
+        self, name: str, positions: Mapping[str, int], *, renew: bool = False, silence_seconds: int | None = None
+    ) -> None:
         """Record how far a consumer has read each shard; the lake keeps what it has not read yet.
 
-        With `renew` it is refused, as `reader_lapsed`, unless the consumer has been registered without a break.
+        With `renew` it is refused, as `reader_lapsed`, unless the consumer has been registered without a break. It
+        lapses when it has been silent for `silence_seconds`; for seven days if that is None.
         """
-        await self._carrier.run(admin.register_consumer(self._target, name, positions, renew))
+        await self._carrier.run(admin.register_consumer(self._target, name, positions, renew, silence_seconds))
 
     async def lease(self, name: str, seconds: int, *, renew: bool = False) -> None:
         """Keep the objects that the lake has now for some seconds; with `renew`, keep those of the beginning longer.

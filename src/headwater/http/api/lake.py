@@ -15,10 +15,24 @@ from headwater.http.wire.statuses import Answer
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import Lake
 from headwater.node.lake.swaps import SwapRequest
-from headwater.protocol.limits import LEASE_SECONDS_MAX, SECOND_US
+from headwater.protocol.limits import (
+    CONSUMER_IDLE_US,
+    DAY_US,
+    LEASE_SECONDS_MAX,
+    SECOND_US,
+    SILENCE_SECONDS_MAX,
+    SILENCE_SECONDS_MIN,
+)
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
-from headwater.streams.commands import DropConsumer, LeaseLake, RegisterConsumer
+from headwater.streams.membership import judge_proposal
+from headwater.streams.registrations import (
+    ConsumerCommand,
+    DropConsumer,
+    LeaseLake,
+    RegisterConsumer,
+    RegisterConsumerFor,
+)
 from headwater.streams.replies import Done, Reply
 
 ALL_TABLES = "all"
@@ -39,6 +53,8 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     positions: dict[str, Position] | None = None
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=LEASE_SECONDS_MAX)] | None = None
     renew: bool = False
+    silence_seconds: int | None = None
+    """How long a consumer may be silent from here on before it lapses; None for the time that all have by default."""
 
 
 def describe_log(request: Request, address: Address, exchange: Exchange) -> None:
@@ -118,6 +134,7 @@ def _described(exchange: Exchange, name: str, consumer: Consumer) -> dict[str, o
         "committed_at_ms": consumer.at // 1000,
         "lapsed": consumer.has_lapsed(exchange.node.only.now()),
         "lease": consumer.is_lease,
+        "silence_seconds": consumer.life_us // SECOND_US,
     }
 
 
@@ -132,16 +149,28 @@ def register(request: Request, address: Address, exchange: Exchange) -> None:
         shapes = f'{{"positions": {{"{shard}": 123}}}} or {{"lease_seconds": 600}}'
         exchange.refuse(Code.BAD_REQUEST, f"Send the body as {shapes}: {error}.")
         return
-    command: RegisterConsumer | LeaseLake
-    if given.lease_seconds is not None and given.positions is None:
-        command = LeaseLake(name, given.lease_seconds * SECOND_US, given.renew)
-    elif given.lease_seconds is None and given.positions is not None and set(given.positions) == {shard}:
-        command = RegisterConsumer(name, given.positions[shard], given.renew)
-    else:
-        detail = f"Send a position for shard {shard}, which is the only one, or the seconds of a lease."
-        exchange.refuse(Code.BAD_REQUEST, detail)
+    command = _registering(exchange, name, given)
+    if isinstance(command, Refusal):
+        exchange.reply(command)
         return
     exchange.run(WRITE, exchange.node.only.submit, command, partial(_done, exchange))
+
+
+def _registering(exchange: Exchange, name: str, given: Registration) -> ConsumerCommand | Refusal:
+    shard, silence = _shard(exchange), given.silence_seconds
+    if given.lease_seconds is not None and given.positions is None and silence is None:
+        return LeaseLake(name, given.lease_seconds * SECOND_US, given.renew)
+    if given.lease_seconds is not None or given.positions is None or set(given.positions) != {shard}:
+        detail = f"Send a position for shard {shard}, which is the only one, or the seconds of a lease."
+        return Refusal(Code.BAD_REQUEST, detail)
+    if silence is None:
+        return RegisterConsumer(name, given.positions[shard], given.renew)
+    if not SILENCE_SECONDS_MIN <= silence <= SILENCE_SECONDS_MAX:
+        limits = f"{SILENCE_SECONDS_MIN} to {SILENCE_SECONDS_MAX} ({SILENCE_SECONDS_MAX // 86_400} days)"
+        detail = f"silence_seconds must be {limits}, not {silence}; leave it out for {CONSUMER_IDLE_US // DAY_US} days."
+        return Refusal(Code.BAD_REQUEST, detail)
+    refusal = judge_proposal(exchange.node.only.state, RegisterConsumerFor, "A consumer's own limit of silence")
+    return refusal or RegisterConsumerFor(name, given.positions[shard], silence * SECOND_US, given.renew)
 
 
 def forget(request: Request, address: Address, exchange: Exchange) -> None:

@@ -246,7 +246,7 @@ _LAKE = (
                 lake.register,
                 Action.PIPELINE,
                 "Record the position of a consumer of the lake, which keeps everything above it, or take a lease",
-                {204: Gives("Recorded; it counts for seven days, or for the seconds of the lease.", _ABOUT)},
+                {204: Gives("Recorded; it counts for seven days, or for the seconds that it says.", _ABOUT)},
                 (Code.READER_LAPSED, Code.READERS_TOO_MANY),
                 takes=Takes({JSON: "Registration"}, required=True, examples={JSON: {"positions": {"0": 0}}}),
             ),

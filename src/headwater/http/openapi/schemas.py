@@ -10,6 +10,8 @@ from headwater.protocol.limits import (
     LISTING_MAX,
     NAME_BYTES_MAX,
     SCAN_RANGES_MAX,
+    SILENCE_SECONDS_MAX,
+    SILENCE_SECONDS_MIN,
     TAIL_STREAMS_MAX,
 )
 from headwater.protocol.refusals import Code
@@ -153,6 +155,7 @@ SCHEMAS: dict[str, Schema] = {
             "committed_at_ms": _WHOLE,
             "lapsed": {"type": "boolean"},
             "lease": {"type": "boolean"},
+            "silence_seconds": _WHOLE,
         }
     ),
     "IcebergError": _object({"error": _object({"message": TEXT, "type": TEXT, "code": {"type": "integer"}})}),
@@ -179,8 +182,9 @@ SCHEMAS: dict[str, Schema] = {
             "positions": _POSITIONS,
             "lease_seconds": {"type": "integer", "minimum": 1, "maximum": LEASE_SECONDS_MAX},
             "renew": {"type": "boolean"},
+            "silence_seconds": {"type": "integer", "minimum": SILENCE_SECONDS_MIN, "maximum": SILENCE_SECONDS_MAX},
         },
-        *("positions", "lease_seconds", "renew"),
+        *("positions", "lease_seconds", "renew", "silence_seconds"),
     ),
     "DescribeRequest": {
         "oneOf": [

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from headwater.lake.format import SCHEMA
+from headwater.protocol.limits import SILENCE_SECONDS_MAX, SILENCE_SECONDS_MIN
 from headwater.protocol.names import LEDGER_BUCKET
 from headwater.spark.link import LinkSettings
 from headwater.spark.options.boundaries import Boundary, LogPosition, StreamOffsets, full_name, parse_boundary
@@ -81,6 +82,8 @@ class SourceOptions(NamedTuple):
     pushdown: bool = False
     flush_interval_seconds: float = FLUSH_INTERVAL_SECONDS
     reader_name: str | None = None
+    reader_silence_seconds: int | None = None
+    """How long the query may be silent before the lake keeps nothing more for it; None for the server's default."""
 
     @property
     def bootstraps(self) -> bool:
@@ -95,6 +98,7 @@ class SourceOptions(NamedTuple):
             ("maxBytesPerTrigger", self.trigger_bytes_max),
             ("maxRecordsPerTrigger", self.trigger_records_max),
             ("readerName", self.reader_name),
+            ("readerSilence", self.reader_silence_seconds),
         ):
             if value is not None:
                 raise OptionRefused(f"The option {name} is for readStream only; leave it out of a batch read.")
@@ -134,6 +138,7 @@ def parse_source(options: Mapping[str, str]) -> SourceOptions:
         pushdown=values.flag("pushdown") or False,
         flush_interval_seconds=or_default(values.duration_seconds("flushInterval"), FLUSH_INTERVAL_SECONDS),
         reader_name=_reader_name(values.text("readerName")),
+        reader_silence_seconds=_reader_silence_seconds(values.duration_seconds("readerSilence")),
     )
     values.refuse_unknown()
     _refuse_contradictions(parsed)
@@ -199,6 +204,17 @@ def _reader_name(text: str | None) -> str | None:
             f"it is {text!r}."
         )
     return text
+
+
+def _reader_silence_seconds(seconds: float | None) -> int | None:
+    if seconds is None:
+        return None
+    if not SILENCE_SECONDS_MIN <= seconds <= SILENCE_SECONDS_MAX:
+        raise OptionRefused(
+            f"The option readerSilence must be from {SILENCE_SECONDS_MIN}s to {SILENCE_SECONDS_MAX // 86_400}d, "
+            f"not {seconds:.12g} seconds."
+        )
+    return round(seconds)
 
 
 # -- Options together --------------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 _SIZE = re.compile(r"(\d+)\s*(?:b|([kmgt])(?:i?b)?)?", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?)", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?|d|days?)", re.IGNORECASE
+)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 T = TypeVar("T")
@@ -84,7 +86,7 @@ class OptionValues:
         return int(match[1]) * _UNITS[(match[2] or "").lower()]
 
     def duration_seconds(self, name: str) -> float | None:
-        """A duration: 500ms, 10s, 2m, 1h."""
+        """A duration: 500ms, 10s, 2m, 1h, 7d."""
         text = self.text(name)
         if text is None:
             return None

@@ -22,9 +22,10 @@ from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
 from headwater.streams import forking
 from headwater.streams.ancestry import Ancestry
-from headwater.streams.commands import Command, Delete, Paid, Publication, RegisterConsumer, SwapSegments, Unpin
+from headwater.streams.commands import Command, Delete, Paid, Publication, SwapSegments, Unpin
 from headwater.streams.forking import ForkRequest
 from headwater.streams.queries import ForkTarget
+from headwater.streams.registrations import RegisterConsumer
 from headwater.streams.replies import Placed, Reply
 from headwater.testing.faulty_store import POSSIBLE, Call, Fault
 

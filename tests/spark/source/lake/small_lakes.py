@@ -9,6 +9,7 @@ import pytest
 
 from headwater.lake.catalog import Catalog, CatalogReader, read_catalog
 from headwater.node.lake.cataloger import Cataloger
+from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.spark.failures import other_log
 from headwater.spark.link import Link, LinkSettings
@@ -19,7 +20,7 @@ from headwater.spark.source.lake.plan import LakePartition
 from headwater.spark.source.lake.reader import read_lake
 from headwater.spark.source.row_query import RowQuery
 from headwater.storage.store import Store
-from headwater.streams.commands import DropConsumer, RegisterConsumer
+from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done
 
 from ....node.lake.small_lake import SHARD, Lake
@@ -88,18 +89,27 @@ class _StateLink:
         if self._expected not in (None, self.log_id()):
             raise other_log()
 
-    def register(self, consumer: str, positions: dict[str, int]) -> None:
+    def register(self, consumer: str, positions: dict[str, int], silence_seconds: int | None = None) -> None:
         self._check_log()
-        assert self._lake.do(RegisterConsumer(consumer, positions["0"])) == Done()
+        assert self._lake.do(registration(consumer, positions, silence_seconds, renews=False)) == Done()
 
-    def renew(self, consumer: str, positions: dict[str, int]) -> bool:
+    def renew(self, consumer: str, positions: dict[str, int], silence_seconds: int | None = None) -> bool:
         self._check_log()
-        reply = self._lake.do(RegisterConsumer(consumer, positions["0"], renews=True))
+        reply = self._lake.do(registration(consumer, positions, silence_seconds, renews=True))
         assert reply == Done() or (isinstance(reply, Refusal) and reply.code is Code.READER_LAPSED)
         return reply == Done()
 
     def forget(self, consumer: str) -> None:
         assert self._lake.do(DropConsumer(consumer)) == Done()
+
+
+def registration(
+    consumer: str, positions: dict[str, int], silence_seconds: int | None, *, renews: bool
+) -> RegisterConsumer | RegisterConsumerFor:
+    """The command that a server makes of a registration."""
+    if silence_seconds is None:
+        return RegisterConsumer(consumer, positions["0"], renews)
+    return RegisterConsumerFor(consumer, positions["0"], silence_seconds * SECOND_US, renews)
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from headwater.protocol.limits import CONSUMER_IDLE_US
+from headwater.protocol.limits import CONSUMER_IDLE_US, SECOND_US
 from headwater.spark.source.data_loss import DataLost
 from headwater.spark.source.lake.stream import REGISTER_SECONDS, LakeOffset, LakeStream
 from headwater.spark.source.limits import TriggerLimits
-from headwater.streams.commands import Delete, DropConsumer
+from headwater.streams.commands import Delete
+from headwater.streams.registrations import DropConsumer
 
 from .lake_queries import Clock, batches, read, registered, stream
 from .small_lakes import SmallLake, small_lake
@@ -43,6 +44,38 @@ def test_an_idle_query_renews_its_registration(small_lake: SmallLake) -> None:
     clock.now += REGISTER_SECONDS
     assert one.latest(end) == end
     assert small_lake.state.cold.consumers["nightly"].at > before
+
+
+def test_a_query_says_how_long_it_may_be_silent_and_renews_in_time(small_lake: SmallLake) -> None:
+    clock, known = Clock(), small_lake.state.cold.consumers
+    small_lake.append("a/x", b"1")
+    one = stream(small_lake, clock, startingOffsets="earliest", readerName="nightly", readerSilence="90s")
+    end = one.latest(one.initial())
+    assert known["nightly"].life_us == 90 * SECOND_US
+    one.commit(end)
+    assert known["nightly"].life_us == 90 * SECOND_US
+    for _ in range(3):
+        before = known["nightly"].at
+        small_lake.now += 30 * SECOND_US
+        clock.now += 30
+        assert one.latest(end) == end
+        assert (known["nightly"].at > before, known["nightly"].life_us) == (True, 90 * SECOND_US)
+
+
+def test_a_query_that_was_silent_for_longer_than_it_said_finds_out_what_it_missed(small_lake: SmallLake) -> None:
+    small_lake.append("a/x", b"1")
+    one = stream(small_lake, startingOffsets="earliest", readerName="nightly", readerSilence="60s")
+    start = one.latest(one.initial())
+    one.commit(start)
+    small_lake.append("a/y", b"2")
+    small_lake.flush()
+    small_lake.do(Delete("a/y"))
+    small_lake.now += 59 * SECOND_US
+    assert not small_lake.compact(), "the query may still read the row"
+    small_lake.now += 2 * SECOND_US
+    assert small_lake.compact()
+    with pytest.raises(DataLost, match="its registration expired"):
+        stream(small_lake, readerSilence="60s").latest(start)
 
 
 def test_a_query_whose_streams_are_idle_releases_rows_of_other_streams(small_lake: SmallLake) -> None:

@@ -85,7 +85,7 @@ def run(spark: SparkSession, config: ExportConfig, stop: threading.Event | None 
     if positions:
         # Spark commits a batch to the source when it starts the next one, so it never commits the last one.
         with config.origin.link() as link:
-            link.register(name, positions)
+            link.register(name, positions, config.origin.parsed(via="lake").reader_silence_seconds)
     counts = exporter.counts
     facts: dict[str, Fact] = {
         "export": name,

@@ -14,6 +14,7 @@ often it is read.
 import secrets
 import time
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 from headwater.lake.catalog import Catalog, CatalogReader
@@ -34,6 +35,8 @@ VERSION = 2
 """The version of the form that offsets have in a checkpoint."""
 REGISTER_SECONDS = 600.0
 """How often a query without commits renews its registration, and releases what it does not need."""
+RENEWALS_MIN = 3
+"""How often it renews at least in the time that it may be silent."""
 
 
 class Beginning(NamedTuple):
@@ -97,6 +100,8 @@ class LakeStream:
         self, options: SourceOptions, link: Link, store: Store, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options, self._link, self._store, self._clock = options, link, store, clock
+        self._silence_seconds = options.reader_silence_seconds
+        self._renew_seconds = min(REGISTER_SECONDS, (self._silence_seconds or inf) / RENEWALS_MIN)
         self._admission = LakeAdmission(store, options.selection)
         self._catalogs = CatalogReader(store)
         self._target: int | None = None
@@ -250,12 +255,12 @@ class LakeStream:
                 self._register(offset)
             else:
                 self._renew(offset)
-        elif self._clock() - self._registered_at >= REGISTER_SECONDS:
+        elif self._clock() - self._registered_at >= self._renew_seconds:
             self._renew(offset)
 
     def _renew(self, offset: LakeOffset) -> None:
         """Renew the registration. If the server says that it has lapsed, check for losses and register again."""
-        if self._link.renew(offset.consumer, by_shard(offset.position)):
+        if self._link.renew(offset.consumer, by_shard(offset.position), self._silence_seconds):
             self._registered, self._registered_at = offset.consumer, self._clock()
             return
         self._lapsed = True
@@ -272,7 +277,7 @@ class LakeStream:
             self._check_loss(offset, catalog)
 
     def _register(self, offset: LakeOffset) -> None:
-        self._link.register(offset.consumer, by_shard(offset.position))
+        self._link.register(offset.consumer, by_shard(offset.position), self._silence_seconds)
         self._registered, self._registered_at = offset.consumer, self._clock()
 
 

@@ -1,0 +1,38 @@
+"""What consumers of the lake report, as commands: how far they have read, or for how long they need its objects."""
+
+from headwater.streams.logged import Logged
+
+
+class RegisterConsumer(Logged, frozen=True, tag="register-reader.1"):
+    """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
+
+    consumer: str
+    position: int
+    renews: bool = False
+    """Whether this is refused unless the consumer has been registered without a break."""
+
+
+class RegisterConsumerFor(Logged, frozen=True, tag="register-reader.2"):
+    """The same, of a consumer that says itself how long it may be silent from here on."""
+
+    consumer: str
+    position: int
+    life_us: int
+    renews: bool = False
+
+
+class LeaseLake(Logged, frozen=True, tag="lease.1"):
+    """Keep every object that the lake has now for this long; a renewal keeps those of the beginning for longer."""
+
+    consumer: str
+    life_us: int
+    renews: bool = False
+
+
+class DropConsumer(Logged, frozen=True, tag="drop-reader.1"):
+    """Remove a consumer: nothing is kept for it any more."""
+
+    consumer: str
+
+
+ConsumerCommand = RegisterConsumer | RegisterConsumerFor | LeaseLake | DropConsumer
