@@ -3,7 +3,7 @@ import pytest
 from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX, LEASES_MAX, SECOND_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import consumers
-from headwater.streams.cold import ALL, Consumer
+from headwater.streams.cold import ALL, Consumer, ConsumerWatch
 from headwater.streams.commands import Create
 from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done, Reply
@@ -169,6 +169,29 @@ def test_a_reader_that_lapsed_by_its_own_limit_makes_room(shards: Shards) -> Non
     shards.wait(60)
     assert register(shards, "s") == Done()
     assert list(shards.all[0].state.cold.consumers) == ["q", "s"]
+
+
+# -- How consumers are doing -------------------------------------------------------------------------------------------
+
+
+def test_the_slowest_active_consumer_is_measured_against_the_last_row_in_the_lake(shards: Shards) -> None:
+    cold = shards.all[0].state.cold
+    assert cold.watch(START_US) == ConsumerWatch(0, 0, 0)
+    shards.ask(Create("b/s", "text/plain", payload=b"1"))
+    row = shards.all[0].state.position
+    shards.flush()
+    register(shards, "q", row)
+    assert cold.watch(shards.now) == ConsumerWatch(1, 0, 0)
+    register(shards, "q", shards.all[0].state.position)
+    assert cold.watch(shards.now) == ConsumerWatch(1, 0, 0), "beyond the last row is not behind"
+    register_for(shards, "r", 60, position=row - 1)
+    lease(shards, "l")
+    shards.wait(5)
+    register(shards, "q", row)
+    assert cold.watch(shards.now) == ConsumerWatch(2, 1, 5 * SECOND_US)
+    assert cold.watch(shards.now - 9 * SECOND_US).silent_us == 0, "a clock that is behind the shard's time"
+    shards.wait(55)
+    assert cold.watch(shards.now) == ConsumerWatch(1, 0, 55 * SECOND_US)
 
 
 # -- Leases -----------------------------------------------------------------------------------------------------------

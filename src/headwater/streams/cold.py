@@ -6,6 +6,7 @@ trimmed. A tombstone stays as long as a segment contains such rows, so that engi
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,6 +54,15 @@ class Consumer(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return now - self.at >= self.life_us
 
 
+class ConsumerWatch(NamedTuple):
+    """The consumers for which rows are kept: how many, how far the slowest is behind, and the longest silence."""
+
+    active: int
+    lag: int
+    """In positions of the log, up to the last row in the lake."""
+    silent_us: int
+
+
 class Unlisted:
     """What has changed since it was last taken from here: what the next catalog has to list anew, or no longer."""
 
@@ -80,6 +90,7 @@ class Cold:
         "dropped",
         "flushed",
         "ids",
+        "last_row",
         "live_rows",
         "next_number",
         "purges",
@@ -113,6 +124,8 @@ class Cold:
         self.ids: set[str] = set()
         """The ids of the segments; derived from them, like the three sums."""
         self.rows = self.live_rows = self.bytes = 0
+        self.last_row = 0
+        """The highest position of a row that was seen in a segment; derived from them, for measuring only."""
         self.unlisted: Unlisted | None = None
         """None unless catalogs are written: only then are changes recorded."""
 
@@ -136,6 +149,7 @@ class Cold:
         self._discount(number)
         self.segments[number] = held
         self.ids.add(held.segment.id)
+        self.last_row = max(self.last_row, held.segment.last_position)
         self._count(held, 1)
         if self.unlisted is not None:
             self.unlisted.segments[number] = None
@@ -208,6 +222,13 @@ class Cold:
     def lowest_consumer(self, now: int) -> int:
         """The position that every active consumer has reached."""
         return min(self._positions(now, is_lease=False), default=ALL)
+
+    def watch(self, now: int) -> "ConsumerWatch":
+        """How the active consumers are doing; as many are looked at as may be registered."""
+        active = [one for one in self.consumers.values() if not one.is_lease and not one.has_lapsed(now)]
+        lag = max((self.last_row - one.position for one in active), default=0)
+        silent_us = max((now - one.at for one in active), default=0)
+        return ConsumerWatch(len(active), max(lag, 0), max(silent_us, 0))
 
     def leased(self, now: int) -> set[int]:
         """The positions at which the leases in force began."""

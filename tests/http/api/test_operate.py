@@ -277,6 +277,38 @@ def test_metrics_show_for_how_long_data_has_waited_for_the_lake(wire: Wire) -> N
     assert eventually(lambda: samples(wire)["headwater_lake_unflushed_seconds"] >= 1)
 
 
+def test_metrics_show_the_lag_and_the_silence_of_the_slowest_consumer(wire: Wire) -> None:
+    def shown() -> tuple[float, float, float]:
+        found = samples(wire)
+        return tuple(found[f"headwater_lake_consumer{of}"] for of in ("s", "_lag_positions", "_silent_seconds"))  # type: ignore[return-value]
+
+    def report(name: str, position: int) -> None:
+        body = json.dumps({"positions": {"0": position}}).encode()
+        assert wire.ask("PUT", f"/__headwater/readers/{name}", {}, body).status == 204
+
+    assert shown() == (0, 0, 0)
+    wire.ask("PUT", "/v1/stream/lagging", TEXT, b"one")
+    first = json.loads(wire.ask("POST", "/__headwater/flush").body)["positions"]["0"]
+    report("fast", first)
+    assert shown()[:2] == (1, 0), "it has read the last row, whatever was logged since"
+    report("slow", first)
+    assert wire.ask("PUT", "/__headwater/readers/batch", {}, b'{"lease_seconds": 60}').status == 204
+    wire.ask("POST", "/v1/stream/lagging", TEXT, b"two")
+    assert shown()[:2] == (2, 0), "the lake does not have the row yet"
+    last = json.loads(wire.ask("POST", "/__headwater/flush").body)["positions"]["0"]
+    assert 0 < shown()[1] <= last - first
+    report("fast", last)
+    assert 0 < shown()[1] <= last - first, "the slowest one counts"
+    assert eventually(lambda: shown()[2] >= 1)
+    report("slow", last)
+    report("fast", last)
+    active, lag, silent = shown()
+    assert (active, lag) == (2, 0) and silent < 5, "leases do not count"
+    for name in ("fast", "slow", "batch"):
+        assert wire.ask("DELETE", f"/__headwater/readers/{name}").status == 204
+    assert shown() == (0, 0, 0)
+
+
 def test_only_the_origins_that_are_named_may_read() -> None:
     flags = ("--cors-origins", "https://a.example,https://b.example", "--cors-expose", "X-Mine")
     with running_server(*flags) as server, Wire(server.url) as wire:

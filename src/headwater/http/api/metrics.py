@@ -115,6 +115,18 @@ def _lake(context: Context) -> Iterator[Metric]:
         "Age of the oldest data that is not in the lake, in whole seconds.",
         lake.unflushed_seconds,
     )
+    watch = cold.watch(context.node.only.now())
+    yield gauge("headwater_lake_consumers", "Registered consumers that have not lapsed.", watch.active)
+    yield gauge(
+        "headwater_lake_consumer_lag_positions",
+        "Positions from the slowest of these consumers to the last row in the lake.",
+        watch.lag,
+    )
+    yield gauge(
+        "headwater_lake_consumer_silent_seconds",
+        "Time since the last report of the consumer that has been silent for longest.",
+        watch.silent_us // SECOND_US,
+    )
     yield counter("headwater_lake_flushed_segments_total", "Segments written by flushes.", counts.flushed_segments)
     yield counter("headwater_lake_flushed_bytes_total", "Bytes written by flushes.", counts.flushed_bytes)
     yield counter("headwater_lake_flush_failures_total", "Flushes that failed.", counts.flush_failures)
