@@ -76,5 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         # The registration stays, because a restart needs the rows that it protects.
+        if isinstance(self._opened, LakeStream):
+            self._opened.stop()
         if self._link is not None:
             self._link.close()

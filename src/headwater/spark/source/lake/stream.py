@@ -14,7 +14,6 @@ often it is read.
 import secrets
 import time
 from collections.abc import Callable
-from math import inf
 from typing import Any, NamedTuple
 
 from headwater.lake.catalog import Catalog, CatalogReader
@@ -27,7 +26,9 @@ from headwater.spark.positions import by_shard, position_in
 from headwater.spark.source.data_loss import DataLost, report_loss
 from headwater.spark.source.lake.admission import LakeAdmission
 from headwater.spark.source.lake.catalogs import LakeUnusable, heading_up_to, matching, newest_heading
+from headwater.spark.source.lake.checkpoints import is_temporary
 from headwater.spark.source.lake.plan import LakePartition, LakePlanner, row_filter_for
+from headwater.spark.source.lake.registrar import Registrar
 from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.storage.store import Store
 
@@ -35,8 +36,6 @@ VERSION = 2
 """The version of the form that offsets have in a checkpoint."""
 REGISTER_SECONDS = 600.0
 """How often a query without commits renews its registration, and releases what it does not need."""
-RENEWALS_MIN = 3
-"""How often it renews at least in the time that it may be silent."""
 
 
 class Beginning(NamedTuple):
@@ -100,14 +99,13 @@ class LakeStream:
         self, options: SourceOptions, link: Link, store: Store, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options, self._link, self._store, self._clock = options, link, store, clock
-        self._silence_seconds = options.reader_silence_seconds
-        self._renew_seconds = min(REGISTER_SECONDS, (self._silence_seconds or inf) / RENEWALS_MIN)
+        self._registrar = Registrar(link, options.link, options.reader_silence_seconds)
+        self._may_be_ad_hoc = options.reader_name is None and options.reader_silence_seconds is None
         self._admission = LakeAdmission(store, options.selection)
         self._catalogs = CatalogReader(store)
         self._target: int | None = None
         self._flushed_at = self._registered_at = float("-inf")
         self._committed_at = clock()
-        self._registered: str | None = None
         self._lapsed = False
         self._newest: Catalog | None = None
         self._without_rows: RowFilter | None = None
@@ -208,6 +206,7 @@ class LakeStream:
             # Spark repeats the first batch from a new initial offset; the end knows where the query really began.
             first = last._replace(position=last.beginning.position)
         self._ensure_registered(first)
+        self._let_go_with_the_query(first)
         if first.position >= last.position:
             return []
         catalog = _of_log(heading_up_to(self._link, self._store, last.position, self._catalogs), last)
@@ -237,8 +236,7 @@ class LakeStream:
         except DataLost:
             if self._lapsed:
                 # Otherwise the next start would find the registration and assume that it never lapsed.
-                self._link.forget(offset.consumer)
-                self._registered = None
+                self._registrar.forget(offset.consumer)
             raise
 
     # -- Registration -----------------------------------------------------------------------------------------------
@@ -250,18 +248,18 @@ class LakeStream:
 
     def _ensure_registered(self, offset: LakeOffset) -> None:
         """Register before the first read, so that nothing more is dropped, and renew from time to time."""
-        if self._registered != offset.consumer:
+        if self._registrar.consumer != offset.consumer:
             if offset.beginning.dropped is None:
                 self._register(offset)
             else:
                 self._renew(offset)
-        elif self._clock() - self._registered_at >= self._renew_seconds:
+        elif self._clock() - self._registered_at >= REGISTER_SECONDS:
             self._renew(offset)
 
     def _renew(self, offset: LakeOffset) -> None:
         """Renew the registration. If the server says that it has lapsed, check for losses and register again."""
-        if self._link.renew(offset.consumer, by_shard(offset.position), self._silence_seconds):
-            self._registered, self._registered_at = offset.consumer, self._clock()
+        if self._registrar.renew(offset.log_id, offset.consumer, offset.position):
+            self._registered_at = self._clock()
             return
         self._lapsed = True
         # Before registering, so that a driver that is killed here leaves no registration; and after it, when nothing
@@ -277,8 +275,18 @@ class LakeStream:
             self._check_loss(offset, catalog)
 
     def _register(self, offset: LakeOffset) -> None:
-        self._link.register(offset.consumer, by_shard(offset.position), self._silence_seconds)
-        self._registered, self._registered_at = offset.consumer, self._clock()
+        self._registrar.register(offset.log_id, offset.consumer, offset.position)
+        self._registered_at = self._clock()
+
+    def _let_go_with_the_query(self, offset: LakeOffset) -> None:
+        """If nothing can resume this query, let its registration end soon after it."""
+        if self._may_be_ad_hoc and is_temporary(offset.consumer):
+            self._registrar.shorten(offset.log_id, offset.consumer, offset.position)
+        self._may_be_ad_hoc = False
+
+    def stop(self) -> None:
+        """Give no more signs of life; the registration stays for a restart until it lapses."""
+        self._registrar.stop()
 
 
 def _of_log(catalog: Catalog | None, offset: LakeOffset) -> Catalog | None:
