@@ -14,6 +14,7 @@ from headwater.cli.contexts.choosing import Destination
 from headwater.cli.examples import commands_in
 from headwater.cli.spark.command import VERBS, sentence, show, spark
 from headwater.cli.spark.options import pairs, with_credentials
+from headwater.spark import session
 from headwater.spark.jobs.report import Report
 
 
@@ -47,6 +48,58 @@ def test_without_pyspark_a_job_says_how_to_install_it(monkeypatch: pytest.Monkey
     result = CliRunner().invoke(main, ["spark", "compact"])
     assert result.exit_code == 1
     assert result.stderr == ("Error: PySpark is not installed; install it with `pip install 'headwater[spark]'`.\n")
+
+
+NOWHERE = ("--url", "http://127.0.0.1:1", "--option", "retries=0")
+JOBS = {
+    "export": ("--bucket", "team", "--to", "tables"),
+    "compact": (),
+    "snapshot": ("--bucket", "team", "--reducer", "merge-patch"),
+    "load": ("rows.csv", "--name", "rows", "--format", "csv", "--key", "id", "--bucket", "team"),
+    "replay": ("--bucket", "team", "--name", "copy", "--checkpoint", "offsets", "--into", "test"),
+    "verify": ("--bucket", "team"),
+    "report": ("--bucket", "team", "--to", "usage"),
+}
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "session", start)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_finds_out_that_the_server_is_unreachable_before_spark_starts(name: str, tmp_path: Path) -> None:
+    assert {*JOBS, "init"} == set(VERBS)
+    result = CliRunner().invoke(main, ["spark", name, *JOBS[name], *NOWHERE])
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1 and "http://127.0.0.1:1" in result.stderr, result.stderr
+    assert list(tmp_path.iterdir()) == [], "nothing is written"
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("name", "more", "sentence"),
+    [
+        ("compact", ("--option", "via=lake"), "There is no option 'via'"),
+        ("snapshot", ("--option", "columns=stream"), "A snapshot covers a whole stream; remove the option columns."),
+        ("snapshot", ("--reducer", "nothing"), "nothing"),
+        ("load", ("--stream", "name"), "Use either --stream or --key"),
+        ("replay", ("--into", "a/b"), "'a/b' is not a valid bucket name"),
+        ("replay", ("--sink", "nope=1"), "There is no option 'nope'"),
+        ("verify", ("--option", "endingTimestamp=5"), "Verification covers whole streams"),
+        ("verify", ("--export", "none"), "There is no export at"),
+        ("report", ("--to", "s3://bucket/usage"), "is not a local folder"),
+        ("report", ("--option", "value=json"), "must be one of string, variant"),
+    ],
+)
+def test_a_job_refuses_wrong_options_before_spark_starts(name: str, more: tuple[str, ...], sentence: str) -> None:
+    result = CliRunner().invoke(main, ["spark", name, *JOBS[name], *NOWHERE, *more])
+    assert (result.exit_code, sentence in result.stderr) == (1, True), result.stderr
 
 
 def test_a_job_gets_the_credentials_of_the_command_line_unless_it_has_others() -> None:

@@ -46,12 +46,14 @@ Command = Callable[..., "Report"]
 
 
 def checked_job(check: Callable[..., None]) -> Callable[[Command], Callable[..., None]]:
-    """As `job`, for a job with a check that is made before Spark starts, which takes seconds."""
-    return partial(job, check=check)
+    """Make a verb that runs a job in a Spark session, shows its progress and prints its report.
+
+    Spark takes seconds to start, so the check, which gets the options of the command, is made before that.
+    """
+    return partial(_job, check)
 
 
-def job(command: Command, check: Callable[..., None] = lambda **options: None) -> Callable[..., None]:
-    """Make a verb that runs a job in a Spark session, shows its progress and prints its report."""
+def _job(check: Callable[..., None], command: Command) -> Callable[..., None]:
 
     @URL
     @CONTEXT

@@ -1,18 +1,37 @@
 """`headwater spark compact`: rewrite the lake's segments on a cluster."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headwater.cli.examples import examples
-from headwater.cli.spark.command import job
+from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import pairs
 from headwater.protocol.limits import MIB
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headwater.spark.jobs.compact.job import CompactConfig
     from headwater.spark.jobs.report import Report
+
+
+def _config(
+    *, url: str, options: dict[str, str], lake: str | None, segment_mib: int, rewrite_mib: int, rounds: int
+) -> "CompactConfig":
+    from headwater.lake.compaction.planning import REWRITE_LIMITS  # noqa: PLC0415
+    from headwater.spark.jobs.compact.job import CompactConfig  # noqa: PLC0415
+    from headwater.spark.jobs.origin import link_settings  # noqa: PLC0415
+
+    limits = REWRITE_LIMITS._replace(bytes_max=rewrite_mib * MIB)
+    return CompactConfig(link_settings(url, options), lake, limits, segment_mib * MIB, rounds)
+
+
+def _check(**options: Any) -> None:
+    """The checks that need no Spark."""
+    from headwater.spark.jobs.compact.job import prepare  # noqa: PLC0415
+
+    prepare(_config(**options))
 
 
 @click.command(
@@ -31,25 +50,13 @@ if TYPE_CHECKING:
     help="Maximum payload that one task rewrites.",
 )
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Maximum number of rounds.")
-@job
-def compact(
-    spark: "SparkSession",
-    *,
-    url: str,
-    options: dict[str, str],
-    lake: str | None,
-    segment_mib: int,
-    rewrite_mib: int,
-    rounds: int,
-) -> "Report":
+@checked_job(_check)
+def compact(spark: "SparkSession", **options: Any) -> "Report":
     """Merge small segments of the lake and drop dead rows.
 
     The server stays online and does the same by itself, a little at a time. Use this job for a lake that has fallen
     behind, or to move the work to a cluster.
     """
-    from headwater.lake.compaction.planning import REWRITE_LIMITS  # noqa: PLC0415
-    from headwater.spark.jobs.compact.job import CompactConfig, run  # noqa: PLC0415
-    from headwater.spark.jobs.origin import link_settings  # noqa: PLC0415
+    from headwater.spark.jobs.compact.job import run  # noqa: PLC0415
 
-    limits = REWRITE_LIMITS._replace(bytes_max=rewrite_mib * MIB)
-    return run(spark, CompactConfig(link_settings(url, options), lake, limits, segment_mib * MIB, rounds))
+    return run(spark, _config(**options))

@@ -5,13 +5,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.examples import examples
-from headwater.cli.spark.command import job
+from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import PARTITIONS, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.spark.jobs.report import Report
+
+
+def _check(**options: Any) -> None:
+    """The checks that need no Spark."""
+    from headwater.spark.jobs.load.job import LoadConfig, prepare  # noqa: PLC0415
+
+    prepare(LoadConfig(**options))
 
 
 @click.command(
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
 @pairs("--read", "An option of Spark's file reader, name=value; repeatable.", name="reading")
 @pairs("--option", "An option of the Headwater sink, name=value; repeatable.", name="options")
 @PARTITIONS
-@job
+@checked_job(_check)
 def load(spark: "SparkSession", **options: Any) -> "Report":
     """Append the rows of files to streams, each exactly once.
 

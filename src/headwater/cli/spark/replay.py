@@ -7,14 +7,30 @@ import click
 
 from headwater.cli.contexts.store import Context
 from headwater.cli.examples import examples
-from headwater.cli.spark.command import job
+from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import BATCH, CREDENTIALS, PARTITIONS, has_credentials, pairs, with_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headwater.spark.jobs.origin import Origin
+    from headwater.spark.jobs.replay import ReplayConfig
     from headwater.spark.jobs.report import Report
+
+
+def _config(*, origin: "Origin", to: str | None, sink: dict[str, str], **rest: Any) -> "ReplayConfig":
+    from headwater.spark.jobs.replay import ReplayConfig  # noqa: PLC0415
+
+    to = to or origin.url
+    return ReplayConfig(origin, to, options=sink_options(origin.url, origin.options, to, sink), **rest)
+
+
+@with_origin
+def _check(**options: Any) -> None:
+    """The checks that need no Spark."""
+    from headwater.spark.jobs.replay import prepare  # noqa: PLC0415
+
+    prepare(_config(**options))
 
 
 @click.command(
@@ -38,18 +54,17 @@ if TYPE_CHECKING:
 @pairs("--sink", "An option of the Headwater sink, name=value; repeatable.")
 @PARTITIONS
 @BATCH
-@job
+@checked_job(_check)
 @with_origin
-def replay(spark: "SparkSession", *, origin: "Origin", to: str | None, sink: dict[str, str], **rest: Any) -> "Report":
+def replay(spark: "SparkSession", **options: Any) -> "Report":
     """Copy new messages to other streams, each exactly once.
 
     The messages of a stream stay in order. A run may be killed at any time and started again: with the same name and
     checkpoint it resumes where it stopped.
     """
-    from headwater.spark.jobs.replay import ReplayConfig, run  # noqa: PLC0415
+    from headwater.spark.jobs.replay import run  # noqa: PLC0415
 
-    to = to or origin.url
-    return run(spark, ReplayConfig(origin, to, options=sink_options(origin.url, origin.options, to, sink), **rest))
+    return run(spark, _config(**options))
 
 
 def sink_options(url: str, options: Mapping[str, str], to: str, sink: dict[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.examples import examples
-from headwater.cli.spark.command import job
+from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import with_origin
 
 if TYPE_CHECKING:
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
     from headwater.spark.jobs.origin import Origin
     from headwater.spark.jobs.report import Report
+
+
+@with_origin
+def _check(*, origin: "Origin", **rest: Any) -> None:
+    """The checks that need no Spark."""
+    from headwater.spark.jobs.usage.job import UsageConfig, prepare  # noqa: PLC0415
+
+    prepare(UsageConfig(origin, **rest))
 
 
 @click.command(
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
     help="A pause of this many seconds ends a session.",
 )
 @click.option("--top", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many streams to list.")
-@job
+@checked_job(_check)
 @with_origin
 def report(spark: "SparkSession", *, origin: "Origin", **rest: Any) -> "Report":
     """Measure messages, bytes, delays and sessions of streams.

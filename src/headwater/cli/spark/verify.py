@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.examples import examples
-from headwater.cli.spark.command import job
+from headwater.cli.spark.command import checked_job
 from headwater.cli.spark.options import iceberg, with_origin
 
 if TYPE_CHECKING:
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
     from headwater.spark.jobs.origin import Origin
     from headwater.spark.jobs.report import Report
+
+
+@with_origin
+def _check(*, origin: "Origin", **rest: Any) -> None:
+    """The checks that need no Spark."""
+    from headwater.spark.jobs.verify.job import VerifyConfig, prepare  # noqa: PLC0415
+
+    prepare(VerifyConfig(origin, **rest))
 
 
 @click.command(
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many problems to list and to inspect message by message.",
 )
-@job
+@checked_job(_check)
 @with_origin
 def verify(spark: "SparkSession", *, origin: "Origin", **rest: Any) -> "Report":
     """Account for every message of every stream.

@@ -54,6 +54,17 @@ class ReplayConfig:
     batch_bytes: int = BATCH_BYTES
 
 
+def prepare(config: ReplayConfig) -> None:
+    """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
+    settings = _check(config)
+    try:
+        with config.origin.link() as source, Link(settings) as target:
+            source.log_id()
+            target.log_id()
+    except (LinkFailed, LinkRefused) as failure:
+        raise JobFailed(str(failure)) from failure
+
+
 def run(spark: SparkSession, config: ReplayConfig) -> Report:
     """Copy what is new since the last run."""
     began = time.monotonic()

@@ -264,10 +264,10 @@ def test_an_invalid_configuration_fails_with_one_sentence(
 
 
 def test_problems_found_while_the_server_is_written_to_are_checked_again(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake_server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = [Finding("b/x", 1, "lake", "something"), Finding("b/y", 2, "server", "something else")]
-    config = verify.VerifyConfig(Origin("http://127.0.0.1:1", bucket="b"), problems_max=2)
+    config = verify.VerifyConfig(Origin(lake_server.url, bucket="b"), problems_max=2)
     origins: list[Origin] = []
     for results, problems in (
         ([verify.Comparison({}, wrong, 2, False), verify.Comparison({}, wrong[1:], 1, False)], 1),

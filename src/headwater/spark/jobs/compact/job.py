@@ -18,6 +18,7 @@ from headwater.lake.compaction.rewriting import Cuts, Keep
 from headwater.lake.damage import LakeDamaged
 from headwater.lake.scanning import EVER
 from headwater.protocol.limits import MIB, STREAMS_PER_SEGMENT_MAX
+from headwater.spark.failures import LinkFailed, LinkRefused
 from headwater.spark.jobs.compact.plan import Dead, plan_rewrites
 from headwater.spark.jobs.compact.task import Outcome, carry_out
 from headwater.spark.jobs.origin import find_lake
@@ -46,6 +47,15 @@ class CompactConfig:
     limits: RewriteLimits = REWRITE_LIMITS
     segment_bytes: int = SEGMENT_BYTES
     rounds_max: int = ROUNDS_MAX
+
+
+def prepare(config: CompactConfig) -> None:
+    """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
+    try:
+        with Link(config.link) as link:
+            open_lake(link, config.lake)
+    except (LinkFailed, LinkRefused) as failure:
+        raise JobFailed(str(failure)) from failure
 
 
 def run(spark: SparkSession, config: CompactConfig) -> Report:

@@ -60,6 +60,17 @@ class LoadConfig:
     partitions: int | None = None
 
 
+def prepare(config: LoadConfig) -> SinkOptions:
+    """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
+    options = _check(config)
+    try:
+        with Link(options.link) as link:
+            check_ledger(Ledger(link, config.name), SinkLedger(link, config.name))
+    except (LinkFailed, LinkRefused) as failure:
+        raise JobFailed(str(failure)) from failure
+    return options
+
+
 def run(spark: SparkSession, config: LoadConfig) -> Report:
     """Load the files that are not loaded yet."""
     began = time.monotonic()

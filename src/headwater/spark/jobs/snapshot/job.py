@@ -53,10 +53,18 @@ class SnapshotConfig:
     """Streams with fewer new bytes are skipped."""
 
 
-def run(spark: SparkSession, config: SnapshotConfig) -> Report:
-    """Fold streams and publish snapshots."""
+def prepare(config: SnapshotConfig) -> SourceOptions:
+    """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
     options = config.origin.parsed()
     _check(options)
+    with config.origin.link() as link:
+        link.log()
+    return options
+
+
+def run(spark: SparkSession, config: SnapshotConfig) -> Report:
+    """Fold streams and publish snapshots."""
+    options = prepare(config)
     _ship(config.reducer)
     with config.origin.link() as link:
         log = link.log()

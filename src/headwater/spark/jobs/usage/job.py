@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -38,13 +38,32 @@ class UsageConfig:
     top: int = TOP
 
 
-def run(spark: SparkSession, config: UsageConfig) -> Report:
-    """Measure streams, and write two tables and a page."""
-    began = time.monotonic()
+class Prepared(NamedTuple):
+    """What is known of a report before Spark starts."""
+
+    folder: Path
+    options: dict[str, str]
+    """Those of the source: payloads are read only if they hold the time of the event."""
+
+
+def prepare(config: UsageConfig) -> Prepared:
+    """Make all checks that need no Spark, and write nothing; JobFailed if one fails."""
     folder = Path(config.to).absolute()
     if "://" in config.to or (folder.exists() and not folder.is_dir()):
         raise JobFailed(f"{config.to!r} is not a local folder; a report can only be written to one.")
-    events = measures.events(_rows(spark, config), config.event_time).persist(StorageLevel.MEMORY_AND_DISK)
+    with config.origin.link() as link:
+        via = "live" if link.log().lake_url is None else "lake"
+    columns = ",".join((*COLUMNS, "payload") if config.event_time else COLUMNS)
+    config.origin.parsed(via=via, columns=columns)
+    return Prepared(folder, config.origin.source_options(via=via, columns=columns))
+
+
+def run(spark: SparkSession, config: UsageConfig) -> Report:
+    """Measure streams, and write two tables and a page."""
+    began = time.monotonic()
+    folder, options = prepare(config)
+    rows = spark.read.format("headwater").options(**options).load()
+    events = measures.events(rows, config.event_time).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         totals = measures.totals(events)
         if not totals["messages"]:
@@ -69,15 +88,6 @@ def run(spark: SparkSession, config: UsageConfig) -> Report:
         "seconds": round(time.monotonic() - began, 3),
     }
     return Report("report", facts)
-
-
-def _rows(spark: SparkSession, config: UsageConfig) -> DataFrame:
-    """The rows to measure, without payloads unless they hold the time of the event."""
-    with config.origin.link() as link:
-        via = "live" if link.log().lake_url is None else "lake"
-    columns = ",".join((*COLUMNS, "payload") if config.event_time else COLUMNS)
-    config.origin.parsed(via=via, columns=columns)
-    return spark.read.format("headwater").options(**config.origin.source_options(via=via, columns=columns)).load()
 
 
 def _write(table: DataFrame, path: Path) -> DataFrame:

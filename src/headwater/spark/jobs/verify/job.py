@@ -54,13 +54,24 @@ class Comparison(NamedTuple):
     """Whether the server was not written to meanwhile."""
 
 
-def run(spark: SparkSession, config: VerifyConfig) -> Report:
-    """Verify streams, and report the problems."""
-    began = time.monotonic()
+def prepare(config: VerifyConfig) -> tuple[Origin, Export | None]:
+    """Make all checks that need no Spark, and write nothing: the streams to verify, and the export if there is one."""
     export = None
     if config.export is not None:
         export = open_export(config.export, config.origin, config.catalog, config.table)
     origin = config.origin if export is None else export.origin
+    options = origin.parsed()
+    if options.since is not None or options.until is not None:
+        raise JobFailed("Verification covers whole streams; remove startingTimestamp and endingTimestamp.")
+    with origin.link() as link:
+        find_lake(link)
+    return origin, export
+
+
+def run(spark: SparkSession, config: VerifyConfig) -> Report:
+    """Verify streams, and report the problems."""
+    began = time.monotonic()
+    origin, export = prepare(config)
     first = Verifier(spark, origin, export, config).compare(config.hashes)
     problems, count = first.problems, first.found
     if problems and not first.quiet:
@@ -81,8 +92,6 @@ class Verifier:
     def __init__(self, spark: SparkSession, origin: Origin, export: Export | None, config: VerifyConfig) -> None:
         self._spark, self.origin, self._export, self._config = spark, origin, export, config
         self._options = origin.parsed()
-        if self._options.since is not None or self._options.until is not None:
-            raise JobFailed("Verification covers whole streams; remove startingTimestamp and endingTimestamp.")
 
     def compare(self, hashes: str | None = None) -> Comparison:
         """Compare all sides once."""
