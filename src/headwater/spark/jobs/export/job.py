@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.spark.jobs.export.batches import Exporter, Stopped, Widening
 from headwater.spark.jobs.export.ledger import all_columns, check_claim, claim, default_checkpoint
 from headwater.spark.jobs.export.shape import Shape
-from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions
+from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions, check_types
 from headwater.spark.jobs.export.widening import check_widening
 from headwater.spark.jobs.origin import Origin, find_lake
 from headwater.spark.jobs.paths import open_location, spark_path
@@ -68,7 +68,9 @@ def run(spark: SparkSession, config: ExportConfig, stop: threading.Event | None 
     began = time.monotonic()
     stop = stop or threading.Event()
     store, checkpoint, identity = prepare(config)
+    # What the claim records as the columns of the table must be possible ones: it is never changed.
     config.shape.check()
+    check_types(config.format, config.shape.columns())
     name, export_id = claim(store, identity, config.name)
     widening = _widening(store, config)
     rows = config.shape.apply(_stream(spark, config, name))
