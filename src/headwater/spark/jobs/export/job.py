@@ -25,6 +25,9 @@ from headwater.storage.store import TableStore
 TAKEN = frozenset(("via", "columns", "value", "readername", "startingoffsets", "maxbytespertrigger", "ontrimmed"))
 """Options of the source, in lower case, that the export sets itself: it relies on their values to be exact."""
 
+CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+"""How Spark names the failure of a query whose checkpoint another one writes to."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExportConfig:
@@ -190,12 +193,17 @@ def _finish(query: StreamingQuery, exporter: Exporter, stop: threading.Event) ->
     """Wait until the query has ended; return the position that each shard has reached, if any."""
     try:
         finish(query, lambda: stop_between_batches(query, stop))
-    except StreamingQueryException:
+    except StreamingQueryException as error:
         if isinstance(exporter.failure, Stopped):
             # The source knows how far the batches before have come.
             return {}
         if exporter.failure is not None:
             raise exporter.failure from None
+        if CONCURRENT in str(error):
+            raise JobFailed(
+                "Another run of this export is in progress, and both use one checkpoint; the table is not harmed. "
+                "Let one of them end, or stop it, and run this one again."
+            ) from error
         raise
     ends = (progress["sources"][0]["endOffset"] for progress in reversed(query.recentProgress))
     last = next((one for one in ends if one), None)
