@@ -201,7 +201,7 @@ def test_a_purge_goes_on_after_a_crash_and_can_be_repeated(tmp_path: Path, pause
     with site(tmp_path / "data") as here:
         write_everywhere(here)
         before = contents_of_others(here)
-        purge_id = here.admin.purge(prefix="team/Marker", with_forks=True)
+        purge_id = here.admin.purge(prefix="team/Marker", with_forks=True).id
         time.sleep(pause_seconds)
         here.server.kill()
     with site(tmp_path / "data") as again:
@@ -293,6 +293,32 @@ def test_the_command_asks_for_what_is_missing(small: RunningServer, arguments: t
     done = Shell(small.url)("purge", *arguments)
     assert done.code == 2
     assert problem in done.err
+
+
+def test_it_says_how_many_streams_there_were_and_if_there_was_none(small: RunningServer) -> None:
+    shell = Shell(small.url)
+    with Client(small.url) as client:
+        for name in ("shop/a", "shop/b"):
+            client.stream(name).create("text/plain", body=b"x")
+        assert json.loads(shell.ok("purge", "--prefix", "shop/", "--yes", "--json").out)["streams"] == 2
+        done = shell("purge", "shop/a", "--yes")
+        assert done.code == 0
+        assert done.err == f"No stream shop/a exists at {small.url}; only the remains of deleted ones are removed.\n"
+
+
+def test_a_prefix_means_what_it_means_to_rm(small: RunningServer) -> None:
+    """One without a bucket is of streams without one: if it is a character short, it must not purge whole buckets."""
+    shell = Shell(small.url)
+    with Client(small.url) as client:
+        for name in ("chat-1", "chat/2", "chat-room/3", "talk/4", "talk/5"):
+            client.stream(name).create("text/plain", body=b"x")
+        assert json.loads(shell.ok("purge", "--prefix", "chat", "--yes", "--json").out)["streams"] == 1
+        assert json.loads(shell.ok("purge", "--prefix", "/talk/4", "--yes", "--json").out)["streams"] == 1
+        for name in ("chat/2", "chat-room/3", "talk/5"):
+            assert client.stream(name).read() == b"x"
+        for name in ("chat-1", "talk/4"):
+            with pytest.raises(NotFound):
+                client.stream(name).head()
 
 
 @pytest.mark.parametrize("body", [{}, {"stream": "a/b", "prefix": "a"}, {"prefix": ""}, {"stream": "a"}, {"x": 1}, []])

@@ -48,7 +48,7 @@ def test_another_node_goes_on_with_a_purge(tmp_path: Path) -> None:
             here = Site(other, tmp_path / "lake", client, admin, Shell(other.url))
             write(here)
             before = contents_of_others(here)
-            purge_id = admin.purge(SECRET)
+            purge_id = admin.purge(SECRET).id
             nodes[keeper].kill()
 
             def is_done() -> bool:

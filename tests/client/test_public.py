@@ -17,8 +17,8 @@ NOW START Admin Appended AsyncAdmin AsyncBootstrap AsyncBucket AsyncClient Async
 AsyncProducer AsyncRequestValue AsyncStream BadRequest BatchAck Bootstrap Bucket BucketInfo Chunk Client ClientError
 Conflict ConsumerInfo Created Deframer Flow Follower Forbidden Fork Gone HostRefused IfExists IncarnationChanged
 ListedStream Live ManyFollower NotFound OffsetTrimmed OnDuplicate OnRefused OnTrimmed OutcomeUnknown
-PreconditionFailed Producer ProducerEnded ProducerEpochUsed ProducerFenced ProtocolViolation PurgeInfo QuotaExceeded
-RateLimited Record RequestRefused RequestValue ResponseIncomplete RetryPolicy ScanRange SequenceConflict
+PreconditionFailed Producer ProducerEnded ProducerEpochUsed ProducerFenced ProtocolViolation PurgeBegun PurgeInfo
+QuotaExceeded RateLimited Record RequestRefused RequestValue ResponseIncomplete RetryPolicy ScanRange SequenceConflict
 ServerUnavailable ServerUrls Snapshot Stream StreamClosed StreamInfo TooLarge TransportFailed Unauthorized frame
 """
 EXPORTED = NAMES.split()

@@ -3,7 +3,7 @@
 `Client` blocks, `AsyncClient` is awaited. `Admin` and `AsyncAdmin` are for operators of a Headwater server.
 """
 
-from headwater.client.admin import ConsumerInfo, PurgeInfo, ScanRange
+from headwater.client.admin import ConsumerInfo, PurgeBegun, PurgeInfo, ScanRange
 from headwater.client.asynchronous.admin import AsyncAdmin
 from headwater.client.asynchronous.client import AsyncBucket, AsyncClient
 from headwater.client.asynchronous.flows import AsyncBootstrap, AsyncFollower, AsyncManyFollower
@@ -116,6 +116,7 @@ __all__ = [
     "ProducerEpochUsed",
     "ProducerFenced",
     "ProtocolViolation",
+    "PurgeBegun",
     "PurgeInfo",
     "QuotaExceeded",
     "RateLimited",

@@ -47,6 +47,15 @@ class ConsumerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class PurgeBegun:
+    """A purge that has begun."""
+
+    id: str
+    streams: int
+    """How many streams existed that it removes."""
+
+
+@dataclass(frozen=True, slots=True)
 class PurgeInfo:
     """How far a purge is."""
 
@@ -110,10 +119,10 @@ def swap(
     yield from ask(_post(target, "/swap", body), target.policy)
 
 
-def purge(target: RequestTarget, stream: str | None, prefix: str | None, with_forks: bool) -> Program[str]:
+def purge(target: RequestTarget, stream: str | None, prefix: str | None, with_forks: bool) -> Program[PurgeBegun]:
     body = {"stream": stream, "prefix": prefix, "with_forks": with_forks}
     answer = yield from _object(target, _post(target, "/purge", body))
-    return str(answer["purge"])
+    return PurgeBegun(answer["purge"], answer["streams"])
 
 
 def read_purge(target: RequestTarget, purge_id: str) -> Program[PurgeInfo]:

@@ -39,6 +39,14 @@ class PurgeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return None
 
 
+class PurgeBegun(NamedTuple):
+    """A purge that is recorded."""
+
+    purge: str
+    streams: int
+    """How many streams existed that it removes; what deleted ones left behind, it removes uncounted."""
+
+
 class PurgeStatus(NamedTuple):
     """How far a purge has come."""
 
@@ -48,8 +56,8 @@ class PurgeStatus(NamedTuple):
     problem: str | None
 
 
-async def ask_purge(shard: Shard, request: PurgeRequest) -> str | Refusal:
-    """Begin a purge, and return its id."""
+async def ask_purge(shard: Shard, request: PurgeRequest) -> PurgeBegun | Refusal:
+    """Begin a purge."""
     state = shard.state
     if (refusal := judge_proposal(state, AskPurge, "A purge")) is not None:
         return refusal
@@ -57,9 +65,10 @@ async def ask_purge(shard: Shard, request: PurgeRequest) -> str | Refusal:
     wanted = Purge(DELETING, state.position, request.target, is_prefix, request.with_forks)
     if (refusal := await purge_scope.judge(state, wanted)) is not None:
         return refusal
+    streams = await purge_scope.count(state, wanted)
     purge_id = secrets.token_hex(8)
     reply = await ask(shard.submit, AskPurge(purge_id, request.target, is_prefix, request.with_forks))
-    return reply if isinstance(reply, Refusal) else purge_id
+    return reply if isinstance(reply, Refusal) else PurgeBegun(purge_id, streams)
 
 
 def status_of(shard: Shard, purge_id: str) -> PurgeStatus | Refusal:

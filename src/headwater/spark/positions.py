@@ -29,19 +29,28 @@ def position_in(shards: Mapping[str, int]) -> int:
     return shards[SHARD]
 
 
-def lag_in(progress: Mapping[str, Any]) -> int | None:
+def lag_in(progress: Mapping[str, Any] | None) -> int | None:
     """How many positions of the log a query on the lake is behind, from its `lastProgress`; None if that is unknown.
 
-    Not all positions have rows, so a query that has read everything may be a few behind.
+    Not all positions have rows, so a query that has read everything may be a few behind. A query that has just started
+    has no progress yet. Of several sources, the first one that reads a lake counts.
 
     >>> lag_in({"sources": [{"endOffset": '{"shards": {"0": 57}}', "latestOffset": '{"shards": {"0": 60}}'}]})
     3
     >>> lag_in({"sources": [{"endOffset": None, "latestOffset": None}]}) is None
     True
     """
-    source = progress["sources"][0]
-    ends = [json.loads(source[name] or "null") for name in ("endOffset", "latestOffset")]
-    if any(end is None for end in ends):
+    for source in progress["sources"] if progress is not None else ():
+        reached, newest = (_position_of(source[name]) for name in ("endOffset", "latestOffset"))
+        if reached is not None and newest is not None:
+            return max(newest - reached, 0)
+    return None
+
+
+def _position_of(offset: str | None) -> int | None:
+    """The position in an offset of the lake's source; None for one of another source."""
+    try:
+        found = json.loads(offset or "null")
+    except ValueError:
         return None
-    reached, newest = (position_in(end["shards"]) for end in ends)
-    return max(newest - reached, 0)
+    return position_in(found["shards"]) if isinstance(found, dict) and "shards" in found else None

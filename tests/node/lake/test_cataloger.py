@@ -22,7 +22,7 @@ from headwater.streams.state import State
 from headwater.testing.faulty_store import Fault, FaultyStore
 
 from .histories import Counted, CountedParts, with_history
-from .lakes import Bench, bench
+from .lakes import ON_DEMAND, Bench, bench, until
 from .stories import Story
 
 # -- Stored is stored --------------------------------------------------------------------------------------------------
@@ -79,6 +79,67 @@ def test_what_failed_attempts_leave_behind_goes_with_the_snapshots_of_their_time
             await node.housekeeping.cataloger.tidy()
             kept = [item.key for item in store.store.items("messages/metadata/") if item.key.endswith(".avro")]
             assert len(kept) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("table", ["messages", "streams"])
+def test_an_earlier_snapshot_that_is_damaged_does_not_end_the_chores(table: str) -> None:
+    async def run() -> None:
+        store = FaultyStore()
+        async with bench(store) as node:
+            for name in ("b/one", "b/two"):
+                await node.create(name, b"x")
+                await node.lake.flush(all_tables=True)
+            state = node.state
+        before = newest_table(store, table)
+        assert before is not None
+        store.store.replace(before.snapshots[-2].list_key, b"garbage")
+        orphan = f"{table}/metadata/0000000001-00-data.avro"
+        store.store.create(orphan, b"of a commit that failed")
+        quick = ON_DEMAND._replace(catalog_check_seconds=0.01, streams_write_seconds=0.01)
+        async with bench(store, state, intervals=quick) as node:
+            await asyncio.sleep(0.1)
+            await node.ask(Delete("b/one"))
+            await until(lambda: read_catalog(store.store).position == state.position)  # type: ignore[union-attr]
+            await until(lambda: newest_table(store, "streams").current.position == state.position)  # type: ignore[union-attr]
+            assert orphan in [item.key for item in store.store.items(f"{table}/")]
+        async with bench(store, state, history_seconds=0.0) as node:
+            await node.append("b/two", b"y")
+            await node.lake.flush(all_tables=True)
+            await node.housekeeping.cataloger.tidy()
+            await node.housekeeping.lister.tidy()
+            # The damaged snapshot has expired.
+            assert orphan not in [item.key for item in store.store.items(f"{table}/")]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("operation", ["create", "items"])
+def test_no_failure_of_the_store_ends_the_chores(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unexpected(Exception):
+        """What no store is said to raise."""
+
+    async def run() -> None:
+        store = FaultyStore()
+        quick = ON_DEMAND._replace(catalog_check_seconds=0.01, streams_write_seconds=0.01, sweep_check_seconds=0.01)
+        async with bench(store, intervals=quick) as node:
+            failures = []
+
+            def fail(*arguments: object) -> None:
+                failures.append(arguments)
+                raise Unexpected
+
+            await node.create("b/s", b"one")
+            with monkeypatch.context() as failing:
+                failing.setattr(store, operation, fail)
+                await node.append("b/s", b"two")
+                await until(lambda: len(failures) > 2)
+            await node.ask(Delete("b/s"))
+            await node.create("b/t")
+            await until(
+                lambda: (found := newest_table(store, "streams")) and found.current.position == node.state.position
+            )
 
     asyncio.run(run())
 

@@ -8,7 +8,7 @@ import pytest
 from headwater.lake.format import new_segment_id, segment_key
 from headwater.lake.writer import SegmentWriter
 from headwater.node.committer import Done
-from headwater.node.purges import PurgeRequest, ask_purge, status_of
+from headwater.node.purges import PurgeBegun, PurgeRequest, ask_purge, status_of
 from headwater.protocol.limits import MINUTE_US
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.ancestry import Ancestry
@@ -54,8 +54,8 @@ async def begin(node: Bench, request: PurgeRequest) -> str:
     assert node.shard.chores is not None
     node.shard.chores.purger._retry_seconds = 0.01
     asked = await ask_purge(node.shard, request)
-    assert isinstance(asked, str), asked
-    return asked
+    assert isinstance(asked, PurgeBegun), asked
+    return asked.purge
 
 
 async def purge(node: Bench, request: PurgeRequest) -> str:
@@ -265,8 +265,9 @@ def test_a_fork_that_comes_in_between_ends_the_purge(tmp_path: Path) -> None:
             await write(node, SECRET)
             asking = asyncio.create_task(ask_purge(node.shard, PurgeRequest(SECRET)))
             node.node.fork(ForkRequest("c/fork", Ancestry(SECRET, None, 0, None, None), False, b""), lambda _: None)
-            asked = await asking
-            assert isinstance(asked, str)
+            begun = await asking
+            assert isinstance(begun, PurgeBegun)
+            asked = begun.purge
             await until(lambda: node.state.cold.purges[asked].has_ended)
             assert node.state.cold.purges[asked].stage == "refused"
             assert node.state.cold.purges[asked].target == ""

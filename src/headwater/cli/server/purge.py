@@ -8,7 +8,7 @@ import click
 
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
-from headwater.cli.printing import note, say
+from headwater.cli.printing import counted, note, say
 from headwater.cli.progress import Progress
 from headwater.cli.streams.completing import complete_name
 from headwater.client import PurgeInfo
@@ -23,7 +23,7 @@ BACKUPS = "Backups, exports and copies that readers have made are not touched."
 
 @click.command(epilog=examples("headwater purge demo/log --yes", "headwater purge --prefix team/2025- --with-forks"))
 @click.argument("name", required=False, shell_complete=complete_name)
-@click.option("--prefix", help="Purge all streams whose whole names begin with this: bucket/, or bucket/beginning.")
+@click.option("--prefix", help="Purge all streams whose names begin with this: bucket/, or bucket/beginning.")
 @click.option("--with-forks", is_flag=True, help="Purge the forks of these streams, too, which inherit their rows.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @JSON
@@ -40,22 +40,28 @@ def purge(server: Server, *, name: str | None, prefix: str | None, with_forks: b
     if prefix is not None and not prefix.strip("/"):
         # An unset variable of a script must not purge everything.
         raise click.UsageError(f"--prefix is empty; for all streams without a bucket, use --prefix {DEFAULT_BUCKET}/.")
-    whole = None if name is None else _whole(name)
+    whole, beginning = (None if given is None else _whole(given) for given in (name, prefix))
+    what = whole or f"{beginning}*"
     if not yes:
-        _confirm(server, whole or f"everything that begins with {prefix}")
+        _confirm(server, whole or f"everything that begins with {beginning}")
     with server.admin(ANSWER_SECONDS_MAX) as admin:
-        ended = _follow(admin, admin.purge(whole, prefix=prefix, with_forks=with_forks))
+        begun = admin.purge(whole, prefix=beginning, with_forks=with_forks)
+        if not begun.streams and not as_json:
+            note(f"No stream {what} exists at {server.url}; only the remains of deleted ones are removed.")
+        ended = _follow(admin, begun.id)
     if as_json:
-        click.echo(json.dumps({"purge": ended.id, "stage": ended.stage, "backups": "not touched"}))
+        facts = {"purge": ended.id, "stage": ended.stage, "streams": begun.streams, "backups": "not touched"}
+        click.echo(json.dumps(facts))
     if ended.stage == "refused":
         raise click.ClickException(
             "One of the streams was forked meanwhile, so its rows are still needed; repeat this with --with-forks."
         )
     if not as_json:
-        say(f"Nothing of {whole or prefix} is left in the store. {BACKUPS}")
+        say(f"Purged {counted(begun.streams, 'stream')}; nothing of {what} is left in the store. {BACKUPS}")
 
 
 def _whole(name: str) -> str:
+    """A name or a prefix with its bucket, as other commands read them."""
     name = name.lstrip("/")
     return name if "/" in name else f"{DEFAULT_BUCKET}/{name}"
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from headwater.client import admin, extensions
-from headwater.client.admin import ConsumerInfo, PurgeInfo, ScanRange
+from headwater.client.admin import ConsumerInfo, PurgeBegun, PurgeInfo, ScanRange
 from headwater.client.asynchronous.carrier import AsyncCarrier
 from headwater.client.asynchronous.runtime import AsyncFlow
 from headwater.client.operations import RequestTarget
@@ -93,8 +93,10 @@ class AsyncAdmin:
         """Replace segments of the lake, by number, with rewritten ones, by key."""
         await self._carrier.run(admin.swap(self._target, replaced, keys, dropped, deadline_us))
 
-    async def purge(self, stream: str | None = None, *, prefix: str | None = None, with_forks: bool = False) -> str:
-        """Begin to remove every byte of a stream, or of all whose whole names begin with a prefix; return its id."""
+    async def purge(
+        self, stream: str | None = None, *, prefix: str | None = None, with_forks: bool = False
+    ) -> PurgeBegun:
+        """Begin to remove every byte of a stream, or of all whose whole names begin with a prefix."""
         return await self._carrier.run(admin.purge(self._target, stream, prefix, with_forks))
 
     async def purge_info(self, purge_id: str) -> PurgeInfo:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 
 from headwater.client import admin, extensions
-from headwater.client.admin import ConsumerInfo, PurgeInfo, ScanRange
+from headwater.client.admin import ConsumerInfo, PurgeBegun, PurgeInfo, ScanRange
 from headwater.client.blocking.carrier import Carrier
 from headwater.client.blocking.runtime import Flow
 from headwater.client.operations import RequestTarget
@@ -94,8 +94,8 @@ class Admin:
         """Replace segments of the lake, by number, with rewritten ones, by key."""
         self._carrier.run(admin.swap(self._target, replaced, keys, dropped, deadline_us))
 
-    def purge(self, stream: str | None = None, *, prefix: str | None = None, with_forks: bool = False) -> str:
-        """Begin to remove every byte of a stream, or of all whose whole names begin with a prefix; return its id."""
+    def purge(self, stream: str | None = None, *, prefix: str | None = None, with_forks: bool = False) -> PurgeBegun:
+        """Begin to remove every byte of a stream, or of all whose whole names begin with a prefix."""
         return self._carrier.run(admin.purge(self._target, stream, prefix, with_forks))
 
     def purge_info(self, purge_id: str) -> PurgeInfo:

@@ -10,12 +10,12 @@ from headwater.http.exchange import FORK, READ, Exchange
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.node.purges import PurgeRequest, PurgeStatus, ask_purge, status_of
+from headwater.node.purges import PurgeBegun, PurgeRequest, PurgeStatus, ask_purge, status_of
 from headwater.protocol.refusals import Code, Refusal
 
 
 def begin(request: Request, address: Address, exchange: Exchange) -> None:
-    """Begin a purge; the answer has its id."""
+    """Begin a purge; the answer has its id, and the number of streams."""
     try:
         wanted = msgspec.json.decode(request.body, type=PurgeRequest)
     except UNDECODABLE as error:
@@ -32,8 +32,8 @@ def _begin(exchange: Exchange, wanted: PurgeRequest) -> None:
     exchange.await_task(ask_purge(exchange.node.only, wanted), partial(_begun, exchange))
 
 
-def _begun(exchange: Exchange, purge_id: str) -> None:
-    exchange.answer(Answer(202, JSON_LINES, msgspec.json.encode({"purge": purge_id})))
+def _begun(exchange: Exchange, begun: PurgeBegun) -> None:
+    exchange.answer(Answer(202, JSON_LINES, msgspec.json.encode(begun._asdict())))
 
 
 def show(request: Request, address: Address, exchange: Exchange) -> None:

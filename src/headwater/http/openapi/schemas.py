@@ -236,7 +236,7 @@ SCHEMAS: dict[str, Schema] = {
     "PurgeRequest": _object(
         {"stream": _MAYBE, "prefix": _MAYBE, "with_forks": {"type": "boolean"}}, "stream", "prefix", "with_forks"
     ),
-    "PurgeBegun": _object({"purge": TEXT}),
+    "PurgeBegun": _object({"purge": TEXT, "streams": _WHOLE}),
     "PurgeStatus": _object(
         {
             "purge": TEXT,

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from headwater.lake.damage import LakeDamaged
 from headwater.lake.iceberg.manifests import Manifest, Place, Stamp, list_of
 from headwater.lake.iceberg.metadata import (
     PREVIOUS_MAX,
@@ -75,6 +76,8 @@ class Commits:
         """The table as of the last commit; None before the first."""
         self._leftovers: list[Leftover] = []
         self._searched = False
+        self._unreadable: int | None = None
+        """A snapshot whose manifests are damaged, so that nobody knows what it needs."""
 
     # -- Before a commit ----------------------------------------------------------------------------------------------
 
@@ -198,17 +201,20 @@ class Commits:
         self._leftovers += leftovers
 
     def find_leftovers(self, files_in: Callable[[Manifest], Iterable[str]]) -> None:
-        """Find what earlier processes and failed commits have left in the table's folder; once after a load."""
-        if self.table is None or self._searched:
+        """Find what earlier processes and failed commits have left in the table's folder; once after a load.
+
+        If a snapshot is damaged, that waits until it has expired.
+        """
+        if self.table is None or self._searched or any(one.id == self._unreadable for one in self.table.snapshots):
             return
-        needed, seen = {self.table.key, hint_key(self._name), *(key for _, key in self.table.previous)}, set[str]()
+        needed = {self.table.key, hint_key(self._name), *(key for _, key in self.table.previous)}
         for snapshot in self.table.snapshots:
-            needed.add(snapshot.list_key)
-            for manifest in manifests_of(self._store, snapshot):
-                if manifest.key not in seen:
-                    seen.add(manifest.key)
-                    needed.update(files_in(manifest))
-        needed |= seen
+            try:
+                self._add_needed(needed, snapshot, files_in)
+            except LakeDamaged as damage:
+                log.error("a snapshot of %s cannot be read any more; it expires in time: %s", self._name, damage)
+                self._unreadable = snapshot.id
+                return
         for item in self._store.items(f"{self._name}/"):
             number = _NUMBER.match(item.key.rpartition("/")[2])
             limit = self.table.version if parse_metadata_key(item.key) else self._sequence
@@ -216,6 +222,13 @@ class Commits:
             if item.key not in needed and number is not None and int(number[1]) <= limit:
                 self._leftovers.append(Leftover(item.key, 0, 0))
         self._searched = True
+
+    def _add_needed(self, needed: set[str], snapshot: Snapshot, files_in: Callable[[Manifest], Iterable[str]]) -> None:
+        """Add the objects that a snapshot lists."""
+        needed.add(snapshot.list_key)
+        for manifest in manifests_of(self._store, snapshot):
+            if manifest.key not in needed:
+                needed.update((manifest.key, *files_in(manifest)))
 
     def needs(self, added: int, removed: int) -> bool:
         """Whether a remaining snapshot lists an object that was added and removed with these sequence numbers."""

@@ -50,6 +50,14 @@ async def are_pinned(state: State, purge: Purge) -> bool:
     return False
 
 
+async def count(state: State, purge: Purge) -> int:
+    """How many streams of a purge exist for their readers."""
+    found = 0
+    async for stream in lives(state, purge):
+        found += not stream.deleted and not stream.expired(state.now)
+    return found
+
+
 async def judge(state: State, purge: Purge) -> Refusal | None:
     """Why a purge cannot begin: forks inherit the rows, and are to be spared."""
     if purge.with_forks or not await are_pinned(state, purge):

@@ -22,7 +22,7 @@ from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
 from headwater.node.threads import in_thread
 from headwater.settings import Settings
-from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
+from headwater.storage.store import Store
 from headwater.streams.cold import ALL, Tombstone
 from headwater.streams.segments import Segment
 from headwater.streams.state import State
@@ -94,7 +94,8 @@ class Cataloger:
         while True:
             try:
                 await self._keep_up()
-            except (StoreFailed, KeyExists, KeyMissing) as error:
+            except Exception as error:
+                # Whatever it is, the next attempt begins with what is in the store.
                 log.error("the lake's tables lag behind the lake: %s", error)
             await asyncio.sleep(self._intervals.catalog_check_seconds)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headwater.lake.damage import LakeDamaged
 from headwater.node.barriers import Barrier
 from headwater.node.lake.cataloger import Cataloger
 from headwater.node.lake.compactor import COMPACT_LIMITS, Compactor
@@ -126,7 +127,7 @@ class Housekeeping:
             await self.cataloger.write()
             if all_tables:
                 await self.lister.write()
-        except (StoreFailed, KeyExists, KeyMissing) as error:
+        except (StoreFailed, KeyExists, KeyMissing, LakeDamaged) as error:
             raise FlushFailed(str(error)) from error
         except RuntimeError as error:  # Its thread has ended.
             if self._ended:

@@ -20,7 +20,6 @@ from headwater.node.lake.cataloger import wall_ms
 from headwater.node.lake.parts import LakeParts
 from headwater.node.threads import in_thread
 from headwater.protocol.names import bucket_of
-from headwater.storage.store import KeyExists, KeyMissing, StoreFailed
 from headwater.streams.state import State, Stream
 
 STREAMS_PER_TURN = 200
@@ -71,7 +70,8 @@ class Lister:
         while True:
             try:
                 await self._keep_up()
-            except (StoreFailed, KeyExists, KeyMissing) as error:
+            except Exception as error:
+                # Whatever it is, the next attempt begins with what is in the store.
                 log.error("the table of the streams cannot be written and will be tried again: %s", error)
             await asyncio.sleep(self._intervals.catalog_check_seconds)
 

@@ -17,7 +17,6 @@ from headwater.node.barriers import Barrier, reach
 from headwater.node.committer import ask
 from headwater.node.lake.parts import LakeParts
 from headwater.protocol.limits import SECOND_US
-from headwater.storage.store import StoreFailed
 from headwater.streams.commands import ForgetSegments
 from headwater.streams.segments import Segment
 
@@ -62,7 +61,8 @@ class LakeSweeper:
         while True:
             try:
                 await work()
-            except StoreFailed as error:
+            except Exception as error:
+                # Whatever it is, the next attempt begins with what is in the store.
                 log.error("the lake cannot be swept and will be tried again: %s", error)
             await asyncio.sleep(seconds)
 

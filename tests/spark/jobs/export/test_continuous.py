@@ -20,7 +20,9 @@ from headwater.cli import main
 from headwater.spark.jobs.export import job as export
 from headwater.spark.jobs.export.batches import Exporter, Stopped
 from headwater.spark.jobs.export.job import ExportConfig
+from headwater.spark.jobs.export.ledger import CHECKPOINT
 from headwater.spark.jobs.origin import Origin
+from headwater.spark.jobs.report import JobFailed
 from headwater.testing import RunningServer
 
 from .exported_rows import append
@@ -84,6 +86,27 @@ def test_a_stop_lets_the_batch_in_progress_finish_and_begins_no_other(
     assert (report.facts["batches"], rows_in(to)) == (1, 1)
     assert export.run(spark, ExportConfig(origin, str(to))).facts["rows"] == 2
     assert rows_in(to) == 3
+
+
+def test_a_second_run_at_the_same_time_is_told_about_the_first(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "table"
+    config = ExportConfig(Origin(lake_server.url, bucket=bucket), str(to))
+    append(lake_server, bucket, {"x": [b"1"]})
+    one_batch = Exporter._export
+
+    def done_by_another_too(self: Exporter, rows: DataFrame, batch: int) -> None:
+        one_batch(self, rows, batch)
+        (to / CHECKPOINT / "commits").mkdir(exist_ok=True)
+        (to / CHECKPOINT / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Exporter, "_export", done_by_another_too)
+        with pytest.raises(JobFailed, match="Another run of this export is in progress"):
+            export.run(spark, config)
+    export.run(spark, config)
+    assert rows_in(to) == 1
 
 
 def test_a_batch_that_begins_after_the_stop_is_not_recorded_as_done(spark: SparkSession) -> None:

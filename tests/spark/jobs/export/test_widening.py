@@ -51,6 +51,34 @@ def rows_in(kind: str, to: Path) -> Any:
     return table.scan().to_arrow().sort_by("position").to_pylist()
 
 
+@pytest.mark.parametrize(
+    ("kind", "schema", "problem"),
+    [
+        ("parquet", "`service.name` string", "has a dot; put the typed columns into a struct"),
+        ("parquet", "n int, N int", "the column 'N' twice"),
+        ("iceberg", "n int, m map<string, array<interval day to second>>", "'m' has the type interval day to second"),
+        ("delta", "n int, s struct<v: variant>", "'s' has the type variant, which delta tables do not have"),
+        ("iceberg", "n void", "'n' has the type void"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused_before_the_place_is_claimed(
+    kind: Format, schema: str, *, problem: str, spark: SparkSession, lake_server: RunningServer, tmp_path: Path
+) -> None:
+    config = ExportConfig(Origin(lake_server.url, bucket="shop"), str(tmp_path / "table"), kind)
+    with pytest.raises(JobFailed, match=problem):
+        export.run(spark, replace(config, shape=Shape(schema)))
+    assert list(FolderStore(tmp_path / "table").keys("")) == []
+
+
+def test_a_field_with_a_dot_is_exported_in_a_struct(
+    spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path
+) -> None:
+    append(lake_server, bucket, {"x": [b'{"service.name":"shop"}']})
+    shape = Shape("`service.name` string", into="value")
+    export.run(spark, ExportConfig(Origin(lake_server.url, bucket=bucket), str(tmp_path / "table"), shape=shape))
+    assert [row["value"] for row in rows_in("parquet", tmp_path / "table")] == [{"service.name": "shop"}]
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_new_fields_become_columns_of_the_table(
     kind: Format, spark: SparkSession, lake_server: RunningServer, bucket: str, tmp_path: Path

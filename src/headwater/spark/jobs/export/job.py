@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.spark.jobs.export.batches import Exporter, Stopped, Widening
 from headwater.spark.jobs.export.ledger import all_columns, check_claim, claim, default_checkpoint
 from headwater.spark.jobs.export.shape import Shape
-from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions
+from headwater.spark.jobs.export.tables import FORMATS, Table, TableOptions, check_types
 from headwater.spark.jobs.export.widening import check_widening
 from headwater.spark.jobs.origin import Origin, find_lake
 from headwater.spark.jobs.paths import open_location, spark_path
@@ -24,6 +24,9 @@ from headwater.storage.store import TableStore
 
 TAKEN = frozenset(("via", "columns", "value", "readername", "startingoffsets", "maxbytespertrigger", "ontrimmed"))
 """Options of the source, in lower case, that the export sets itself: it relies on their values to be exact."""
+
+CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+"""How Spark names the failure of a query whose checkpoint another one writes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,9 @@ def run(spark: SparkSession, config: ExportConfig, stop: threading.Event | None 
     began = time.monotonic()
     stop = stop or threading.Event()
     store, checkpoint, identity = prepare(config)
+    # What the claim records as the columns of the table must be possible ones: it is never changed.
     config.shape.check()
+    check_types(config.format, config.shape.columns())
     name, export_id = claim(store, identity, config.name)
     widening = _widening(store, config)
     rows = config.shape.apply(_stream(spark, config, name))
@@ -188,12 +193,17 @@ def _finish(query: StreamingQuery, exporter: Exporter, stop: threading.Event) ->
     """Wait until the query has ended; return the position that each shard has reached, if any."""
     try:
         finish(query, lambda: stop_between_batches(query, stop))
-    except StreamingQueryException:
+    except StreamingQueryException as error:
         if isinstance(exporter.failure, Stopped):
             # The source knows how far the batches before have come.
             return {}
         if exporter.failure is not None:
             raise exporter.failure from None
+        if CONCURRENT in str(error):
+            raise JobFailed(
+                "Another run of this export is in progress, and both use one checkpoint; the table is not harmed. "
+                "Let one of them end, or stop it, and run this one again."
+            ) from error
         raise
     ends = (progress["sources"][0]["endOffset"] for progress in reversed(query.recentProgress))
     last = next((one for one in ends if one), None)

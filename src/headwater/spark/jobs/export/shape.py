@@ -40,14 +40,16 @@ class Shape:
         self.check_options()
         taken = {*SCHEMA.names, *PARTITIONS, CORRUPT}
         names = [self.into] if self.into is not None else [one.name for one in self._typed() or ()]
-        clash = next((name for name in names if name.lower() in taken), None)
-        if clash is not None:
-            remedy = (
-                "choose another name"
-                if self.into is not None
-                else "put the typed columns into a struct with --into value"
-            )
-            raise JobFailed(f"The column name {clash!r} is taken by a column of the lake; {remedy}.")
+        remedy = (
+            "choose another name" if self.into is not None else "put the typed columns into a struct with --into value"
+        )
+        for name in names:
+            if name.lower() in taken:
+                raise JobFailed(f"The column name {name!r} is taken by a column of the lake; {remedy}.")
+            if "." in name:
+                # Spark takes a dot in the name of a column for a field of a struct.
+                raise JobFailed(f"The column name {name!r} has a dot; {remedy}.")
+        _check_unique([one.name for one in self._typed() or ()])
 
     def _typed(self) -> StructType | None:
         if self.schema is None:
@@ -95,3 +97,12 @@ class Shape:
             return [parsed.getField(name).alias(name) for name in (*names, CORRUPT)]
         nested = F.struct(*(parsed.getField(name).alias(name) for name in names))
         return [nested.alias(self.into), parsed.getField(CORRUPT).alias(CORRUPT)]
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    """Raise JobFailed if the schema has a name twice; Spark ignores the case of names."""
+    found = set[str]()
+    for name in names:
+        if name.lower() in found:
+            raise JobFailed(f"The schema has the column {name!r} twice, in whatever case; rename one of them.")
+        found.add(name.lower())

@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType, VariantType
+from pyspark.sql.types import (
+    AnsiIntervalType,
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    NullType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from headwater.spark.arrow_schemas import arrow_schema
 from headwater.spark.jobs.export.files import FileRules
@@ -103,6 +113,33 @@ def check_export_id(table: str, found: str | None, export_id: str) -> None:
         raise JobFailed(
             f"The {table} holds the export {found!r}, not {export_id!r}; use another table, or drop this one first."
         )
+
+
+def check_types(format: str, columns: StructType) -> None:
+    """Raise JobFailed if a table of this format cannot have these columns."""
+    for column in columns:
+        kind = None if format == "parquet" else next(filter(_is_foreign, _types_in(column.dataType)), None)
+        if kind is not None:
+            raise JobFailed(
+                f"The column {column.name!r} has the type {kind.simpleString()}, which {format} tables do not have; "
+                "use another type, or --format parquet."
+            )
+
+
+def _is_foreign(kind: DataType) -> bool:
+    return isinstance(kind, NullType | VariantType | AnsiIntervalType | CalendarIntervalType)
+
+
+def _types_in(kind: DataType) -> Iterator[DataType]:
+    yield kind
+    if isinstance(kind, StructType):
+        for field in kind:
+            yield from _types_in(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _types_in(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _types_in(kind.keyType)
+        yield from _types_in(kind.valueType)
 
 
 def file_schema(columns: StructType, *, without: tuple[str, ...] = PARTITIONS, wide: bool = False) -> pa.Schema:
