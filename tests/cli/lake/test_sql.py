@@ -159,3 +159,8 @@ def test_a_closed_pipe_is_not_an_error(written: Written) -> None:
     command = f"{sys.executable} -m headwater lake sql {written.lake} 'from range(1000000)' --csv | head -1"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (finished.stdout, finished.stderr) == ("range\n", "")
+
+
+@pytest.mark.parametrize(("query", "statements"), [("", 0), ("; ;", 0), ("select 1; select 2", 2)])
+def test_a_query_is_one_statement(written: Written, query: str, statements: int) -> None:
+    assert f"it has {statements} statements, not one" in usage_error(headwater("lake", "sql", written.lake, query))

@@ -121,11 +121,14 @@ def _query(duckdb: Any, opened: OpenLake, query: str, as_csv: bool, as_json: boo
         }
         with duckdb.connect(config=settings) as connection:
             try:
-                _register(connection, opened, with_streams="streams" in query.lower())
-                result = connection.sql(query)
-                if result is not None:
-                    _print(result.to_arrow_reader(BATCH_ROWS), as_csv, as_json)
-                return
+                statements = len(connection.extract_statements(query))
+                if statements == 1:
+                    _register(connection, opened, with_streams="streams" in query.lower())
+                    result = connection.sql(query)
+                    if result is not None:
+                        _print(result.to_arrow_reader(BATCH_ROWS), as_csv, as_json)
+                    return
+                invalid, failure = True, f"it has {statements} statements, not one"
             except BrokenPipeError:
                 raise
             except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
