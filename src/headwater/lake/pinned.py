@@ -17,14 +17,10 @@ from headwater.storage.store import Store
 
 
 def read_pinned(store: Store, catalog: Catalog) -> dict[str, Deletes | None]:
-    """The segments that the table lists as of a catalog, by key, each with the file of its deleted rows.
-
-    A table without a commit lists none. A copy that was made during the first commit to the lake may have one: what
-    tells that from a table that was lost is whether forks need pinned rows.
-    """
+    """The segments that the table lists as of a catalog, by key, each with the file of its deleted rows."""
     table = newest_table(store, NAME)
     if table is None:
-        return {}
+        raise LakeDamaged(f"{NAME}/metadata", "the table is missing")
     snapshot = next((one for one in table.snapshots if one.id == catalog.pinned_id), None)
     if snapshot is None:
         raise LakeDamaged(table.key, f"it lacks the snapshot {catalog.pinned_id} that {catalog.key} names")

@@ -366,21 +366,6 @@ def test_the_pinned_rows_are_exactly_those_that_forks_need(records: tuple[int, i
     assert problem in "".join(found)
 
 
-def test_a_table_of_pinned_rows_without_a_commit_is_missed_only_if_forks_need_rows() -> None:
-    """A copy that is made during the first commit to a lake may lack the table, whose first commit it was."""
-    rows = table_of(part(0, 0, 3, 3, 3), life("b/t", 2, [NewAppend([b"alive"])], 0, 0))
-    unneeded = lake_of([rows])
-    needed = lake_of([rows], forks=pinned_records(0, 2), tombstones=tombstone(ALL), live_rows=4)
-    for store in (unneeded, needed):
-        removed = [item.key for item in store.items("pinned/")]
-        assert removed and problems(store) == []
-        for key in removed:
-            store.delete(key)
-    assert problems(unneeded) == []
-    [found] = problems(needed)
-    assert "the table of pinned rows lists no rows of it, but forks need some" in found
-
-
 def test_whenever_a_server_is_killed_at_its_first_commit_the_lake_is_intact() -> None:
     written = lake_of([table_of(part(0, 0, 3, 3))])
     killed = MemoryStore()
