@@ -18,9 +18,12 @@ class Form(StrEnum):
     """With a spare last digit: clients that add 1 to an offset, to read what follows it, still mean this position."""
     PLAIN = "%020d"
 
+    __hash__ = str.__hash__  # Without a call in Python, since it is part of the keys of caches.
+
 
 _TOKEN = re.compile(r"([0-9]{16})_([0-9]{16})|([0-9]{20})")
-_PLAIN_TOKEN = re.compile(_TOKEN.pattern.encode()).fullmatch
+_PLAIN_QUERY = re.compile(rb"offset=(?:0{16}_([0-9]{15})[0-9]|([0-9]{20})|-1)").fullmatch
+"""The usual forms of an offset; the groups are positions, without the spare digit."""
 _DECIMAL = re.compile(r"[0-9]{1,20}")
 _HALF, _SPARE = 10**16, 10
 
@@ -47,17 +50,19 @@ def parse(token: str, form: Form = Form.FLAT) -> int | None:
     return parse_position(token, form)
 
 
-def parse_plain(token: bytes) -> int | None:
-    """The position of a token that every surface accepts, as it is in a URL; None for all others, and for `now`.
+def parse_plain(query: bytes) -> int | None:
+    """The position in a query that is only an offset as every surface accepts it; None for all others, and for `now`.
 
-    >>> parse_plain(b"-1"), parse_plain(b"0000000000000000_0000000000000421"), parse_plain(b"42"), parse_plain(b"now")
-    (0, 42, None, None)
+    >>> parse_plain(b"offset=-1"), parse_plain(b"offset=0000000000000000_0000000000000421")
+    (0, 42)
+    >>> parse_plain(b"offset=42"), parse_plain(b"offset=now"), parse_plain(b"live=sse")
+    (None, None, None)
     """
-    match = _PLAIN_TOKEN(token)
+    match = _PLAIN_QUERY(query)
     if match is None:
-        return 0 if token == b"-1" else None
-    high, low, plain = match.groups()
-    return int(plain) if plain is not None else (int(high) * _HALF + int(low)) // _SPARE
+        return None
+    digits = match.lastindex
+    return 0 if digits is None else int(match[digits])
 
 
 def parse_position(token: str, form: Form = Form.FLAT) -> int | None:

@@ -28,6 +28,10 @@ from headwater.streams.state import Stream
 
 SourceOf = Callable[[Origin], Stream]
 
+FEW_APPENDS_MAX = 128
+FEW_BYTES_MAX = 64 * 1024
+"""How many appends, and how many bytes of them, are so few that making their page costs next to nothing."""
+
 _OFFSET = attrgetter("offset")
 _RECORD = attrgetter("record")
 _END = attrgetter("end")
@@ -53,6 +57,24 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 
     slices: list[Slice]
     next_offset: int
+
+
+def last_few(stream: Stream, offset: int, bytes_max: int) -> list[Hot] | None:
+    """Everything from an offset to the tail, if that is a few appends in memory, each of one message.
+
+    None says nothing: `judge` and `plan` know all other pages. Nearly all reads resume shortly before the tail, and
+    each at an offset of its own.
+    """
+    appends, size = stream.hot, stream.tail - offset
+    if not size:
+        return []
+    if appends is None or size < 0 or size > bytes_max or offset < stream.start or offset < appends[0].offset:
+        return None
+    few = appends[bisect_right(appends, offset, key=_OFFSET) - 1 :]
+    first, count = few[0], len(few)
+    if first.offset != offset or count != stream.record_next - first.record or count > FEW_APPENDS_MAX:
+        return None
+    return few
 
 
 def judge(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> Refusal | None:

@@ -1,25 +1,34 @@
-"""Responses with the same page share their bytes, and no others do."""
+"""Pages are rendered as any other answer, whichever way is taken."""
 
-import msgspec
+from itertools import product
+
 import pytest
 
-from headwater.http.wire.rendering import SHARED_BYTES_MAX, SHARED_MAX, Renderer
+from headwater.http.wire import statuses
+from headwater.http.wire.rendering import COPY_BYTES_MAX, TEMPLATES_MAX, Renderer
 from headwater.http.wire.statuses import Voice
 from headwater.protocol.offsets import Form
 from headwater.streams.replies import Page
 
 FLAT, PLAIN = Voice(Form.FLAT, "log"), Voice(Form.PLAIN, "log")
+GUARDED, PRIVATE = FLAT._replace(guarded=True), PLAIN._replace(private=True, by_origin=True)
+BODIES = (b"", b"[]", b'["100%d"]', b"x" * (COPY_BYTES_MAX - 1), b"x" * COPY_BYTES_MAX)
+RECORDS = ((None, None, None), (0, 7, None), (2, 9, 4))
 
 
 def page(body: bytes, incarnation: int = 1) -> Page:
     return Page(incarnation, "text/plain", 0, len(body), True, False, body)
 
 
-def test_readers_of_a_page_share_its_bytes() -> None:
-    renderer, one = Renderer(), page(b"hello")
-    first = renderer.page(one, FLAT, close=False)
-    assert first[0].endswith(b"\r\n\r\nhello")
-    assert renderer.page(one, FLAT, close=False) is first
+@pytest.mark.parametrize("voice", [FLAT, PLAIN, GUARDED, PRIVATE])
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain; x=%d%b%%", "application/octet-stream"])
+def test_a_page_is_rendered_as_any_answer_is(voice: Voice, content_type: str) -> None:
+    renderer = Renderer(exposed_more="X-100%d")
+    booleans = (False, True)
+    for body, records, up_to_date, closed, close in product(BODIES, RECORDS, booleans, booleans, booleans):
+        one = Page(3, content_type, 5, 5 + len(body), up_to_date, closed, body, *records)
+        rendered = renderer.page(one, voice, close=close)
+        assert b"".join(rendered) == b"".join(renderer.response(statuses.answer(one, voice), close=close))
 
 
 def test_another_page_with_the_same_bytes_has_its_own_headers() -> None:
@@ -41,19 +50,18 @@ def test_the_last_response_on_a_connection_says_so() -> None:
 
 
 def test_the_date_is_at_most_a_second_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
+    now, date = 100.0, "Mon"
     monkeypatch.setattr("headwater.http.wire.rendering.time.monotonic", lambda: now)
+    monkeypatch.setattr("headwater.http.wire.rendering.formatdate", lambda usegmt: date)
     renderer, one = Renderer(), page(b"hello")
-    first = renderer.page(one, FLAT, close=False)
-    now = 101.0
-    assert renderer.page(one, FLAT, close=False) is not first
+    assert b"Date: Mon\r\n" in renderer.page(one, FLAT, close=False)[0]
+    now, date = 101.0, "Tue"
+    assert b"Date: Tue\r\n" in renderer.page(one, FLAT, close=False)[0]
 
 
-def test_pages_are_never_mixed_up_however_many_there_are() -> None:
+def test_content_types_are_never_mixed_up_however_many_there_are() -> None:
     renderer = Renderer()
-    for number in range(3 * SHARED_MAX):
-        size = SHARED_BYTES_MAX + number % 3 - 1
-        body = str(number).encode().ljust(size)
-        # Nothing but the renderer keeps the page, so another may get its place in memory.
-        response = b"".join(renderer.page(msgspec.structs.replace(page(body)), FLAT, close=False))
-        assert response.endswith(body)
+    for number in [*range(3 * TEMPLATES_MAX), *range(TEMPLATES_MAX)]:
+        [response] = renderer.page(Page(1, f"text/x-{number}", 0, 1, True, False, b"a"), FLAT, close=False)
+        assert f"Content-Type: text/x-{number}\r\n".encode() in response
+    assert len(renderer._templates) <= TEMPLATES_MAX

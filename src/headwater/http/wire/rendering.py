@@ -3,7 +3,6 @@
 import time
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import NamedTuple
 
 from headwater import __version__
 from headwater.http.wire import statuses
@@ -31,10 +30,8 @@ LAST_CHUNK = b"0\r\n\r\n"
 COPY_BYTES_MAX = 64 * 1024
 """Up to this size, copying a body after its head is cheaper than sending two parts."""
 
-SHARED_BYTES_MAX = 4 * 1024
-"""Up to this size, a body is cached together with its head; rendering the head of a larger one does not matter."""
-SHARED_MAX = 1024
-"""How many such pages are cached."""
+TEMPLATES_MAX = 256
+"""How many responses with pages have a template, which takes a kilobyte or two."""
 
 _BODILESS = frozenset({204, 304})
 
@@ -55,15 +52,6 @@ def browser_lines(*, to_all: bool = True, exposed_more: str = "", local: bool = 
     )
 
 
-class _Shared(NamedTuple):
-    """The response with a page, as it is for one voice while its first lines stay the same."""
-
-    page: Page
-    head: bytes
-    voice: Voice
-    response: list[bytes]
-
-
 class Renderer:
     """Renders the responses of one server."""
 
@@ -75,13 +63,14 @@ class Renderer:
         self._heads: dict[int, bytes] = {}
         """The first lines of a response by status; below zero, of a page of ours."""
         self._heads_until = 0.0
-        self._shared: dict[int, _Shared] = {}
-        """By the id of the page, which lives as long as it is here: comparing pages would compare their bytes."""
+        self._templates: dict[tuple[str, Voice, bool, bool], bytes] = {}
+        """Responses with a page, for a second too, by content type and by whether they have data and records."""
 
     def _head(self, status: int) -> bytes:
         now = time.monotonic()
         if now >= self._heads_until:
             self._heads.clear()
+            self._templates.clear()
             self._heads_until = now + 1.0
         head = self._heads.get(status)
         if head is None:
@@ -104,18 +93,28 @@ class Renderer:
         return answer.status, [self._head(answer.status) + f"{lines}{framing}\r\n".encode("latin-1")]
 
     def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
-        """A page as a response; all who read it within the second for which a head stays the same share its bytes."""
+        """A page as a response, as `response` renders it; the usual ones are made in a single step."""
+        body, start, next_offset, incarnation = page.body, page.start, page.next_offset, page.incarnation
+        size = len(body)
         head = self._head(200)
-        if close or len(page.body) > SHARED_BYTES_MAX:
+        if close or page.closed or not page.up_to_date or page.record is not None or size >= COPY_BYTES_MAX:
             return _response(head, statuses.answer(page, voice), close, False)
-        shared = self._shared.get(id(page))
-        if shared is not None and shared.head is head and shared.voice == voice:
-            return shared.response
-        response = _response(head, statuses.answer(page, voice), False, False)
-        if len(self._shared) >= SHARED_MAX:
-            self._shared.clear()
-        self._shared[id(page)] = _Shared(page, head, voice, response)
-        return response
+        first, following = page.record_first, page.record_next
+        key = page.content_type, voice, next_offset > start, following is not None
+        template = self._templates.get(key) or self._page_template(head, page, voice)
+        if following is None:
+            return [template % (next_offset, incarnation, incarnation, start, next_offset, size, body)]
+        return [template % (next_offset, incarnation, incarnation, start, next_offset, first, following, size, body)]
+
+    def _page_template(self, head: bytes, page: Page, voice: Voice) -> bytes:
+        """The response with a page that ends at the tail of an open stream, with places for what differs."""
+        lines = f"{statuses.page_template(page, voice)}{CONTENT_LENGTH}%d\r\n\r\n"
+        template = head.replace(b"%", b"%%") + lines.encode("latin-1") + b"%b"
+        if len(self._templates) >= TEMPLATES_MAX:
+            self._templates.clear()
+        key = page.content_type, voice, page.next_offset > page.start, page.record_next is not None
+        self._templates[key] = template
+        return template
 
     def stream_head(self, lines: str, *, chunked: bool) -> bytes:
         """The head of a response that lasts until the connection ends."""

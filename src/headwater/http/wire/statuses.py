@@ -219,22 +219,27 @@ def _bucket_dropped(_: BucketDropped, __: Voice) -> Answer:
 
 
 def _page(reply: Page, voice: Voice) -> Answer:
-    # As `stream_lines` and the others, without their calls: this is the answer to every read.
-    start, next_offset = reply.start, reply.next_offset
-    ended = reply.up_to_date and reply.closed
-    incarnation = incarnations.render(voice.log_id, reply.incarnation)
-    cache_page, cache_tail = _cache_lines(reply.content_type, voice)
+    return Answer(200, page_lines(reply, voice), reply.body)
+
+
+def page_lines(page: Page, voice: Voice) -> str:
+    """The header lines of a page."""
+    numbers = page.next_offset, page.incarnation, page.incarnation, page.start, page.next_offset
+    records = () if page.record_next is None else (page.record_first, page.record_next)
+    return _record_lines(page.record, None, None) + page_template(page, voice) % (*numbers, *records)
+
+
+def page_template(page: Page, voice: Voice) -> str:
+    """The header lines of a page with places for its numbers, in the order in which `page_lines` has them."""
+    ended, incarnation = page.up_to_date and page.closed, f"{voice.log_id}-%d"
     lines = (
-        f"{_CONTENT_TYPE}{reply.content_type}\r\n"
-        f"{_NEXT_OFFSET}{voice.form % next_offset}\r\n"
-        f"{_INCARNATION}{incarnation}\r\n"
-        f"{_CLOSED if ended else ''}{_IS_UP_TO_DATE if reply.up_to_date else ''}"
-        f"{_ETAG}{etags.tag(incarnation, start, next_offset, ended)}\r\n"
-        f"{cache_page if next_offset > start else cache_tail}"
+        f"{_CONTENT_TYPE}{page.content_type.replace('%', '%%')}\r\n{_NEXT_OFFSET}{voice.form.value}\r\n"
+        f"{_INCARNATION}{incarnation}\r\n{_CLOSED if ended else ''}{_IS_UP_TO_DATE if page.up_to_date else ''}"
+        f'{_ETAG}"{incarnation}:%d:%d{":c" if ended else ""}"\r\n'
+        f"{_cache_lines(page.content_type, voice)[0 if page.next_offset > page.start else 1]}"
     )
-    if reply.record_next is not None:
-        lines += _record_lines(reply.record, reply.record_first, reply.record_next) + JSON_EXTENSIONS_LINE
-    return Answer(200, lines, reply.body)
+    records = f"{_RECORD_FIRST}%d\r\n{_RECORD_NEXT}%d\r\n{JSON_EXTENSIONS_LINE}"
+    return lines if page.record_next is None else lines + records
 
 
 @lru_cache(maxsize=1024)
@@ -328,13 +333,12 @@ def from_now(page: Page, voice: Voice) -> Answer:
 
 def not_modified(page: Page, voice: Voice) -> Answer:
     """The answer to a read whose ETag the client already has: the same headers, and no body."""
-    return Answer(304, _page(page, voice).headers)
+    return Answer(304, page_lines(page, voice))
 
 
 def polled(page: Page, voice: Voice, cursor: int) -> Answer:
     """The answer to a long-poll that found data: a page with a cursor."""
-    found = _page(page, voice)
-    return Answer(found.status, f"{found.headers}{_CURSOR}{cursor}\r\n", found.body)
+    return Answer(200, f"{page_lines(page, voice)}{_CURSOR}{cursor}\r\n", page.body)
 
 
 def poll_ended(page: Page, voice: Voice, cursor: int) -> Answer:

@@ -1,5 +1,7 @@
 """A cache of recent pages: committed bytes never change, so a page is made once for all its readers."""
 
+from collections import OrderedDict
+
 from headwater.streams.replies import Page
 
 PAGES_BYTES_MAX = 32 * 1024 * 1024
@@ -11,7 +13,7 @@ class PageCache:
     """The newest pages by incarnation and start; the oldest are evicted first."""
 
     def __init__(self, bytes_max: int = PAGES_BYTES_MAX) -> None:
-        self._pages: dict[tuple[int, int], Page] = {}
+        self._pages: OrderedDict[tuple[int, int], Page] = OrderedDict()  # A dict searches long for its first key.
         self._bytes_max, self._bytes = bytes_max, 0
 
     def get(self, incarnation: int, start: int, tail: int, closed: bool, earliest: int) -> Page | None:
