@@ -46,8 +46,17 @@ def lake_columns(names: Sequence[str]) -> list[StructField]:
 class SourceSchema:
     """The columns that a read returns, and how they are made from those of the lake."""
 
-    def __init__(self, options: SourceOptions, *, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        declared: StructType | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        """`declared` is the schema that Spark plans with: its columns are these, but more of them may be nullable."""
         self._value, self._batch_rows, self._batch_bytes = options.value, batch_rows, batch_bytes
+        self._has_snapshots, self._declared = options.bootstraps, declared
         extra = [*(["value"] if options.value else []), *(["kind"] if options.bootstraps else [])]
         chosen = options.columns or SCHEMA.names
         self.columns = (*chosen, *(name for name in extra if name not in chosen))
@@ -60,13 +69,13 @@ class SourceSchema:
 
     @cached_property
     def spark(self) -> StructType:
-        """The columns for Spark; all are nullable, because Spark requires it of Python data sources."""
-        return StructType([StructField(name, self._type(name)) for name in self.columns])
+        """The columns for Spark. Those that are never null say so, because Spark asks each value of all others."""
+        return StructType([StructField(name, self._type(name), self._may_be_null(name)) for name in self.columns])
 
     @cached_property
     def arrow(self) -> pa.Schema:
         """The schema that Spark checks each batch against."""
-        return arrow_schema(self.spark)
+        return arrow_schema(self.spark if self._declared is None else self._declared)
 
     def _type(self, name: str) -> DataType:
         if name == "kind":
@@ -75,9 +84,16 @@ class SourceSchema:
             return VariantType() if self._value == "variant" else StringType()
         return _TYPES[SCHEMA.field(name).type]
 
+    def _may_be_null(self, name: str) -> bool:
+        """Snapshots lack most columns, and not every payload has a value."""
+        return self._has_snapshots or name not in SCHEMA.names or SCHEMA.field(name).nullable
+
     def check(self, schema: StructType) -> None:
         """Raise OptionRefused if a user declares other columns than these."""
-        if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in self.spark]:
+        fits = [(field.name, field.dataType) for field in schema] == [
+            (field.name, field.dataType) for field in self.spark
+        ] and all(given.nullable or not own.nullable for given, own in zip(schema, self.spark, strict=True))
+        if not fits:
             raise OptionRefused(
                 "The source defines its own columns; leave schema() out, and choose columns with the option columns."
             )
@@ -99,12 +115,14 @@ class SourceSchema:
 
     def table(self, table: pa.Table) -> pa.Table:
         """A table with exactly these columns."""
-        made = [self._column(name, field.type, table) for name, field in zip(self.columns, self.arrow, strict=True)]
+        read = dict(zip(table.column_names, table.columns, strict=True))
+        made = [
+            read[name] if name in read else self._made(name, field.type, table)
+            for name, field in zip(self.columns, self.arrow, strict=True)
+        ]
         return pa.table(made, schema=self.arrow)
 
-    def _column(self, name: str, arrow_type: pa.DataType, table: pa.Table) -> pa.ChunkedArray | pa.Array:
-        if name in table.column_names:
-            return table[name]
+    def _made(self, name: str, arrow_type: pa.DataType, table: pa.Table) -> pa.ChunkedArray | pa.Array:
         if name == "kind":
             return pa.repeat(MESSAGE, len(table))
         assert name == "value", f"the table lacks {name}"

@@ -38,6 +38,7 @@ from headwater.spark.source.lake.reader import read_lake
 from headwater.spark.source.live.plan import LivePartition, batch_ranges, describe, pack_ranges
 from headwater.spark.source.live.reader import LiveReader
 from headwater.spark.source.row_query import RowQuery
+from headwater.spark.source.worker_memory import keep_imports
 from headwater.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Headwater(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._parsed(schema)
         options.check_batch()
-        return PushdownReader(options) if options.pushdown else BatchReader(options)
+        return PushdownReader(options, schema) if options.pushdown else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._parsed(schema)
@@ -67,7 +68,7 @@ class Headwater(DataSource):
             raise OptionRefused(
                 f"Streaming reads need PySpark 4.2, and this is {pyspark.__version__}; batch reads work."
             ) from missing
-        reader: DataSourceStreamReader = streaming.StreamReader(options)
+        reader: DataSourceStreamReader = streaming.StreamReader(options, schema)
         return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -82,9 +83,12 @@ class Headwater(DataSource):
         return options
 
 
-def read_partition(partition: InputPartition, options: SourceOptions, pushed: Conditions) -> Iterator[pa.RecordBatch]:
+def read_partition(
+    partition: InputPartition, options: SourceOptions, declared: StructType | None, pushed: Conditions = NO_CONDITIONS
+) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, in the schema that Spark expects."""
-    schema, work = SourceSchema(options), partition.value
+    keep_imports()
+    schema, work = SourceSchema(options, declared), partition.value
     query = RowQuery(schema.sources, options.selection, pushed)
     if isinstance(work, LakePartition):
         with renewing(options.link, work.lease):
@@ -118,18 +122,19 @@ def choose_lake(options: SourceOptions, link: Link) -> Store | None:
 class BatchReader(DataSourceReader):
     """Reads all rows that exist now."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    def __init__(self, options: SourceOptions, declared: StructType | None = None) -> None:
+        self._options, self._declared = options, declared
         self._pushed = NO_CONDITIONS
 
     def partitions(self) -> list[InputPartition]:
+        keep_imports()
         with Link(self._options.link) as link:
             store = choose_lake(self._options, link)
             works = self._live(link) if store is None else self._lake(link, store)
             return [InputPartition(work) for work in works]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._options, self._pushed)
+        return read_partition(partition, self._options, self._declared, self._pushed)
 
     def _lake(self, link: Link, store: Store) -> list[LakePartition]:
         options, starting, ending = self._options, self._options.starting, self._options.ending
