@@ -37,11 +37,9 @@ def rows(*payloads: bytes, content_type: str = "application/json") -> pa.Table:
     return pa.Table.from_pylist([{**plain, "payload": payload} for payload in payloads], SCHEMA)
 
 
-def test_the_columns_are_those_of_the_lake_and_are_null_where_those_are() -> None:
+def test_the_columns_are_those_of_the_lake_and_may_all_be_null() -> None:
     assert schema().columns == tuple(SCHEMA.names)
-    assert [field.nullable for field in schema().spark] == [field.nullable for field in SCHEMA]
-    assert schema(columns="stream", value="string").spark["value"].nullable
-    assert all(field.nullable for field in schema(onTrimmed="bootstrap").spark)
+    assert all(field.nullable for field in schema().spark)
     assert schema().arrow == to_arrow_schema(schema().spark, timezone="UTC")
     assert [field.type for field in schema().arrow] == [field.type for field in SCHEMA]
 
@@ -61,14 +59,6 @@ def test_other_columns_than_these_are_refused() -> None:
     schema(columns="stream").check(StructType([StructField("stream", StringType())]))
     with pytest.raises(OptionRefused, match="leave schema"):
         schema(columns="stream").check(StructType([StructField("strea", StringType())]))
-    with pytest.raises(OptionRefused, match="leave schema"):
-        schema(columns="producer_id").check(StructType([StructField("producer_id", StringType(), nullable=False)]))
-
-
-def test_batches_are_nullable_where_a_user_declares_it() -> None:
-    declared = StructType([StructField("stream", StringType())])
-    [batch] = SourceSchema(parsed(columns="stream"), declared).batches(iter([rows(b"1")]))
-    assert batch.schema.equals(to_arrow_schema(declared, timezone="UTC"))
 
 
 def test_batches_have_the_schema_that_spark_checks() -> None:

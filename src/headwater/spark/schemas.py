@@ -46,17 +46,8 @@ def lake_columns(names: Sequence[str]) -> list[StructField]:
 class SourceSchema:
     """The columns that a read returns, and how they are made from those of the lake."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        declared: StructType | None = None,
-        *,
-        batch_rows: int = BATCH_ROWS,
-        batch_bytes: int = BATCH_BYTES,
-    ) -> None:
-        """`declared` is the schema that Spark plans with: its columns are these, but more of them may be nullable."""
+    def __init__(self, options: SourceOptions, *, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES) -> None:
         self._value, self._batch_rows, self._batch_bytes = options.value, batch_rows, batch_bytes
-        self._has_snapshots, self._declared = options.bootstraps, declared
         extra = [*(["value"] if options.value else []), *(["kind"] if options.bootstraps else [])]
         chosen = options.columns or SCHEMA.names
         self.columns = (*chosen, *(name for name in extra if name not in chosen))
@@ -69,13 +60,13 @@ class SourceSchema:
 
     @cached_property
     def spark(self) -> StructType:
-        """The columns for Spark. Those that are never null say so, because Spark asks each value of all others."""
-        return StructType([StructField(name, self._type(name), self._may_be_null(name)) for name in self.columns])
+        """The columns for Spark; all are nullable: to say which are never null made no scan measurably cheaper."""
+        return StructType([StructField(name, self._type(name)) for name in self.columns])
 
     @cached_property
     def arrow(self) -> pa.Schema:
         """The schema that Spark checks each batch against."""
-        return arrow_schema(self.spark if self._declared is None else self._declared)
+        return arrow_schema(self.spark)
 
     def _type(self, name: str) -> DataType:
         if name == "kind":
@@ -84,16 +75,9 @@ class SourceSchema:
             return VariantType() if self._value == "variant" else StringType()
         return _TYPES[SCHEMA.field(name).type]
 
-    def _may_be_null(self, name: str) -> bool:
-        """Snapshots lack most columns, and not every payload has a value."""
-        return self._has_snapshots or name not in SCHEMA.names or SCHEMA.field(name).nullable
-
     def check(self, schema: StructType) -> None:
         """Raise OptionRefused if a user declares other columns than these."""
-        fits = [(field.name, field.dataType) for field in schema] == [
-            (field.name, field.dataType) for field in self.spark
-        ] and all(given.nullable or not own.nullable for given, own in zip(schema, self.spark, strict=True))
-        if not fits:
+        if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in self.spark]:
             raise OptionRefused(
                 "The source defines its own columns; leave schema() out, and choose columns with the option columns."
             )

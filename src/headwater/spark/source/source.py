@@ -57,7 +57,7 @@ class Headwater(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._parsed(schema)
         options.check_batch()
-        return PushdownReader(options, schema) if options.pushdown else BatchReader(options, schema)
+        return PushdownReader(options) if options.pushdown else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._parsed(schema)
@@ -68,7 +68,7 @@ class Headwater(DataSource):
             raise OptionRefused(
                 f"Streaming reads need PySpark 4.2, and this is {pyspark.__version__}; batch reads work."
             ) from missing
-        reader: DataSourceStreamReader = streaming.StreamReader(options, schema)
+        reader: DataSourceStreamReader = streaming.StreamReader(options)
         return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -83,12 +83,10 @@ class Headwater(DataSource):
         return options
 
 
-def read_partition(
-    partition: InputPartition, options: SourceOptions, declared: StructType | None, pushed: Conditions = NO_CONDITIONS
-) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: InputPartition, options: SourceOptions, pushed: Conditions) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, in the schema that Spark expects."""
     keep_imports()
-    schema, work = SourceSchema(options, declared), partition.value
+    schema, work = SourceSchema(options), partition.value
     query = RowQuery(schema.sources, options.selection, pushed)
     if isinstance(work, LakePartition):
         with renewing(options.link, work.lease):
@@ -122,8 +120,8 @@ def choose_lake(options: SourceOptions, link: Link) -> Store | None:
 class BatchReader(DataSourceReader):
     """Reads all rows that exist now."""
 
-    def __init__(self, options: SourceOptions, declared: StructType | None = None) -> None:
-        self._options, self._declared = options, declared
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         self._pushed = NO_CONDITIONS
 
     def partitions(self) -> list[InputPartition]:
@@ -134,7 +132,7 @@ class BatchReader(DataSourceReader):
             return [InputPartition(work) for work in works]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._options, self._declared, self._pushed)
+        return read_partition(partition, self._options, self._pushed)
 
     def _lake(self, link: Link, store: Store) -> list[LakePartition]:
         options, starting, ending = self._options, self._options.starting, self._options.ending

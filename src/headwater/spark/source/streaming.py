@@ -12,11 +12,11 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from headwater.lake.scanning import EVER
 from headwater.spark.link import Link
 from headwater.spark.options.source import SourceOptions
+from headwater.spark.source.filters import NO_CONDITIONS
 from headwater.spark.source.lake.stream import LakeStream
 from headwater.spark.source.limits import UNLIMITED, TriggerLimits
 from headwater.spark.source.live.stream import LiveStream
@@ -26,8 +26,8 @@ from headwater.spark.source.source import choose_lake, read_partition
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads existing rows, then new ones as they arrive."""
 
-    def __init__(self, options: SourceOptions, declared: StructType | None = None) -> None:
-        self._options, self._declared = options, declared
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
         self._opened: LakeStream | LiveStream | None = None
         self._link: Link | None = None
 
@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(work) for work in self._stream.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(partition, self._options, self._declared)
+        return read_partition(partition, self._options, NO_CONDITIONS)
 
     def commit(self, end: dict[str, Any]) -> None:
         if isinstance(self._stream, LakeStream):
