@@ -38,6 +38,7 @@ from headwater.spark.source.lake.reader import read_lake
 from headwater.spark.source.live.plan import LivePartition, batch_ranges, describe, pack_ranges
 from headwater.spark.source.live.reader import LiveReader
 from headwater.spark.source.row_query import RowQuery
+from headwater.spark.source.worker_memory import keep_imports
 from headwater.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Headwater(DataSource):
 
 def read_partition(partition: InputPartition, options: SourceOptions, pushed: Conditions) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, in the schema that Spark expects."""
+    keep_imports()
     schema, work = SourceSchema(options), partition.value
     query = RowQuery(schema.sources, options.selection, pushed)
     if isinstance(work, LakePartition):
@@ -123,6 +125,7 @@ class BatchReader(DataSourceReader):
         self._pushed = NO_CONDITIONS
 
     def partitions(self) -> list[InputPartition]:
+        keep_imports()
         with Link(self._options.link) as link:
             store = choose_lake(self._options, link)
             works = self._live(link) if store is None else self._lake(link, store)

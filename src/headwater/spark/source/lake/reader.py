@@ -4,9 +4,8 @@ Statistics rule out row groups that cannot match. Neighbouring row groups are fe
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 
 import pyarrow as pa
 
@@ -132,21 +131,27 @@ class SliceReader:
                 yield matching
 
     def _stored(self) -> Iterator[pa.Table]:
-        """The row groups as stored, verified; one fetch is always ahead."""
+        """The row groups as stored, verified; one fetch and one table are always ahead."""
         runs = _adjacent(self._footer, self._groups)
         fetches = map(self._fetched, runs)
-        return chain.from_iterable(fetches if len(runs) <= 1 else read_ahead(fetches))
+        return read_ahead(self._decoded(fetches if len(runs) <= 1 else read_ahead(fetches)))
 
-    def _fetched(self, run: Sequence[int]) -> list[pa.Table]:
-        """Adjacent row groups in one read; without payloads one read each, because there are gaps in between.
-
-        Enough of them for a batch are decoded together, because joining them later would copy every row.
-        """
+    def _fetched(self, run: Sequence[int]) -> tuple[Sequence[int], Read]:
+        """Adjacent row groups in one read; without payloads one read each, because there are gaps in between."""
         read: Read = partial(self._store.read, self._key)
         if "payload" in self._columns:
             first, last = self._footer.groups[run[0]], self._footer.groups[run[-1]]
             read = _within(read(first.start, last.start + last.size - first.start), first.start)
-        return [read_groups(read, self._footer, some, self._columns) for some in self._decoded_together(run)]
+        return run, read
+
+    def _decoded(self, fetches: Iterable[tuple[Sequence[int], Read]]) -> Iterator[pa.Table]:
+        """Tables of enough row groups for a batch, decoded together, because joining them later would copy every row.
+
+        One at a time: what is decoded long before it is needed takes fresh memory, which costs as much as decoding.
+        """
+        for run, read in fetches:
+            for some in self._decoded_together(run):
+                yield read_groups(read, self._footer, some, self._columns)
 
     def _decoded_together(self, run: Sequence[int]) -> list[list[int]]:
         portions: list[list[int]] = []
