@@ -70,11 +70,11 @@ def last_few(stream: Stream, offset: int, bytes_max: int) -> list[Hot] | None:
         return []
     if appends is None or size < 0 or size > bytes_max or offset < stream.start or offset < appends[0].offset:
         return None
-    few = appends[bisect_right(appends, offset, key=_OFFSET) - 1 :]
-    first, count = few[0], len(few)
+    index = bisect_right(appends, offset, key=_OFFSET) - 1
+    first, count = appends[index], len(appends) - index
     if first.offset != offset or count != stream.record_next - first.record or count > FEW_APPENDS_MAX:
         return None
-    return few
+    return appends[index:]
 
 
 def judge(stream: Stream, offset: int, source_of: SourceOf, fetched: Fetched = NOTHING_FETCHED) -> Refusal | None:
