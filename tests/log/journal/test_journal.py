@@ -26,7 +26,7 @@ from headwater.log.journal.journal import (
 from headwater.log.seam import Ticket
 from headwater.streams import batches
 from headwater.streams.batches import Batch
-from headwater.streams.commands import Append, Command, Delete
+from headwater.streams.commands import Append, Command, Delete, ForgetSegments
 from headwater.testing import FaultyDisk, Step
 
 from .journals import DIRECTORY, JOURNAL_FILE_BYTES, Workbench
@@ -170,14 +170,17 @@ class Loop:
 
     async def commit(self, count: int, payload: bytes = b"x") -> list[bool]:
         """Commit batches one after another, and return which of them were synced on the loop."""
+        return [here for _ in range(count) for here in await self.commit_one(Append("orders", payload))]
+
+    async def commit_one(self, command: Command) -> list[bool]:
+        """Commit a batch of one command, and return whether it was synced on the loop, for each of its syncs."""
         self.here.clear()
-        for number in range(count):
-            before = len(self.delivered)
-            self.journal.append(number, [Append("orders", payload)], number)
-            assert len(self.delivered) == before, "never before `append` has returned"
-            async with asyncio.timeout(10):
-                while len(self.delivered) == before and not self.failures:
-                    await asyncio.sleep(0.0005)
+        before = len(self.delivered)
+        self.journal.append(before, [command], before)
+        assert len(self.delivered) == before, "never before `append` has returned"
+        async with asyncio.timeout(10):
+            while len(self.delivered) == before and not self.failures:
+                await asyncio.sleep(0.0005)
         return list(self.here)
 
 
@@ -231,6 +234,38 @@ def test_a_failed_sync_on_the_loop_ends_the_process_too(monkeypatch: pytest.Monk
     loop.run(story)
     assert ["Input/output error" in str(failure) for failure in loop.failures] == [True]
     assert len(loop.delivered) == SYNCS_AVERAGED + 1
+
+
+def test_a_batch_whose_record_needs_another_file_is_left_to_the_thread_whatever_it_was_taken_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = Loop(monkeypatch, file_bytes=16 * JOURNAL_FILE_BYTES)
+    forget = ForgetSegments(tuple(f"{number:040}" for number in range(1000)))
+    large = len(batches.encode(0, [forget]))
+    assert batches.cost_bytes(forget) < large // 100, "what a command takes in the log is known only roughly"
+
+    async def story() -> None:
+        await loop.commit(SYNCS_AVERAGED)
+        while loop.journal.has_space_for(large):
+            assert await loop.commit(1, b"x" * 1000) == [True]
+        assert loop.journal.has_space_for(2000)
+        assert await loop.commit_one(forget) == [False]
+
+    loop.run(story)
+    assert loop.failures == []
+
+
+def test_what_is_appended_after_the_end_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, file_bytes=1 << 20)
+
+    async def story() -> None:
+        await loop.commit(SYNCS_AVERAGED + 1)
+        loop.journal.close()
+        loop.journal.append(0, [Append("orders", b"late")], 0)
+
+    loop.run(story)
+    assert loop.failures == [], "a server that stops must not end as if its disk had failed"
+    assert len(list(Journal(DIRECTORY, loop.disk, 1 << 20).replay(0))) == SYNCS_AVERAGED + 1
 
 
 # -- Threads and faults --------------------------------------------------------------------------------------------

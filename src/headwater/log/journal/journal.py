@@ -52,16 +52,20 @@ class Journal(JournalWriter):
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         size = sum(map(batches.cost_bytes, commands))
-        is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and size <= SHORT_BATCH_BYTES_MAX
-        if is_short and self.has_space_for(2 * size):
+        if self._sync_seconds <= SHORT_SYNC_SECONDS and size <= SHORT_BATCH_BYTES_MAX:
             self._guarded(partial(self._commit_here, at, commands, ticket))
         else:
             self._queue.put((at, commands, ticket))
 
     def _commit_here(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        decided = self.commit(at, commands)
-        # In the next turn, as from the thread: the committer is not ready for it while it sends.
-        self._loop.call_soon(self._deliver, decided, ticket)
+        """Commit a short batch on the loop, unless it needs another file: only the thread may wait for one."""
+        record = batches.encode(at, commands)
+        if self.has_space_for(len(record)):
+            decided = self._commit(record, at, commands)
+            # In the next turn, as from the thread: the committer is not ready for it while it sends.
+            self._loop.call_soon(self._deliver, decided, ticket)
+        else:
+            self._queue.put((at, commands, ticket))
 
     def barrier(self, reached: Reached) -> None:
         reached(True)
@@ -89,7 +93,9 @@ class Journal(JournalWriter):
 
     def commit(self, at: int, batch: list[Command]) -> Batch:
         """Write one batch as one frame and sync it; raise NoRoom if that takes space, and there is none."""
-        record = batches.encode(at, batch)
+        return self._commit(batches.encode(at, batch), at, batch)
+
+    def _commit(self, record: bytes, at: int, batch: list[Command]) -> Batch:
         frees = all(map(batches.frees_space, batch))
         position = self.stage(record, len(batch), frees=frees, waits=True)
         began = monotonic()

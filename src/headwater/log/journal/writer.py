@@ -156,9 +156,9 @@ class JournalWriter:
             self._spare_wanted.put(True)
 
     def has_space_for(self, size: int) -> bool:
-        """Whether a record of this size certainly fits into the current file, so that it waits for nothing."""
+        """Whether a record of this size fits into the current file, and so waits for nothing; False once it closes."""
         fits = self._file_at + frames.size(size) < self._room_end - self._room_end // RESERVE_PART
-        return fits and not self._cutting
+        return fits and not (self._cutting or self._closing)
 
     def stage(self, record: bytes, entries: int, *, frees: bool, waits: bool) -> int:
         """Put a record behind those that were staged, and return the position of its first command.
