@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.message_ends import pack
 from headwater.protocol.producers import Producer
-from headwater.streams import images
+from headwater.streams import appending, images
+from headwater.streams.apply import apply
+from headwater.streams.batches import decode
 from headwater.streams.commands import (
     Append,
     Command,
@@ -24,6 +26,7 @@ from headwater.streams.commands import (
 )
 from headwater.streams.images import Walk, image_of, restore
 from headwater.streams.registrations import DropConsumer, RegisterConsumer, RegisterConsumerFor
+from headwater.streams.state import State
 
 from ..streams.lakes import LATE, groups_of, rewrite
 from ..streams.shards import Shards, Task, follow, replay
@@ -133,6 +136,18 @@ def advance(shards: Shards, task: Task, steps: int) -> None:
 @given(log=logs())
 def test_a_log_applied_twice_gives_the_same_bytes(log: list[bytes]) -> None:
     assert image_of(replay(log)) == image_of(replay(log))
+
+
+@given(log=logs())
+def test_an_append_that_is_certainly_accepted_is_applied_as_any_other(log: list[bytes]) -> None:
+    short, judged = State("journal"), State("journal")
+    for record in log:
+        replies = apply(short, decode(record, short.position + 1))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(appending, "_is_next", lambda *_: False)
+            assert apply(judged, decode(record, judged.position + 1)) == replies
+    assert image_of(short) == image_of(judged)
+    assert (short.hot_bytes, short.bytes, short.warm) == (judged.hot_bytes, judged.bytes, judged.warm)
 
 
 @given(log=logs(), cuts=st.lists(st.integers(0, 99), min_size=1, max_size=4))

@@ -48,6 +48,18 @@ def test_nothing_new_is_accepted_of_a_finished_producer_and_repeats_are_still_kn
     assert shards.stream(NAME).tail == 2
 
 
+def test_others_go_on_as_quickly_as_before_when_one_has_finished(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(*_: object) -> Reply:
+        raise AssertionError("an append that is certainly accepted is not judged")
+
+    write(shards, "q")
+    finish(shards, "p")
+    monkeypatch.setattr(appending, "judge", judge)
+    assert write(shards, "q", seq=1) == Appended(1, 2, False, producer_epoch=0, producer_seq=1)
+
+
 def test_a_finished_producer_creates_no_stream_and_no_fork(shards: Shards) -> None:
     finish(shards, "p")
     producer = Producer("p", 3, 0)

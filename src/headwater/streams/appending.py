@@ -105,7 +105,7 @@ def _is_next(state: State, stream: Stream, command: Append) -> bool:
         return True
     last = None if stream.producers is None else stream.producers.get(producer.id)
     follows = last is not None and producer.seq == last.seq + 1 and producer.epoch == last.epoch
-    return follows and not state.finished
+    return follows and producer.id not in state.finished
 
 
 def _append_next(state: State, stream: Stream, command: Append) -> Appended:
