@@ -52,13 +52,14 @@ class Journal(JournalWriter):
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
         size = sum(map(batches.cost_bytes, commands))
-        if self._sync_seconds <= SHORT_SYNC_SECONDS and size <= SHORT_BATCH_BYTES_MAX:
+        is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and size <= SHORT_BATCH_BYTES_MAX
+        if is_short and self.has_space_for(size):
             self._guarded(partial(self._commit_here, at, commands, ticket))
         else:
             self._queue.put((at, commands, ticket))
 
     def _commit_here(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        """Commit a short batch on the loop, unless it needs another file: only the thread may wait for one."""
+        """Commit a batch on the loop, unless its record needs another file: only the thread may wait for one."""
         record = batches.encode(at, commands)
         if self.has_space_for(len(record)):
             decided = self._commit(record, at, commands)
