@@ -194,6 +194,10 @@ class Committer:
             self._scheduled = True
             self._loop.call_soon(self._send_scheduled)
 
+    def _send_next(self) -> None:
+        if self._queue and self._may_send:
+            self._send()
+
     def _send_scheduled(self) -> None:
         self._scheduled = False
         if self._may_send and (not self._in_flight or len(self._queue) >= OVERLAP_COMMANDS_MIN):
@@ -283,8 +287,9 @@ class Committer:
                 _answer(sent.waiters, replies)
             else:
                 self._withhold(sent, replies)
-            if self._queue and self._may_send:
-                self._send()
+            if self._queue:
+                # In the next turn: the batch may be synced on the loop, and what was just answered leaves before that.
+                self._loop.call_soon(self._send_next)
         waited_on = self._tails.names
         if waited_on:
             for name in set(map(_name_of, batch.commands)):
