@@ -20,6 +20,7 @@ from headwater.lake.iceberg.pins import Source
 from headwater.lake.iceberg.tables import Changes, LakeTables
 from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
+from headwater.node.lake.parts import STORE_TROUBLE
 from headwater.node.threads import in_thread
 from headwater.settings import Settings
 from headwater.storage.store import Store
@@ -96,7 +97,8 @@ class Cataloger:
                 await self._keep_up()
             except Exception as error:
                 # Whatever it is, the next attempt begins with what is in the store.
-                log.error("the lake's tables lag behind the lake: %s", error)
+                bug = not isinstance(error, STORE_TROUBLE)
+                log.error("the lake's tables lag behind the lake: %s", error, exc_info=bug)
             await asyncio.sleep(self._intervals.catalog_check_seconds)
 
     async def _keep_up(self) -> None:

@@ -17,7 +17,7 @@ from headwater.lake.iceberg.streams import StreamRow, Streams
 from headwater.lake.iceberg.tables import table_url
 from headwater.node.barriers import Barrier, reach
 from headwater.node.lake.cataloger import wall_ms
-from headwater.node.lake.parts import LakeParts
+from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.node.threads import in_thread
 from headwater.protocol.names import bucket_of
 from headwater.streams.state import State, Stream
@@ -72,7 +72,8 @@ class Lister:
                 await self._keep_up()
             except Exception as error:
                 # Whatever it is, the next attempt begins with what is in the store.
-                log.error("the table of the streams cannot be written and will be tried again: %s", error)
+                bug = not isinstance(error, STORE_TROUBLE)
+                log.error("the table of the streams cannot be written and will be tried again: %s", error, exc_info=bug)
             await asyncio.sleep(self._intervals.catalog_check_seconds)
 
     async def _keep_up(self) -> None:

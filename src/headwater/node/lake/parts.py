@@ -3,10 +3,14 @@
 from collections import Counter
 from typing import NamedTuple
 
+from headwater.lake.damage import LakeDamaged
 from headwater.node.committer import Now, Submit
 from headwater.node.lake.intervals import LAKE_INTERVALS, LakeIntervals
-from headwater.storage.store import Store
+from headwater.storage.store import KeyExists, KeyMissing, Store, StoreFailed
 from headwater.streams.state import State
+
+STORE_TROUBLE = (StoreFailed, KeyExists, KeyMissing, LakeDamaged)
+"""What a chore of the lake may run into; anything else is a bug, whose traceback belongs into the log."""
 
 
 class LakeParts(NamedTuple):

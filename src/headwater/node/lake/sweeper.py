@@ -15,7 +15,7 @@ from typing import TypeVar
 from headwater.lake.format import deadline_us_of, parse_segment_key, segment_key
 from headwater.node.barriers import Barrier, reach
 from headwater.node.committer import ask
-from headwater.node.lake.parts import LakeParts
+from headwater.node.lake.parts import STORE_TROUBLE, LakeParts
 from headwater.protocol.limits import SECOND_US
 from headwater.streams.commands import ForgetSegments
 from headwater.streams.segments import Segment
@@ -63,7 +63,8 @@ class LakeSweeper:
                 await work()
             except Exception as error:
                 # Whatever it is, the next attempt begins with what is in the store.
-                log.error("the lake cannot be swept and will be tried again: %s", error)
+                bug = not isinstance(error, STORE_TROUBLE)
+                log.error("the lake cannot be swept and will be tried again: %s", error, exc_info=bug)
             await asyncio.sleep(seconds)
 
     async def sweep_retired(self) -> None:
