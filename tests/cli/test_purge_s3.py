@@ -6,10 +6,9 @@ from pathlib import Path
 
 import obstore
 import pytest
-from obstore.store import S3Store
 
 from headwater.client import NotFound
-from headwater.testing.s3_server import REGION, RunningS3, running_s3
+from headwater.testing.s3_server import RunningS3, running_s3
 
 from ..searching import holders
 from .test_purge import MARKER, SECRET, contents_of_others, site, write_everywhere
@@ -27,16 +26,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningS3]:
 def downloaded(s3: RunningS3, folder: Path) -> list[str]:
     """The keys of all objects of the bucket, which are copied to a folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    store = S3Store(
-        s3.bucket,
-        config={
-            "endpoint": s3.endpoint,
-            "region": REGION,
-            "access_key_id": s3.access_key,
-            "secret_access_key": s3.secret_key,
-        },
-        client_options={"allow_http": True},
-    )
+    store = s3.client()
     keys = [item["path"] for page in obstore.list(store) for item in page]
     for key in keys:
         place = folder / key

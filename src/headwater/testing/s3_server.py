@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import obstore
 from obstore.exceptions import BaseError
@@ -58,6 +59,20 @@ class RunningS3:
             # pyarrow, and everything else built on the C++ SDK, would otherwise query the network for an identity.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+
+    def client(self, **options: Any) -> S3Store:
+        """A client of the bucket, not of anything of ours."""
+        return S3Store(
+            self.bucket,
+            config={
+                "endpoint": self.endpoint,
+                "region": REGION,
+                "access_key_id": self.access_key,
+                "secret_access_key": self.secret_key,
+            },
+            client_options={"allow_http": True, "timeout": timedelta(seconds=PROBE_SECONDS_MAX)},
+            **options,
+        )
 
     def kill(self) -> None:
         """End it at once (SIGKILL)."""
@@ -161,17 +176,7 @@ def _is_free(port: int) -> bool:
 
 def _wait_until_ready(s3: RunningS3) -> bool:
     """Whether it accepted an object, which creates the bucket, in time; before that it cannot be used."""
-    client = S3Store(
-        s3.bucket,
-        config={
-            "endpoint": s3.endpoint,
-            "region": REGION,
-            "access_key_id": s3.access_key,
-            "secret_access_key": s3.secret_key,
-        },
-        client_options={"allow_http": True, "timeout": timedelta(seconds=PROBE_SECONDS_MAX)},
-        retry_config={"max_retries": 0},
-    )
+    client = s3.client(retry_config={"max_retries": 0})
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline and s3.process.poll() is None:
         try:
