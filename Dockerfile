@@ -9,6 +9,9 @@ FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 
+# For the compiled modules; nothing of it is in the image.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+
 # The environment has no pip of its own, so none is left in it.
 RUN python -m venv --without-pip /opt/headwater
 
@@ -21,7 +24,7 @@ COPY src src
 RUN pip --python /opt/headwater/bin/python install --no-deps --no-build-isolation .
 
 # The lock holds the build backend too. The server does not need it; `check` fails if that ever changes.
-RUN pip --python /opt/headwater/bin/python uninstall --yes editables hatchling packaging pathspec pluggy tomlkit trove-classifiers \
+RUN pip --python /opt/headwater/bin/python uninstall --yes cython setuptools \
  && pip --python /opt/headwater/bin/python check
 
 RUN mkdir -p /empty/data

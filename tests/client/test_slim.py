@@ -1,6 +1,7 @@
 """The client alone is small: without the server's packages it can be imported, installed and used."""
 
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -92,8 +93,25 @@ def test_commands_of_the_server_say_what_to_install(arguments: tuple[str, ...]) 
 
 
 def test_the_wheel_requires_little_and_offers_the_server(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    # From a copy: the build backend leaves its files beside the sources.
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.c", "*.egg-info")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path),
+        ".",
+    ]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=300)
     (wheel,) = tmp_path.glob("headwater-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -105,6 +123,10 @@ def test_the_wheel_requires_little_and_offers_the_server(tmp_path: Path) -> None
         wanted.setdefault(extra[1] if extra else "", set()).add(re.split(r"[<>=;\[ ]", line)[0])
     assert wanted[""] == CLIENT
     assert wanted["server"] == SERVER
-    assert wanted["spark"] & wanted["tables"] & wanted["pipelines"] >= SERVER
+    assert "headwater" in wanted["spark"] & wanted["tables"] & wanted["pipelines"], "each includes an extra before it"
     assert {"headwater/client/blocking/stream.py", "headwater/cli/serve.py", "headwater/py.typed"} <= set(names)
-    assert not [name for name in names if name.startswith(("tests/", "scripts/")) or "__pycache__" in name]
+    tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    files = {name.removeprefix("src/") for name in tracked.splitlines() if not name.endswith((".pyx", ".pxd"))}
+    built = {name for name in names if ".dist-info/" not in name and not name.endswith(".so")}
+    assert built == files, "the wheel has every file of the package, and nothing else"
+    assert sum(name.endswith(".so") for name in names) in (0, len(list(ROOT.glob("src/**/*.pyx"))))

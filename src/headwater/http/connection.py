@@ -16,6 +16,7 @@ from headwater.http.pipeline import Pipeline
 from headwater.http.receiving import Receiving
 from headwater.http.responses import LiveResponse, StreamedResponse
 from headwater.http.router import Found, Router
+from headwater.http.short_path import ShortPath
 from headwater.http.wire.intakes import Intake
 from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import NOTHING, Request
@@ -37,8 +38,9 @@ _NEVER = float("inf")
 class Connection(PeerProtocol):
     """One client; at its `deadline` the server expires it."""
 
-    def __init__(self, context: Context, router: Router) -> None:
+    def __init__(self, context: Context, router: Router, short_path: ShortPath | None = None) -> None:
         self.context = context
+        self._short_path = short_path
         self._settings = context.settings
         self._find = router.find
         self.deadline = context.now + context.settings.header_seconds
@@ -70,6 +72,8 @@ class Connection(PeerProtocol):
         self._parser.close()
 
     def data_received(self, data: bytes) -> None:
+        if self._short_path is not None and not self.exchanges and self._short_path.take(self, data):
+            return
         parser, context = self._parser, self.context
         context.received_bytes += len(data)
         if parser.refused:

@@ -15,7 +15,7 @@ from headwater.http.proxies import Proxies
 from headwater.http.tls import Certificates
 from headwater.http.wire.browsers import Hosts, Origins
 from headwater.http.wire.budgets import Budget, Line
-from headwater.http.wire.heads import PlainHeads
+from headwater.http.wire.heads import plain_heads
 from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
 from headwater.node.metrics import Metric
@@ -102,7 +102,7 @@ class Context:
         local = settings.mode is Mode.LOCAL
         self.hosts = None if settings.hosts == "*" or not (local or settings.hosts) else Hosts(settings.hosts)
         """The names under which clients may call this server; None for all."""
-        self.heads = PlainHeads(self.hosts)
+        self.heads = plain_heads(self.hosts)
         self.origins = Origins(settings.cors_origins, local=local)
         self.gate: Gate = OpenGate(self.origins) if guard is None else guard
         """Decides whose request it is, and what that one may do."""

@@ -1,19 +1,24 @@
 """From a request to its route: found, admitted, and run now or when the exchanges before it allow."""
 
+from collections import deque
 from time import monotonic
+from typing import Protocol
 
+from headwater.access.allowances import Account
 from headwater.access.grants import Action
+from headwater.access.identities import Identity
 from headwater.http.accounts import charge, charge_in_credit
 from headwater.http.auditing import record_denied
-from headwater.http.exchange import Carrier, Exchange
+from headwater.http.exchange import WRITE, Carrier, Exchange
 from headwater.http.gates import EVERYBODY, Guard
 from headwater.http.receiving import FULL
 from headwater.http.router import Found
 from headwater.http.wire import rendering
 from headwater.http.wire.requests import ACCESS_TOKEN, Request
-from headwater.http.wire.statuses import Answer
+from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol import headers
 from headwater.protocol.refusals import Refusal
+from headwater.streams.replies import Reply
 
 _AUTHORIZATION, _ORIGIN = headers.AUTHORIZATION.key, headers.ORIGIN.key
 
@@ -71,6 +76,39 @@ def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> N
         route.refuse_conditions(exchange.request, address, exchange)
     else:
         found.run(exchange.request, address, exchange)
+
+
+class Waiting(Protocol):
+    """An append that came the short path, where it waited for the log in the place of an exchange."""
+
+    connection: Carrier
+    found: Found
+    data: bytes
+    began_at_seconds: float
+    close: bool
+    identity: Identity
+    judged_by: int
+    account: Account | None
+    voice: Voice
+
+
+def answer_at_length(waiting: Waiting, reply: Reply) -> None:
+    """Answer such an append if its outcome is not the usual one: an exchange takes its place, with the request anew."""
+    connection, found, data = waiting.connection, waiting.found, waiting.data
+    head = connection.context.heads.parse(data, 0, None)
+    assert head is not None, "what came the short path is plain"
+    body = data[head.body_at :]
+    request = Request(head.method, b"", head.path, head.query, head.headers, body, True, True)
+    exchange = open_exchange(connection, request, close=waiting.close)
+    exchange.kind, exchange.began_at_seconds, exchange.route = WRITE, waiting.began_at_seconds, found.label
+    exchange.action, exchange.judged_name, exchange.name = found.route.action, found.judged, found.address.name
+    exchange.identity, exchange.judged_by, exchange.account = waiting.identity, waiting.judged_by, waiting.account
+    exchange.voice = waiting.voice
+    exchanges: deque[object] = connection.exchanges  # type: ignore[assignment]
+    for index, other in enumerate(exchanges):
+        if other is waiting:
+            exchanges[index] = exchange
+    exchange.reply(reply)
 
 
 def _admit(exchange: Exchange, found: Found) -> Refusal | None:

@@ -14,6 +14,7 @@ from headwater.http.gates import Guard
 from headwater.http.router import EVERYTHING, FOR_CLIENTS, FOR_OPERATORS, Router
 from headwater.http.rules import Rules
 from headwater.http.secured import SecuredConnection
+from headwater.http.short_path import ShortPath, short_path
 from headwater.http.siblings import Siblings
 from headwater.http.unready import ENDING, STARTING, UnreadyConnection
 from headwater.node.node import Node
@@ -41,6 +42,7 @@ class Server:
         self._ticker: asyncio.TimerHandle | None = None
         self._watching: asyncio.Task[None] | None = None
         self._together: Together | None = None
+        self._short_paths: dict[Router, ShortPath | None] = {}
 
     @property
     def connections(self) -> Collection[Peer]:
@@ -119,7 +121,9 @@ class Server:
         if self.context.draining or not self.ready:
             reason = ENDING if self.context.draining else STARTING
             return UnreadyConnection(reason, self.context.renderer, self.settings.header_seconds)
-        return Connection(self.context, router)
+        if router not in self._short_paths:
+            self._short_paths[router] = short_path(self.context, router)
+        return Connection(self.context, router, self._short_paths[router])
 
     async def join(self, siblings: Siblings, node: Node) -> None:
         """Answer for other processes, too, and be asked by them."""

@@ -13,14 +13,16 @@ from itertools import count
 from time import monotonic
 from typing import NamedTuple
 
+from headwater.compiled import compiled
 from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.apply import apply
+from headwater.streams.apply import HANDLERS, apply
 from headwater.streams.batches import FREEING_BYTES_MAX, NEEDS_ROOM, Batch, cost_bytes, frees_space
 from headwater.streams.cluster import AskFlush, AskTables, Checkpoint
 from headwater.streams.commands import (
+    Append,
     Command,
     Delete,
     FinishProducer,
@@ -72,6 +74,9 @@ Now = Callable[[], int]
 """The time in microseconds since 1970."""
 
 log = logging.getLogger(__name__)
+
+_appending = compiled("headwater.streams._appending")
+_HANDLERS = HANDLERS if _appending is None else {**HANDLERS, Append: _appending.apply}
 
 
 class _Sent(NamedTuple):
@@ -271,7 +276,7 @@ class Committer:
         """Apply a decided batch, answer it if it is ours, send the next one, and wake live tails."""
         try:
             sent = None if ticket is None else self._settle(ticket, batch)
-            replies = apply(self._state, batch)
+            replies = apply(self._state, batch, _HANDLERS)
         except Exception as error:
             # The state has fallen behind the log for good: no later answer could be trusted.
             log.critical("a decided batch cannot be applied, so the server stops", exc_info=True)

@@ -96,7 +96,8 @@ class Shard:
         )
         self.chores: Chores | None = None
         """While this node does the chores."""
-        self._hot_bytes_max = limits.lake.hot_bytes_max if self.lake is not None else ALL
+        self.hot_bytes_max = limits.lake.hot_bytes_max if self.lake is not None else ALL
+        """How much memory hot appends may take before others are refused."""
         self.committer.after_batch = self._after_batch
         self.committer.on_foreign = self._watch_foreign
 
@@ -220,7 +221,7 @@ class Shard:
 
     def _no_room(self) -> Refusal | None:
         has_queue = self.committer.queued_bytes < QUEUE_BYTES_MAX
-        if has_queue and self.command_log.has_room and self.state.hot_bytes < self._hot_bytes_max:
+        if has_queue and self.command_log.has_room and self.state.hot_bytes < self.hot_bytes_max:
             return None
         if not has_queue:
             return Refusal(Code.OVERLOADED, "Too many writes are waiting for the disk; try again in a second.")

@@ -72,7 +72,7 @@ def compare(last: LastAccepted | None, producer: Producer) -> Standing:
     return NEW if producer.seq == last.seq + 1 else GAP
 
 
-_PLAIN_DIGITS_MAX = len(str(NUMBER_MAX)) - 1
+PLAIN_DIGITS_MAX = len(str(NUMBER_MAX)) - 1
 """A number with so few digits is in range."""
 
 
@@ -80,7 +80,7 @@ def _text(identity: bytes) -> str:
     return identity.decode("latin-1").strip()
 
 
-_text_of = remembered(entries_max=4096, length_max=64)(_text)
+text_of = remembered(entries_max=4096, length_max=64)(_text)
 """All appends of a producer share one text of its id."""
 
 
@@ -90,8 +90,8 @@ def parse_plain(identity: bytes, epoch: bytes, seq: bytes) -> Producer | None:
     >>> parse_plain(b"p", b"0", b"12"), parse_plain(b"p", b"0", b"+1")
     (Producer(id='p', epoch=0, seq=12), None)
     """
-    plain = seq.isdigit() and epoch.isdigit() and len(seq) <= _PLAIN_DIGITS_MAX and len(epoch) <= _PLAIN_DIGITS_MAX
-    name = _text_of(identity) if plain and len(identity) <= PRODUCER_ID_BYTES_MAX else ""
+    plain = seq.isdigit() and epoch.isdigit() and len(seq) <= PLAIN_DIGITS_MAX and len(epoch) <= PLAIN_DIGITS_MAX
+    name = text_of(identity) if plain and len(identity) <= PRODUCER_ID_BYTES_MAX else ""
     return Producer(name, int(epoch), int(seq)) if name else None
 
 

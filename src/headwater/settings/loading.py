@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headwater import compiled
 from headwater.secret_files import may_be_secret
 from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Setting
 from headwater.settings.fields import Settings
@@ -40,6 +41,8 @@ TEST_VARIABLES = frozenset(
         "POWER_SEED",
         "POWER_SEEDS",
         "SCREENSHOTS",
+        "SHORT_PATHS",
+        "SHORT_PATHS_SEED",
         "SIMULATION_SCHEDULES",
         "SIMULATION_SEED",
         "SPARK_KILLS",
@@ -48,7 +51,7 @@ TEST_VARIABLES = frozenset(
     )
 )
 """Variables of the test suite, which the servers that it starts inherit."""
-OTHER_VARIABLES = CLIENT_VARIABLES | TEST_VARIABLES
+OTHER_VARIABLES = CLIENT_VARIABLES | TEST_VARIABLES | {compiled.VARIABLE}
 _KUBERNETES = re.compile(r"HEADWATER_(.+_)?(SERVICE_(HOST|PORT|PORT_.+)|PORT_[0-9]+_(TCP|UDP|SCTP)(_.+)?)")
 _KUBERNETES_PORT = re.compile(r"HEADWATER_(.+_)?PORT=(tcp|udp|sctp)://.*")
 """Variables that Kubernetes sets in every pod of a namespace with a service named `headwater` or `headwater-...`."""

@@ -87,7 +87,7 @@ def apply(state: State, command: Append) -> Reply:
     stream = state.streams.get(command.name)
     if stream is not None and _is_next(state, stream, command):
         return _append_next(state, stream, command)
-    return _judge_and_append(state, command)
+    return judge_and_append(state, command)
 
 
 def _is_next(state: State, stream: Stream, command: Append) -> bool:
@@ -109,7 +109,7 @@ def _is_next(state: State, stream: Stream, command: Append) -> bool:
 
 
 def _append_next(state: State, stream: Stream, command: Append) -> Appended:
-    """As `_judge_and_append`, for such an append."""
+    """As `judge_and_append`, for such an append."""
     now, payload, ends, producer = state.now, command.payload, command.ends, command.producer
     offset, record, size = stream.tail, stream.record_next, len(payload)
     messages = 1 if ends is None else message_ends.count(ends)
@@ -129,14 +129,15 @@ def _append_next(state: State, stream: Stream, command: Append) -> Appended:
         known = stream.producers
         assert known is not None, "its last request is remembered"
         del known[producer.id]  # So that the longest idle one stays the first.
-        crc = crc32c(payload) if ends is None else _checksum(payload, ends)
+        crc = crc32c(payload) if ends is None else checksum(payload, ends)
         known[producer.id] = LastAccepted(epoch, seq, tail, record, record_next, now, size, crc, False)
     if not is_json(stream.content_type):
         return Appended(stream.incarnation, tail, False, None, None, epoch, seq)
     return Appended(stream.incarnation, tail, False, record, record_next, epoch, seq)
 
 
-def _judge_and_append(state: State, command: Append) -> Reply:
+def judge_and_append(state: State, command: Append) -> Reply:
+    """As `apply`, for every append."""
     now = state.now
     if command.asked_at is not None and command.asked_at < now:
         now = command.asked_at
@@ -276,7 +277,7 @@ def judge_repeat(
     """Why a request with the number of the producer's last one is not a retry of it: its content differs."""
     if producer.seq != last.seq or (closes and last.closes):
         return None
-    if (len(payload), _checksum(payload, ends)) == (last.size, last.crc):
+    if (len(payload), checksum(payload, ends)) == (last.size, last.crc):
         return None
     return Refusal(
         Code.PRODUCER_PAYLOAD_MISMATCH,
@@ -288,7 +289,8 @@ def judge_repeat(
     )
 
 
-def _checksum(payload: bytes, ends: bytes | None) -> int:
+def checksum(payload: bytes, ends: bytes | None) -> int:
+    """By which a producer's retry is recognised."""
     crc = crc32c(payload)
     return crc if ends is None else crc32c(ends, crc)
 
@@ -311,7 +313,7 @@ def remember(stream: Stream, command: Append | Create | CreateFork, record: int,
         stream.record_next,
         now,
         len(payload),
-        crc32c(payload) if ends is None else _checksum(payload, ends),
+        crc32c(payload) if ends is None else checksum(payload, ends),
         closes,
     )
 

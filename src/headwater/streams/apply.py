@@ -1,6 +1,6 @@
 """The one place where commands change state: each command of a batch in order, each with a reply."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headwater.streams import (
@@ -48,7 +48,9 @@ from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterCon
 from headwater.streams.replies import Reply
 from headwater.streams.state import State
 
-HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
+Handlers = Mapping[type, Callable[[State, Any], Reply]]
+
+HANDLERS: Handlers = {
     Append: appending.apply,
     FinishProducer: finishing.finish,
     Create: lifecycle.create,
@@ -91,12 +93,12 @@ HANDLERS: dict[type, Callable[[State, Any], Reply]] = {
 }
 
 
-def apply(state: State, batch: Batch) -> list[Reply]:
+def apply(state: State, batch: Batch, handlers: Handlers = HANDLERS) -> list[Reply]:
     """Apply a decided batch; a shard's time never runs backwards."""
     assert batch.first_position == state.position + 1, "the log has a hole or was applied twice"
     state.now = max(state.now, batch.at)
     replies = []
     for command in batch.commands:
         state.position += 1
-        replies.append(HANDLERS[type(command)](state, command))
+        replies.append(handlers[type(command)](state, command))
     return replies

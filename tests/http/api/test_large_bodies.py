@@ -108,7 +108,7 @@ def test_a_large_append_that_has_no_room_is_refused_before_its_body() -> None:
     def work(url: str, node: Bench, server: Server) -> None:
         with wire_to(url) as wire, wire_to(url) as other:
             made(wire)
-            node.shard._hot_bytes_max = 0
+            node.shard.hot_bytes_max = 0
             refused(wire.ask("POST", PATH, TEXT, b"small"), 503, "overloaded")
             other.send(announced(len(LARGE)))
             refused(other.receive(), 503, "overloaded")
@@ -131,7 +131,7 @@ def test_a_snapshot_that_is_refused_for_lack_of_room_leaves_nothing_behind(size:
             assert wire.ask("PUT", "/bucket").status == 201
             made(wire, "/bucket/stream")
             tail = wire.ask("POST", "/bucket/stream", TEXT, b"abc").next_offset
-        node.shard._hot_bytes_max = 0
+        node.shard.hot_bytes_max = 0
         for _ in range(5):
             with wire_to(url) as wire:
                 response = wire.ask("PUT", f"/bucket/stream/snapshot/{tail}", TEXT, b"x" * size)

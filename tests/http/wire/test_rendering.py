@@ -64,4 +64,4 @@ def test_content_types_are_never_mixed_up_however_many_there_are() -> None:
     for number in [*range(3 * TEMPLATES_MAX), *range(TEMPLATES_MAX)]:
         [response] = renderer.page(Page(1, f"text/x-{number}", 0, 1, True, False, b"a"), FLAT, close=False)
         assert f"Content-Type: text/x-{number}\r\n".encode() in response
-    assert len(renderer._templates) <= TEMPLATES_MAX
+    assert len(renderer._pages) <= TEMPLATES_MAX

@@ -11,10 +11,11 @@ last one.
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from headwater.compiled import compiled
 from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE
 from headwater.http.wire.intakes import SMALL_BODY_BYTES
@@ -68,7 +69,15 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     headers: dict[bytes, bytes]
     body_at: int
     body_bytes: int
-    form: Form | None
+    form: Any
+    """By which the next head like it is recognised; only what parsed this one knows more about it."""
+
+
+class Heads(Protocol):
+    """What parses plain heads."""
+
+    def parse(self, data: bytes, at: int, form: Any) -> Head | None:
+        """The head that begins at a position, perhaps of this form; None if it is not whole, or not plain."""
 
 
 def _key(name: bytes) -> bytes | None:
@@ -77,7 +86,17 @@ def _key(name: bytes) -> bytes | None:
     return None if key in _NOT_PLAIN or _NAME.fullmatch(name) is None else key
 
 
-_key_of = remembered(entries_max=1024, length_max=64)(_key)
+key_of = remembered(entries_max=1024, length_max=64)(_key)
+
+
+def plain_heads(hosts: Hosts | None = None) -> Heads:
+    """What parses plain heads here: compiled if that was built, and otherwise as below."""
+    scanning = compiled("headwater.http.wire._scanning")
+    heads = PlainHeads(hosts)
+    if scanning is None:
+        return heads
+    scanner: Heads = scanning.Scanner(heads)
+    return scanner
 
 
 class PlainHeads:
@@ -132,7 +151,7 @@ class PlainHeads:
         del lines[0]
         for line in lines:
             name, _, value = line.partition(b": ")
-            key = _key_of(name)
+            key = key_of(name)
             if key is None or key in found or not _is_plain_value(key, value):
                 return None
             names.append(name)
@@ -161,6 +180,10 @@ class PlainHeads:
         pattern = re.compile(rb"%b\r\n\r\n" % rb"\r\n".join([_REQUEST_LINE, *lines]))
         form = self._forms[names] = Form(pattern.match, keys)
         return form
+
+    def knows_host(self, host: bytes) -> bool:
+        """Whether a head with this host may be plain."""
+        return host in self._hosts or self._learn_host(host)
 
     def _learn_host(self, host: bytes | None) -> bool:
         """Whether a head with this host may be plain."""

@@ -11,12 +11,13 @@ nothing else; wherever they are, the native parser finds the same requests.
 """
 
 import re
+from typing import Any
 
 import httptools
 
 from headwater.http.wire.browsers import Hosts
 from headwater.http.wire.ends import EMPTY_LINE, ChunkedBody, end_of_lines
-from headwater.http.wire.heads import Form, PlainHeads
+from headwater.http.wire.heads import Heads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
 from headwater.http.wire.owner import Owner
 from headwater.http.wire.requests import Request, head_problem, split_target
@@ -75,10 +76,10 @@ class RequestParser:
         "stage",
     )
 
-    def __init__(self, owner: Owner, heads: PlainHeads, hosts: Hosts | None = None) -> None:
+    def __init__(self, owner: Owner, heads: Heads, hosts: Hosts | None = None) -> None:
         self._owner, self._heads, self._hosts = owner, heads, hosts
-        self._read_form: Form | None = None
-        self._write_form: Form | None = None
+        self._read_form: Any = None
+        self._write_form: Any = None
         """The forms of the last heads; those of reads have other headers."""
         self._plain = True
         """Whether the next head may be plain: the native parser takes nothing after a last request."""

@@ -62,16 +62,20 @@ class Renderer:
         self._browser_lines = browser_lines(to_all=to_all, exposed_more=exposed_more, local=local)
         self._heads: dict[int, bytes] = {}
         """The first lines of a response by status; below zero, of a page of ours."""
-        self._heads_until = 0.0
-        self._templates: dict[tuple[str, Voice, bool, bool], bytes] = {}
-        """Responses with a page, for a second too, by content type and by whether they have data and records."""
+        self.templates_until = 0.0
+        """When the date in all of them has passed."""
+        self._pages: dict[tuple[str, Voice, bool, bool], bytes] = {}
+        """Responses with a page and places for numbers, by content type and by whether they have data and records."""
+        self._appends: dict[tuple[Voice, bool, bool], bytes] = {}
+        """The same for appends, by whether they have records and a producer."""
 
     def _head(self, status: int) -> bytes:
         now = time.monotonic()
-        if now >= self._heads_until:
+        if now >= self.templates_until:
             self._heads.clear()
-            self._templates.clear()
-            self._heads_until = now + 1.0
+            self._pages.clear()
+            self._appends.clear()
+            self.templates_until = now + 1.0
         head = self._heads.get(status)
         if head is None:
             date, code = formatdate(usegmt=True), abs(status)
@@ -86,34 +90,54 @@ class Renderer:
         return _response(head, answer, close, head_only)
 
     def appended(self, reply: Appended, voice: Voice, *, close: bool) -> tuple[int, list[bytes]]:
-        """The status of an append and its response, as `response` renders it, with fewer calls."""
-        answer = statuses.appended(reply, voice)
-        lines = answer.headers + CLOSE_LINE if close else answer.headers
-        framing = "" if answer.status in _BODILESS else f"{CONTENT_LENGTH}0\r\n"
-        return answer.status, [self._head(answer.status) + f"{lines}{framing}\r\n".encode("latin-1")]
+        """The status of an append and its response, as `response` renders it; the usual ones are made in one step."""
+        if close or reply.closed:
+            answer = statuses.appended(reply, voice)
+            return answer.status, self.response(answer, close=close)
+        record, epoch = reply.record, reply.producer_epoch
+        template = self.append_template(voice, records=record is not None, producer=epoch is not None)
+        numbers: tuple[int | None, ...] = (reply.next_offset, reply.incarnation)
+        if record is not None:
+            numbers += (record, reply.record_next)
+        if epoch is None:
+            return 204, [template % numbers]
+        return 200, [template % (*numbers, epoch, reply.producer_seq)]
+
+    def append_template(self, voice: Voice, *, records: bool, producer: bool) -> bytes:
+        """The response to an append to a stream that stays open, with places for its numbers."""
+        head = self._head(200 if producer else 204)
+        key = voice, records, producer
+        template = self._appends.get(key)
+        if template is None:
+            lines = statuses.append_template(voice, records=records, producer=producer)
+            framing = f"{CONTENT_LENGTH}0\r\n" if producer else ""
+            template = head.replace(b"%", b"%%") + f"{lines}{framing}\r\n".encode("latin-1")
+            self._appends[key] = template
+        return template
 
     def page(self, page: Page, voice: Voice, *, close: bool) -> list[bytes]:
-        """A page as a response, as `response` renders it; the usual ones are made in a single step."""
+        """A page as a response, as `response` renders it; the usual ones are made in one step."""
         body, start, next_offset, incarnation = page.body, page.start, page.next_offset, page.incarnation
         size = len(body)
-        head = self._head(200)
         if close or page.closed or not page.up_to_date or page.record is not None or size >= COPY_BYTES_MAX:
-            return _response(head, statuses.answer(page, voice), close, False)
+            return _response(self._head(200), statuses.answer(page, voice), close, False)
         first, following = page.record_first, page.record_next
-        key = page.content_type, voice, next_offset > start, following is not None
-        template = self._templates.get(key) or self._page_template(head, page, voice)
+        template = self.page_template(page, voice)
         if following is None:
             return [template % (next_offset, incarnation, incarnation, start, next_offset, size, body)]
         return [template % (next_offset, incarnation, incarnation, start, next_offset, first, following, size, body)]
 
-    def _page_template(self, head: bytes, page: Page, voice: Voice) -> bytes:
+    def page_template(self, page: Page, voice: Voice) -> bytes:
         """The response with a page that ends at the tail of an open stream, with places for what differs."""
-        lines = f"{statuses.page_template(page, voice)}{CONTENT_LENGTH}%d\r\n\r\n"
-        template = head.replace(b"%", b"%%") + lines.encode("latin-1") + b"%b"
-        if len(self._templates) >= TEMPLATES_MAX:
-            self._templates.clear()
+        head = self._head(200)
         key = page.content_type, voice, page.next_offset > page.start, page.record_next is not None
-        self._templates[key] = template
+        template = self._pages.get(key)
+        if template is None:
+            lines = f"{statuses.page_template(page, voice)}{CONTENT_LENGTH}%d\r\n\r\n"
+            template = head.replace(b"%", b"%%") + lines.encode("latin-1") + b"%b"
+            if len(self._pages) >= TEMPLATES_MAX:
+                self._pages.clear()
+            self._pages[key] = template
         return template
 
     def stream_head(self, lines: str, *, chunked: bool) -> bytes:

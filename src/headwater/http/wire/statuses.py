@@ -144,15 +144,20 @@ def _record_lines(record: int | None, record_first: int | None, record_next: int
 
 
 def appended(reply: Appended, voice: Voice) -> Answer:
-    # As `stream_lines` and the others, without their calls: this is the answer to every append.
-    lines = f"{_NEXT_OFFSET}{voice.form % reply.next_offset}\r\n{_INCARNATION}{voice.log_id}-{reply.incarnation}\r\n"
-    if reply.closed:
-        lines += _CLOSED
-    if reply.record is not None:
-        lines = f"{lines}{_RECORD_START}{reply.record}\r\n{_RECORD_NEXT}{reply.record_next}\r\n{JSON_EXTENSIONS_LINE}"
-    if reply.producer_epoch is None:
-        return Answer(204, lines)
-    return Answer(200, f"{lines}{_PRODUCER_EPOCH}{reply.producer_epoch}\r\n{_PRODUCER_SEQ}{reply.producer_seq}\r\n")
+    records, producer = reply.record is not None, reply.producer_epoch is not None
+    numbers: tuple[int | None, ...] = (reply.next_offset, reply.incarnation)
+    numbers += (reply.record, reply.record_next) if records else ()
+    numbers += (reply.producer_epoch, reply.producer_seq) if producer else ()
+    lines = append_template(voice, records=records, producer=producer) % numbers
+    return Answer(200 if producer else 204, _CLOSED + lines if reply.closed else lines)
+
+
+def append_template(voice: Voice, *, records: bool, producer: bool) -> str:
+    """The header lines of an append with places for its numbers, in the order in which `appended` has them."""
+    lines = f"{_NEXT_OFFSET}{voice.form.value}\r\n{_INCARNATION}{voice.log_id}-%d\r\n"
+    if records:
+        lines += f"{_RECORD_START}%d\r\n{_RECORD_NEXT}%d\r\n{JSON_EXTENSIONS_LINE}"
+    return f"{lines}{_PRODUCER_EPOCH}%d\r\n{_PRODUCER_SEQ}%d\r\n" if producer else lines
 
 
 def _closed_only(reply: ClosedOnly, voice: Voice) -> Answer:

@@ -1,0 +1,522 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""The short path: requests of the usual kind, from their bytes to their responses in one compiled step.
+
+Usual are an append of one JSON object or of bytes, without conditions, perhaps with producer headers, and a read of the
+last few messages from an offset; each as the only unanswered request of its connection, and from a client that has just
+been admitted to the same URL, unless everybody is. Nothing is decided here: what is taken is answered byte by byte as
+`dispatch` and what it calls would answer it, and all else is left to them. So is an append whose outcome is not the
+usual one.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcmp, memcpy
+from libc.time cimport time_t
+
+from headwater.http.wire._scanning cimport Order, Scanner, Text
+
+from headwater.http.api import reads, streams
+from headwater.http.auditing import ROUTES as AUDITED
+from headwater.http.dispatch import answer_at_length
+from headwater.http.exchange import WRITE
+from headwater.http.gates import EVERYBODY
+from headwater.http.router import Found
+from headwater.http.wire import _scanning
+from headwater.http.wire.rendering import COPY_BYTES_MAX, TEMPLATES_MAX
+from headwater.http.wire.requests import CACHED_BYTES_MAX, NOTHING
+from headwater.http.wire.stages import IDLE
+from headwater.node.committer import QUEUE_BYTES_MAX
+from headwater.node.metrics import SECONDS, Histogram
+from headwater.node.shard import Shard
+from headwater.protocol import content_types
+from headwater.protocol.json_mode import is_object
+from headwater.protocol.lifetimes import FOREVER
+from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX
+from headwater.protocol.producers import PLAIN_DIGITS_MAX, Producer, text_of
+from headwater.streams.commands import Append
+from headwater.streams.reading import FEW_APPENDS_MAX, FEW_BYTES_MAX
+from headwater.streams.replies import Appended, Page
+
+cdef extern from "<time.h>" nogil:
+    ctypedef int clockid_t
+    cdef struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(clockid_t, timespec*)
+    enum:
+        CLOCK_MONOTONIC
+
+cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
+cdef object _append_handler = streams.append, _read_handler = reads.read, _answer_at_length = answer_at_length
+cdef object _of_header = content_types.of_header, _is_json = content_types.is_json, _is_object = is_object
+cdef object _Append = Append, _Producer = Producer, _Appended = Appended, _Page = Page, _text_of = text_of
+assert AUDITED.isdisjoint({"POST stream", "GET stream"}), "what is audited is not answered here"
+cdef int _OWN_LINES = _scanning.OWN_LINES, _READS = _scanning.READS, _WRITES = _scanning.WRITES
+cdef Py_ssize_t _PATH_BYTES_MAX = CACHED_BYTES_MAX, _QUEUE_BYTES_MAX = QUEUE_BYTES_MAX
+cdef Py_ssize_t _BODY_BYTES_MAX = streams.SPLIT_ON_LOOP_BYTES_MAX, _PAGE_BYTES_MAX = min(FEW_BYTES_MAX, COPY_BYTES_MAX)
+cdef Py_ssize_t _APPENDS_MAX = FEW_APPENDS_MAX, _ID_BYTES_MAX = PRODUCER_ID_BYTES_MAX, _DIGITS_MAX = PLAIN_DIGITS_MAX
+cdef double _NEVER = float("inf")
+
+cdef enum:
+    BOUNDS = 32
+    PARTS = 16
+
+cdef double _BOUNDS[BOUNDS]
+cdef int _BOUNDS_COUNT = len(SECONDS)
+assert len(SECONDS) <= BOUNDS
+for _index, _bound in enumerate(SECONDS):
+    _BOUNDS[_index] = _bound
+
+
+cdef class Template:
+    """A response with places for numbers, and perhaps for a body at the end; the text of `Renderer`'s templates."""
+
+    cdef list _literals
+    cdef Text literal[PARTS]
+    """The text before each number, and after the last one."""
+    cdef int width[PARTS]
+    cdef int count
+
+    def __init__(self, bytes template):
+        pieces = template.replace(b"%%", b"\0").split(b"%")
+        self._literals = literals = [pieces[0].replace(b"\0", b"%")]
+        self.count = 0
+        for piece in pieces[1:]:
+            digits, kind, rest = piece.partition(b"b" if piece[:1] == b"b" else b"d")
+            assert self.count < PARTS - 1 and (not digits or digits[:1] == b"0")
+            if kind == b"d":
+                self.width[self.count] = int(digits or 0)
+                self.count += 1
+                literals.append(rest.replace(b"\0", b"%"))
+            else:
+                assert rest == b"", "a body comes last"
+        for index, literal in enumerate(literals):
+            self.literal[index].at = PyBytes_AS_STRING(literal)
+            self.literal[index].size = PyBytes_GET_SIZE(literal)
+
+    cdef bytes fill(self, long long* numbers, list payloads, bint is_json, Py_ssize_t body_bytes):
+        """The response with these numbers and the payloads as its body."""
+        cdef char digits[PARTS][24]
+        cdef int sizes[PARTS]
+        cdef int index
+        cdef Py_ssize_t size = self.literal[self.count].size + body_bytes
+        for index in range(self.count):
+            sizes[index] = _render(numbers[index], self.width[index], digits[index])
+            size += self.literal[index].size + sizes[index]
+        response = PyBytes_FromStringAndSize(NULL, size)
+        cdef char* p = PyBytes_AS_STRING(response)
+        for index in range(self.count):
+            p = _copy(p, self.literal[index].at, self.literal[index].size)
+            p = _copy(p, digits[index] + 24 - sizes[index], sizes[index])
+        p = _copy(p, self.literal[self.count].at, self.literal[self.count].size)
+        if payloads is not None:
+            _copy_page(p, payloads, is_json)
+        return response
+
+
+cdef inline int _render(long long number, int width, char* digits):
+    """Write a number to the end of 24 places, with zeros before it up to a width; returns how many it takes."""
+    cdef int at = 24
+    while number or at == 24:
+        at -= 1
+        digits[at] = c"0" + <char>(number % 10)
+        number //= 10
+    while 24 - at < width:
+        at -= 1
+        digits[at] = c"0"
+    return 24 - at
+
+
+cdef inline char* _copy(char* p, const char* text, Py_ssize_t size):
+    memcpy(p, text, size)
+    return p + size
+
+
+cdef void _copy_page(char* p, list payloads, bint is_json):
+    cdef bint is_first = True
+    cdef bytes payload
+    if is_json:
+        p[0] = c"["
+        p += 1
+    for payload in payloads:
+        if is_json and not is_first:
+            p[0] = c","
+            p += 1
+        is_first = False
+        p = _copy(p, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
+    if is_json:
+        p[0] = c"]"
+
+
+cdef double _monotonic() noexcept:
+    """As `time.monotonic`."""
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
+
+
+cdef class Waiting:
+    """An append that waits for the log, in the place of an `Exchange` among those of its connection."""
+
+    cdef ShortPath path
+    cdef readonly object connection, found, voice, identity, account
+    cdef readonly bytes data
+    cdef readonly int judged_by
+    cdef readonly double began_at_seconds
+    cdef public bint close
+    cdef public object response
+
+    @property
+    def kind(self):
+        return _WRITE
+
+    @property
+    def start(self):
+        return None
+
+    @property
+    def fetching(self):
+        return False
+
+    @property
+    def live_slots(self):
+        return 0
+
+    @property
+    def request(self):
+        return _NOTHING
+
+    def drop(self):
+        """It is not answered any more."""
+
+    def __call__(self, reply):
+        """Answer with the outcome."""
+        if type(reply) is _Appended and not self.close and not reply.closed:
+            self.path.answer(self, reply)
+        else:
+            _answer_at_length(self, reply)
+
+
+cdef class ShortPath:
+    """Takes the usual requests on one listener."""
+
+    cdef Scanner _scanner
+    cdef object _context, _guard, _find, _shard, _state, _committer, _log, _renderer, _metrics
+    cdef object _identity, _account
+    """Of the client whose request is being taken."""
+    cdef int _judged_by
+    cdef dict _templates
+    cdef double _templates_until, _idle_seconds
+    cdef Py_ssize_t _page_bytes
+    cdef bint _is_alone
+
+    def __init__(self, context, find, scanner):
+        self._context, self._guard, self._find, self._scanner = context, context.guard, find, scanner
+        self._identity, self._account, self._judged_by = EVERYBODY, None, 0
+        self._shard = shard = context.node.only
+        self._is_alone = type(shard) is Shard and not context.node.shared
+        self._state, self._committer, self._log = shard.state, shard.committer, shard.command_log
+        self._renderer, self._metrics = context.renderer, context.node.metrics
+        self._idle_seconds = context.settings.idle_seconds
+        self._page_bytes = min(context.settings.page_bytes, _PAGE_BYTES_MAX)
+        self._templates = {}
+        self._templates_until = 0.0
+
+    def take(self, connection, bytes data):
+        """Take the input of a connection with no unanswered request, if it is a usual one; returns whether it was."""
+        cdef Scanner scanner = self._scanner
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        cdef bint reads = size > 0 and PyBytes_AS_STRING(data)[0] == c"G"
+        parser = connection._parser
+        if parser.stage is not _IDLE or not parser._plain or parser.refused or parser.full or parser.rest:
+            return False
+        if connection.write_paused or connection.reserved or self._context.draining:
+            return False
+        form = parser._read_form if reads else parser._write_form
+        if not scanner.scan(data, 0, form):
+            return False
+        if scanner.body_at + scanner.body_bytes != size or scanner.path.size > _PATH_BYTES_MAX:
+            return False
+        if scanner.order is not form:
+            if reads:
+                parser._read_form = scanner.order
+            else:
+                parser._write_form = scanner.order
+        if scanner.order.traits & (_OWN_LINES | (_READS if reads else _WRITES)):
+            return False
+        found = self._find(scanner.method, _bytes(scanner.path))
+        if type(found) is not _Found or found.run is not (_read_handler if reads else _append_handler):
+            return False
+        if self._guard is not None:
+            voice = self._recognise(found, reads)
+        else:
+            voice = self._context.voice if found.address.flat else self._context.plain_voice
+        if voice is None:
+            return False
+        return self._read(connection, found, voice, size) if reads else self._append(connection, found, voice, data)
+
+    cdef object _recognise(self, found, bint reads):
+        """How to answer a client that is in credit and was the last one to be admitted here; None for all others."""
+        cdef Scanner scanner = self._scanner
+        cdef int at = scanner.order.authorization_at
+        guard = self._guard
+        known = guard.known.get(_bytes(scanner.value[at]) if at >= 0 else b"")
+        if known is None or known.by != guard.changes or _monotonic() >= known.until:
+            return None
+        identity, account = known.identity, known.account
+        if found.admitted is not identity or account is None or account.forgotten or account.requests.level < 1:
+            return None
+        if not reads and (account.appends.level < scanner.body_bytes or guard.policy.buckets):
+            return None
+        self._identity, self._account, self._judged_by = identity, account, known.by
+        return found.admitted_voice
+
+    # -- Appends --------------------------------------------------------------------------------------------------
+
+    cdef bint _append(self, connection, found, voice, bytes data) except -1:
+        cdef Scanner scanner = self._scanner
+        cdef Order order = scanner.order
+        cdef Waiting waiting
+        if order.content_type_at < 0 or not 0 < scanner.body_bytes <= _BODY_BYTES_MAX or scanner.query.size:
+            return False
+        content_type = _of_header(_bytes(scanner.value[order.content_type_at]))
+        producer = None
+        if order.producer_at >= 0:
+            producer = self._producer()
+            if producer is None:
+                return False
+        elif order.epoch_at >= 0 or order.seq_at >= 0:
+            return False
+        body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + scanner.body_at, scanner.body_bytes)
+        if _is_json(content_type) and not _is_object(body):
+            return False
+        account = self._account
+        if account is not None:
+            account.appends.level = account.appends.level - scanner.body_bytes
+            account.requests.level = account.requests.level - 1
+        waiting = Waiting.__new__(Waiting)
+        waiting.path, waiting.connection, waiting.found, waiting.data = self, connection, found, data
+        waiting.voice, waiting.identity, waiting.account = voice, self._identity, account
+        waiting.began_at_seconds, waiting.judged_by = _monotonic(), self._judged_by
+        context = self._context
+        context.received_bytes = context.received_bytes + PyBytes_GET_SIZE(data)
+        connection.deadline = _NEVER
+        connection.exchanges.append(waiting)
+        name = found.address.name
+        self._enqueue(_Append(name, body, None, content_type, False, None, producer), name, waiting)
+        return True
+
+    cdef object _producer(self):
+        """The producer in headers of the usual form; None for all others."""
+        cdef Scanner scanner = self._scanner
+        cdef Order order = scanner.order
+        cdef Text text
+        if order.epoch_at < 0 or order.seq_at < 0:
+            return None
+        cdef long long epoch = _number(scanner.value[order.epoch_at])
+        cdef long long seq = _number(scanner.value[order.seq_at])
+        text = scanner.value[order.producer_at]
+        if epoch < 0 or seq < 0 or text.size > _ID_BYTES_MAX:
+            return None
+        name = _text_of(_bytes(text))
+        return _Producer(name, epoch, seq) if name else None
+
+    cdef int _enqueue(self, command, name, waiting) except -1:
+        """Have an append decided, as `Shard.submit` does."""
+        cdef object stream = (<dict>self._state.streams).get(name) if self._is_alone else None
+        if stream is None or stream.lifetime is not _FOREVER or stream.closed or stream.deleted:
+            self._shard.submit(command, waiting)
+        elif self._committer.queued_bytes >= _QUEUE_BYTES_MAX or self._state.hot_bytes >= self._shard.hot_bytes_max:
+            self._shard.submit(command, waiting)
+        elif not self._log.has_room:
+            self._shard.submit(command, waiting)
+        else:
+            self._committer.submit(command, waiting)
+        return 0
+
+    cdef int answer(self, Waiting waiting, reply) except -1:
+        """Answer an append that was accepted; its response leaves when every response before it has."""
+        cdef long long numbers[6]
+        cdef int count = 2
+        cdef double now = _monotonic()
+        found, connection = waiting.found, waiting.connection
+        record, epoch = reply.record, reply.producer_epoch
+        numbers[0], numbers[1] = reply.next_offset, reply.incarnation
+        if record is not None:
+            numbers[2], numbers[3] = record, reply.record_next
+            count = 4
+        if epoch is not None:
+            numbers[count], numbers[count + 1] = epoch, reply.producer_seq
+        cdef Template template = self._append_template(now, waiting.voice, record is not None, epoch is not None)
+        response = template.fill(numbers, None, False, 0)
+        self._count(found.label, 204 if epoch is None else 200, now - waiting.began_at_seconds)
+        exchanges = connection.exchanges
+        if len(exchanges) == 1 and exchanges[0] is waiting and _may_rest(connection):
+            exchanges.popleft()
+            self._send(connection, response)
+        else:
+            waiting.response = [response]
+            connection.finished()
+        return 0
+
+    cdef Template _append_template(self, double now, voice, bint records, bint producer):
+        key = (voice, records, producer)
+        if now >= self._templates_until:
+            self._templates.clear()
+        template = self._templates.get(key)
+        if template is None:
+            template = self._keep(key, self._renderer.append_template(voice, records=records, producer=producer))
+        return template
+
+    # -- Reads ----------------------------------------------------------------------------------------------------
+
+    cdef bint _read(self, connection, found, voice, Py_ssize_t size) except -1:
+        cdef Scanner scanner = self._scanner
+        cdef long long numbers[8]
+        cdef long long offset = _offset(scanner.query), tail
+        cdef Py_ssize_t body_bytes
+        cdef bint is_json
+        cdef double began_at = _monotonic()
+        context, account = self._context, self._account
+        if offset < 0 or not self._is_alone or context.sending.full:
+            return False
+        stream = (<dict>self._state.streams).get(found.address.name)
+        if stream is None or stream.lifetime is not _FOREVER or stream.deleted or stream.closed:
+            return False
+        tail = stream.tail
+        payloads = self._last_few(stream, offset, tail)
+        if payloads is None:
+            return False
+        content_type = stream.content_type
+        is_json = _is_json(content_type)
+        body_bytes = tail - offset
+        if is_json:
+            body_bytes += 2 + (len(<list>payloads) - 1 if payloads else 0)
+        if body_bytes >= _PAGE_BYTES_MAX:
+            return False
+        if account is not None:
+            if account.reads.level < body_bytes:
+                return False
+            account.reads.level = account.reads.level - body_bytes
+            account.requests.level = account.requests.level - 1
+        numbers[0] = numbers[4] = tail
+        numbers[1] = numbers[2] = stream.incarnation
+        numbers[3] = offset
+        if is_json:
+            numbers[5], numbers[6], numbers[7] = stream.record_start, stream.record_next, body_bytes
+        else:
+            numbers[5] = body_bytes
+        cdef Template template = self._page_template(began_at, voice, content_type, tail > offset, is_json)
+        response = template.fill(numbers, payloads, is_json, body_bytes)
+        context.received_bytes = context.received_bytes + size
+        self._count(found.label, 200, _monotonic() - began_at)
+        self._send(connection, response)
+        return True
+
+    cdef list _last_few(self, stream, long long offset, long long tail):
+        """The payloads from an offset to the tail, as `reading.last_few` finds them; None says nothing."""
+        cdef Py_ssize_t index, count
+        cdef long long found
+        if offset == tail:
+            return []
+        appends = stream.hot
+        if appends is None or offset > tail or tail - offset > self._page_bytes or offset < stream.start:
+            return None
+        cdef list hot = appends
+        count = len(hot)
+        for index in range(count - 1, max(count - 1 - _APPENDS_MAX, -1), -1):
+            one = hot[index]
+            found = one.offset
+            if found == offset:
+                if count - index != stream.record_next - one.record:
+                    return None
+                return [one.payload for one in hot[index:]]
+            if found < offset:
+                return None
+        return None
+
+    cdef Template _page_template(self, double now, voice, content_type, bint has_data, bint is_json):
+        key = (voice, content_type, has_data)
+        if now >= self._templates_until:
+            self._templates.clear()
+        template = self._templates.get(key)
+        if template is None:
+            record = 0 if is_json else None
+            page = _Page(0, content_type, 0, has_data, True, False, b"", record, record)
+            template = self._keep(key, self._renderer.page_template(page, voice))
+        return template
+
+    # -- Both -----------------------------------------------------------------------------------------------------
+
+    cdef Template _keep(self, tuple key, bytes text):
+        """Keep a template as long as the date in it is right."""
+        if len(self._templates) >= TEMPLATES_MAX:
+            self._templates.clear()
+        template = self._templates[key] = Template(text)
+        self._templates_until = self._renderer.templates_until
+        return template
+
+    cdef int _count(self, str route, int status, double seconds) except -1:
+        """As `Metrics.finished`."""
+        cdef int index = 0
+        metrics = self._metrics
+        key = (route, status)
+        requests = metrics.requests
+        requests[key] = requests[key] + 1
+        histogram = (<dict>metrics.request_seconds).get(route)
+        if histogram is None:
+            histogram = metrics.request_seconds[route] = _Histogram()
+        while index < _BOUNDS_COUNT and _BOUNDS[index] < seconds:
+            index += 1
+        cdef list counts = histogram.counts
+        counts[index] = counts[index] + 1
+        histogram.sum = histogram.sum + seconds
+
+    cdef int _send(self, connection, bytes response) except -1:
+        """Send the response to the only request of a connection, which then rests."""
+        context = self._context
+        context.sent_bytes = context.sent_bytes + PyBytes_GET_SIZE(response)
+        connection.deadline = <double>context.now + self._idle_seconds
+        connection._transport.write(response)
+
+
+cdef bint _may_rest(connection) except -1:
+    """Whether nothing is left to do for a connection once its only response is sent."""
+    if connection.write_paused or connection._starting or connection._inflow.paused:
+        return False
+    return connection._parser.stage is _IDLE
+
+
+cdef inline bytes _bytes(Text text):
+    return PyBytes_FromStringAndSize(text.at, text.size)
+
+
+cdef long long _number(Text text):
+    """A number of few digits; -1 if it is not one."""
+    cdef long long number = 0
+    cdef Py_ssize_t index
+    if text.size == 0 or text.size > _DIGITS_MAX:
+        return -1
+    for index in range(text.size):
+        if not c"0" <= text.at[index] <= c"9":
+            return -1
+        number = number * 10 + text.at[index] - c"0"
+    return number
+
+
+cdef long long _offset(Text query):
+    """The position in a query that is only an offset, as `offsets.parse_plain` finds it; -1 for all others."""
+    cdef Text digits
+    if query.size < 9 or memcmp(query.at, b"offset=", 7) != 0:
+        return -1
+    digits.at, digits.size = query.at + 7, query.size - 7
+    if digits.size == 2 and memcmp(digits.at, b"-1", 2) == 0:
+        return 0
+    if digits.size == 33 and memcmp(digits.at, b"0000000000000000_", 17) == 0:
+        if not c"0" <= digits.at[32] <= c"9":
+            return -1
+        digits.at, digits.size = digits.at + 17, 15
+        return _number(digits)
+    if digits.size == 20 and memcmp(digits.at, b"00000", 5) == 0:
+        digits.at, digits.size = digits.at + 5, 15
+        return _number(digits)
+    return -1

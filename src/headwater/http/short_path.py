@@ -1,0 +1,26 @@
+"""The short path: requests of the usual kind are answered in one compiled step, where that was built and may be used.
+
+`_short_path.pyx` says which requests those are. Without it, `dispatch` answers them like all others.
+"""
+
+from typing import Any, Protocol
+
+from headwater.compiled import compiled
+from headwater.http.context import Context
+from headwater.http.router import Router
+
+
+class ShortPath(Protocol):
+    """Takes the usual requests on one listener."""
+
+    def take(self, connection: Any, data: bytes) -> bool:
+        """Take the input of a connection with no unanswered request, if it is a usual one; returns whether it was."""
+
+
+def short_path(context: Context, router: Router) -> ShortPath | None:
+    """The short path on one listener; None where every request is logged."""
+    module = compiled("headwater.http._short_path")
+    if module is None or context.settings.access_log:
+        return None
+    path: ShortPath = module.ShortPath(context, router.find_short, context.heads)
+    return path

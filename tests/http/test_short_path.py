@@ -1,0 +1,299 @@
+"""What comes the short path is answered as the long one answers it, byte by byte, and changes the same.
+
+Two fronts get the same input: one with the compiled modules, one without. HEADWATER_SHORT_PATHS sets how many rounds
+are compared, and HEADWATER_SHORT_PATHS_SEED repeats a run: the seed is printed.
+"""
+
+import asyncio
+import atexit
+import os
+import random
+import re
+import secrets
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.access import tokens
+from headwater.access.policy import load
+from headwater.cli.composition import _node
+from headwater.compiled import compiled
+from headwater.http.connection import Connection
+from headwater.http.endpoints import ENDPOINTS
+from headwater.http.gates import Guard
+from headwater.http.router import Router
+from headwater.http.server import Server
+from headwater.http.short_path import short_path
+from headwater.http.wire.heads import PlainHeads
+from headwater.log.memory import MemoryLog
+from headwater.node.shard_parts import ShardParts
+from headwater.settings import Settings
+from headwater.storage.blobs import MemoryBlobs
+from headwater.streams.state import State
+
+from ..fuzz import attacks
+
+ROUNDS = int(os.environ.get("HEADWATER_SHORT_PATHS", "150"))
+SEED = os.environ.get("HEADWATER_SHORT_PATHS_SEED") or secrets.token_hex(4)
+LOG_ID = "00112233aabbccdd"
+_DATE = re.compile(rb"Date: [^\r]*\r\n")
+MUTATIONS = [one for one in attacks.MUTATIONS if one.__name__ not in ("_giant", "_soup")]
+
+pytestmark = pytest.mark.skipif(compiled("headwater.http._short_path") is None, reason="nothing was compiled here")
+
+
+_REAL = socket.socket()
+atexit.register(_REAL.close)
+
+
+class Socket:
+    """A transport that keeps what is written, without the date."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self.sent += _DATE.sub(b"", data)
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
+    def write_eof(self) -> None:
+        self.sent += b"<eof>"
+
+    def close(self) -> None:
+        self.closing = True
+        self.sent += b"<closed>"
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 1) if name == "peername" else _REAL
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class Front:
+    """A server in this process, on a log in memory; `short` says whether it has the short path."""
+
+    def __init__(self, guard: Guard | None = None, *, short: bool) -> None:
+        settings = Settings(memory=True)
+        self.server = Server(settings, guard)
+        self.context = self.server.context
+        self.node = _node(settings, ShardParts(State(LOG_ID), MemoryLog(LOG_ID), None, MemoryBlobs()))
+        self.node.start()
+        if not short:
+            self.context.heads = PlainHeads(self.context.hosts)
+        self.server.serve(self.node)
+        self._router = Router(ENDPOINTS, self.context.flat_prefixes)
+        self._path = short_path(self.context, self._router) if short else None
+        self.taken = 0
+
+    def connect(self) -> tuple[Connection, Socket]:
+        connection, transport = Connection(self.context, self._router, self), Socket()
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        return connection, transport
+
+    def take(self, connection: Connection, data: bytes) -> bool:
+        """As a short path, and count what it takes."""
+        taken = self._path is not None and self._path.take(connection, data)
+        self.taken += taken
+        return taken
+
+    async def settle(self) -> None:
+        """Wait until everything that was submitted is answered."""
+        while not self.node.only.committer.idle:
+            await asyncio.sleep(0)
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+    def summary(self) -> tuple[object, ...]:
+        """The state and the counts, which the input alone decides, without times."""
+        state, metrics, context = self.node.only.state, self.node.metrics, self.context
+        streams = [(one.name, one.tail, one.record_next, one.closed) for one in state.streams.values()]
+        hot = [(hot.offset, hot.payload) for one in state.streams.values() for hot in one.hot or ()]
+        producers = [
+            (name, last.epoch, last.seq, last.next_offset, last.record, last.size, last.crc)
+            for one in state.streams.values()
+            for name, last in (one.producers or {}).items()
+        ]
+        counts = dict(metrics.requests), {route: one.count for route, one in metrics.request_seconds.items()}
+        totals = state.hot_bytes, dict(state.bytes), list(state.warm), context.received_bytes, context.sent_bytes
+        return streams, hot, producers, counts, totals, metrics.producer_duplicates
+
+
+class Clients:
+    """Makes requests of the usual kind and of others like them, to streams that exist or not."""
+
+    def __init__(self, dice: random.Random, authorization: list[bytes]) -> None:
+        self._dice, self._authorization = dice, authorization
+        self._seqs: dict[tuple[bytes, bytes], int] = {}
+        self.offsets: list[bytes] = [b"-1"]
+
+    def request(self) -> bytes:
+        dice = self._dice
+        stream = dice.choice((b"json", b"text", b"other", b"gone"))
+        path = dice.choice((b"/v1/stream/bucket/", b"/bucket/", b"/v1/stream/bucket/")) + stream
+        kind = dice.random()
+        if kind < 0.55:
+            return self._append(path, stream)
+        if kind < 0.9:
+            offset = dice.choice((*self.offsets[-6:], b"-1", b"now", b"7", b"0000000000000000_0000000000000009"))
+            query = dice.choice((b"?offset=%b" % offset, b"?offset=%b" % offset, b"", b"?offset=%b&live=no" % offset))
+            return self._head(b"GET", path + query, [b'If-None-Match: "x"', b"Stream-Incarnation: x"])
+        if kind < 0.96:
+            types = {b"json": b"application/json", b"text": b"text/plain"}
+            lines = [b"Content-Type: " + types.get(stream, b"application/x%%-1")]
+            return self._head(b"PUT", path, [b"Stream-TTL: 60"], lines)
+        return self._head(dice.choice((b"HEAD", b"DELETE")), path, [])
+
+    def _append(self, path: bytes, stream: bytes) -> bytes:
+        dice = self._dice
+        body = dice.choice(
+            (
+                b'{"n":%d}' % dice.randrange(99),
+                b'{"a":"\xc3\xa9"}',
+                b"[1,2]",
+                b'{"a":1',
+                b"",
+                b"plain",
+                b"\xff",
+                b'{"a":1} ',
+            )
+        )
+        if dice.random() < 0.6:
+            body = b'{"n":%d,"text":"%b"}' % (dice.randrange(1000), b"x" * dice.randrange(200))
+        kinds = {b"json": b"application/json", b"text": b"text/plain", b"other": b"application/x%%-1"}
+        lines = [b"Content-Type: " + kinds.get(stream, b"application/json")]
+        if dice.random() < 0.05:
+            lines = [dice.choice((b"Content-Type: application/json; charset=utf-8", b"X-None: 1", b"Content-Type: a"))]
+        if dice.random() < 0.6:
+            writer = dice.choice((b"one", b"two"))
+            seq = self._seqs.get((path, writer), 0) + dice.choice((0, 0, 0, 0, 0, 0, -1, 1))
+            if dice.random() < 0.9:
+                self._seqs[path, writer] = max(seq, 0) + 1
+            epoch = dice.choice((b"0", b"0", b"0", b"0", b"0", b"0", b"1", b"x"))
+            lines += [b"Producer-Id: " + writer, b"Producer-Epoch: " + epoch, b"Producer-Seq: %d" % max(seq, 0)]
+            if dice.random() < 0.05:
+                lines.pop(dice.randrange(1, len(lines)))
+        rare = [
+            b"Stream-Closed: true",
+            b"Stream-Seq: a",
+            b'If-Match: "x"',
+            b"Stream-Record-Match: 3",
+            b'If-None-Match: "x"',
+        ]
+        return self._head(b"POST", path, rare, lines, body)
+
+    def _head(
+        self, method: bytes, target: bytes, rare: list[bytes], lines: Sequence[bytes] = (), body: bytes = b""
+    ) -> bytes:
+        dice = self._dice
+        lines = [
+            b"Host: localhost",
+            b"Accept: */*",
+            *lines,
+            *dice.choice(([], *([[one] for one in self._authorization]))),
+        ]
+        if dice.random() < 0.08:
+            lines.append(dice.choice((*rare, b"Origin: http://localhost", b"X-Request-Id: abc", b"Connection: close")))
+        if body or method != b"GET":
+            lines.append(b"Content-Length: %d" % len(body))
+        if dice.random() < 0.1:
+            dice.shuffle(lines)
+        return b"%b %b HTTP/1.1\r\n%b\r\n\r\n%b" % (method, target, b"\r\n".join(lines), body)
+
+
+async def compare(dice: random.Random, pair: tuple[Front, Front], authorization: list[bytes]) -> None:
+    """Send the same to both fronts over a few connections, and compare what comes of it."""
+    clients, connections = Clients(dice, authorization), [[front.connect() for front in pair] for _ in range(3)]
+    for step in range(40):
+        number = dice.randrange(3)
+        pieces = [clients.request() for _ in range(dice.choice((1, 1, 1, 1, 1, 2, 3)))]
+        if dice.random() < 0.08:
+            pieces[-1] = dice.choice(MUTATIONS)(dice, pieces[-1])
+        if dice.random() < 0.2:
+            pieces = [b"".join(pieces)]
+        if dice.random() < 0.1:
+            pieces = list(attacks.split(dice, b"".join(pieces)))
+        waits = dice.random() < 0.7
+        ends = dice.choice((None,) * 30 + ("eof_received", "drop", "pause_writing"))
+        # Both before anything is waited for, so that neither has applied more than the other.
+        for connection, transport in connections[number]:
+            for piece in pieces:
+                if piece and not transport.closing:
+                    connection.data_received(piece)
+            if ends == "drop":
+                connection.connection_lost(None)
+            elif ends == "eof_received" and not connection.eof_received():
+                transport.close()
+            elif ends == "pause_writing":
+                connection.pause_writing()
+                connection.resume_writing()
+        if waits:
+            for front in pair:
+                await front.settle()
+            sent = [transport.sent for _, transport in connections[number]]
+            assert sent[0] == sent[1], f"seed {SEED}, step {step}: {pieces}"
+            clients.offsets += re.findall(rb"Stream-Next-Offset: ([0-9_]+)", sent[0][-3000:])[-2:]
+        if ends == "drop" or connections[number][0][1].closing:
+            connections[number] = [front.connect() for front in pair]
+    for front in pair:
+        await front.settle()
+    for both in connections:
+        assert both[0][1].sent == both[1][1].sent, f"seed {SEED}"
+        for connection, _ in both:
+            connection.connection_lost(None)
+    assert pair[0].summary() == pair[1].summary(), f"seed {SEED}"
+
+
+def test_the_short_path_answers_as_the_long_one() -> None:
+    async def run() -> int:
+        taken = 0
+        for number in range(ROUNDS):
+            dice = random.Random(f"{SEED}-{number}")
+            pair = Front(short=True), Front(short=False)
+            await compare(dice, pair, [])
+            taken += pair[0].taken
+        return taken
+
+    assert asyncio.run(run()) > 5 * ROUNDS, "many requests come the short path"
+
+
+def test_a_guarded_short_path_admits_and_charges_as_the_long_one(tmp_path: Path) -> None:
+    made = [tokens.make(name) for name in ("all", "reads", "poor")]
+    text = "version = 1\n[anonymous]\ngrants = []\n"
+    for token, grants, limits in zip(made, ("* *", "read bucket/*", "* *"), ("", "", 'limits = "few"'), strict=True):
+        digest = tokens.digest(token.encode()).hex()
+        text += f'[[token]]\nid = "{token.split("_")[1]}"\nsha256 = "{digest}"\ngrants = ["{grants}"]\n{limits}\n'
+    text += "[limits.few]\nrequests_per_second = 3\nappend_bytes_per_second = 900\nread_bytes_per_second = 700\n"
+    file = tmp_path / "auth.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    policy = load(file)
+    bearers = [b"Authorization: Bearer " + token.encode() for token in made]
+
+    async def run() -> int:
+        taken = 0
+        for number in range(ROUNDS // 2):
+            dice = random.Random(f"{SEED}-{number}")
+            pair = Front(Guard(policy), short=True), Front(Guard(policy), short=False)
+            await compare(dice, pair, [*bearers[:1] * 6, *bearers, b"Authorization: Bearer nothing"])
+            taken += pair[0].taken
+        return taken
+
+    assert asyncio.run(run()) > ROUNDS, "many requests come the short path"
