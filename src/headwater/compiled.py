@@ -1,7 +1,7 @@
 """Compiled modules: the same work as the pure ones beside them, for the few functions that every request passes.
 
-They are built at installation if there is a C compiler, and the server is complete without them. HEADWATER_PURE=1 leaves
-them unused, to compare. A compiled module is named like its pure one, with an underscore before it.
+They are built at installation if there is a C compiler, and the server is complete without them. HEADWATER_PURE=1
+leaves them unused, to compare. A compiled module is named like its pure one, with an underscore before it.
 """
 
 import os
