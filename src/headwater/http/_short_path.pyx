@@ -32,6 +32,7 @@ from headwater.protocol.json_mode import is_object
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX
 from headwater.protocol.producers import PLAIN_DIGITS_MAX, Producer, text_of
+from headwater.streams.batches import COMMAND_BYTES
 from headwater.streams.commands import Append
 from headwater.streams.reading import FEW_APPENDS_MAX, FEW_BYTES_MAX
 from headwater.streams.replies import Appended, Page
@@ -54,6 +55,7 @@ cdef int _OWN_LINES = _scanning.OWN_LINES, _READS = _scanning.READS, _WRITES = _
 cdef Py_ssize_t _PATH_BYTES_MAX = CACHED_BYTES_MAX, _QUEUE_BYTES_MAX = QUEUE_BYTES_MAX
 cdef Py_ssize_t _BODY_BYTES_MAX = streams.SPLIT_ON_LOOP_BYTES_MAX, _PAGE_BYTES_MAX = min(FEW_BYTES_MAX, COPY_BYTES_MAX)
 cdef Py_ssize_t _APPENDS_MAX = FEW_APPENDS_MAX, _ID_BYTES_MAX = PRODUCER_ID_BYTES_MAX, _DIGITS_MAX = PLAIN_DIGITS_MAX
+cdef Py_ssize_t _COMMAND_BYTES = COMMAND_BYTES
 cdef double _NEVER = float("inf")
 
 cdef enum:
@@ -302,7 +304,8 @@ cdef class ShortPath:
         connection.deadline = _NEVER
         connection.exchanges.append(waiting)
         name = found.address.name
-        self._enqueue(_Append(name, body, None, content_type, False, None, producer), name, waiting)
+        command = _Append(name, body, None, content_type, False, None, producer)
+        self._enqueue(command, name, scanner.body_bytes, waiting)
         return True
 
     cdef object _producer(self):
@@ -320,8 +323,9 @@ cdef class ShortPath:
         name = _text_of(_bytes(text))
         return _Producer(name, epoch, seq) if name else None
 
-    cdef int _enqueue(self, command, name, waiting) except -1:
+    cdef int _enqueue(self, command, name, Py_ssize_t body_bytes, waiting) except -1:
         """Have an append decided, as `Shard.submit` does."""
+        cdef Py_ssize_t size = body_bytes + _COMMAND_BYTES
         cdef object stream = (<dict>self._state.streams).get(name) if self._is_alone else None
         if stream is None or stream.lifetime is not _FOREVER or stream.closed or stream.deleted:
             self._shard.submit(command, waiting)
@@ -330,7 +334,13 @@ cdef class ShortPath:
         elif not self._log.has_room:
             self._shard.submit(command, waiting)
         else:
-            self._committer.submit(command, waiting)
+            # As `Committer.submit`, without its calls.
+            committer = self._committer
+            committer._queue.append((command, waiting, size))
+            committer.queued_bytes = committer.queued_bytes + size
+            if committer._may_send and not committer._scheduled:
+                committer._scheduled = True
+                committer._loop.call_soon(committer.turn)
         return 0
 
     cdef int answer(self, Waiting waiting, reply) except -1:

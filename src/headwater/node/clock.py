@@ -5,7 +5,7 @@ import time
 SLEW_US_PER_SECOND = 500
 """How fast it follows a stepped wall clock: half a millisecond per second, so that a step expires nothing."""
 
-_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux's monotonic clock stands still while the machine is suspended; this one does not."""
 
 
@@ -30,4 +30,4 @@ class Clock:
 
 
 def _elapsed_us() -> int:
-    return time.clock_gettime_ns(_ELAPSED) // 1000
+    return time.clock_gettime_ns(ELAPSED) // 1000

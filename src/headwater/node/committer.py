@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence, Set
 from itertools import count
 from time import monotonic
-from typing import NamedTuple
+
+import msgspec
 
 from headwater.compiled import compiled
+from headwater.log.journal.journal import Journal
 from headwater.log.seam import CommandLog, Ticket
 from headwater.node.metrics import Metrics
 from headwater.node.reads.tails import Tails
@@ -79,7 +81,7 @@ _appending = compiled("headwater.streams._appending")
 _HANDLERS = HANDLERS if _appending is None else {**HANDLERS, Append: _appending.apply}
 
 
-class _Sent(NamedTuple):
+class _Sent(msgspec.Struct, frozen=True):
     """A batch in flight: when it was sent, its commands, and who waits for each of them."""
 
     at_seconds: float
@@ -125,6 +127,8 @@ class Committer:
         self._withheld: list[tuple[_Sent, list[Reply]]] = []
         """Decided batches of ours whose clients get no answer yet, because this node is not a member."""
         self._check_timer: asyncio.TimerHandle | None = None
+        self.turn = self._send_scheduled
+        """Sends what has gathered in a turn of the loop."""
 
     @property
     def idle(self) -> bool:
@@ -132,6 +136,10 @@ class Committer:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        committing = compiled("headwater.node._committing")
+        if committing is not None and type(self._log) is Journal:
+            short = committing.ShortCommits(self, self._log, self._state, self._tails, self._metrics, self._now)
+            self.turn = short.send
         self._log.start(self.deliver, self.take_back)
         if self._log.shared:
             self._check()
@@ -197,7 +205,7 @@ class Committer:
         if self._may_send and not self._scheduled:
             # Not at once: everything else that this turn of the loop brings goes into the same batch.
             self._scheduled = True
-            self._loop.call_soon(self._send_scheduled)
+            self._loop.call_soon(self.turn)
 
     def _send_next(self) -> None:
         if self._queue and self._may_send:
@@ -219,9 +227,8 @@ class Committer:
         else:
             self._queue = deque()
         if queue:
-            commands = [command for command, _, _ in queue]
-            waiters = [done for _, done, _ in queue]
-            self.queued_bytes -= sum([cost for _, _, cost in queue])
+            commands, waiters, costs = map(list, zip(*queue, strict=True))
+            self.queued_bytes -= sum(costs)
             ticket = next(self._tickets)
             self._in_flight[ticket] = _Sent(monotonic(), commands, waiters)
             self._may_send = len(self._in_flight) < self._in_flight_max
@@ -278,9 +285,7 @@ class Committer:
             sent = None if ticket is None else self._settle(ticket, batch)
             replies = apply(self._state, batch, _HANDLERS)
         except Exception as error:
-            # The state has fallen behind the log for good: no later answer could be trusted.
-            log.critical("a decided batch cannot be applied, so the server stops", exc_info=True)
-            self._on_failure(error)
+            self.fail(error)
             return
         if sent is None:
             self.on_foreign(batch.commands, replies)
@@ -295,20 +300,28 @@ class Committer:
             if self._queue:
                 # In the next turn: the batch may be synced on the loop, and what was just answered leaves before that.
                 self._loop.call_soon(self._send_next)
-        waited_on = self._tails.names
-        if waited_on:
-            for name in set(map(_name_of, batch.commands)):
-                if name in waited_on:
-                    self._tails.wake(name)
+        if self._tails.names:
+            self.wake(batch.commands)
         self.after_batch()
+
+    def wake(self, commands: list[Command]) -> None:
+        """Wake the live tails of what was applied."""
+        waited_on = self._tails.names
+        for name in set(map(_name_of, commands)):
+            if name in waited_on:
+                self._tails.wake(name)
+
+    def fail(self, error: BaseException) -> None:
+        """The state has fallen behind the log for good: no later answer could be trusted."""
+        log.critical("a decided batch cannot be applied, so the server stops", exc_info=error)
+        self._on_failure(error)
 
     def _settle(self, ticket: Ticket, batch: Batch) -> _Sent:
         """Take a batch of ours out of flight."""
-        sent = self._in_flight.pop(ticket)
+        sent, metrics = self._in_flight.pop(ticket), self._metrics
         assert len(sent.waiters) == len(batch.commands), "a batch came back with a different number of commands"
         self._may_send = True
-        self._metrics.commit_seconds.observe(monotonic() - sent.at_seconds)
-        self._metrics.batch_commands.observe(len(batch.commands))
+        metrics.committed(len(batch.commands), monotonic() - sent.at_seconds)
         return sent
 
 

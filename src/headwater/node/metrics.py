@@ -47,6 +47,15 @@ class Metrics:
         self.producer_duplicates = 0
         """Appends that had been accepted before, and so were answered and not written again."""
 
+    def committed(self, commands: int, seconds: float) -> None:
+        """Count a batch that has been decided."""
+        sizes, times = self.batch_commands, self.commit_seconds
+        # As `observe`, without calls.
+        sizes.counts[bisect_left(COMMANDS, commands)] += 1
+        sizes.sum += commands
+        times.counts[bisect_left(SECONDS, seconds)] += 1
+        times.sum += seconds
+
     def finished(self, route: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""
         self.requests[route, status] += 1

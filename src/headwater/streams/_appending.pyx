@@ -19,7 +19,7 @@ cdef object _crc32c = crc32c, _is_json = is_json, _checksum = checksum, _judge_a
 cdef Py_ssize_t _APPEND_BYTES = HOT_APPEND_BYTES, _END_BYTES = message_ends.END_BYTES
 
 
-def apply(state, command):
+cpdef object apply(state, command):
     """Judge, then append the messages, close the stream, and remember the producer."""
     stream = (<dict>state.streams).get(command.name)
     if stream is None or not _is_next(state, stream, command):

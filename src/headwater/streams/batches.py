@@ -38,13 +38,13 @@ NEEDS_ROOM = frozenset({Append, Create, CreateFork, PublishSnapshot, SetAttrs})
 FREEING_BYTES_MAX = 64 * KIB
 """What a command may take in the log to be decided on a full disk, where little is kept for those that free space."""
 
-_encoder = msgspec.msgpack.Encoder()
+ENCODER = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[int, list[Command]])
 
 
 def encode(at: int, commands: list[Command]) -> bytes:
     """The bytes of one log record."""
-    return _encoder.encode((at, commands))
+    return ENCODER.encode((at, commands))
 
 
 def decode(record: bytes | memoryview, first_position: int) -> Batch:

@@ -8,7 +8,6 @@ short sync, and meanwhile both threads would wait for the interpreter in turn.
 """
 
 import asyncio
-from functools import partial
 from queue import SimpleQueue
 from time import monotonic
 
@@ -40,7 +39,7 @@ class Journal(JournalWriter):
     _sync_seconds = 2 * SHORT_SYNC_SECONDS
     """How long a sync takes on average; at first it is not known to be short."""
 
-    _queue: "SimpleQueue[tuple[int, list[Command], Ticket] | None]"
+    _queue: "SimpleQueue[tuple[bytes, int, list[Command], Ticket] | None]"
 
     def start(self, deliver: Deliver, give_back: GiveBack) -> None:
         """Open for appends, with a spare ready, and begin to deliver."""
@@ -51,22 +50,21 @@ class Journal(JournalWriter):
         self.start_thread(self.make_spares_forever)
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        size = sum(map(batches.cost_bytes, commands))
-        is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and size <= SHORT_BATCH_BYTES_MAX
-        if is_short and self.has_space_for(size):
-            self._guarded(partial(self._commit_here, at, commands, ticket))
-        else:
-            self._queue.put((at, commands, ticket))
-
-    def _commit_here(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        """Commit a batch on the loop, unless its record needs another file: only the thread may wait for one."""
         record = batches.encode(at, commands)
-        if self.has_space_for(len(record)):
-            decided = self._commit(record, at, commands)
-            # In the next turn, as from the thread: the committer is not ready for it while it sends.
-            self._loop.call_soon(self._deliver, decided, ticket)
+        position = None
+        if self._sync_seconds <= SHORT_SYNC_SECONDS and len(record) <= SHORT_BATCH_BYTES_MAX:
+            began = monotonic()
+            try:
+                position = self.commit_at_once(record, len(commands))
+            except Exception as error:
+                self._on_failure(error)
+                return
+        if position is None:
+            self._queue.put((record, at, commands, ticket))
         else:
-            self._queue.put((at, commands, ticket))
+            self._sync_seconds += (monotonic() - began - self._sync_seconds) / SYNCS_AVERAGED
+            # In the next turn, as from the thread: the committer is not ready for it while it sends.
+            self._loop.call_soon(self._deliver, Batch(position, at, commands), ticket)
 
     def barrier(self, reached: Reached) -> None:
         reached(True)
@@ -84,22 +82,22 @@ class Journal(JournalWriter):
 
     def _commit_forever(self) -> None:
         while (item := self._queue.get()) is not None:
-            at, batch, ticket = item
+            record, at, commands, ticket = item
             try:
-                decided = self.commit(at, batch)
+                decided = self._commit(record, at, commands, frees=all(map(batches.frees_space, commands)))
             except NoRoom:
                 self._loop.call_soon_threadsafe(self._give_back, ticket)
             else:
                 self._loop.call_soon_threadsafe(self._deliver, decided, ticket)
 
-    def commit(self, at: int, batch: list[Command]) -> Batch:
+    def commit(self, at: int, commands: list[Command]) -> Batch:
         """Write one batch as one frame and sync it; raise NoRoom if that takes space, and there is none."""
-        return self._commit(batches.encode(at, batch), at, batch)
+        frees = all(map(batches.frees_space, commands))
+        return self._commit(batches.encode(at, commands), at, commands, frees=frees)
 
-    def _commit(self, record: bytes, at: int, batch: list[Command]) -> Batch:
-        frees = all(map(batches.frees_space, batch))
-        position = self.stage(record, len(batch), frees=frees, waits=True)
+    def _commit(self, record: bytes, at: int, commands: list[Command], *, frees: bool) -> Batch:
+        position = self.stage(record, len(commands), frees=frees, waits=True)
         began = monotonic()
         self.sync()
         self._sync_seconds += (monotonic() - began - self._sync_seconds) / SYNCS_AVERAGED
-        return Batch(position, at, batch)
+        return Batch(position, at, commands)

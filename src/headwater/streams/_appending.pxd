@@ -1,0 +1,1 @@
+cpdef object apply(state, command)
