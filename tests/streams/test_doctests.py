@@ -9,7 +9,11 @@ import pytest
 
 import headwater.streams
 
-MODULES = [module.name for module in pkgutil.iter_modules(headwater.streams.__path__, "headwater.streams.")]
+MODULES = [
+    module.name
+    for module in pkgutil.iter_modules(headwater.streams.__path__, "headwater.streams.")
+    if "._" not in module.name  # Compiled.
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

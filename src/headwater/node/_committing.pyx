@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Short commits, compiled: a batch that the journal commits on the loop, from the queue to its answers in one step.
 
-Does what `Committer._send`, `Journal.append`, `JournalWriter.commit_at_once` and `Committer.deliver` do, where nothing
-is in the way; all other batches are left to them. With one client at a time, most of an append would otherwise be the
-interpreter, which finds nothing of its own in the processor's caches after each sync.
+Does what `Committer._send`, `Journal.append` and `Committer.deliver` do, where nothing is in the way; all other batches
+are left to them. With one client at a time, most of an append would otherwise be the interpreter, which finds nothing
+of its own in the processor's caches after each sync.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -93,9 +93,8 @@ cdef class ShortCommits:
             commands.append(command)
             waiters.append(done)
         at = self._time()
-        record = _encode((at, commands))
         try:
-            position = self._commit(record, count)
+            position = self._commit(_encode((at, commands)), count)
         except Exception as error:
             journal._on_failure(error)
             return
@@ -121,7 +120,7 @@ cdef class ShortCommits:
         return elapsed + <long long>clock._offset
 
     cdef object _commit(self, bytes record, Py_ssize_t entries):
-        """Write and sync one record, as `JournalWriter.commit_at_once`; returns its position, or None."""
+        """Write and sync one record, as `stage` and `sync` of the journal; its position, or None if it may not fit."""
         cdef Py_ssize_t length = PyBytes_GET_SIZE(record), total, written
         cdef unsigned char header[HEADER_BYTES]
         cdef unsigned char padding[ALIGNMENT]
@@ -164,7 +163,9 @@ cdef class ShortCommits:
             PyErr_SetFromErrno(OSError)
         if written != total:
             # The system cannot do both at once, or was interrupted: write all of it again, and sync it.
-            return journal.commit_at_once(record, entries)
+            journal.stage(record, entries, frees=False, waits=False)
+            journal.sync()
+            return place
         journal._file_at = at + total
         journal._next_position = place + entries
         journal.size_bytes = journal.size_bytes + length

@@ -1,4 +1,4 @@
-"""A parser that takes plain heads itself finds exactly what the native parser finds.
+"""A parser that takes plain heads itself finds exactly what the native parser finds, in Python and compiled.
 
 HEADWATER_HEADS sets how many mutated heads are compared, and HEADWATER_HEADS_SEED repeats a run: the seed is printed.
 """
@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 import pytest
 from msgspec.structs import astuple
 
+from headwater.compiled import compiled
 from headwater.http.wire import heads as wire_heads
 from headwater.http.wire.browsers import Hosts
-from headwater.http.wire.heads import FORM_AFTER, HEAD_BYTES_MAX, LINES_MAX, Form, Head, PlainHeads
+from headwater.http.wire.heads import FORM_AFTER, HEAD_BYTES_MAX, LINES_MAX, Head, Heads, PlainHeads
 from headwater.http.wire.intakes import SMALL_BODY_BYTES, Intake
 from headwater.http.wire.parser import RequestParser
 from headwater.http.wire.requests import Request
@@ -72,10 +73,29 @@ REAL_LINES = [
 MUTATIONS = [one for one in attacks.MUTATIONS if one.__name__ not in ("_giant", "_soup")]
 
 
-class Strict(PlainHeads):
+_scanning = compiled("headwater.http.wire._scanning")
+
+
+def scanner(hosts: Hosts | None = None) -> Heads:
+    """Parses plain heads as a compiled server does."""
+    made: Heads = _scanning.Scanner(PlainHeads(hosts))
+    return made
+
+
+@pytest.fixture(params=["in Python", "compiled"])
+def make(request: pytest.FixtureRequest) -> Callable[..., Heads]:
+    """What parses plain heads."""
+    if request.param == "in Python":
+        return PlainHeads
+    if _scanning is None:
+        pytest.skip("nothing was compiled here")
+    return scanner
+
+
+class Strict:
     """Takes no head for plain, so that the native parser reads every one."""
 
-    def parse(self, data: bytes, at: int, form: Form | None) -> None:
+    def parse(self, data: bytes, at: int, form: object) -> None:
         return None
 
 
@@ -95,7 +115,7 @@ SINK = Sink()
 class Listener:
     """Receives what the parser finds, and keeps all of it."""
 
-    def __init__(self, heads: PlainHeads) -> None:
+    def __init__(self, heads: Heads) -> None:
         self.heard: list[object] = []
         self.plain = 0
         self.parser = RequestParser(self, heads, HOSTS)
@@ -125,7 +145,7 @@ class Listener:
         self.heard.append((code, detail))
 
 
-def hear(heads: PlainHeads, pieces: Iterable[bytes]) -> tuple[object, ...]:
+def hear(heads: Heads, pieces: Iterable[bytes]) -> tuple[object, ...]:
     """Everything the parser finds in some input, and the state it ends in."""
     listener = Listener(heads)
     for piece in pieces:
@@ -135,9 +155,14 @@ def hear(heads: PlainHeads, pieces: Iterable[bytes]) -> tuple[object, ...]:
     return *listener.heard, listener.parser.refused or listener.parser.stage
 
 
-def parse(data: bytes, heads: PlainHeads | None = None) -> Head | None:
+def parse(data: bytes, heads: Heads | None = None) -> Head | None:
     """What is found in the head at the beginning of some input, whether its form is known or not."""
-    heads = heads or PlainHeads(HOSTS)
+    if heads is None:
+        found = parse(data, PlainHeads(HOSTS))
+        if _scanning is not None:
+            again = parse(data, scanner(HOSTS))
+            assert (again and astuple(again)[:-1]) == (found and astuple(found)[:-1])
+        return found
     found = heads.parse(data, 0, None)
     for _ in range(FORM_AFTER):
         again = heads.parse(data, 0, None if found is None else found.form)
@@ -147,9 +172,9 @@ def parse(data: bytes, heads: PlainHeads | None = None) -> Head | None:
 
 
 @pytest.fixture
-def plain() -> PlainHeads:
+def plain(make: Callable[..., Heads]) -> Heads:
     """Knows the form of every plain head of this file."""
-    plain = PlainHeads(HOSTS)
+    plain = make(HOSTS)
     for data in (*PLAIN, *OTHERS):
         for _ in range(FORM_AFTER):
             hear(plain, [data])
@@ -157,8 +182,8 @@ def plain() -> PlainHeads:
 
 
 @pytest.mark.parametrize("data", PLAIN)
-def test_a_plain_head_needs_no_native_parser(data: bytes) -> None:
-    listener = Listener(PlainHeads(HOSTS))
+def test_a_plain_head_needs_no_native_parser(data: bytes, make: Callable[..., Heads]) -> None:
+    listener = Listener(make(HOSTS))
     del listener.parser._native
     listener.parser.feed(data)
     assert [type(heard) for heard in listener.heard] == [Request]
@@ -167,19 +192,19 @@ def test_a_plain_head_needs_no_native_parser(data: bytes) -> None:
     assert listener.heard == expected.heard
 
 
-def test_a_pipeline_of_plain_requests_needs_no_native_parser() -> None:
-    listener = Listener(PlainHeads(HOSTS))
+def test_a_pipeline_of_plain_requests_needs_no_native_parser(make: Callable[..., Heads]) -> None:
+    listener = Listener(make(HOSTS))
     listener.parser.feed(APPEND + PRODUCING + b"")
     listener.parser.feed(b"".join((APPEND, LINES_IN_BODY, READ, APPEND)))
     found = [heard.body for heard in listener.heard if isinstance(heard, Request)]
     assert found == [b"hello", b"hi", b"hello", b"a\r\n\r\nb", b"", b"hello"]
 
 
-def test_a_body_that_looks_like_a_request_is_a_body() -> None:
+def test_a_body_that_looks_like_a_request_is_a_body(make: Callable[..., Heads]) -> None:
     inner = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
     data = b"POST /v1/stream/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(inner), inner)
     for input_data in (data, data + READ, data + data):
-        heard = hear(PlainHeads(HOSTS), [input_data])
+        heard = hear(make(HOSTS), [input_data])
         assert heard == hear(Strict(), [input_data])
         assert isinstance(heard[0], Request)
         assert heard[0].body == inner
@@ -224,10 +249,10 @@ def test_a_request_line_in_doubt_is_left_to_the_native_parser(line: bytes) -> No
 
 
 @pytest.mark.parametrize("host", [b"example.com", b"a b", b"a/b", b"a@b"])
-def test_only_an_admitted_host_is_plain(host: bytes) -> None:
+def test_only_an_admitted_host_is_plain(host: bytes, make: Callable[..., Heads]) -> None:
     data = b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host
     assert parse(data) is None
-    assert (parse(data, PlainHeads()) is None) == (host != b"example.com"), "without names, any valid one is"
+    assert (parse(data, make()) is None) == (host != b"example.com"), "without names, any valid one is"
 
 
 def test_a_plain_head_is_small() -> None:
@@ -259,8 +284,8 @@ def test_an_order_of_names_that_comes_often_gets_a_form() -> None:
     assert again == Head(b"GET", b"/", b"q", {b"host": b"a", b"x": b"y z"}, 39, 0, form)
 
 
-def test_a_head_of_another_form_is_parsed_all_the_same() -> None:
-    heads = PlainHeads()
+def test_a_head_of_another_form_is_parsed_all_the_same(make: Callable[..., Heads]) -> None:
+    heads = make()
     known = parse(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", heads)
     assert known is not None
     assert known.form is not None
@@ -291,6 +316,16 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(len(host) < 600 for host in plain_heads._hosts)
 
 
+@pytest.mark.skipif(_scanning is None, reason="nothing was compiled here")
+def test_a_compiled_scanner_knows_a_bounded_number_of_orders() -> None:
+    heads = scanner()
+    for number in range(3 * wire_heads.ORDERS_MAX):
+        found = heads.parse(b"GET / HTTP/1.1\r\nHost: h%d\r\nX-%d: y\r\n\r\n" % (number, number), 0, None)
+        assert found is not None
+        assert found.headers == {b"host": b"h%d" % number, b"x-%d" % number: b"y"}
+        assert heads.orders <= wire_heads.ORDERS_MAX  # type: ignore[attr-defined]
+
+
 def test_no_value_is_kept() -> None:
     heads = PlainHeads()
     assert parse(b"POST /a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\r\n", heads) is not None
@@ -299,9 +334,7 @@ def test_no_value_is_kept() -> None:
 
 @pytest.mark.parametrize("other", [b"", LIVE, *OTHERS])
 @pytest.mark.parametrize("order", [lambda a, b: a + b, lambda a, b: b + a, lambda a, b: a + b + a])
-def test_split_anywhere_the_same_is_said(
-    plain: PlainHeads, other: bytes, order: Callable[[bytes, bytes], bytes]
-) -> None:
+def test_split_anywhere_the_same_is_said(plain: Heads, other: bytes, order: Callable[[bytes, bytes], bytes]) -> None:
     data = order(APPEND + READ, other)
     for at in range(len(data) + 1):
         pieces = [data[:at], data[at:]]
@@ -310,13 +343,13 @@ def test_split_anywhere_the_same_is_said(
     assert hear(plain, singly) == hear(Strict(), singly)
 
 
-def test_nothing_is_read_behind_a_last_request(plain: PlainHeads) -> None:
+def test_nothing_is_read_behind_a_last_request(plain: Heads) -> None:
     pieces = [PRODUCING, READ + LAST, READ]
     assert hear(plain, pieces) == hear(Strict(), pieces)
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_cut_up_mixed_and_damaged_the_same_is_said(plain: PlainHeads, seed: int) -> None:
+def test_cut_up_mixed_and_damaged_the_same_is_said(plain: Heads, seed: int) -> None:
     chance = random.Random(seed)
     data = bytearray().join(chance.choices([*PLAIN, *PLAIN, *OTHERS], k=chance.randint(1, 12)))
     for _ in range(chance.choice([0, 0, 1, 3])):
@@ -334,14 +367,16 @@ def test_cut_up_mixed_and_damaged_the_same_is_said(plain: PlainHeads, seed: int)
 
 @pytest.mark.parametrize("name", [header.name for header in headers.TABLE])
 @pytest.mark.parametrize("value", ["x", "script", "0", "true", "chunked", "close", "keep-alive", "h2c", "100-continue"])
-def test_every_header_of_the_protocol_is_read_as_the_native_parser_reads_it(name: str, value: str) -> None:
+def test_every_header_of_the_protocol_is_read_as_the_native_parser_reads_it(
+    name: str, value: str, make: Callable[..., Heads]
+) -> None:
     for method in (b"GET", b"POST"):
         data = b"%b /v1/stream/a HTTP/1.1\r\nHost: localhost\r\n%b: %b\r\n\r\n" % (
             method,
             name.encode(),
             value.encode(),
         )
-        heads = PlainHeads(HOSTS)
+        heads = make(HOSTS)
         for _ in range(FORM_AFTER + 1):
             assert hear(heads, [data, READ]) == hear(Strict(), [data, READ])
 
@@ -362,9 +397,9 @@ def real_request(dice: random.Random) -> bytes:
     return b"%b %b HTTP/1.1\r\n%b\r\n\r\n%b" % (method, target, b"\r\n".join(lines), body)
 
 
-def test_mutated_heads_are_read_as_the_native_parser_reads_them() -> None:
-    dice, plain, left = random.Random(SEED), PlainHeads(HOSTS), 0
-    forms: tuple[Form | None, Form | None] = None, None
+def test_mutated_heads_are_read_as_the_native_parser_reads_them(make: Callable[..., Heads]) -> None:
+    dice, plain, left = random.Random(SEED), make(HOSTS), 0
+    forms: tuple[object, object] = None, None
     until = time.monotonic() + (SECONDS_MAX if "HEADWATER_HEADS" not in os.environ else 1e9)
     for number in range(HEADS):
         data = b"".join(real_request(dice) for _ in range(dice.choice((1, 1, 1, 2))))

@@ -97,6 +97,11 @@ cdef class Scanner:
         self._heads = heads
         self._orders = {}
 
+    @property
+    def orders(self):
+        """How many orders of names are known."""
+        return len(self._orders)
+
     def parse(self, bytes data, Py_ssize_t at, Order form):
         """The head that begins at a position of the input; None if it is not whole, or not plain."""
         cdef int index

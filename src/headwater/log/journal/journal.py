@@ -8,6 +8,7 @@ short sync, and meanwhile both threads would wait for the interpreter in turn.
 """
 
 import asyncio
+from functools import partial
 from queue import SimpleQueue
 from time import monotonic
 
@@ -50,21 +51,18 @@ class Journal(JournalWriter):
         self.start_thread(self.make_spares_forever)
 
     def append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
+        self._guarded(partial(self._append, at, commands, ticket))
+
+    def _append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
+        """Commit a batch on the loop, unless that may take long or needs another file, for which only the thread waits."""
         record = batches.encode(at, commands)
-        position = None
-        if self._sync_seconds <= SHORT_SYNC_SECONDS and len(record) <= SHORT_BATCH_BYTES_MAX:
-            began = monotonic()
-            try:
-                position = self.commit_at_once(record, len(commands))
-            except Exception as error:
-                self._on_failure(error)
-                return
-        if position is None:
-            self._queue.put((record, at, commands, ticket))
-        else:
-            self._sync_seconds += (monotonic() - began - self._sync_seconds) / SYNCS_AVERAGED
+        is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and len(record) <= SHORT_BATCH_BYTES_MAX
+        if is_short and self.has_space_for(len(record)):
+            decided = self._commit(record, at, commands, frees=False)
             # In the next turn, as from the thread: the committer is not ready for it while it sends.
-            self._loop.call_soon(self._deliver, Batch(position, at, commands), ticket)
+            self._loop.call_soon(self._deliver, decided, ticket)
+        else:
+            self._queue.put((record, at, commands, ticket))
 
     def barrier(self, reached: Reached) -> None:
         reached(True)

@@ -155,17 +155,6 @@ class JournalWriter:
         elif error is not None:
             self._spare_wanted.put(True)
 
-    def commit_at_once(self, record: bytes, entries: int) -> int | None:
-        """As `stage` and `sync`, for a record that fits into the current file, and so waits for nothing.
-
-        None if it does not, and once the journal closes.
-        """
-        if not self.has_space_for(len(record)):
-            return None
-        position = self.stage(record, entries, frees=False, waits=False)
-        self.sync()
-        return position
-
     def has_space_for(self, size: int) -> bool:
         """Whether a record of this size fits into the current file, and so waits for nothing; False once it closes."""
         fits = self._file_at + frames.size(size) < self._room_end - self._room_end // RESERVE_PART
