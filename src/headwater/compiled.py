@@ -10,10 +10,22 @@ from importlib.util import find_spec
 from typing import Any
 
 VARIABLE = "HEADWATER_PURE"
+MODULES = (
+    "headwater.http._short_path",
+    "headwater.http.wire._scanning",
+    "headwater.node._committing",
+    "headwater.streams._appending",
+)
 PURE = bool(os.environ.get(VARIABLE))
 """Whether only modules in Python are used."""
 
 
 def compiled(name: str) -> Any:
     """A compiled module by its full name; None if it was not built or is not to be used."""
+    assert name in MODULES
     return None if PURE or find_spec(name) is None else import_module(name)
+
+
+def is_compiled() -> bool:
+    """Whether this process uses all of them."""
+    return not PURE and None not in map(find_spec, MODULES)

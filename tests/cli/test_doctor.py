@@ -39,7 +39,7 @@ def test_a_healthy_server_has_no_problem(shell: Shell, data: Path) -> None:
     before = sorted(data.rglob("*"))
     found = findings(shell, "--data", str(data))
     checked = {"python", "packages", "open files", "memory", "clock", "permissions", "disk space", "disk sync", "lake"}
-    assert set(found) == checked | {"port", "server"}
+    assert set(found) == checked | {"port", "server", "compiled"}
     assert [one for one in found.values() if one["verdict"] == "problem"] == []
     assert "in use by process" in found["permissions"]["detail"]
     assert sorted(data.rglob("*")) == before

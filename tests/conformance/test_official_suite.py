@@ -1,5 +1,5 @@
-"""The whole official server suite passes: on the journal, in memory, through the guard, with history in S3, with two
-workers, and on a cluster whose nodes take turns."""
+"""The whole official server suite passes: on the journal, in memory, in Python alone, through the guard, with history
+in S3, with two workers, and on a cluster whose nodes take turns."""
 
 import json
 import os
@@ -72,6 +72,11 @@ def check_report(report: dict[str, Any]) -> None:
 def test_the_official_suite_passes_whole(log: str, tmp_path: Path) -> None:
     data = tmp_path / "data" if log == "journal" else None
     with running_server(*LONG_POLL, data=data) as server:
+        check_suite(server, tmp_path / "report.json")
+
+
+def test_the_official_suite_passes_whole_without_compiled_modules(tmp_path: Path) -> None:
+    with running_server(*LONG_POLL, data=tmp_path / "data", env={"HEADWATER_PURE": "1"}) as server:
         check_suite(server, tmp_path / "report.json")
 
 

@@ -29,12 +29,14 @@ def post(body: bytes) -> bytes:
 # -- Shutting down -----------------------------------------------------------------------------------------------------
 
 
-def sending(wire: Wire) -> threading.Thread:
-    """Send one append after the other, without waiting for answers, until the server takes no more."""
+def sending(wire: Wire, unanswered: threading.Semaphore) -> threading.Thread:
+    """Send one append after the other until the server takes no more; so few wait that all answers fit into a socket."""
 
     def send() -> None:
         with suppress(OSError):
             for number in range(100_000):
+                if not unanswered.acquire(timeout=10):
+                    break
                 wire.send(post(b"%d," % number))
 
     thread = threading.Thread(target=send)
@@ -43,19 +45,18 @@ def sending(wire: Wire) -> threading.Thread:
 
 
 def test_every_write_that_was_applied_before_a_shutdown_has_its_answer(tmp_path: Path) -> None:
-    answers = 0
+    answers, unanswered = 0, threading.Semaphore(48)
     with running_server(data=tmp_path) as server, Wire(server.url) as wire:
         assert wire.ask("PUT", PATH, TEXT).status == 201
-        thread = sending(wire)
+        thread = sending(wire, unanswered)
         try:
-            for _ in range(200):
-                assert wire.receive().status == 204
-                answers += 1
-            server.process.terminate()
             with suppress(Ended, ConnectionResetError):
                 while True:
                     assert wire.receive().status == 204
+                    unanswered.release()
                     answers += 1
+                    if answers == 200:
+                        server.process.terminate()
         finally:
             wire.close()
             thread.join(30)

@@ -23,6 +23,7 @@ from headwater.access.grants import CHANGING
 from headwater.access.policy import PolicyError
 from headwater.access.policy import load as load_policy
 from headwater.cli.composition import open_node
+from headwater.compiled import is_compiled
 from headwater.http.gates import Guard
 from headwater.http.server import Server
 from headwater.http.siblings import Siblings
@@ -241,6 +242,7 @@ def announce(
         sys.stdout.flush()
     facts = {
         "version": __version__,
+        "compiled": is_compiled(),
         "url": url,
         "ops_url": ops_url,
         "data": None if settings.memory or settings.cluster else str(settings.data_directory.resolve()),

@@ -22,6 +22,7 @@ import httpx2
 
 from headwater.cli.doctor.findings import Finding, Verdict
 from headwater.cli.printing import moment, size
+from headwater.compiled import PURE, VARIABLE, is_compiled
 from headwater.protocol.limits import DESCRIPTORS_RESERVE, RESERVED_CONNECTIONS
 from headwater.settings import Settings
 from headwater.storage.opening import open_store
@@ -48,6 +49,18 @@ def python() -> Finding:
     if sys.version_info < PYTHON_MIN:
         return Finding("python", "problem", detail, f"install Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or later")
     return Finding("python", "ok", detail)
+
+
+def compiled_modules() -> Finding:
+    """Check that the server does not run in Python alone, where it could be compiled."""
+    if is_compiled():
+        return Finding("compiled", "ok", "the usual requests take compiled modules")
+    if PURE:
+        return Finding(
+            "compiled", "warning", f"{VARIABLE} is set, so compiled modules are not used", f"unset {VARIABLE}"
+        )
+    fix = "install a C compiler and the headers of Python, then install headwater again"
+    return Finding("compiled", "warning", "the compiled modules are missing, so requests take more CPU", fix)
 
 
 def packages() -> Finding:

@@ -90,6 +90,7 @@ def doctor(
 def _findings(data: Path | None, lake: str | None, workers: int, destination: Destination) -> Iterator[Finding]:
     yield checks.python()
     yield checks.packages()
+    yield checks.compiled_modules()
     yield checks.open_files()
     yield memory.memory(workers, data)
     if workers > 1:

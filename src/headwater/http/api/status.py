@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from headwater import __version__
+from headwater.compiled import is_compiled
 from headwater.http.api.metrics import resident_bytes
 from headwater.http.api.usage import usage
 from headwater.http.context import Context
@@ -32,6 +33,7 @@ def describe(context: Context) -> dict[str, Any]:
         }
     return {
         "version": __version__,
+        "compiled": is_compiled(),
         "pid": os.getpid(),
         "state": "draining" if context.draining else "ready",
         "uptime_seconds": round(time.monotonic() - context.started_at, 3),

@@ -54,7 +54,7 @@ class Journal(JournalWriter):
         self._guarded(partial(self._append, at, commands, ticket))
 
     def _append(self, at: int, commands: list[Command], ticket: Ticket) -> None:
-        """Commit a batch on the loop, unless that may take long or needs another file, for which only the thread waits."""
+        """Commit a batch on the loop, unless that may take long or needs another file: only the thread may wait."""
         record = batches.encode(at, commands)
         is_short = self._sync_seconds <= SHORT_SYNC_SECONDS and len(record) <= SHORT_BATCH_BYTES_MAX
         if is_short and self.has_space_for(len(record)):
