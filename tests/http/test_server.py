@@ -30,12 +30,12 @@ def post(body: bytes) -> bytes:
 
 
 def sending(wire: Wire, unanswered: threading.Semaphore) -> threading.Thread:
-    """Send one append after the other until the server takes no more; so few wait that all answers fit into a socket."""
+    """Send one append after the other until the server takes no more; all unread answers fit into a socket."""
 
     def send() -> None:
         with suppress(OSError):
             for number in range(100_000):
-                if not unanswered.acquire(timeout=10):
+                if not unanswered.acquire(timeout=3):
                     break
                 wire.send(post(b"%d," % number))
 
