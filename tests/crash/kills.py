@@ -10,6 +10,9 @@ from headwater.testing import RunningServer
 POLL_SECONDS = 0.0005
 AIM_SECONDS_MAX = 4.0
 
+SHORT_SYNCS = {"PYTHONPATH": str(Path(__file__).parent / "short_syncs")}
+"""The environment of a server that commits on the loop, compiled, whatever the disk; for every second cycle."""
+
 
 class Killer:
     """Kills a server on a data directory, whose files show what the server was doing."""

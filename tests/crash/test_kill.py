@@ -17,7 +17,7 @@ from .batchers import Batcher, BatchProducer
 from .buckets import Estate, Landlord, Tenant, check_default_bucket, check_estate
 from .checks import check_streams
 from .clients import Client
-from .kills import Killer
+from .kills import SHORT_SYNCS, Killer
 from .ledger import Kind, Ledger
 from .messages import JSON, TEXT
 from .snapshot_checks import check_blobs, check_blobs_are_gone
@@ -109,12 +109,12 @@ def test_nothing_acknowledged_is_lost_when_a_server_is_killed(
     checked: Counter[str] = Counter()
     started = time.monotonic()
     try:
-        for _ in range(CYCLES):
+        for cycle in range(CYCLES):
             ledger.trims = random.random() < 0.5
             retention = "snapshot" if ledger.trims else "explicit"
             flush_bytes = random.choice((2_000, 20_000, 100_000, 64 << 20))
             flags = (*FLAGS, "--retention", retention, "--flush-bytes-max", str(flush_bytes))
-            with running_server(*flags, data=data) as server:
+            with running_server(*flags, data=data, env=SHORT_SYNCS if cycle % 2 else None) as server:
                 checked += check_all(server, ledger, estate, data)
                 run_load(server, writers, killer)
                 checked += check_output(server)

@@ -14,6 +14,7 @@ from headwater.testing import RunningServer, running_server
 
 from .bulk_writers import BulkLedger, BulkWriter, check
 from .clients import Client
+from .kills import SHORT_SYNCS
 
 pytestmark = pytest.mark.crash
 
@@ -58,8 +59,8 @@ def test_nothing_acknowledged_in_bulk_is_lost_or_doubled_when_a_server_is_killed
     writers = [
         BulkWriter(f"writer-{number}", ledger, Random(random.random()), produces=number != 0) for number in range(3)
     ]
-    for _ in range(CYCLES):
-        with running_server(*FLAGS, data=tmp_path) as server:
+    for cycle in range(CYCLES):
+        with running_server(*FLAGS, data=tmp_path, env=SHORT_SYNCS if cycle % 2 else None) as server:
             check_all(server, ledger)
             run_load(server, writers, random)
     with running_server(*FLAGS, data=tmp_path) as server:

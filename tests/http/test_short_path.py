@@ -29,9 +29,11 @@ from headwater.http.server import Server
 from headwater.http.short_path import short_path
 from headwater.http.wire.heads import PlainHeads
 from headwater.log.memory import MemoryLog
+from headwater.node.shard import Shard
 from headwater.node.shard_parts import ShardParts
 from headwater.settings import Settings
 from headwater.storage.blobs import MemoryBlobs
+from headwater.streams.commands import Append
 from headwater.streams.state import State
 
 from ..fuzz import attacks
@@ -297,3 +299,46 @@ def test_a_guarded_short_path_admits_and_charges_as_the_long_one(tmp_path: Path)
         return taken
 
     assert asyncio.run(run()) > ROUNDS, "many requests come the short path"
+
+
+def test_what_fails_on_the_short_path_is_answered_as_on_the_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Shard, command: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Shard, "early", broken)
+    line = (
+        b"POST /v1/stream/none HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+    )
+
+    async def run() -> None:
+        for front in (Front(short=True), Front(short=False)):
+            connection, transport = front.connect()
+            connection.data_received(line + b"\r\n{}")
+            assert transport.sent.startswith(b"HTTP/1.1 500 ")
+            assert not connection.exchanges
+            connection.data_received(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"HTTP/1.1 200 OK" in transport.sent
+            connection.connection_lost(None)
+
+    asyncio.run(run())
+
+
+def test_an_append_that_waits_holds_its_body_once() -> None:
+    async def run() -> None:
+        front = Front(short=True)
+        connection, _ = front.connect()
+        body = b'{"text":"%b"}' % (b"x" * 50_000)
+        lines = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /v1/stream/a/b HTTP/1.1\r\n" + lines
+        for method in (b"PUT", b"POST"):
+            await front.settle()
+            connection.data_received((head % len(body)).replace(b"POST", method) + body)
+        [waiting] = connection.exchanges
+        [(command, _, _)] = front.node.only.committer._queue
+        assert isinstance(command, Append)
+        assert waiting.body is command.payload  # type: ignore[attr-defined]
+        assert waiting.head == head % len(body)  # type: ignore[attr-defined]
+        await front.settle()
+        connection.connection_lost(None)
+
+    asyncio.run(run())

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.compiled import compiled
 from headwater.log.journal import journal as journals
-from headwater.log.journal.journal import Journal
+from headwater.log.journal.journal import SHORT_BATCH_BYTES_MAX, Journal
 from headwater.node.clock import Clock
 from headwater.node.committer import Committer, ask
 from headwater.node.metrics import Metrics
@@ -19,6 +19,7 @@ from headwater.node.reads.tails import Tails
 from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Refusal
 from headwater.streams.apply import apply
+from headwater.streams.batches import cost_bytes, encode
 from headwater.streams.commands import Append, Command, Create
 from headwater.streams.replies import Appended, Created, Duplicate, Reply
 from headwater.streams.state import State
@@ -148,8 +149,10 @@ def test_a_failed_write_is_never_answered(bench: Bench) -> None:
         answers: list[Reply] = []
         bench.committer.submit(Append("a", b"x", content_type="text/plain"), answers.append)
         await asyncio.sleep(0.05)
-        assert answers == []
         file._fd = descriptor  # type: ignore[attr-defined]
+        bench.committer.submit(Append("a", b"y", content_type="text/plain"), answers.append)
+        await asyncio.sleep(0.05)
+        assert answers == [], "nor is it tried again"
         os.close(read_only)
 
     bench.run(story)
@@ -177,6 +180,9 @@ def test_a_system_that_cannot_write_and_sync_at_once_does_one_after_the_other(be
         bench.journal.stage, bench.journal.sync = staged, synced  # type: ignore[method-assign]
         assert isinstance((await bench.commit(Append("a", b"x", content_type="text/plain")))[0], Appended)
         assert writes == [1]
+        bench.journal.stage, bench.journal.sync = stage, sync  # type: ignore[method-assign]
+        assert isinstance((await bench.commit(Append("a", b"x", content_type="text/plain")))[0], Appended)
+        assert bench.left_to_python == 1, "it is not tried again"
 
     bench.run(story)
     assert bench.failures == []
@@ -192,3 +198,15 @@ def test_a_batch_that_cannot_be_applied_ends_the_server(bench: Bench) -> None:
 
     bench.run(story)
     assert [type(error) for error in bench.failures] == [AssertionError]
+
+
+def test_a_large_batch_is_left_to_the_thread_whatever_it_was_taken_for(
+    bench: Bench,
+) -> None:
+    async def story(bench: Bench) -> None:
+        large = [Append("a" * 200, b"x", seq="s" * 20_000) for _ in range(20)]
+        assert sum(map(cost_bytes, large)) < SHORT_BATCH_BYTES_MAX < len(encode(0, list(large)))
+        assert [type(reply) for reply in await bench.commit(*large)] == [Refusal] * 20
+
+    bench.run(story)
+    assert bench.left_to_python == 1

@@ -16,7 +16,7 @@ from headwater.http.wire._scanning cimport Order, Scanner, Text
 
 from headwater.http.api import reads, streams
 from headwater.http.auditing import ROUTES as AUDITED
-from headwater.http.dispatch import answer_at_length
+from headwater.http.dispatch import lengthen
 from headwater.http.exchange import WRITE
 from headwater.http.gates import EVERYBODY
 from headwater.http.router import Found
@@ -47,7 +47,7 @@ cdef extern from "<time.h>" nogil:
         CLOCK_MONOTONIC
 
 cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
-cdef object _append_handler = streams.append, _read_handler = reads.read, _answer_at_length = answer_at_length
+cdef object _append_handler = streams.append, _read_handler = reads.read, _lengthen = lengthen
 cdef object _of_header = content_types.of_header, _is_json = content_types.is_json, _is_object = is_object
 cdef object _Append = Append, _Producer = Producer, _Appended = Appended, _Page = Page, _text_of = text_of
 assert AUDITED.isdisjoint({"POST stream", "GET stream"}), "what is audited is not answered here"
@@ -115,9 +115,10 @@ cdef class Template:
         return response
 
 
-cdef inline int _render(long long number, int width, char* digits):
+cdef inline int _render(long long number, int width, char* digits) except -1:
     """Write a number to the end of 24 places, with zeros before it up to a width; returns how many it takes."""
     cdef int at = 24
+    assert number >= 0, "positions, counts and sizes are"
     while number or at == 24:
         at -= 1
         digits[at] = c"0" + <char>(number % 10)
@@ -131,6 +132,15 @@ cdef inline int _render(long long number, int width, char* digits):
 cdef inline char* _copy(char* p, const char* text, Py_ssize_t size):
     memcpy(p, text, size)
     return p + size
+
+
+cdef Py_ssize_t _page_bytes(list payloads, bint is_json):
+    """How many bytes `_copy_page` writes."""
+    cdef Py_ssize_t size = 0
+    cdef bytes payload
+    for payload in payloads:
+        size += PyBytes_GET_SIZE(payload)
+    return size + 2 + max(len(payloads) - 1, 0) if is_json else size
 
 
 cdef void _copy_page(char* p, list payloads, bint is_json):
@@ -161,7 +171,7 @@ cdef class Waiting:
 
     cdef ShortPath path
     cdef readonly object connection, found, voice, identity, account
-    cdef readonly bytes data
+    cdef readonly bytes head, body
     cdef readonly int judged_by
     cdef readonly double began_at_seconds
     cdef public bint close
@@ -195,7 +205,7 @@ cdef class Waiting:
         if type(reply) is _Appended and not self.close and not reply.closed:
             self.path.answer(self, reply)
         else:
-            _answer_at_length(self, reply)
+            _lengthen(self).reply(reply)
 
 
 cdef class ShortPath:
@@ -238,7 +248,7 @@ cdef class ShortPath:
             return False
         if scanner.body_at + scanner.body_bytes != size or scanner.path.size > _PATH_BYTES_MAX:
             return False
-        if scanner.order is not form:
+        if scanner.order is not form and scanner.order.is_kept:
             if reads:
                 parser._read_form = scanner.order
             else:
@@ -296,7 +306,8 @@ cdef class ShortPath:
             account.appends.level = account.appends.level - scanner.body_bytes
             account.requests.level = account.requests.level - 1
         waiting = Waiting.__new__(Waiting)
-        waiting.path, waiting.connection, waiting.found, waiting.data = self, connection, found, data
+        waiting.path, waiting.connection, waiting.found = self, connection, found
+        waiting.head, waiting.body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data), scanner.body_at), body
         waiting.voice, waiting.identity, waiting.account = voice, self._identity, account
         waiting.began_at_seconds, waiting.judged_by = _monotonic(), self._judged_by
         context = self._context
@@ -305,7 +316,10 @@ cdef class ShortPath:
         connection.exchanges.append(waiting)
         name = found.address.name
         command = _Append(name, body, None, content_type, False, None, producer)
-        self._enqueue(command, name, scanner.body_bytes, waiting)
+        try:
+            self._enqueue(command, name, _COMMAND_BYTES + scanner.body_bytes + len(content_type), waiting)
+        except Exception:
+            _lengthen(waiting).fail()
         return True
 
     cdef object _producer(self):
@@ -323,9 +337,8 @@ cdef class ShortPath:
         name = _text_of(_bytes(text))
         return _Producer(name, epoch, seq) if name else None
 
-    cdef int _enqueue(self, command, name, Py_ssize_t body_bytes, waiting) except -1:
-        """Have an append decided, as `Shard.submit` does."""
-        cdef Py_ssize_t size = body_bytes + _COMMAND_BYTES
+    cdef int _enqueue(self, command, name, Py_ssize_t size, waiting) except -1:
+        """Have an append decided that takes so many bytes in the log, as `Shard.submit` does."""
         cdef object stream = (<dict>self._state.streams).get(name) if self._is_alone else None
         if stream is None or stream.lifetime is not _FOREVER or stream.closed or stream.deleted:
             self._shard.submit(command, waiting)
@@ -398,9 +411,7 @@ cdef class ShortPath:
             return False
         content_type = stream.content_type
         is_json = _is_json(content_type)
-        body_bytes = tail - offset
-        if is_json:
-            body_bytes += 2 + (len(<list>payloads) - 1 if payloads else 0)
+        body_bytes = _page_bytes(payloads, is_json)
         if body_bytes >= _PAGE_BYTES_MAX:
             return False
         if account is not None:

@@ -18,7 +18,6 @@ from headwater.http.wire.requests import ACCESS_TOKEN, Request
 from headwater.http.wire.statuses import Answer, Voice
 from headwater.protocol import headers
 from headwater.protocol.refusals import Refusal
-from headwater.streams.replies import Reply
 
 _AUTHORIZATION, _ORIGIN = headers.AUTHORIZATION.key, headers.ORIGIN.key
 
@@ -83,7 +82,8 @@ class Waiting(Protocol):
 
     connection: Carrier
     found: Found
-    data: bytes
+    head: bytes
+    body: bytes
     began_at_seconds: float
     close: bool
     identity: Identity
@@ -92,13 +92,12 @@ class Waiting(Protocol):
     voice: Voice
 
 
-def answer_at_length(waiting: Waiting, reply: Reply) -> None:
-    """Answer such an append if its outcome is not the usual one: an exchange takes its place, with the request anew."""
-    connection, found, data = waiting.connection, waiting.found, waiting.data
-    head = connection.context.heads.parse(data, 0, None)
+def lengthen(waiting: Waiting) -> Exchange:
+    """The exchange that takes the place of such an append, to answer it if its outcome is not the usual one."""
+    connection, found = waiting.connection, waiting.found
+    head = connection.context.heads.parse(waiting.head, 0, None)
     assert head is not None, "what came the short path is plain"
-    body = data[head.body_at :]
-    request = Request(head.method, b"", head.path, head.query, head.headers, body, True, True)
+    request = Request(head.method, b"", head.path, head.query, head.headers, waiting.body, True, True)
     exchange = open_exchange(connection, request, close=waiting.close)
     exchange.kind, exchange.began_at_seconds, exchange.route = WRITE, waiting.began_at_seconds, found.label
     exchange.action, exchange.judged_name, exchange.name = found.route.action, found.judged, found.address.name
@@ -108,7 +107,7 @@ def answer_at_length(waiting: Waiting, reply: Reply) -> None:
     for index, other in enumerate(exchanges):
         if other is waiting:
             exchanges[index] = exchange
-    exchange.reply(reply)
+    return exchange
 
 
 def _admit(exchange: Exchange, found: Found) -> Refusal | None:

@@ -8,8 +8,8 @@ of its own in the processor's caches after each sync.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_SetFromErrno
-from libc.errno cimport EINVAL, ENOSYS, EOPNOTSUPP, errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP, errno
+from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 from libc.time cimport time_t
 
@@ -64,6 +64,8 @@ cdef class ShortCommits:
     """Sends the batches of one committer to the journal of this process."""
 
     cdef object _committer, _journal, _state, _tails, _metrics, _now, _clock
+    cdef bint _is_unsupported
+    """Whether the system cannot write and sync at once."""
 
     def __init__(self, committer, journal, state, tails, metrics, now):
         self._committer, self._journal, self._state = committer, journal, state
@@ -81,10 +83,10 @@ cdef class ShortCommits:
         count = len(queue)
         if not count or not committer._may_send or committer._in_flight:
             return
-        if journal._sync_seconds > _SHORT_SYNC_SECONDS or not journal.has_room or not committer.may_answer:
+        if journal._sync_seconds > _SHORT_SYNC_SECONDS or committer.queued_bytes > _BYTES_MAX or count > _COMMANDS_MAX:
             committer._send()
             return
-        if committer.queued_bytes > _BYTES_MAX or count > _COMMANDS_MAX:
+        if self._is_unsupported or not journal.has_room or not committer.may_answer:
             committer._send()
             return
         began_at = _seconds()
@@ -96,6 +98,7 @@ cdef class ShortCommits:
         try:
             position = self._commit(_encode((at, commands)), count)
         except Exception as error:
+            committer._may_send = False  # A failed write is never retried.
             journal._on_failure(error)
             return
         if position is None:
@@ -103,7 +106,6 @@ cdef class ShortCommits:
             return
         queue.clear()
         committer.queued_bytes = 0
-        self._sync_took(_seconds() - began_at)
         self._deliver(position, at, commands, waiters, began_at)
 
     cdef object _time(self):
@@ -125,9 +127,9 @@ cdef class ShortCommits:
         cdef unsigned char header[HEADER_BYTES]
         cdef unsigned char padding[ALIGNMENT]
         cdef iovec parts[3]
-        cdef uint32_t number
         cdef uint64_t position
         cdef long long at
+        cdef double began_at
         cdef int fd
         journal = self._journal
         file = journal._file
@@ -136,36 +138,36 @@ cdef class ShortCommits:
         room_end = journal._room_end
         if at + total >= room_end - room_end // _RESERVE_PART or type(file) is not _RealFile:
             return None
-        if journal._staged or journal._cutting or journal._closing:
+        if length > _BYTES_MAX or journal._staged or journal._cutting or journal._closing:
             return None
         place = journal._next_position
         position = place
         memcpy(header, PyBytes_AS_STRING(_MAGIC), 4)
-        number = length
-        memcpy(header + 12, &number, 4)
-        number = entries
-        memcpy(header + 16, &number, 4)
-        memcpy(header + 20, &position, 8)
+        _put(header + 12, length, 4)
+        _put(header + 16, entries, 4)
+        _put(header + 20, position, 8)
         head_crc = _crc32c((<char*>header)[12:HEADER_BYTES], journal._seed)
-        number = head_crc
-        memcpy(header + 4, &number, 4)
-        number = _crc32c(record, head_crc)
-        memcpy(header + 8, &number, 4)
+        _put(header + 4, head_crc, 4)
+        _put(header + 8, _crc32c(record, head_crc), 4)
         memset(padding, 0, ALIGNMENT)
         parts[0].iov_base, parts[0].iov_len = header, HEADER_BYTES
         parts[1].iov_base, parts[1].iov_len = PyBytes_AS_STRING(record), length
         parts[2].iov_base, parts[2].iov_len = padding, total - HEADER_BYTES - length
         fd = file._fd
+        began_at = _seconds()
         with nogil:
             # Returns when these bytes survive a loss of power, as after `fdatasync`; the file is never longer after it.
             written = pwritev2(fd, parts, 3, at, RWF_DSYNC)
-        if written < 0 and errno not in (EINVAL, ENOSYS, EOPNOTSUPP):
-            PyErr_SetFromErrno(OSError)
+        if written < 0:
+            self._is_unsupported = errno in (EINVAL, ENOSYS, EOPNOTSUPP)
+            if not self._is_unsupported and errno != EINTR:
+                PyErr_SetFromErrno(OSError)
         if written != total:
             # The system cannot do both at once, or was interrupted: write all of it again, and sync it.
             journal.stage(record, entries, frees=False, waits=False)
             journal.sync()
             return place
+        self._sync_took(_seconds() - began_at)
         journal._file_at = at + total
         journal._next_position = place + entries
         journal.size_bytes = journal.size_bytes + length
@@ -210,6 +212,13 @@ cdef class ShortCommits:
             committer.wake(commands)
         committer.after_batch()
         return 0
+
+
+cdef inline void _put(unsigned char* place, uint64_t number, int size) noexcept:
+    """Write a number, its lowest byte first."""
+    cdef int index
+    for index in range(size):
+        place[index] = (number >> (8 * index)) & 0xFF
 
 
 cdef double _seconds() noexcept:

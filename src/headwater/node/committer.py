@@ -127,8 +127,8 @@ class Committer:
         self._withheld: list[tuple[_Sent, list[Reply]]] = []
         """Decided batches of ours whose clients get no answer yet, because this node is not a member."""
         self._check_timer: asyncio.TimerHandle | None = None
-        self.turn = self._send_scheduled
-        """Sends what has gathered in a turn of the loop."""
+        self.turn, self._next_turn = self._send_scheduled, self._send_next
+        """Send what has gathered in a turn of the loop: after the first command, and after a batch."""
 
     @property
     def idle(self) -> bool:
@@ -139,7 +139,7 @@ class Committer:
         committing = compiled("headwater.node._committing")
         if committing is not None and type(self._log) is Journal:
             short = committing.ShortCommits(self, self._log, self._state, self._tails, self._metrics, self._now)
-            self.turn = short.send
+            self.turn = self._next_turn = short.send
         self._log.start(self.deliver, self.take_back)
         if self._log.shared:
             self._check()
@@ -299,7 +299,7 @@ class Committer:
                 self._withhold(sent, replies)
             if self._queue:
                 # In the next turn: the batch may be synced on the loop, and what was just answered leaves before that.
-                self._loop.call_soon(self._send_next)
+                self._loop.call_soon(self._next_turn)
         if self._tails.names:
             self.wake(batch.commands)
         self.after_batch()

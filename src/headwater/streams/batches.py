@@ -56,7 +56,7 @@ def decode(record: bytes | memoryview, first_position: int) -> Batch:
 def cost_bytes(command: Command) -> int:
     """Roughly what a command takes in the log; used to bound a batch, and all commands that wait."""
     if type(command) is Append:  # Nearly all are.
-        ends, cost = command.ends, COMMAND_BYTES + len(command.payload)
+        ends, cost = command.ends, COMMAND_BYTES + len(command.payload) + len(command.content_type)
         if ends is not None:
             cost += len(ends)
         return cost if command.if_match is None else cost + _versions_bytes(command)

@@ -263,6 +263,15 @@ def test_a_plain_head_is_small() -> None:
     assert parse(head % b"x" + lines + b"\r\n") is None
 
 
+def test_a_large_head_is_not_plain_although_others_like_it_were(make: Callable[..., Heads]) -> None:
+    heads, head = make(HOSTS), b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    known = parse(head % b"x", heads)
+    assert known is not None
+    edge = HEAD_BYTES_MAX - len(head % b"")
+    assert heads.parse(head % (b"x" * edge), 0, known.form) is not None
+    assert heads.parse(head % (b"x" * (edge + 1)), 0, known.form) is None
+
+
 def test_a_large_body_is_left_to_the_native_parser() -> None:
     head = b"POST /v1/stream/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     assert parse(head % SMALL_BODY_BYTES) is not None
@@ -324,6 +333,16 @@ def test_a_compiled_scanner_knows_a_bounded_number_of_orders() -> None:
         assert found is not None
         assert found.headers == {b"host": b"h%d" % number, b"x-%d" % number: b"y"}
         assert heads.orders <= wire_heads.ORDERS_MAX  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(_scanning is None, reason="nothing was compiled here")
+@pytest.mark.parametrize("lines", [[b"X-%d: y" % number for number in range(40)], [b"X" * 600 + b": y"]])
+def test_a_connection_keeps_no_large_order(lines: list[bytes]) -> None:
+    heads = scanner()
+    found = heads.parse(b"GET / HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n" % b"\r\n".join(lines), 0, None)
+    assert found is not None
+    assert found.form is None
+    assert heads.orders == 0  # type: ignore[attr-defined]
 
 
 def test_no_value_is_kept() -> None:

@@ -10,6 +10,7 @@ cdef class Order:
     cdef readonly tuple names
     cdef readonly tuple keys
     cdef readonly int traits
+    cdef readonly bint is_kept
     cdef int count
     cdef Text name[LINES]
     cdef int host_at

@@ -13,6 +13,10 @@ from headwater.http.wire.intakes import SMALL_BODY_BYTES
 from headwater.http.wire.requests import CACHED_BYTES_MAX
 from headwater.protocol import headers
 
+KEPT_NAMES_MAX = 24
+KEPT_BYTES_MAX = 512
+"""How many names an order may have, and of how many bytes, to be remembered: each connection keeps two."""
+
 assert LINES_MAX <= LINES, "every line of a plain head has its place"
 
 cdef Py_ssize_t _HEAD_BYTES_MAX = HEAD_BYTES_MAX
@@ -70,6 +74,7 @@ cdef class Order:
         cdef bytes name
         self.names, self.keys = names, keys
         self.count = len(names)
+        self.is_kept = self.count <= KEPT_NAMES_MAX and sum(map(len, names)) <= KEPT_BYTES_MAX
         for index, name in enumerate(names):
             self.name[index].at = PyBytes_AS_STRING(name)
             self.name[index].size = PyBytes_GET_SIZE(name)
@@ -111,7 +116,8 @@ cdef class Scanner:
         for index in range(self.order.count):
             found[self.order.keys[index]] = _bytes(self.value[index])
         path, query = _bytes(self.path), _bytes(self.query)
-        return Head(self.method, path, query, found, self.body_at, self.body_bytes, self.order)
+        form = self.order if self.order.is_kept else None
+        return Head(self.method, path, query, found, self.body_at, self.body_bytes, form)
 
     cdef bint scan(self, bytes data, Py_ssize_t at, Order expected) except -1:
         """Find the parts of a plain head, which stay valid as long as the input; False if there is none."""
@@ -211,9 +217,11 @@ cdef class Scanner:
         keys = tuple([key_of(name) for name in names])
         if None in keys or len(set(keys)) < count:
             return None
-        if len(self._orders) >= ORDERS_MAX:
-            self._orders.clear()
-        order = self._orders[names] = Order(names, keys)
+        order = Order(names, keys)
+        if order.is_kept:
+            if len(self._orders) >= ORDERS_MAX:
+                self._orders.clear()
+            self._orders[names] = order
         return order
 
     cdef bint _frame(self):

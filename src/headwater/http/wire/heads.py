@@ -115,7 +115,7 @@ class PlainHeads:
     def parse(self, data: bytes, at: int, form: Form | None) -> Head | None:
         """The head that begins at a position of the input; None if it is not whole, or not plain."""
         match = None if form is None else form.match(data, at)
-        if match is None or form is None:
+        if match is None or form is None or match.end() - at > HEAD_BYTES_MAX:
             return self._parse(data, at)
         values = match.groups(b"")
         found = dict(zip(form.keys, values[3:]))  # noqa: B905
