@@ -10,8 +10,8 @@ usual one.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memcmp, memcpy
-from libc.time cimport time_t
 
+from headwater._clocks cimport monotonic
 from headwater.http.wire._scanning cimport Order, Scanner, Text
 
 from headwater.http.api import reads, streams
@@ -37,20 +37,10 @@ from headwater.streams.commands import Append
 from headwater.streams.reading import FEW_APPENDS_MAX, FEW_BYTES_MAX
 from headwater.streams.replies import Appended, Page
 
-cdef extern from "<time.h>" nogil:
-    ctypedef int clockid_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(clockid_t, timespec*)
-    enum:
-        CLOCK_MONOTONIC
-
 cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
 cdef object _append_handler = streams.append, _read_handler = reads.read, _lengthen = lengthen
 cdef object _of_header = content_types.of_header, _is_json = content_types.is_json, _is_object = is_object
 cdef object _Append = Append, _Producer = Producer, _Appended = Appended, _Page = Page, _text_of = text_of
-assert AUDITED.isdisjoint({"POST stream", "GET stream"}), "what is audited is not answered here"
 cdef int _OWN_LINES = _scanning.OWN_LINES, _READS = _scanning.READS, _WRITES = _scanning.WRITES
 cdef Py_ssize_t _PATH_BYTES_MAX = CACHED_BYTES_MAX, _QUEUE_BYTES_MAX = QUEUE_BYTES_MAX
 cdef Py_ssize_t _BODY_BYTES_MAX = streams.SPLIT_ON_LOOP_BYTES_MAX, _PAGE_BYTES_MAX = min(FEW_BYTES_MAX, COPY_BYTES_MAX)
@@ -61,6 +51,8 @@ cdef double _NEVER = float("inf")
 cdef enum:
     BOUNDS = 32
     PARTS = 16
+
+assert AUDITED.isdisjoint({"POST stream", "GET stream"}), "what is audited is not answered here"
 
 cdef double _BOUNDS[BOUNDS]
 cdef int _BOUNDS_COUNT = len(SECONDS)
@@ -134,7 +126,7 @@ cdef inline char* _copy(char* p, const char* text, Py_ssize_t size):
     return p + size
 
 
-cdef Py_ssize_t _page_bytes(list payloads, bint is_json):
+cdef Py_ssize_t _size_of_page(list payloads, bint is_json):
     """How many bytes `_copy_page` writes."""
     cdef Py_ssize_t size = 0
     cdef bytes payload
@@ -157,13 +149,6 @@ cdef void _copy_page(char* p, list payloads, bint is_json):
         p = _copy(p, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
     if is_json:
         p[0] = c"]"
-
-
-cdef double _monotonic() noexcept:
-    """As `time.monotonic`."""
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return now.tv_sec + now.tv_nsec * 1e-9
 
 
 cdef class Waiting:
@@ -272,7 +257,7 @@ cdef class ShortPath:
         cdef int at = scanner.order.authorization_at
         guard = self._guard
         known = guard.known.get(_bytes(scanner.value[at]) if at >= 0 else b"")
-        if known is None or known.by != guard.changes or _monotonic() >= known.until:
+        if known is None or known.by != guard.changes or monotonic() >= known.until:
             return None
         identity, account = known.identity, known.account
         if found.admitted is not identity or account is None or account.forgotten or account.requests.level < 1:
@@ -309,7 +294,7 @@ cdef class ShortPath:
         waiting.path, waiting.connection, waiting.found = self, connection, found
         waiting.head, waiting.body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data), scanner.body_at), body
         waiting.voice, waiting.identity, waiting.account = voice, self._identity, account
-        waiting.began_at_seconds, waiting.judged_by = _monotonic(), self._judged_by
+        waiting.began_at_seconds, waiting.judged_by = monotonic(), self._judged_by
         context = self._context
         context.received_bytes = context.received_bytes + PyBytes_GET_SIZE(data)
         connection.deadline = _NEVER
@@ -360,7 +345,7 @@ cdef class ShortPath:
         """Answer an append that was accepted; its response leaves when every response before it has."""
         cdef long long numbers[6]
         cdef int count = 2
-        cdef double now = _monotonic()
+        cdef double now = monotonic()
         found, connection = waiting.found, waiting.connection
         record, epoch = reply.record, reply.producer_epoch
         numbers[0], numbers[1] = reply.next_offset, reply.incarnation
@@ -398,7 +383,7 @@ cdef class ShortPath:
         cdef long long offset = _offset(scanner.query), tail
         cdef Py_ssize_t body_bytes
         cdef bint is_json
-        cdef double began_at = _monotonic()
+        cdef double began_at = monotonic()
         context, account = self._context, self._account
         if offset < 0 or not self._is_alone or context.sending.full:
             return False
@@ -411,7 +396,7 @@ cdef class ShortPath:
             return False
         content_type = stream.content_type
         is_json = _is_json(content_type)
-        body_bytes = _page_bytes(payloads, is_json)
+        body_bytes = _size_of_page(payloads, is_json)
         if body_bytes >= _PAGE_BYTES_MAX:
             return False
         if account is not None:
@@ -429,7 +414,7 @@ cdef class ShortPath:
         cdef Template template = self._page_template(began_at, voice, content_type, tail > offset, is_json)
         response = template.fill(numbers, payloads, is_json, body_bytes)
         context.received_bytes = context.received_bytes + size
-        self._count(found.label, 200, _monotonic() - began_at)
+        self._count(found.label, 200, monotonic() - began_at)
         self._send(connection, response)
         return True
 

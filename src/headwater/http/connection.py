@@ -39,20 +39,16 @@ class Connection(PeerProtocol):
     """One client; at its `deadline` the server expires it."""
 
     def __init__(self, context: Context, router: Router, short_path: ShortPath | None = None) -> None:
-        self.context = context
-        self._short_path = short_path
-        self._settings = context.settings
-        self._find = router.find
+        self.context, self._settings = context, context.settings
+        self._find, self._short_path = router.find, short_path
         self.deadline = context.now + context.settings.header_seconds
         self.write_paused = self.lost = False
         self._parser = RequestParser(self, context.heads, context.hosts)
         self._pipeline = Pipeline()
         self.exchanges = self._pipeline.exchanges
         self._receiving = Receiving(self, router.find)
-        self._inflow = Inflow(self._feed_rest)
-        self._unsent = Unsent(context.sending)
-        self.reserved = self._starting = False
-        self._lingered_bytes = 0
+        self._inflow, self._unsent = Inflow(self._feed_rest), Unsent(context.sending)
+        self.reserved, self._starting, self._lingered_bytes = False, False, 0
 
     # -- The transport's side -------------------------------------------------------------------------------------
 
@@ -74,8 +70,8 @@ class Connection(PeerProtocol):
     def data_received(self, data: bytes) -> None:
         if self._short_path is not None and not self.exchanges and self._short_path.take(self, data):
             return
-        parser, context = self._parser, self.context
-        context.received_bytes += len(data)
+        parser = self._parser
+        self.context.received_bytes += len(data)
         if parser.refused:
             self._lingered_bytes += len(data)
             if self._lingered_bytes > LINGER_BYTES_MAX:

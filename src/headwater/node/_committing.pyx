@@ -11,8 +11,8 @@ from cpython.exc cimport PyErr_SetFromErrno
 from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
-from libc.time cimport time_t
 
+from headwater._clocks cimport elapsed_us, monotonic
 from headwater.streams._appending cimport apply as apply_append
 
 from crc32c import crc32c
@@ -35,15 +35,6 @@ cdef extern from "<sys/uio.h>" nogil:
     Py_ssize_t pwritev2(int, iovec*, int, long long, int)
     enum:
         RWF_DSYNC
-
-cdef extern from "<time.h>" nogil:
-    ctypedef int clockid_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(clockid_t, timespec*)
-    enum:
-        CLOCK_MONOTONIC
 
 cdef enum:
     HEADER_BYTES = 28
@@ -89,7 +80,7 @@ cdef class ShortCommits:
         if self._is_unsupported or not journal.has_room or not committer.may_answer:
             committer._send()
             return
-        began_at = _seconds()
+        began_at = monotonic()
         cdef list commands = [], waiters = []
         for command, done, _ in queue:
             commands.append(command)
@@ -110,13 +101,11 @@ cdef class ShortCommits:
 
     cdef object _time(self):
         """The time of a batch, as the clock has it."""
-        cdef timespec now
         cdef long long elapsed
         clock = self._clock
         if clock is None:
             return self._now()
-        clock_gettime(_ELAPSED, &now)
-        elapsed = now.tv_sec * 1000000LL + now.tv_nsec // 1000
+        elapsed = elapsed_us(_ELAPSED)
         if elapsed - <long long>clock._slewed_at >= 1000000:
             return clock.now()
         return elapsed + <long long>clock._offset
@@ -154,7 +143,7 @@ cdef class ShortCommits:
         parts[1].iov_base, parts[1].iov_len = PyBytes_AS_STRING(record), length
         parts[2].iov_base, parts[2].iov_len = padding, total - HEADER_BYTES - length
         fd = file._fd
-        began_at = _seconds()
+        began_at = monotonic()
         with nogil:
             # Returns when these bytes survive a loss of power, as after `fdatasync`; the file is never longer after it.
             written = pwritev2(fd, parts, 3, at, RWF_DSYNC)
@@ -167,7 +156,7 @@ cdef class ShortCommits:
             journal.stage(record, entries, frees=False, waits=False)
             journal.sync()
             return place
-        self._sync_took(_seconds() - began_at)
+        self._sync_took(monotonic() - began_at)
         journal._file_at = at + total
         journal._next_position = place + entries
         journal.size_bytes = journal.size_bytes + length
@@ -200,7 +189,7 @@ cdef class ShortCommits:
         except Exception as error:
             committer.fail(error)
             return 0
-        metrics.committed(count, _seconds() - began_at)
+        metrics.committed(count, monotonic() - began_at)
         if duplicates:
             metrics.producer_duplicates += duplicates
         for index in range(count):
@@ -219,10 +208,3 @@ cdef inline void _put(unsigned char* place, uint64_t number, int size) noexcept:
     cdef int index
     for index in range(size):
         place[index] = (number >> (8 * index)) & 0xFF
-
-
-cdef double _seconds() noexcept:
-    """As `time.monotonic`."""
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return now.tv_sec + now.tv_nsec * 1e-9

@@ -94,14 +94,9 @@ class Renderer:
         if close or reply.closed:
             answer = statuses.appended(reply, voice)
             return answer.status, self.response(answer, close=close)
-        record, epoch = reply.record, reply.producer_epoch
-        template = self.append_template(voice, records=record is not None, producer=epoch is not None)
-        numbers: tuple[int | None, ...] = (reply.next_offset, reply.incarnation)
-        if record is not None:
-            numbers += (record, reply.record_next)
-        if epoch is None:
-            return 204, [template % numbers]
-        return 200, [template % (*numbers, epoch, reply.producer_seq)]
+        producer = reply.producer_epoch is not None
+        template = self.append_template(voice, records=reply.record is not None, producer=producer)
+        return 200 if producer else 204, [template % statuses.append_numbers(reply)]
 
     def append_template(self, voice: Voice, *, records: bool, producer: bool) -> bytes:
         """The response to an append to a stream that stays open, with places for its numbers."""

@@ -145,18 +145,21 @@ def _record_lines(record: int | None, record_first: int | None, record_next: int
 
 def appended(reply: Appended, voice: Voice) -> Answer:
     records, producer = reply.record is not None, reply.producer_epoch is not None
-    numbers: tuple[int | None, ...] = (reply.next_offset, reply.incarnation)
-    numbers += (reply.record, reply.record_next) if records else ()
-    numbers += (reply.producer_epoch, reply.producer_seq) if producer else ()
-    lines = append_template(voice, records=records, producer=producer) % numbers
+    lines = append_template(voice, records=records, producer=producer) % append_numbers(reply)
     return Answer(200 if producer else 204, _CLOSED + lines if reply.closed else lines)
+
+
+def append_numbers(reply: Appended) -> tuple[int | None, ...]:
+    """What `append_template` has places for."""
+    records = () if reply.record is None else (reply.record, reply.record_next)
+    producer = () if reply.producer_epoch is None else (reply.producer_epoch, reply.producer_seq)
+    return reply.next_offset, reply.incarnation, *records, *producer
 
 
 def append_template(voice: Voice, *, records: bool, producer: bool) -> str:
     """The header lines of an append with places for its numbers, in the order in which `appended` has them."""
     lines = f"{_NEXT_OFFSET}{voice.form.value}\r\n{_INCARNATION}{voice.log_id}-%d\r\n"
-    if records:
-        lines += f"{_RECORD_START}%d\r\n{_RECORD_NEXT}%d\r\n{JSON_EXTENSIONS_LINE}"
+    lines += f"{_RECORD_START}%d\r\n{_RECORD_NEXT}%d\r\n{JSON_EXTENSIONS_LINE}" if records else ""
     return f"{lines}{_PRODUCER_EPOCH}%d\r\n{_PRODUCER_SEQ}%d\r\n" if producer else lines
 
 
@@ -213,14 +216,6 @@ def snapshot_lines(  # noqa: PLR0917
     lines = f"{_SNAPSHOT_OFFSET}{render(offset, voice.form)}\r\n{_SNAPSHOT_DIGEST}{digest}\r\n"
     lines += stream_lines(incarnation, offset, closed and up_to_date, voice)
     return f"{lines}{_UP_TO_DATE}{'true' if up_to_date else 'false'}\r\n"
-
-
-def _bucket_opened(_: BucketOpened, __: Voice) -> Answer:
-    return Answer(201, _NO_STORE)
-
-
-def _bucket_dropped(_: BucketDropped, __: Voice) -> Answer:
-    return Answer(204, "")
 
 
 def _page(reply: Page, voice: Voice) -> Answer:
@@ -318,8 +313,8 @@ ANSWERS: dict[type, Callable[[Any, Voice], Answer]] = {
     Described: _described,
     Acknowledged: _acknowledged,
     Published: _published,
-    BucketOpened: _bucket_opened,
-    BucketDropped: _bucket_dropped,
+    BucketOpened: lambda _, __: Answer(201, _NO_STORE),
+    BucketDropped: lambda _, __: Answer(204, ""),
     Page: _page,
     Refusal: _refusal,
 }
