@@ -1,7 +1,7 @@
-"""Compiled modules: the same work as the pure ones beside them, for the few functions that every request passes.
+"""Compiled modules: they do the work of pure modules for the usual requests.
 
 They are built at installation if there is a C compiler, and the server is complete without them. HEADWATER_PURE=1
-leaves them unused, to compare. A compiled module is named like its pure one, with an underscore before it.
+disables them, for comparison. Decision 35 says which pure modules each one stands for.
 """
 
 import os
@@ -16,7 +16,7 @@ MODULES = (
     "headwater.node._committing",
     "headwater.streams._appending",
 )
-PURE = bool(os.environ.get(VARIABLE))
+PURE = os.environ.get(VARIABLE, "") not in ("", "0")
 """Whether only modules in Python are used."""
 
 
@@ -26,6 +26,11 @@ def compiled(name: str) -> Any:
     return None if PURE or find_spec(name) is None else import_module(name)
 
 
+def missing() -> list[str]:
+    """The names of those that were not built."""
+    return [name for name in MODULES if find_spec(name) is None]
+
+
 def is_compiled() -> bool:
-    """Whether this process uses all of them."""
-    return not PURE and None not in map(find_spec, MODULES)
+    """Whether all of them were built and may be used."""
+    return not PURE and not missing()

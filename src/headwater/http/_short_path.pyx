@@ -1,22 +1,23 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The short path: requests of the usual kind, from their bytes to their responses in one compiled step.
 
-Usual are an append of one JSON object or of bytes, without conditions, perhaps with producer headers, and a read of the
-last few messages from an offset; each as the only unanswered request of its connection, and from a client that has just
-been admitted to the same URL, unless everybody is. Nothing is decided here: what is taken is answered byte by byte as
-`dispatch` and what it calls would answer it, and all else is left to them. So is an append whose outcome is not the
-usual one.
+A usual request is an append of one JSON object or of bytes, without conditions, perhaps with producer headers; or a read
+of the last few messages from an offset. It must be the only unanswered request of its connection. On a guarded server,
+the same client must also have been the last one admitted to that URL. Responses equal those of `dispatch` byte for byte;
+everything else, including an append with an unusual outcome, goes to `dispatch`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memcmp, memcpy
 
 from headwater._clocks cimport monotonic
-from headwater.http.wire._scanning cimport Order, Scanner, Text
+from headwater.http.wire._scanning cimport Order, Scanner, Text, bytes_of
+
+import logging
 
 from headwater.http.api import reads, streams
 from headwater.http.auditing import ROUTES as AUDITED
-from headwater.http.dispatch import lengthen
+from headwater.http.dispatch import replace_with_exchange
 from headwater.http.exchange import WRITE
 from headwater.http.gates import EVERYBODY
 from headwater.http.router import Found
@@ -38,7 +39,7 @@ from headwater.streams.reading import FEW_APPENDS_MAX, FEW_BYTES_MAX
 from headwater.streams.replies import Appended, Page
 
 cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
-cdef object _append_handler = streams.append, _read_handler = reads.read, _lengthen = lengthen
+cdef object _append_handler = streams.append, _read_handler = reads.read, _replace_with_exchange = replace_with_exchange
 cdef object _of_header = content_types.of_header, _is_json = content_types.is_json, _is_object = is_object
 cdef object _Append = Append, _Producer = Producer, _Appended = Appended, _Page = Page, _text_of = text_of
 cdef int _OWN_LINES = _scanning.OWN_LINES, _READS = _scanning.READS, _WRITES = _scanning.WRITES
@@ -47,6 +48,7 @@ cdef Py_ssize_t _BODY_BYTES_MAX = streams.SPLIT_ON_LOOP_BYTES_MAX, _PAGE_BYTES_M
 cdef Py_ssize_t _APPENDS_MAX = FEW_APPENDS_MAX, _ID_BYTES_MAX = PRODUCER_ID_BYTES_MAX, _DIGITS_MAX = PLAIN_DIGITS_MAX
 cdef Py_ssize_t _COMMAND_BYTES = COMMAND_BYTES
 cdef double _NEVER = float("inf")
+cdef object _log = logging.getLogger("headwater.http.short_path")
 
 cdef enum:
     BOUNDS = 32
@@ -76,7 +78,7 @@ cdef class Template:
         self.count = 0
         for piece in pieces[1:]:
             digits, kind, rest = piece.partition(b"b" if piece[:1] == b"b" else b"d")
-            assert self.count < PARTS - 1 and (not digits or digits[:1] == b"0")
+            assert self.count < PARTS - 1 and (not digits or digits[:1] == b"0") and int(digits or 0) <= 24
             if kind == b"d":
                 self.width[self.count] = int(digits or 0)
                 self.count += 1
@@ -110,7 +112,7 @@ cdef class Template:
 cdef inline int _render(long long number, int width, char* digits) except -1:
     """Write a number to the end of 24 places, with zeros before it up to a width; returns how many it takes."""
     cdef int at = 24
-    assert number >= 0, "positions, counts and sizes are"
+    assert number >= 0, "positions, counts and sizes are never negative"
     while number or at == 24:
         at -= 1
         digits[at] = c"0" + <char>(number % 10)
@@ -190,7 +192,7 @@ cdef class Waiting:
         if type(reply) is _Appended and not self.close and not reply.closed:
             self.path.answer(self, reply)
         else:
-            _lengthen(self).reply(reply)
+            _replace_with_exchange(self).reply(reply)
 
 
 cdef class ShortPath:
@@ -203,7 +205,7 @@ cdef class ShortPath:
     cdef int _judged_by
     cdef dict _templates
     cdef double _templates_until, _idle_seconds
-    cdef Py_ssize_t _page_bytes
+    cdef Py_ssize_t _page_bytes_max
     cdef bint _is_alone
 
     def __init__(self, context, find, scanner):
@@ -214,7 +216,7 @@ cdef class ShortPath:
         self._state, self._committer, self._log = shard.state, shard.committer, shard.command_log
         self._renderer, self._metrics = context.renderer, context.node.metrics
         self._idle_seconds = context.settings.idle_seconds
-        self._page_bytes = min(context.settings.page_bytes, _PAGE_BYTES_MAX)
+        self._page_bytes_max = min(context.settings.page_bytes, _PAGE_BYTES_MAX)
         self._templates = {}
         self._templates_until = 0.0
 
@@ -222,90 +224,103 @@ cdef class ShortPath:
         """Take the input of a connection with no unanswered request, if it is a usual one; returns whether it was."""
         cdef Scanner scanner = self._scanner
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-        cdef bint reads = size > 0 and PyBytes_AS_STRING(data)[0] == c"G"
+        cdef bint is_read = size > 0 and PyBytes_AS_STRING(data)[0] == c"G"
         parser = connection._parser
         if parser.stage is not _IDLE or not parser._plain or parser.refused or parser.full or parser.rest:
             return False
         if connection.write_paused or connection.reserved or self._context.draining:
             return False
-        form = parser._read_form if reads else parser._write_form
+        form = parser._read_form if is_read else parser._write_form
         if not scanner.scan(data, 0, form):
             return False
         if scanner.body_at + scanner.body_bytes != size or scanner.path.size > _PATH_BYTES_MAX:
             return False
         if scanner.order is not form and scanner.order.is_kept:
-            if reads:
+            if is_read:
                 parser._read_form = scanner.order
             else:
                 parser._write_form = scanner.order
-        if scanner.order.traits & (_OWN_LINES | (_READS if reads else _WRITES)):
+        if scanner.order.traits & (_OWN_LINES | (_READS if is_read else _WRITES)):
             return False
-        found = self._find(scanner.method, _bytes(scanner.path))
-        if type(found) is not _Found or found.run is not (_read_handler if reads else _append_handler):
+        found = self._find(scanner.method, bytes_of(scanner.path))
+        if type(found) is not _Found or found.run is not (_read_handler if is_read else _append_handler):
             return False
         if self._guard is not None:
-            voice = self._recognise(found, reads)
+            voice = self._recognise(found, is_read)
         else:
             voice = self._context.voice if found.address.flat else self._context.plain_voice
         if voice is None:
             return False
-        return self._read(connection, found, voice, size) if reads else self._append(connection, found, voice, data)
+        try:
+            answer = self._page(found, voice) if is_read else self._command(found, data)
+        except Exception:
+            _log.exception("the short path failed, so a request takes the long one")
+            return False
+        if answer is None:
+            return False
+        self._context.received_bytes = self._context.received_bytes + size
+        if is_read:
+            self._send(connection, answer)
+        else:
+            self._submit(connection, found, voice, data, answer)
+        return True
 
-    cdef object _recognise(self, found, bint reads):
+    cdef object _recognise(self, found, bint is_read):
         """How to answer a client that is in credit and was the last one to be admitted here; None for all others."""
         cdef Scanner scanner = self._scanner
         cdef int at = scanner.order.authorization_at
         guard = self._guard
-        known = guard.known.get(_bytes(scanner.value[at]) if at >= 0 else b"")
+        known = guard.known.get(bytes_of(scanner.value[at]) if at >= 0 else b"")
         if known is None or known.by != guard.changes or monotonic() >= known.until:
             return None
         identity, account = known.identity, known.account
         if found.admitted is not identity or account is None or account.forgotten or account.requests.level < 1:
             return None
-        if not reads and (account.appends.level < scanner.body_bytes or guard.policy.buckets):
+        if not is_read and (account.appends.level < scanner.body_bytes or guard.policy.buckets):
             return None
         self._identity, self._account, self._judged_by = identity, account, known.by
         return found.admitted_voice
 
     # -- Appends --------------------------------------------------------------------------------------------------
 
-    cdef bint _append(self, connection, found, voice, bytes data) except -1:
+    cdef object _command(self, found, bytes data):
+        """The command for a usual append; None for all others."""
         cdef Scanner scanner = self._scanner
         cdef Order order = scanner.order
-        cdef Waiting waiting
         if order.content_type_at < 0 or not 0 < scanner.body_bytes <= _BODY_BYTES_MAX or scanner.query.size:
-            return False
-        content_type = _of_header(_bytes(scanner.value[order.content_type_at]))
+            return None
+        content_type = _of_header(bytes_of(scanner.value[order.content_type_at]))
         producer = None
         if order.producer_at >= 0:
             producer = self._producer()
             if producer is None:
-                return False
+                return None
         elif order.epoch_at >= 0 or order.seq_at >= 0:
-            return False
+            return None
         body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + scanner.body_at, scanner.body_bytes)
         if _is_json(content_type) and not _is_object(body):
-            return False
+            return None
+        return _Append(found.address.name, body, None, content_type, False, None, producer)
+
+    cdef int _submit(self, connection, found, voice, bytes data, command) except -1:
+        """Have an append decided, which the connection waits for."""
+        cdef Waiting waiting = Waiting.__new__(Waiting)
+        cdef bytes body = command.payload
         account = self._account
         if account is not None:
-            account.appends.level = account.appends.level - scanner.body_bytes
+            account.appends.level = account.appends.level - PyBytes_GET_SIZE(body)
             account.requests.level = account.requests.level - 1
-        waiting = Waiting.__new__(Waiting)
         waiting.path, waiting.connection, waiting.found = self, connection, found
-        waiting.head, waiting.body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data), scanner.body_at), body
+        waiting.head, waiting.body = data[: self._scanner.body_at], body
         waiting.voice, waiting.identity, waiting.account = voice, self._identity, account
         waiting.began_at_seconds, waiting.judged_by = monotonic(), self._judged_by
-        context = self._context
-        context.received_bytes = context.received_bytes + PyBytes_GET_SIZE(data)
         connection.deadline = _NEVER
         connection.exchanges.append(waiting)
-        name = found.address.name
-        command = _Append(name, body, None, content_type, False, None, producer)
         try:
-            self._enqueue(command, name, _COMMAND_BYTES + scanner.body_bytes + len(content_type), waiting)
+            self._enqueue(command, _COMMAND_BYTES + PyBytes_GET_SIZE(body) + len(command.content_type), waiting)
         except Exception:
-            _lengthen(waiting).fail()
-        return True
+            _replace_with_exchange(waiting).fail()
+        return 0
 
     cdef object _producer(self):
         """The producer in headers of the usual form; None for all others."""
@@ -319,12 +334,12 @@ cdef class ShortPath:
         text = scanner.value[order.producer_at]
         if epoch < 0 or seq < 0 or text.size > _ID_BYTES_MAX:
             return None
-        name = _text_of(_bytes(text))
+        name = _text_of(bytes_of(text))
         return _Producer(name, epoch, seq) if name else None
 
-    cdef int _enqueue(self, command, name, Py_ssize_t size, waiting) except -1:
-        """Have an append decided that takes so many bytes in the log, as `Shard.submit` does."""
-        cdef object stream = (<dict>self._state.streams).get(name) if self._is_alone else None
+    cdef int _enqueue(self, command, Py_ssize_t size, waiting) except -1:
+        """Queue an append of this size, as `Shard.submit` does."""
+        cdef object stream = (<dict>self._state.streams).get(command.name) if self._is_alone else None
         if stream is None or stream.lifetime is not _FOREVER or stream.closed or stream.deleted:
             self._shard.submit(command, waiting)
         elif self._committer.queued_bytes >= _QUEUE_BYTES_MAX or self._state.hot_bytes >= self._shard.hot_bytes_max:
@@ -377,33 +392,29 @@ cdef class ShortPath:
 
     # -- Reads ----------------------------------------------------------------------------------------------------
 
-    cdef bint _read(self, connection, found, voice, Py_ssize_t size) except -1:
+    cdef bytes _page(self, found, voice):
+        """The response to a usual read; None for all others."""
         cdef Scanner scanner = self._scanner
         cdef long long numbers[8]
         cdef long long offset = _offset(scanner.query), tail
         cdef Py_ssize_t body_bytes
         cdef bint is_json
         cdef double began_at = monotonic()
-        context, account = self._context, self._account
-        if offset < 0 or not self._is_alone or context.sending.full:
-            return False
+        account = self._account
+        if offset < 0 or not self._is_alone or self._context.sending.full:
+            return None
         stream = (<dict>self._state.streams).get(found.address.name)
         if stream is None or stream.lifetime is not _FOREVER or stream.deleted or stream.closed:
-            return False
+            return None
         tail = stream.tail
         payloads = self._last_few(stream, offset, tail)
         if payloads is None:
-            return False
+            return None
         content_type = stream.content_type
         is_json = _is_json(content_type)
         body_bytes = _size_of_page(payloads, is_json)
-        if body_bytes >= _PAGE_BYTES_MAX:
-            return False
-        if account is not None:
-            if account.reads.level < body_bytes:
-                return False
-            account.reads.level = account.reads.level - body_bytes
-            account.requests.level = account.requests.level - 1
+        if body_bytes >= _PAGE_BYTES_MAX or (account is not None and account.reads.level < body_bytes):
+            return None
         numbers[0] = numbers[4] = tail
         numbers[1] = numbers[2] = stream.incarnation
         numbers[3] = offset
@@ -413,30 +424,31 @@ cdef class ShortPath:
             numbers[5] = body_bytes
         cdef Template template = self._page_template(began_at, voice, content_type, tail > offset, is_json)
         response = template.fill(numbers, payloads, is_json, body_bytes)
-        context.received_bytes = context.received_bytes + size
+        if account is not None:
+            account.reads.level = account.reads.level - body_bytes
+            account.requests.level = account.requests.level - 1
         self._count(found.label, 200, monotonic() - began_at)
-        self._send(connection, response)
-        return True
+        return response
 
     cdef list _last_few(self, stream, long long offset, long long tail):
-        """The payloads from an offset to the tail, as `reading.last_few` finds them; None says nothing."""
+        """The payloads from an offset to the tail, as `reading.last_few` finds them; None if the long path must look."""
         cdef Py_ssize_t index, count
-        cdef long long found
+        cdef long long position
         if offset == tail:
             return []
         appends = stream.hot
-        if appends is None or offset > tail or tail - offset > self._page_bytes or offset < stream.start:
+        if appends is None or offset > tail or tail - offset > self._page_bytes_max or offset < stream.start:
             return None
         cdef list hot = appends
         count = len(hot)
         for index in range(count - 1, max(count - 1 - _APPENDS_MAX, -1), -1):
             one = hot[index]
-            found = one.offset
-            if found == offset:
+            position = one.offset
+            if position == offset:
                 if count - index != stream.record_next - one.record:
                     return None
                 return [one.payload for one in hot[index:]]
-            if found < offset:
+            if position < offset:
                 return None
         return None
 
@@ -454,8 +466,8 @@ cdef class ShortPath:
     # -- Both -----------------------------------------------------------------------------------------------------
 
     cdef Template _keep(self, tuple key, bytes text):
-        """Keep a template as long as the date in it is right."""
-        if len(self._templates) >= TEMPLATES_MAX:
+        """Keep a template until its date is out of date."""
+        if self._templates_until != self._renderer.templates_until or len(self._templates) >= TEMPLATES_MAX:
             self._templates.clear()
         template = self._templates[key] = Template(text)
         self._templates_until = self._renderer.templates_until
@@ -490,10 +502,6 @@ cdef bint _may_rest(connection) except -1:
     if connection.write_paused or connection._starting or connection._inflow.paused:
         return False
     return connection._parser.stage is _IDLE
-
-
-cdef inline bytes _bytes(Text text):
-    return PyBytes_FromStringAndSize(text.at, text.size)
 
 
 cdef long long _number(Text text):

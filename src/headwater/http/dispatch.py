@@ -78,7 +78,7 @@ def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> N
 
 
 class Waiting(Protocol):
-    """An append that came the short path, where it waited for the log in the place of an exchange."""
+    """An append from the short path; it holds the place of its exchange while the log decides."""
 
     connection: Carrier
     found: Found
@@ -92,11 +92,11 @@ class Waiting(Protocol):
     voice: Voice
 
 
-def lengthen(waiting: Waiting) -> Exchange:
-    """The exchange that takes the place of such an append, to answer it if its outcome is not the usual one."""
+def replace_with_exchange(waiting: Waiting) -> Exchange:
+    """Replace a waiting append by an exchange, which answers any outcome but the usual one."""
     connection, found = waiting.connection, waiting.found
     head = connection.context.heads.parse(waiting.head, 0, None)
-    assert head is not None, "what came the short path is plain"
+    assert head is not None, "a head from the short path is plain"
     request = Request(head.method, b"", head.path, head.query, head.headers, waiting.body, True, True)
     exchange = open_exchange(connection, request, close=waiting.close)
     exchange.kind, exchange.began_at_seconds, exchange.route = WRITE, waiting.began_at_seconds, found.label
@@ -107,6 +107,7 @@ def lengthen(waiting: Waiting) -> Exchange:
     for index, other in enumerate(exchanges):
         if other is waiting:
             exchanges[index] = exchange
+            break
     return exchange
 
 

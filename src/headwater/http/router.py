@@ -57,12 +57,12 @@ class Router:
         self._by_shape = {one.shape: one for one in endpoints if one.parameters}
         fixed = {one.path[1:] for one in endpoints if not one.parameters}
         self.reserved_buckets = RESERVED | {name for name in fixed if addresses.is_bucket(name)}
-        self.find_short: Callable[[bytes, bytes], Found | Refusal] = lru_cache(maxsize=FOUND_MAX)(self._find)
-        """As `find`, for short paths, each of which is cached."""
+        self.find_cached: Callable[[bytes, bytes], Found | Refusal] = lru_cache(maxsize=FOUND_MAX)(self._find)
+        """As `find`, for paths of at most CACHED_BYTES_MAX bytes."""
 
     def find(self, method: bytes, path: bytes) -> Found | Refusal:
         """The route for a method and a path, or why there is none."""
-        return self.find_short(method, path) if len(path) <= CACHED_BYTES_MAX else self._find(method, path)
+        return self.find_cached(method, path) if len(path) <= CACHED_BYTES_MAX else self._find(method, path)
 
     def _find(self, method: bytes, path: bytes) -> Found | Refusal:
         endpoint: Endpoint | None

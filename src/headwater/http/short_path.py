@@ -1,4 +1,4 @@
-"""The short path: requests of the usual kind are answered in one compiled step, where that was built and may be used.
+"""The short path answers usual requests in one compiled step, if it was built.
 
 `_short_path.pyx` says which requests those are. Without it, `dispatch` answers them like all others.
 """
@@ -18,9 +18,9 @@ class ShortPath(Protocol):
 
 
 def short_path(context: Context, router: Router) -> ShortPath | None:
-    """The short path on one listener; None where every request is logged."""
+    """The short path of one listener; None if it was not built, or if every request is logged."""
     module = compiled("headwater.http._short_path")
     if module is None or context.settings.access_log:
         return None
-    path: ShortPath = module.ShortPath(context, router.find_short, context.heads)
+    path: ShortPath = module.ShortPath(context, router.find_cached, context.heads)
     return path

@@ -2,8 +2,8 @@
 """Short commits, compiled: a batch that the journal commits on the loop, from the queue to its answers in one step.
 
 Does what `Committer._send`, `Journal.append` and `Committer.deliver` do, where nothing is in the way; all other batches
-are left to them. With one client at a time, most of an append would otherwise be the interpreter, which finds nothing
-of its own in the processor's caches after each sync.
+are left to them. With one client at a time, the interpreter would otherwise take most of an append's time, because
+each sync leaves the processor's caches cold.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -20,7 +20,7 @@ from crc32c import crc32c
 from headwater.log import frames
 from headwater.log.journal.journal import SHORT_BATCH_BYTES_MAX, SHORT_SYNC_SECONDS, SYNCS_AVERAGED
 from headwater.log.journal.writer import RESERVE_PART
-from headwater.node.clock import ELAPSED, Clock
+from headwater.node.clock import ELAPSED, SLEW_EVERY_US, Clock
 from headwater.node.committer import BATCH_COMMANDS_MAX, log
 from headwater.storage.disk import RealFile
 from headwater.streams.apply import HANDLERS
@@ -49,6 +49,7 @@ cdef bytes _MAGIC = frames.MAGIC
 cdef Py_ssize_t _COMMANDS_MAX = BATCH_COMMANDS_MAX, _BYTES_MAX = SHORT_BATCH_BYTES_MAX
 cdef double _SHORT_SYNC_SECONDS = SHORT_SYNC_SECONDS, _SYNCS_AVERAGED = SYNCS_AVERAGED
 cdef int _RESERVE_PART = RESERVE_PART, _ELAPSED = ELAPSED
+cdef long long _SLEW_EVERY_US = SLEW_EVERY_US
 
 
 cdef class ShortCommits:
@@ -106,12 +107,12 @@ cdef class ShortCommits:
         if clock is None:
             return self._now()
         elapsed = elapsed_us(_ELAPSED)
-        if elapsed - <long long>clock._slewed_at >= 1000000:
+        if elapsed - <long long>clock._slewed_at >= _SLEW_EVERY_US:
             return clock.now()
         return elapsed + <long long>clock._offset
 
     cdef object _commit(self, bytes record, Py_ssize_t entries):
-        """Write and sync one record, as `stage` and `sync` of the journal; its position, or None if it may not fit."""
+        """Write and sync one record, as `stage` and `sync` of the journal; its position, or None to leave it to the journal."""
         cdef Py_ssize_t length = PyBytes_GET_SIZE(record), total, written
         cdef unsigned char header[HEADER_BYTES]
         cdef unsigned char padding[ALIGNMENT]
@@ -145,7 +146,7 @@ cdef class ShortCommits:
         fd = file._fd
         began_at = monotonic()
         with nogil:
-            # Returns when these bytes survive a loss of power, as after `fdatasync`; the file is never longer after it.
+            # Returns when these bytes survive a loss of power, as after `fdatasync`: the file already has its full size.
             written = pwritev2(fd, parts, 3, at, RWF_DSYNC)
         if written < 0:
             self._is_unsupported = errno in (EINVAL, ENOSYS, EOPNOTSUPP)
@@ -173,6 +174,7 @@ cdef class ShortCommits:
         cdef list replies = []
         cdef int duplicates = 0
         state, committer, metrics = self._state, self._committer, self._metrics
+        metrics.committed(count, monotonic() - began_at)
         try:
             assert position == state.position + 1, "the log has a hole or was applied twice"
             if at > state.now:
@@ -189,7 +191,6 @@ cdef class ShortCommits:
         except Exception as error:
             committer.fail(error)
             return 0
-        metrics.committed(count, monotonic() - began_at)
         if duplicates:
             metrics.producer_duplicates += duplicates
         for index in range(count):

@@ -5,6 +5,8 @@ import time
 SLEW_US_PER_SECOND = 500
 """How fast it follows a stepped wall clock: half a millisecond per second, so that a step expires nothing."""
 
+SLEW_EVERY_US = 1_000_000
+
 ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux's monotonic clock stands still while the machine is suspended; this one does not."""
 
@@ -18,7 +20,7 @@ class Clock:
 
     def now(self) -> int:
         elapsed = _elapsed_us()
-        if elapsed - self._slewed_at >= 1_000_000:
+        if elapsed - self._slewed_at >= SLEW_EVERY_US:
             self._slew(elapsed)
         return elapsed + self._offset
 

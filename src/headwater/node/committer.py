@@ -128,7 +128,7 @@ class Committer:
         """Decided batches of ours whose clients get no answer yet, because this node is not a member."""
         self._check_timer: asyncio.TimerHandle | None = None
         self.turn, self._next_turn = self._send_scheduled, self._send_next
-        """Send what has gathered in a turn of the loop: after the first command, and after a batch."""
+        """What the loop calls to send the queue: after a first command, and after a batch; compiled where it can be."""
 
     @property
     def idle(self) -> bool:

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Appends of the usual kind, compiled: does exactly what `appending.apply` does."""
+"""Usual appends, compiled: replies and state equal those of `appending.apply`."""
 
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem, PyDict_SetItem
 from cpython.ref cimport PyObject

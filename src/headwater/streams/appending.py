@@ -137,7 +137,7 @@ def _append_next(state: State, stream: Stream, command: Append) -> Appended:
 
 
 def judge_and_append(state: State, command: Append) -> Reply:
-    """As `apply`, for every append."""
+    """Append after all checks; `apply` skips them for an append that is certain to be accepted."""
     now = state.now
     if command.asked_at is not None and command.asked_at < now:
         now = command.asked_at
@@ -290,7 +290,7 @@ def judge_repeat(
 
 
 def checksum(payload: bytes, ends: bytes | None) -> int:
-    """By which a producer's retry is recognised."""
+    """The checksum by which a producer's retry is recognised."""
     crc = crc32c(payload)
     return crc if ends is None else crc32c(ends, crc)
 

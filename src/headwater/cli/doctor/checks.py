@@ -22,7 +22,7 @@ import httpx2
 
 from headwater.cli.doctor.findings import Finding, Verdict
 from headwater.cli.printing import moment, size
-from headwater.compiled import PURE, VARIABLE, is_compiled
+from headwater.compiled import PURE, VARIABLE, is_compiled, missing
 from headwater.protocol.limits import DESCRIPTORS_RESERVE, RESERVED_CONNECTIONS
 from headwater.settings import Settings
 from headwater.storage.opening import open_store
@@ -52,15 +52,16 @@ def python() -> Finding:
 
 
 def compiled_modules() -> Finding:
-    """Check that the server does not run in Python alone, where it could be compiled."""
+    """Check that the compiled modules are built and used."""
     if is_compiled():
-        return Finding("compiled", "ok", "the usual requests take compiled modules")
+        return Finding("compiled", "ok", "compiled modules answer the usual requests")
     if PURE:
         return Finding(
             "compiled", "warning", f"{VARIABLE} is set, so compiled modules are not used", f"unset {VARIABLE}"
         )
     fix = "install a C compiler and the headers of Python, then install headwater again"
-    return Finding("compiled", "warning", "the compiled modules are missing, so requests take more CPU", fix)
+    names = ", ".join(name.rpartition(".")[2] for name in missing())
+    return Finding("compiled", "warning", f"{names} could not be compiled, so requests take more CPU", fix)
 
 
 def packages() -> Finding:

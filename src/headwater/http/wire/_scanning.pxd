@@ -1,3 +1,5 @@
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
 cdef enum:
     LINES = 64
 
@@ -6,11 +8,15 @@ cdef struct Text:
     Py_ssize_t size
 
 
+cdef inline bytes bytes_of(Text text):
+    return PyBytes_FromStringAndSize(text.at, text.size)
+
+
 cdef class Order:
-    cdef readonly tuple names
-    cdef readonly tuple keys
-    cdef readonly int traits
-    cdef readonly bint is_kept
+    cdef tuple names
+    cdef tuple keys
+    cdef int traits
+    cdef bint is_kept
     cdef int count
     cdef Text name[LINES]
     cdef int host_at

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Plain heads, compiled: finds the same heads plain as `heads.PlainHeads`, and the same in them, in one pass.
+"""Plain heads, compiled: accepts the same heads as `heads.PlainHeads` and finds the same parts, in one pass.
 
 A client sends the same names in the same order with every request. An *order* knows where the important ones are, so
 a head whose names have the order of the last one needs neither a dict nor a comparison for each header it might have.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memcmp
 
 from headwater.http.wire.heads import HEAD_BYTES_MAX, LINES_MAX, ORDERS_MAX, Head, key_of
@@ -34,7 +34,7 @@ cdef enum:
 cdef unsigned char _KINDS[256]
 
 
-cdef void _sort_characters():
+cdef void _classify_characters():
     cdef int one
     for one in range(256):
         _KINDS[one] = 0
@@ -48,11 +48,11 @@ cdef void _sort_characters():
         _KINDS[one] |= NAME
 
 
-_sort_characters()
+_classify_characters()
 
 cdef bytes _GET = b"GET", _POST = b"POST", _PUT = b"PUT", _DELETE = b"DELETE", _HEAD = b"HEAD"
 
-# What a header may mean for a request of the usual kind; see `http/_short_path.pyx`.
+# Headers that keep a request off the short path: every request, reads, or writes.
 OWN_LINES, READS, WRITES = 1, 2, 4
 cdef dict _TRAITS = {
     headers.ORIGIN.key: OWN_LINES,
@@ -114,8 +114,8 @@ cdef class Scanner:
             return None
         cdef dict found = {}
         for index in range(self.order.count):
-            found[self.order.keys[index]] = _bytes(self.value[index])
-        path, query = _bytes(self.path), _bytes(self.query)
+            found[self.order.keys[index]] = bytes_of(self.value[index])
+        path, query = bytes_of(self.path), bytes_of(self.query)
         form = self.order if self.order.is_kept else None
         return Head(self.method, path, query, found, self.body_at, self.body_bytes, form)
 
@@ -210,7 +210,8 @@ cdef class Scanner:
     cdef Order _order_of(self, Text* found, int count):
         """The order of these names; None if one of them makes the head not plain."""
         cdef int index
-        names = tuple([_bytes(found[index]) for index in range(count)])
+        cdef Order order
+        names = tuple([bytes_of(found[index]) for index in range(count)])
         order = self._orders.get(names)
         if order is not None:
             return order
@@ -255,8 +256,8 @@ cdef class Scanner:
         if order.host is not None and PyBytes_GET_SIZE(order.host) == text.size:
             if memcmp(PyBytes_AS_STRING(order.host), text.at, text.size) == 0:
                 return True
-        host = _bytes(text)
-        if not self._heads.knows_host(host):
+        host = bytes_of(text)
+        if not self._heads.admits_host(host):
             return False
         if text.size <= _HOST_BYTES_MAX:
             order.host = host
@@ -265,7 +266,3 @@ cdef class Scanner:
 
 cdef inline bint _begins_with(const char* p, const char* end, Text* name):
     return end - p > name.size and p[name.size] == c":" and memcmp(p, name.at, name.size) == 0
-
-
-cdef inline bytes _bytes(Text text):
-    return PyBytes_FromStringAndSize(text.at, text.size)

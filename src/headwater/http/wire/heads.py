@@ -70,11 +70,11 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     body_at: int
     body_bytes: int
     form: Any
-    """By which the next head like it is recognised; only what parsed this one knows more about it."""
+    """Passed to `parse` with the next head of the connection; only the parser that made it can read it."""
 
 
 class Heads(Protocol):
-    """What parses plain heads."""
+    """A parser of plain heads."""
 
     def parse(self, data: bytes, at: int, form: Any) -> Head | None:
         """The head that begins at a position, perhaps of this form; None if it is not whole, or not plain."""
@@ -90,7 +90,7 @@ key_of = remembered(entries_max=1024, length_max=64)(_key)
 
 
 def plain_heads(hosts: Hosts | None = None) -> Heads:
-    """What parses plain heads here: compiled if that was built, and otherwise as below."""
+    """The compiled parser of plain heads if it was built, otherwise `PlainHeads`."""
     scanning = compiled("headwater.http.wire._scanning")
     heads = PlainHeads(hosts)
     if scanning is None:
@@ -181,8 +181,8 @@ class PlainHeads:
         form = self._forms[names] = Form(pattern.match, keys)
         return form
 
-    def knows_host(self, host: bytes) -> bool:
-        """Whether a head with this host may be plain."""
+    def admits_host(self, host: bytes) -> bool:
+        """Whether clients may call this server by this host; remembers those that may."""
         return host in self._hosts or self._learn_host(host)
 
     def _learn_host(self, host: bytes | None) -> bool:

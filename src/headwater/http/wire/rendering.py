@@ -63,7 +63,7 @@ class Renderer:
         self._heads: dict[int, bytes] = {}
         """The first lines of a response by status; below zero, of a page of ours."""
         self.templates_until = 0.0
-        """When the date in all of them has passed."""
+        """When the heads and templates are rendered anew, because of their date."""
         self._pages: dict[tuple[str, Voice, bool, bool], bytes] = {}
         """Responses with a page and places for numbers, by content type and by whether they have data and records."""
         self._appends: dict[tuple[Voice, bool, bool], bytes] = {}
