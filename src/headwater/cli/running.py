@@ -242,7 +242,6 @@ def announce(
         sys.stdout.flush()
     facts = {
         "version": __version__,
-        "compiled": is_compiled(),
         "url": url,
         "ops_url": ops_url,
         "data": None if settings.memory or settings.cluster else str(settings.data_directory.resolve()),
@@ -250,6 +249,7 @@ def announce(
         "lake": None if settings.memory else settings.lake or str(settings.data_directory.resolve() / "lake"),
         "pid": os.getpid(),
         "processes": processes,
+        "compiled": is_compiled(),
         "start_seconds": round(seconds, 3),
         "limits": {name: getattr(settings, name) for name in LIMITS} | limits,
     }
