@@ -10,5 +10,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "PIECE_ROWS", 3)
     monkeypatch.setattr(images, "NAMES_PER_STEP", 3)
 
+
 collect_ignore = ["short_syncs"]
 """For servers that are killed; imported here, it would change the journal of every other test."""
