@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from headwater.access import tokens
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
 CONNECTIONS = 32
 START_SECONDS_MAX = 20.0
@@ -93,8 +94,7 @@ def alone(*flags: str, tls: bool = False) -> Iterator[Front]:
 def behind(files: Files, folder: Path, configure: Callable[[Files, Path, int, int], list[str]]) -> Iterator[Front]:
     """A server with an access file, and a proxy in front of it that ends TLS."""
     with running_server(*files.guarded) as server:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         command = configure(files, folder, port, urlsplit(server.url).port or 0)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

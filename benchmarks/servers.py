@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from benchmarks import processes
 from benchmarks.client import Client
 from headwater.load.targets import Target
+from headwater.testing.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 READY_SECONDS_MAX = 120.0
@@ -92,13 +92,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Server:

@@ -3,11 +3,9 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import closing
 
 TIMEOUT_SECONDS = 30.0
 
@@ -51,10 +49,3 @@ def sentence(finished: Finished) -> str:
     assert text.endswith("."), text
     assert not re.search(r"[.!?]\s+[A-Z]", text), f"more than one sentence: {text}"
     return text
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-        assert isinstance(port, int)
-        return port

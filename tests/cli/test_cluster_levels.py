@@ -16,7 +16,8 @@ from headwater.log.jetstream.visiting import Visit
 from headwater.node.clock import Clock
 from headwater.streams.cluster import LEVEL
 from headwater.testing.clusters import LOG_BYTES
-from headwater.testing.nats import NatsServers, free_ports, running_nats
+from headwater.testing.nats import NatsServers, running_nats
+from headwater.testing.ports import free_ports
 from headwater.testing.servers import RunningServer, ServerNotStarted, running_node
 
 from ..http.processes import eventually

@@ -12,13 +12,13 @@ import pytest
 from headwater.client import Admin, Client, Fork, NotFound, RequestRefused, Stream
 from headwater.storage.folder import UPLOADS
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
 from ..http.guarded import guarded
 from ..http.processes import eventually
 from ..http.sockets import Wire
 from ..searching import holders
 from .commands import Shell
-from .processes import free_port
 
 MARKER = b"Marker4711"
 SECRET = f"team/{MARKER.decode()}"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from headwater.testing import running_server
+from headwater.testing.ports import free_port
 
 from .commands import Shell, running, sentence
-from .processes import free_port
 
 # -- read --------------------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from headwater.testing import running_server
+from headwater.testing.ports import free_port
 
 from ..http.processes import eventually
 from ..http.sockets import Wire, request
-from .processes import TIMEOUT_SECONDS, free_port
+from .processes import TIMEOUT_SECONDS
 
 TEXT = {"Content-Type": "text/plain"}
 

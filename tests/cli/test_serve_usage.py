@@ -13,9 +13,10 @@ import pytest
 
 from headwater.settings import SETTINGS
 from headwater.testing import ServerNotStarted, running_server
+from headwater.testing.ports import free_port
 
 from ..http.sockets import Wire
-from .processes import free_port, headwater, sentence, usage_error
+from .processes import headwater, sentence, usage_error
 
 TEXT = {"Content-Type": "text/plain"}
 

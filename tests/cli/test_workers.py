@@ -17,12 +17,13 @@ import pytest
 from headwater.lake.iceberg.streams import read_streams
 from headwater.storage.folder import FolderStore
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
 from ..http.guarded import guarded
 from ..http.processes import eventually
 from ..http.sockets import Response, Wire
 from .fleets import Fleet, is_alive
-from .processes import free_port, headwater, sentence, usage_error
+from .processes import headwater, sentence, usage_error
 
 TEXT = {"Content-Type": "text/plain"}
 

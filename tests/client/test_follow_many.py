@@ -10,10 +10,11 @@ import pytest
 
 from headwater.client import NOW, Client, NotFound, OffsetTrimmed, RetryPolicy
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
 from .conftest import Both, run
 from .proxy import FaultyProxy
-from .test_restarts import JOIN_SECONDS, PATIENT, free_port
+from .test_restarts import JOIN_SECONDS, PATIENT
 
 JSON = "application/json"
 TEXT = "text/plain"

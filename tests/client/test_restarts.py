@@ -1,24 +1,17 @@
 """A server that is killed and restarted: producers and followers resume."""
 
-import socket
 import threading
 from pathlib import Path
 from typing import Any
 
 from headwater.client import Client, RetryPolicy
 from headwater.testing import running_server
+from headwater.testing.ports import free_port
 
 PATIENT = RetryPolicy(attempts_max=400, first_delay_seconds=0.01, delay_seconds_max=0.1)
 LIVES = 3
 MESSAGES_PER_LIFE = 200
 JOIN_SECONDS = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def test_a_producer_and_a_follower_outlive_the_server(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from headwater.testing.ports import free_port
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PUBLIC_NAME = "headwater.example.com"
 """What the files call the site; clients that connect to this machine may say so in `Host`."""
@@ -68,13 +70,6 @@ class Proxy:
             connection.request(method, target, body, headers or {})
             with connection.getresponse() as response:
                 return Answer(response.status, response.headers, response.read())
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def find(name: str) -> str | None:

@@ -25,7 +25,8 @@ from headwater.log.jetstream.streams import VERSION_MIN, LogRefused, Place
 from headwater.log.jetstream.visiting import Visit
 from headwater.settings import Settings
 from headwater.testing.clusters import running_cluster
-from headwater.testing.nats import NatsServer, NatsServers, free_ports
+from headwater.testing.nats import NatsServer, NatsServers
+from headwater.testing.ports import free_ports
 from headwater.testing.servers import running_node
 
 ROOT = Path(__file__).parents[2]

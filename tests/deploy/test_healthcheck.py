@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from headwater.testing import running_server
+from headwater.testing.ports import free_port
 
 from ..http.authorities import Authority
-from .proxies import free_port
 
 DOCKERFILE = (Path(__file__).parents[2] / "Dockerfile").read_text().replace("\\\n", " ")
 [CHECK] = [json.loads(command) for command in re.findall(r"^HEALTHCHECK .*?CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)]

@@ -13,21 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.testing.ports import free_range
+
 ROOT = Path(__file__).parents[2]
 START_SECONDS_MAX = 90
 STOP_SECONDS_MAX = 60
-
-
-def free_range(count: int) -> int:
-    """The first of so many ports in a row that nothing listens on now."""
-    for first in range(21_000, 31_000, 16):
-        try:
-            for port in range(first, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return first
-    raise AssertionError("no free ports")
 
 
 def wait(condition: Callable[[], bool], what: Callable[[], str]) -> None:

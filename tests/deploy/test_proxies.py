@@ -18,8 +18,9 @@ import pytest
 from headwater.client import Client, RetryPolicy
 from headwater.protocol.limits import APPEND_BYTES_MAX, SNAPSHOT_BYTES_MAX
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
-from .proxies import PROXIES, Proxy, find, free_port
+from .proxies import PROXIES, Proxy, find
 
 TEXT = {"Content-Type": "text/plain"}
 PATIENT = RetryPolicy(attempts_max=400, first_delay_seconds=0.01, delay_seconds_max=0.1)

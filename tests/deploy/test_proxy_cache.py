@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from headwater.testing.ports import free_port
+
 from ..http.guarded import Guarded, guarded
-from .proxies import TIMEOUT_SECONDS, Answer, find, free_port, running
+from .proxies import TIMEOUT_SECONDS, Answer, find, running
 
 pytestmark = [
     pytest.mark.attack,

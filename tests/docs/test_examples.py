@@ -8,7 +8,6 @@ in which `data` is the server's data directory; the server at http://127.0.0.1:4
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,6 +20,7 @@ from headwater.http.wire.codes import REFUSALS
 from headwater.protocol.headers import Use
 from headwater.protocol.refusals import Code
 from headwater.testing import running_server
+from headwater.testing.ports import free_port
 
 from ..duckdb_iceberg import install_extensions
 from .pages import (
@@ -57,7 +57,7 @@ def test_every_example_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         if "import duckdb" in page.read_text():
             install_extensions(tmp_path)
             environment["HOME"] = str(tmp_path)
-        port = _free_port()
+        port = str(free_port())
         for block in to_run(page):
             text = block.text.replace(URL, server.url).replace(ANOTHER_PORT, port)
             code, output = _run(_command(block, text), tmp_path, environment)
@@ -90,11 +90,6 @@ def _command(block: Block, text: str) -> list[str]:
     if block.language in SHELL:
         return ["bash", "-euo", "pipefail", "-c", text]
     return [sys.executable, "-W", "error", "-c", text]
-
-
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return str(found.getsockname()[1])
 
 
 @pytest.mark.parametrize("page", [page for page in run_here() if page.parent != ROOT], ids=name_of)

@@ -13,6 +13,7 @@ import pytest
 
 from headwater.client import Client
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
 from .node_project import BLOCK, GUIDES, HERE, NodeProject, wait_until
 
@@ -28,7 +29,7 @@ Serving = Callable[[], AbstractContextManager[RunningServer]]
 
 
 @pytest.fixture
-def ports(free_port: Callable[[], int]) -> tuple[int, int]:
+def ports() -> tuple[int, int]:
     """Of Headwater and of the backend."""
     return free_port(), free_port()
 

@@ -4,11 +4,11 @@ import json
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 from headwater.client import Client, RetryPolicy
 from headwater.testing import running_server
+from headwater.testing.ports import free_port
 
 from .node_project import GUIDES, NODE, RUN_SECONDS_MAX, wait_until
 
@@ -26,7 +26,7 @@ PATIENT = RetryPolicy(attempts_max=400, first_delay_seconds=0.01, delay_seconds_
 
 
 def test_the_page_says_how_to_follow_many_streams_and_that_survives_a_killed_server(
-    tmp_path: Path, free_port: Callable[[], int]
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "follow-many.js").write_text(FOLLOW_MANY)

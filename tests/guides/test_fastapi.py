@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from headwater.client import Client
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
 from .node_project import GUIDES, HERE, MODULES, NODE, RUN_SECONDS_MAX, wait_until
 
@@ -25,7 +26,7 @@ ANSWER = f"You asked: {QUESTION} A stream only grows, so you can leave and come 
 
 
 @pytest.fixture
-def port(free_port: Callable[[], int]) -> int:
+def port() -> int:
     """Headwater's, which stays the same over a restart."""
     return free_port()
 

@@ -12,6 +12,7 @@ import pytest
 
 from headwater.client import Client, NotFound
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 
 from .node_project import BLOCK, GUIDES, HERE, NodeProject, wait_until
 
@@ -23,7 +24,7 @@ STEPS = list(range(1, 51))
 
 
 @pytest.fixture
-def port(free_port: Callable[[], int]) -> int:
+def port() -> int:
     return free_port()
 
 

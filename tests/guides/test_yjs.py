@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headwater.testing import running_server
+from headwater.testing.ports import free_port
 
 from .node_project import BLOCK, GUIDES, HERE, NodeProject, wait_until
 
@@ -28,7 +29,7 @@ provider.destroy();
 
 
 @pytest.fixture
-def ports(free_port: Callable[[], int]) -> tuple[int, int]:
+def ports() -> tuple[int, int]:
     """Of Headwater and of the Yjs server."""
     return free_port(), free_port()
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from headwater.testing.nats import NatsServers, free_ports, running_nats
+from headwater.testing.nats import NatsServers, running_nats
+from headwater.testing.ports import free_ports
 
 from .links import Link
 

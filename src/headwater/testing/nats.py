@@ -4,7 +4,6 @@ import http.client
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from headwater.testing.ports import free_ports
 
 START_SECONDS_MAX = 30.0
 START_ATTEMPTS_MAX = 3
@@ -249,15 +250,6 @@ def configured_nats(folder: Path, ports: Sequence[int], sync_interval: str = "al
             text += CLUSTERED.format(route_port=server.route_port, routes=routes)
         (server.folder / "nats.conf").write_text(text)
     return NatsServers(servers)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nothing listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _wait(condition: Callable[[], bool], what: str, servers: list[NatsServer]) -> None:

@@ -4,7 +4,6 @@ import json
 import random
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from typing import Any
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
+
+from headwater.testing.ports import take
 
 START_SECONDS_MAX = 60.0
 START_ATTEMPTS_MAX = 3
@@ -157,21 +158,11 @@ def _command(config: Path, place: Path, ports: dict[str, int]) -> list[str]:
 def _free_ports() -> dict[str, int]:
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
-        if _is_free(port) and _is_free(port + GRPC_PORT_OFFSET):
+        if take(port, port + GRPC_PORT_OFFSET):
             found.append(port)
         if len(found) == len(PARTS):
             return dict(zip(PARTS, found, strict=True))
     raise S3NotStarted(f"Fewer than {len(PARTS)} ports in {PORTS} are free.")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _wait_until_ready(s3: RunningS3) -> bool:

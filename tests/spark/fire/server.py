@@ -1,16 +1,13 @@
 """A server that is killed and restarted, always at the same address and on the same data."""
 
-import socket
 from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
-from random import SystemRandom
 
 from headwater.testing import RunningServer, running_server
+from headwater.testing.ports import free_port
 from headwater.testing.servers import ServerNotStarted
 
-PORTS = range(20_000, 30_000)
-"""Below the range of ephemeral ports, so that no connection takes the server's port while it is offline."""
 STARTS_MAX = 5
 FLAGS = (
     *("--segment-bytes", str(4 << 20), "--image-log-bytes", str(4 << 20), "--retention", "snapshot"),
@@ -23,7 +20,7 @@ class MortalServer:
     """A server that can be killed and restarted; used from one thread."""
 
     def __init__(self, data: Path) -> None:
-        self._data, self._port = data, _free_port()
+        self._data, self._port = data, free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self.counts: Counter[str] = Counter()
         self._context: AbstractContextManager[RunningServer] | None = None
@@ -66,16 +63,3 @@ class MortalServer:
 def _is_error(line: str) -> bool:
     """Whether the server logged an internal error; a swap that lost a race is none."""
     return any(word in line for word in ("ERROR", "CRITICAL", "Traceback")) and "the swap was refused" not in line
-
-
-def _free_port() -> int:
-    random = SystemRandom()
-    for _ in range(100):
-        port = random.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-    raise AssertionError("there is no free port")
