@@ -119,6 +119,21 @@ def test_the_page_shows_the_whole_answer_after_a_reload(project: NodeProject, se
         assert [text_of(message) for message in get(f"{api}/chat-1")] == [QUESTION, ANSWER]
 
 
+def test_an_answer_that_is_completed_while_the_page_loads_is_shown(
+    project: NodeProject, serving: Serving, api: str
+) -> None:
+    server_file, route = project.folder / "server.ts", 'app.get("/api/chat/:id/stream", (c) => {'
+    source = server_file.read_text()
+    assert route in source
+    slow = 'while (chats.get(c.req.param("id"))!.messages.length < 2) await new Promise((go) => setTimeout(go, 10));'
+    server_file.write_text(source.replace(route, f"{route.replace('(c)', 'async (c)')} {slow}"))
+    page = str(project.build() / "page.js")
+    address = "http://127.0.0.1:5173/#chat-3"
+    with serving(), backend(project, api):
+        project.run(OPEN_PAGE, page, address, "so you", QUESTION)
+        assert project.run(OPEN_PAGE, page, address, "place.") == f"user: {QUESTION}\nassistant: {ANSWER}\n"
+
+
 def test_a_killed_server_doubles_and_loses_no_word(project: NodeProject, serving: Serving, api: str) -> None:
     server_file = project.folder / "server.ts"
     server_file.write_text(server_file.read_text().replace(OFFICIAL, ONCE))
