@@ -329,7 +329,7 @@ def test_a_proposer_that_starts_late_first_receives_what_was_decided_after_its_r
         await until(lambda: len(received_by_them) == 6)
         ours.start(received.receive, no_batch_is_given_back)
         ours.append(6, appends(1), 77)
-        await until(lambda: len(received) == 2)
+        await until(lambda: len(received) == 2 and len(received_by_them) == 7)
         await close(ours, theirs)
 
     asyncio.run(main())
