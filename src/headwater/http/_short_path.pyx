@@ -15,6 +15,8 @@ from headwater.http.wire._scanning cimport Order, Scanner, Text, bytes_of
 
 import logging
 
+import msgspec
+
 from headwater.http.api import reads, streams
 from headwater.http.auditing import ROUTES as AUDITED
 from headwater.http.dispatch import replace_with_exchange
@@ -29,7 +31,7 @@ from headwater.node.committer import QUEUE_BYTES_MAX
 from headwater.node.metrics import SECONDS, Histogram
 from headwater.node.shard import Shard
 from headwater.protocol import content_types
-from headwater.protocol.json_mode import is_object
+from headwater.protocol.json_mode import VALUE, is_object
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX
 from headwater.protocol.producers import PLAIN_DIGITS_MAX, Producer, text_of
@@ -41,6 +43,7 @@ from headwater.streams.replies import Appended, Page
 cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
 cdef object _append_handler = streams.append, _read_handler = reads.read, _replace_with_exchange = replace_with_exchange
 cdef object _of_header = content_types.of_header, _is_json = content_types.is_json, _is_object = is_object
+cdef object _decode = VALUE.decode, _DecodeError = msgspec.DecodeError
 cdef object _Append = Append, _Producer = Producer, _Appended = Appended, _Page = Page, _text_of = text_of
 cdef int _OWN_LINES = _scanning.OWN_LINES, _READS = _scanning.READS, _WRITES = _scanning.WRITES
 cdef Py_ssize_t _PATH_BYTES_MAX = CACHED_BYTES_MAX, _QUEUE_BYTES_MAX = QUEUE_BYTES_MAX
@@ -151,6 +154,21 @@ cdef void _copy_page(char* p, list payloads, bint is_json):
         p = _copy(p, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
     if is_json:
         p[0] = c"]"
+
+
+cdef bint _is_one_object(bytes body) except -1:
+    """As `is_object`."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
+    cdef char* text = PyBytes_AS_STRING(body)
+    if size < 2 or text[0] != c"{" or text[size - 1] != c"}":
+        return False
+    if not body.isascii():
+        return _is_object(body)
+    try:
+        _decode(body)
+    except (RecursionError, _DecodeError):
+        return False
+    return True
 
 
 cdef class Waiting:
@@ -298,7 +316,7 @@ cdef class ShortPath:
         elif order.epoch_at >= 0 or order.seq_at >= 0:
             return None
         body = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + scanner.body_at, scanner.body_bytes)
-        if _is_json(content_type) and not _is_object(body):
+        if _is_json(content_type) and not _is_one_object(body):
             return None
         return _Append(found.address.name, body, None, content_type, False, None, producer)
 

@@ -78,7 +78,7 @@ cdef class ShortCommits:
         if journal._sync_seconds > _SHORT_SYNC_SECONDS or committer.queued_bytes > _BYTES_MAX or count > _COMMANDS_MAX:
             committer._send()
             return
-        if self._is_unsupported or not journal.has_room or not committer.may_answer:
+        if self._is_unsupported or not journal.has_room or not committer._may_answer:
             committer._send()
             return
         began_at = monotonic()
@@ -173,8 +173,8 @@ cdef class ShortCommits:
         cdef Py_ssize_t index, count = len(commands)
         cdef list replies = []
         cdef int duplicates = 0
-        state, committer, metrics = self._state, self._committer, self._metrics
-        metrics.committed(count, monotonic() - began_at)
+        cdef double seconds = monotonic() - began_at
+        state, committer = self._state, self._committer
         try:
             assert position == state.position + 1, "the log has a hole or was applied twice"
             if at > state.now:
@@ -192,7 +192,7 @@ cdef class ShortCommits:
             committer.fail(error)
             return 0
         if duplicates:
-            metrics.producer_duplicates += duplicates
+            self._metrics.producer_duplicates += duplicates
         for index in range(count):
             try:
                 waiters[index](replies[index])
@@ -200,8 +200,14 @@ cdef class ShortCommits:
                 _log.exception("a reply could not be delivered")
         if self._tails.names:
             committer.wake(commands)
-        committer.after_batch()
+        # In the next turn: the answers leave before that.
+        committer._loop.call_soon(self.after_batch, count, seconds)
         return 0
+
+    def after_batch(self, count, seconds):
+        """Count a batch, and let the chores look for work."""
+        self._metrics.committed(count, seconds)
+        self._committer.after_batch()
 
 
 cdef inline void _put(unsigned char* place, uint64_t number, int size) noexcept:

@@ -9,7 +9,7 @@ from headwater.protocol.limits import COMMAS_PER_APPEND_MAX, MESSAGES_PER_APPEND
 from headwater.protocol.refusals import Code, Refusal
 
 _ELEMENTS = msgspec.json.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MESSAGES_PER_APPEND_MAX)])
-_VALUE = msgspec.json.Decoder(msgspec.Raw)
+VALUE = msgspec.json.Decoder(msgspec.Raw)
 WHITESPACE = b" \t\r\n"
 PIECE_BYTES = MIB
 """How much is searched for escapes at once: a few milliseconds."""
@@ -26,7 +26,7 @@ def is_object(body: bytes) -> bool:
     try:
         if not body.isascii():
             body.decode()
-        _VALUE.decode(body)
+        VALUE.decode(body)
     except (UnicodeDecodeError, RecursionError, msgspec.DecodeError):
         return False
     return True
@@ -106,4 +106,4 @@ def _decode(body: bytes) -> list[bytes]:
         if body.count(b",") > COMMAS_PER_APPEND_MAX:
             raise msgspec.ValidationError
         return [bytes(element) for element in _ELEMENTS.decode(body)]
-    return [bytes(_VALUE.decode(body))]
+    return [bytes(VALUE.decode(body))]

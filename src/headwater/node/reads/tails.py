@@ -31,6 +31,8 @@ class Tails:
 
     def __init__(self, waiters_max: int = WAITERS_MAX) -> None:
         self._waiters: dict[str, dict[Waiter, None]] = {}
+        self.names: Collection[str] = self._waiters.keys()
+        """The streams that have waiters, at any time."""
         self._waiters_max = waiters_max
         self._rounds: dict[str, tuple[dict[Waiter, None], Shared]] = {}
         """By stream, who is still to be woken, and what they share."""
@@ -51,11 +53,6 @@ class Tails:
     def release(self, count: int) -> None:
         """Give reserved places back: their waiters come now, or never."""
         self.count -= count
-
-    @property
-    def names(self) -> Collection[str]:
-        """The streams that have waiters."""
-        return self._waiters.keys()
 
     def watch(self, name: str, waiter: Waiter) -> None:
         waiters = self._waiters.setdefault(name, {})
