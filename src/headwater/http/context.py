@@ -14,7 +14,7 @@ from headwater.http.gates import Gate, Guard, OpenGate
 from headwater.http.proxies import Proxies
 from headwater.http.tls import Certificates
 from headwater.http.wire.browsers import Hosts, Origins
-from headwater.http.wire.budgets import Budget, Line
+from headwater.http.wire.budgets import Budget, Line, TurnBudget
 from headwater.http.wire.heads import plain_heads
 from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
@@ -30,6 +30,9 @@ from headwater.protocol.limits import (
 )
 from headwater.protocol.offsets import Form
 from headwater.settings import Mode, Settings
+
+LONG_PAGES_BYTES_MAX = 1024 * 1024
+"""How much of long pages is sent in one turn of the loop: about a millisecond, which everybody else waits for."""
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +130,8 @@ class Context:
         """Memory for request bodies."""
         self.sending = Budget(settings.sending_bytes_max)
         """Memory for responses that their clients do not read."""
+        self.long_pages = TurnBudget(LONG_PAGES_BYTES_MAX)
+        """What long pages may take of one turn."""
         self.blobs = Budget(self.connections_max)
         """Files of snapshots that are being sent or received."""
         self.bulk_appends = Line(

@@ -1,7 +1,10 @@
-"""Crowding: clients that do not read their responses hold all the memory that they may.
+"""Crowding: many clients want more at once than the server has memory or time for.
 
-Then reads get short pages, so that everybody is served, and pages that cannot be short, those of a large JSON message,
-have to wait.
+While clients that do not read their responses hold all the memory that they may, reads get short pages, so that
+everybody is served, and pages that cannot be short, those of a large JSON message, have to wait.
+
+When the long pages of one turn of the loop have taken their share of it, further ones wait for the next turn, so that
+everybody else waits for a few of them and not for all.
 """
 
 import msgspec
@@ -10,9 +13,10 @@ from headwater.http.context import Context
 from headwater.node.reads.queries import CROWDED_OUT
 from headwater.streams.queries import Read
 
-__all__ = ["CROWDED_OUT", "SHORT_PAGE_BYTES", "shorten"]
+__all__ = ["CROWDED_OUT", "SHORT_PAGE_BYTES", "count", "must_wait", "shorten"]
 
 SHORT_PAGE_BYTES = 64 * 1024
+"""A page of this size takes next to nothing of the memory, and of a turn."""
 
 
 def shorten(read: Read, context: Context) -> Read:
@@ -21,3 +25,14 @@ def shorten(read: Read, context: Context) -> Read:
         return read
     bytes_max = SHORT_PAGE_BYTES if read.bytes_max is None else min(read.bytes_max, SHORT_PAGE_BYTES)
     return msgspec.structs.replace(read, bytes_max=bytes_max, bytes_limit=SHORT_PAGE_BYTES)
+
+
+def must_wait(read: Read, context: Context) -> bool:
+    """Whether a page has to wait for the next turn of the loop."""
+    return context.long_pages.full and context.node.may_be_longer(read, SHORT_PAGE_BYTES)
+
+
+def count(size: int, context: Context) -> None:
+    """Count a page that is sent in this turn."""
+    if size > SHORT_PAGE_BYTES:
+        context.long_pages.use(size)

@@ -21,7 +21,6 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from headwater.access.grants import Action
 from headwater.http.admission import AdmittedRequest
 from headwater.http.auditing import ROUTES as AUDITED
 from headwater.http.auditing import event_of, record_change
@@ -113,10 +112,6 @@ class Exchange(AdmittedRequest, eq=False):
     route: str = "none"
     """The method and the endpoint, for the metrics."""
 
-    def forbid(self, action: Action, name: str | None) -> None:
-        """Refuse what the client may not do."""
-        self.reply(self.refuse_right(action, name))
-
     # -- Working --------------------------------------------------------------------------------------------------
 
     def run(self, kind: Kind, work: Callable[..., None], *arguments: Any) -> None:
@@ -156,6 +151,11 @@ class Exchange(AdmittedRequest, eq=False):
             self._try(work)
             if self.kind is LIVE:
                 self.connection.finished()  # Writes that waited can begin now: it may wait for what they bring.
+
+    def next_turn(self, work: Callable[[], None]) -> None:
+        """Work in the next turn of the loop; later writes wait until then."""
+        self.fetching = True
+        get_running_loop().call_soon(self._fresh, work, True)
 
     def begin(self) -> None:
         """Do the work that had to wait, unless the client may not do it any more."""

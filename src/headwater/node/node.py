@@ -126,6 +126,10 @@ class Node:
         """Whether a page surely reaches the tail, as far as this node knows."""
         return self.shard_of(query.name).queries.reaches_tail(query)
 
+    def may_be_longer(self, query: Read, size: int) -> bool:
+        """Whether a page may have more bytes than this, as far as this node knows."""
+        return self.shard_of(query.name).queries.may_be_longer(query, size)
+
     def read_hot(self, query: Read) -> Reply | None:
         """The answer to a read from memory; None where it needs bytes from the lake."""
         return self.shard_of(query.name).read_hot(query)

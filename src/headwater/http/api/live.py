@@ -211,6 +211,9 @@ class SseRead:
             self._held_back = True
             return
         event = shared.get(self._key()) if self._own_cursor < 0 else None
+        if event is None and crowding.must_wait(self._read, self._context):
+            self._go_on_next_turn()
+            return
         if event is None:
             page = self._node.read(crowding.shorten(self._read, self._context))
             if isinstance(page, asyncio.Task):
@@ -222,7 +225,12 @@ class SseRead:
             event = self._event(page)
             if self._own_cursor < 0 and not self._context.sending.full:
                 shared[self._key()] = event
-        if not self._send(event) and self._turn is None:
+        crowding.count(len(event.data), self._context)
+        if not self._send(event):
+            self._go_on_next_turn()
+
+    def _go_on_next_turn(self) -> None:
+        if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:

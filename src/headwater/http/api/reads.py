@@ -186,10 +186,11 @@ def _read_plain(read: Read, exchange: Exchange) -> bool:
     """Answer as below, in fewer steps, if nothing is in the way: nearly all reads are such."""
     connection, node = exchange.connection, exchange.node
     waits = connection.exchanges[0] is not exchange or connection.write_paused
-    if waits or node.shared or exchange.context.sending.full:
+    if waits or node.shared or exchange.context.sending.full or exchange.context.long_pages.full:
         return False
     page = node.read(read)
     if type(page) is Page:
+        crowding.count(len(page.body), exchange.context)
         exchange.answer_page(page)
     elif isinstance(page, Task):
         exchange.wait_for(page, partial(_answer, ReadRequest(read, _NOT_LIVE, _NO_CURSOR, None, None), exchange))
@@ -210,6 +211,9 @@ def _read_fresh(request: ReadRequest, exchange: Exchange) -> None:
 
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:
+    if crowding.must_wait(request.read, exchange.context):
+        exchange.next_turn(partial(_read, request, exchange))
+        return
     full = exchange.context.sending.full
     page = exchange.node.read(crowding.shorten(request.read, exchange.context) if full else request.read)
     if isinstance(page, Task):
@@ -221,7 +225,9 @@ def _read(request: ReadRequest, exchange: Exchange) -> None:
 def _answer(request: ReadRequest, exchange: Exchange, page: Reply) -> None:
     if not isinstance(page, Page):
         exchange.reply(page)
-    elif request.live is _NOT_LIVE:
+        return
+    crowding.count(len(page.body), exchange.context)
+    if request.live is _NOT_LIVE:
         _catch_up(request, page, exchange)
     elif exchange.node.tails.full:
         exchange.refuse(Code.WAITERS_TOO_MANY, "Too many live readers are connected; try again in a second.")

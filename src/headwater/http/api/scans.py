@@ -190,7 +190,7 @@ def describe(request: Request, address: Address, exchange: Exchange) -> None:
     if isinstance(wanted, Refusal):
         exchange.reply(wanted)
     elif wanted.streams is None and not may_scan_all_below(exchange.identity, wanted.prefix or ""):
-        exchange.forbid(Action.PIPELINE, wanted.prefix or "")
+        exchange.reply(exchange.refuse_right(Action.PIPELINE, wanted.prefix or ""))
     else:
         exchange.run(READ, _begin, exchange, _answer, _described, wanted)
 

@@ -93,7 +93,7 @@ def create(request: Request, address: Address, exchange: Exchange) -> None:
     """Create a stream, or fork one."""
     parsed = parse_create(request, address, exchange.voice, exchange.context.flat_prefixes)
     if isinstance(parsed, ForkRequest) and not exchange.identity.may(Action.READ, parsed.ancestry.source):
-        exchange.forbid(Action.READ, parsed.ancestry.source)
+        exchange.reply(exchange.refuse_right(Action.READ, parsed.ancestry.source))
     elif isinstance(parsed, ForkRequest):
         # Whether its body is JSON depends on the source; splitting it on the loop could take too long.
         if len(parsed.body) > SPLIT_ON_LOOP_BYTES_MAX:

@@ -117,7 +117,7 @@ def _judge(exchange: Exchange, reads: list[Read] | Refusal) -> None:
         return
     unreadable = next((read.name for read in reads if not exchange.identity.may(Action.READ, read.name)), None)
     if unreadable is not None:
-        exchange.forbid(Action.READ, unreadable)
+        exchange.reply(exchange.refuse_right(Action.READ, unreadable))
         return
     exchange.forget_body()
     exchange.run(LIVE, _begin, exchange, reads)

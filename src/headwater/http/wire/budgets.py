@@ -34,6 +34,25 @@ class Budget:
         self.on_return()
 
 
+class TurnBudget:
+    """How much of something large the loop does in one turn; what comes then waits for the next turn."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._used = limit, 0
+        self.full = False
+
+    def use(self, amount: int) -> None:
+        """Take this much, whether or not it is left."""
+        if not self._used:
+            # Before anything that waits for the next turn, because that is scheduled later.
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._used += amount
+        self.full = self._used >= self._limit
+
+    def _next_turn(self) -> None:
+        self._used, self.full = 0, False
+
+
 class Charge:
     """The intake of a body in memory: it takes its size from the budget."""
 

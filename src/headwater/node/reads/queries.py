@@ -73,6 +73,13 @@ class Queries:
             return False
         return stream.tail - query.offset <= min(self._page_bytes, PAGE_MESSAGES_MAX)
 
+    def may_be_longer(self, query: Read, size: int) -> bool:
+        """Whether a page may have more bytes than this, by what is applied here: so much follows its offset."""
+        stream = self._state.streams.get(query.name)
+        if stream is None or query.from_now:
+            return False
+        return stream.tail - (query.offset if query.records is None else stream.start) > size
+
     def _find(self, query: Read | Head | Boundary, now: int) -> Stream | Refusal:
         """The life of the stream that a query names."""
         stream = self._state.present(query.name, now)
