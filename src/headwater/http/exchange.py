@@ -152,10 +152,10 @@ class Exchange(AdmittedRequest, eq=False):
             if self.kind is LIVE:
                 self.connection.finished()  # Writes that waited can begin now: it may wait for what they bring.
 
-    def next_turn(self, work: Callable[[], None]) -> None:
-        """Work in the next turn of the loop; later writes wait until then."""
+    def wait_in_line(self, work: Callable[[], None]) -> None:
+        """Work when long pages may be sent again; later writes wait until then."""
         self.fetching = True
-        get_running_loop().call_soon(self._fresh, work, True)
+        self.context.long_pages.wait(partial(self._fresh, work, True))
 
     def begin(self) -> None:
         """Do the work that had to wait, unless the client may not do it any more."""

@@ -9,6 +9,7 @@ it after a while.
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple, TypeGuard
 
@@ -169,7 +170,8 @@ class SseRead:
         self._held_back = False
         """Whether its next page has to wait: for a crowd to end, for the client to pay, or for rights to be judged."""
         self._fetching: asyncio.Task[Reply] | None = None
-        self._turn: asyncio.Handle | None = None
+        self._has_turn = False
+        """Whether it will go on in a later turn of the loop."""
 
     def begin(self) -> None:
         """Send the head and the first page, then wait."""
@@ -212,7 +214,7 @@ class SseRead:
             return
         event = shared.get(self._key()) if self._own_cursor < 0 else None
         if event is None and crowding.must_wait(self._read, self._context):
-            self._go_on_next_turn()
+            self._go_on(self._context.long_pages.wait)
             return
         if event is None:
             page = self._node.read(crowding.shorten(self._read, self._context))
@@ -227,14 +229,15 @@ class SseRead:
                 shared[self._key()] = event
         crowding.count(len(event.data), self._context)
         if not self._send(event):
-            self._go_on_next_turn()
+            self._go_on(asyncio.get_running_loop().call_soon)
 
-    def _go_on_next_turn(self) -> None:
-        if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+    def _go_on(self, schedule: Callable[[Callable[[], None]], object]) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            schedule(self._take_turn)
 
     def _take_turn(self) -> None:
-        self._turn = None
+        self._has_turn = False
         self._pump({})
 
     def _fetched(self, task: asyncio.Task[Reply]) -> None:

@@ -212,7 +212,7 @@ def _read_fresh(request: ReadRequest, exchange: Exchange) -> None:
 
 def _read(request: ReadRequest, exchange: Exchange) -> None:
     if crowding.must_wait(request.read, exchange.context):
-        exchange.next_turn(partial(_read, request, exchange))
+        exchange.wait_in_line(partial(_read, request, exchange))
         return
     full = exchange.context.sending.full
     page = exchange.node.read(crowding.shorten(request.read, exchange.context) if full else request.read)

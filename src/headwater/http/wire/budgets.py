@@ -1,6 +1,7 @@
 """Budgets: how much all clients together may hold of something that is limited, such as memory."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from headwater.http.wire.intakes import Refuse
@@ -35,22 +36,33 @@ class Budget:
 
 
 class TurnBudget:
-    """How much of something large the loop does in one turn; what comes then waits for the next turn."""
+    """How much of something large the loop does in one turn; what comes then waits in line for the next turns."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._used = limit, 0
+        self._line: deque[Callable[[], None]] = deque()
         self.full = False
 
     def use(self, amount: int) -> None:
         """Take this much, whether or not it is left."""
         if not self._used:
-            # Before anything that waits for the next turn, because that is scheduled later.
             asyncio.get_running_loop().call_soon(self._next_turn)
         self._used += amount
         self.full = self._used >= self._limit
 
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Go on in a later turn; only while this one is full."""
+        assert self.full, "only a full turn is followed by another"
+        self._line.append(go_on)
+
     def _next_turn(self) -> None:
         self._used, self.full = 0, False
+        try:
+            while self._line and not self.full:
+                self._line.popleft()()
+        finally:
+            if self._line and not self.full:  # One of them failed.
+                self.use(self._limit)
 
 
 class Charge:
