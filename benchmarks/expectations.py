@@ -47,7 +47,7 @@ RATIOS = (
     Ratio("reads", "1 KB, 64 conn.", MEMORY, 2.0),
     *(Ratio("real", f"{MIXES[mix]}, 64 conn.", MEMORY, 1.5) for mix in _WRITING),
     *(Ratio("real", f"{MIXES[mix]}, {count} conn.", ELECTRIC, 0.8) for mix in _WRITING for count in (64, 16)),
-    *(Ratio("real", f"{MIXES[mix]}, 1 conn.", ELECTRIC, 0.8) for mix in _WRITING),
+    *(Ratio("real", f"{MIXES[mix]}, 1 conn.", ELECTRIC, 0.9) for mix in _WRITING),
     Ratio("real", f"{MIXES['get']}, 64 conn.", ELECTRIC, 1.3),
     Ratio("appends", "1 stream, 64 conn.", ELECTRIC, 0.9),
     Ratio("appends", "1 stream, 256 conn.", ELECTRIC, 1.0),
