@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headwater.http.connection import Connection
+from headwater.http.connection import PIPELINE_MAX, Connection
 from headwater.http.context import LONG_PAGES_BYTES_MAX
 from headwater.http.crowding import SHORT_PAGE_BYTES
 
@@ -101,5 +101,31 @@ def test_live_readers_take_turns_too() -> None:
             assert sum(pages(clients)) == sent
             await asyncio.sleep(0)
         assert pages(clients) == [2] * READERS
+
+    asyncio.run(main())
+
+
+def test_a_client_that_does_not_read_holds_one_page_however_many_it_asks_for() -> None:
+    async def main() -> None:
+        made = await front()
+        reading(made, 1)
+        connection, transport = made.connect()
+        write = transport.write
+
+        def full_after_a_page(data: bytes) -> None:
+            write(data)
+            if not connection.write_paused:
+                connection.pause_writing()
+
+        transport.write = full_after_a_page  # type: ignore[method-assign]
+        connection.data_received(ASK % (b"long", b"") * PIPELINE_MAX)
+        for _ in range(2 * PIPELINE_MAX):
+            await asyncio.sleep(0)
+        assert (pages([(connection, transport)]), len(connection.exchanges)) == ([1], PIPELINE_MAX - 1)
+        transport.write = write  # type: ignore[method-assign]
+        connection.resume_writing()
+        for _ in range(2 * PIPELINE_MAX):
+            await asyncio.sleep(0)
+        assert (pages([(connection, transport)]), len(connection.exchanges)) == ([PIPELINE_MAX], 0)
 
     asyncio.run(main())

@@ -27,9 +27,8 @@ class Pipeline:
                 break
             kind = other.kind
             blocks = kind is FORK or (kind is WRITE and exchange.kind is not WRITE) or (kind is LIVE and reads)
-            if other.start is not None or (blocks and other.response is None):
-                return False
-            if other.fetching and not reads:
+            # A read that still waits for its page may fill the connection with it.
+            if other.start is not None or other.fetching or (blocks and other.response is None):
                 return False
         return True
 

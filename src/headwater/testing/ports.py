@@ -43,16 +43,23 @@ def free_range(count: int) -> int:
 
 def take(*ports: int) -> bool:
     """Take all these ports, or none of them if one is taken or in use."""
-    if not _taken.isdisjoint(ports) or not all(map(_is_free, ports)):
+    if not _taken.isdisjoint(ports):
         return False
-    for done, port in enumerate(ports):
-        try:
-            fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-        except OSError:
+    for done, port in enumerate(ports, 1):
+        # Locked first: to look whether a port is free is to use it for a moment, which its owner would notice.
+        if not _lock(port) or not _is_free(port):
             for locked in ports[:done]:
                 fcntl.lockf(_lock_file(), fcntl.LOCK_UN, 1, locked)
             return False
     _taken.update(ports)
+    return True
+
+
+def _lock(port: int) -> bool:
+    try:
+        fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
     return True
 
 
