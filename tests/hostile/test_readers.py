@@ -1,6 +1,8 @@
 """Clients that ask for much and read slowly, or not at all."""
 
+import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -110,4 +112,30 @@ def test_readers_of_large_messages_that_never_read_take_no_more_than_their_budge
             attack,
             memory_mib=360,
             because="8 messages of 16 MiB are in memory, responses may take 64 MiB, and pages are cached up to 32 MiB",
+        )
+
+
+def test_no_cold_page_is_sent_to_a_client_that_does_not_read(tmp_path: Path) -> None:
+    path, readers = "/v1/stream/cold", 10
+
+    def attack(url: str) -> None:
+        with Wire(url) as wire:
+            if wire.ask("PUT", path, TEXT).status == 201:
+                for _ in range(600):
+                    assert wire.ask("POST", path, TEXT, b"x" * 4096).status == 204
+                assert wire.ask("POST", "/__headwater/flush").status == 200
+        # Every page is another one, so none of them is shared.
+        pipeline = b"".join(request("GET", f"{path}?offset={number:020}") for number in range(64))
+        with ExitStack() as open_wires:
+            for _ in range(readers):
+                wire = open_wires.enter_context(Wire(url, receive_buffer_bytes=4096))
+                wire.send(pipeline)
+            time.sleep(2)
+
+    with siege(data=tmp_path / "data") as besieged:
+        besieged.attack(
+            "10 pipelines of 64 cold reads that never read",
+            attack,
+            memory_mib=96,
+            because="each of 10 connections may have one page of 1 MiB unsent, and pages are cached up to 32 MiB",
         )
