@@ -105,6 +105,19 @@ def test_batches_are_applied_and_answered_in_order(bench: Bench) -> None:
     assert bench.left_to_python == 0
 
 
+def test_an_answer_leaves_before_its_batch_is_counted_and_the_chores_look_for_work(bench: Bench) -> None:
+    async def story(bench: Bench) -> None:
+        order: list[str] = []
+        bench.committer.after_batch = lambda: order.append("chores")
+        bench.committer.submit(Create("a", "text/plain"), lambda reply: order.append("answer"))
+        await asyncio.sleep(0)
+        assert (order, bench.metrics.batch_commands.count) == (["answer"], 0)
+        await asyncio.sleep(0)
+        assert (order, bench.metrics.batch_commands.count) == (["answer", "chores"], 1)
+
+    bench.run(story)
+
+
 def test_a_client_that_writes_again_from_its_answer_gets_the_next_batch(bench: Bench) -> None:
     replies: list[Reply] = []
 

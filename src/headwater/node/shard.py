@@ -141,6 +141,7 @@ class Shard:
         self._finish_until = self._finish_until or time.monotonic() + STOP_SECONDS
         while not self.committer.idle and time.monotonic() < self._finish_until:
             await asyncio.sleep(0.005)
+        await asyncio.sleep(0)  # What the last batch left to the next turn.
 
     @property
     def imager(self) -> Imager | None:
