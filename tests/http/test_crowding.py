@@ -1,4 +1,4 @@
-"""Long pages are sent a few in each turn of the loop: whoever asks for less does not wait for all of them."""
+"""A turn of the event loop sends one long page, and short pages do not wait for the long ones."""
 
 import asyncio
 
