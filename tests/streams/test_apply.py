@@ -3,15 +3,11 @@ import pytest
 from headwater.protocol.lifetimes import Lifetime
 from headwater.protocol.limits import SECOND_US
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.apply import HANDLERS, apply
+from headwater.streams.apply import apply
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Append, Command, Create, Delete
 from headwater.streams.replies import Appended, Created, Deleted
 from headwater.streams.state import State
-
-
-def test_every_command_has_a_handler() -> None:
-    assert set(HANDLERS) == set(Command.__args__)
 
 
 def test_the_commands_of_a_batch_are_applied_in_order_and_each_has_its_reply() -> None:

@@ -6,7 +6,6 @@ from headwater.protocol.refusals import Code, Refusal
 from headwater.streams import images
 from headwater.streams.cluster import (
     LEVEL,
-    LEVELS,
     AskFlush,
     AskTables,
     Cataloged,
@@ -21,6 +20,7 @@ from headwater.streams.cluster import (
 )
 from headwater.streams.commands import Append, Command, Create, PublishSegment
 from headwater.streams.images import image_of, restore
+from headwater.streams.logged import ROWS
 from headwater.streams.membership import judge_proposal
 from headwater.streams.registrations import RegisterConsumerFor
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
@@ -137,7 +137,7 @@ def test_a_level_is_raised_when_every_member_knows_it(shards: Shards) -> None:
 
 def test_a_command_is_proposed_only_when_every_member_knows_it(shards: Shards) -> None:
     state = shards.all[0].state
-    level = LEVELS[RegisterConsumerFor]
+    level = ROWS[RegisterConsumerFor].level
     assert judge_proposal(state, RegisterConsumerFor, "This") is None, "a server without other nodes knows its own"
     decide(shards, Join("n1", "a", "", level))
     refusal = judge_proposal(state, RegisterConsumerFor, "This")
@@ -149,7 +149,7 @@ def test_a_command_is_proposed_only_when_every_member_knows_it(shards: Shards) -
 
 
 def test_this_version_knows_every_level() -> None:
-    assert max(LEVELS.values()) == LEVEL
+    assert max(row.level for row in ROWS.values()) == LEVEL
 
 
 def test_nodes_ask_for_flushes_and_learn_how_far_the_catalog_is(shards: Shards) -> None:

@@ -25,13 +25,11 @@ from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.store import Store
 from headwater.streams import appending, reading, snapshots
-from headwater.streams.batches import NEEDS_ROOM
+from headwater.streams.batches import NEEDS_ROOM, SETTLES
 from headwater.streams.cold import ALL
 from headwater.streams.commands import (
     Append,
     Command,
-    Create,
-    CreateFork,
     Delete,
     PublishSnapshot,
     SetAttrs,
@@ -44,9 +42,6 @@ from headwater.streams.state import Stream
 
 STOP_SECONDS = 10.0
 """How long the last commands may take to become durable; on a full disk they may never."""
-
-SETTLES = frozenset({Create, CreateFork, Delete})
-"""Commands that begin or end a life: while one is in flight, no answer about its name is final."""
 
 
 class Shard:

@@ -13,13 +13,13 @@ import msgspec
 
 from headwater.log.seam import Reached
 from headwater.node.chores.debts import SettleBucket
-from headwater.node.committer import CLIENT_COMMANDS, Done, Submit
+from headwater.node.committer import Done, Submit
 from headwater.node.digests import Digests
 from headwater.node.keeping import Keeping
 from headwater.node.membership import MemberLog, Membership, Profile
 from headwater.node.shard import Shard
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.batches import cost_bytes
+from headwater.streams.batches import CLIENT_COMMANDS, cost_bytes
 from headwater.streams.commands import Append, Command, Delete
 from headwater.streams.queries import Boundary
 from headwater.streams.replies import Reply

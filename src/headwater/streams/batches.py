@@ -14,6 +14,7 @@ from headwater.streams.commands import (
     SetAttrs,
     SwapSegments,
 )
+from headwater.streams.logged import ROWS
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -33,8 +34,9 @@ COMMAND_BYTES = 128
 VERSION_BYTES = 20
 """What a version in a condition takes at most."""
 
-NEEDS_ROOM = frozenset({Append, Create, CreateFork, PublishSnapshot, SetAttrs})
-"""Commands that take space; all others free some, or take next to none."""
+NEEDS_ROOM = frozenset(kind for kind, row in ROWS.items() if row.room == "takes")
+CLIENT_COMMANDS = frozenset(kind for kind, row in ROWS.items() if row.asked_by == "client")
+SETTLES = frozenset(kind for kind, row in ROWS.items() if row.settles)
 FREEING_BYTES_MAX = 64 * KIB
 """What a command may take in the log to be decided on a full disk, where little is kept for those that free space."""
 

@@ -20,6 +20,7 @@ from headwater.protocol.names import bucket_of
 from headwater.protocol.refusals import Code, Refusal, bucket_not_found
 from headwater.streams import queries
 from headwater.streams.commands import Command, DropBucket, OpenBucket, SealBucket, SettleBucket, UnsealBucket
+from headwater.streams.handling import handles
 from headwater.streams.replies import (
     BucketDropped,
     BucketEntry,
@@ -49,6 +50,7 @@ def judge_bucket(state: State, name: str, *, needed: bool) -> Refusal | None:
     return bucket_not_found(bucket) if needed and entry is None and bucket not in state.lives else None
 
 
+@handles(OpenBucket)
 def open_bucket(state: State, command: OpenBucket) -> Reply:
     """Create the bucket."""
     entry = state.buckets.get(command.bucket)
@@ -58,6 +60,7 @@ def open_bucket(state: State, command: OpenBucket) -> Reply:
     return BucketExisted() if entry.seal is None else _being_dropped(command.bucket)
 
 
+@handles(SealBucket)
 def seal_bucket(state: State, command: SealBucket) -> Reply:
     """Block new streams, remove expired ones, and count the rest."""
     entry = state.buckets.get(command.bucket)
@@ -78,6 +81,7 @@ def seal_bucket(state: State, command: SealBucket) -> Reply:
     return BucketSealed(state.lives[command.bucket])
 
 
+@handles(UnsealBucket)
 def unseal_bucket(state: State, command: UnsealBucket) -> Reply:
     """Remove the seal, if it is this one."""
     entry = state.buckets.get(command.bucket)
@@ -86,6 +90,7 @@ def unseal_bucket(state: State, command: UnsealBucket) -> Reply:
     return Done()
 
 
+@handles(DropBucket)
 def drop_bucket(state: State, command: DropBucket) -> Reply:
     """Remove the bucket, if it carries this seal."""
     entry = state.buckets.get(command.bucket)
@@ -97,6 +102,7 @@ def drop_bucket(state: State, command: DropBucket) -> Reply:
     return BucketDropped()
 
 
+@handles(SettleBucket)
 def settle_bucket(state: State, command: SettleBucket) -> Reply:
     """Whether the first shard has the bucket; no answer is final before the deadline."""
     if state.now <= command.deadline:

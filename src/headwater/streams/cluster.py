@@ -2,13 +2,10 @@
 
 import msgspec
 
-from headwater.streams.logged import Logged
-from headwater.streams.purges import AdvancePurge, AskPurge, WithdrawSegments
-from headwater.streams.registrations import RegisterConsumerFor
+from headwater.streams.logged import LEVEL_FIRST, Logged, Row
 
-LEVEL_FIRST = 1
 LEVEL = 4
-"""The newest level of commands that this version can apply; `LEVELS` names those that need more than the first."""
+"""The newest level of commands that this version can apply; a command's row names its own."""
 
 
 class Member(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -47,6 +44,7 @@ class Cluster(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A node has asked that all of the lake's tables be written as of this position, or a later one."""
 
 
+@Row(asked_by="chore", room="frees")
 class Join(Logged, frozen=True, tag="join.1"):
     """A process becomes a member under a name, replacing the one that had it; `level` says which commands it knows."""
 
@@ -58,6 +56,7 @@ class Join(Logged, frozen=True, tag="join.1"):
     """When the process asked. A request of a process that has ended may arrive late, after its successor's."""
 
 
+@Row(asked_by="chore", room="frees")
 class Evict(Logged, frozen=True, tag="evict.1"):
     """A process is no longer a member: it left, or was silent for too long."""
 
@@ -67,6 +66,7 @@ class Evict(Logged, frozen=True, tag="evict.1"):
     """The session of the member that says so: of a node that was evicted itself, this has no effect."""
 
 
+@Row(asked_by="chore", room="frees")
 class Keep(Logged, frozen=True, tag="keep.1"):
     """A node takes over the chores, continues them, or gives them back (for no time); judged by the shard's time."""
 
@@ -75,43 +75,37 @@ class Keep(Logged, frozen=True, tag="keep.1"):
     lease_us: int
 
 
+@Row(asked_by="chore", room="frees")
 class RaiseLevel(Logged, frozen=True, tag="raise-level.1"):
     """Allow commands of this level; refused while a member does not know them."""
 
     level: int
 
 
+@Row(asked_by="client", room="frees", level=2)
 class Checkpoint(Logged, frozen=True, tag="checkpoint.1"):
     """Every node hashes its state at this position, so that they can be compared."""
 
     id: str
 
 
+@Row(asked_by="client", room="frees")
 class AskFlush(Logged, frozen=True, tag="ask-flush.1"):
     """A node asks the one that does the chores for a flush of everything up to here."""
 
     node: str
 
 
+@Row(asked_by="client", room="frees", level=3)
 class AskTables(Logged, frozen=True, tag="ask-tables.1"):
     """A node asks the one that does the chores for a flush, and for all of the lake's tables, as of here."""
 
     node: str
 
 
+@Row(asked_by="chore", room="frees")
 class Cataloged(Logged, frozen=True, tag="cataloged.1"):
     """Every row up to a position is in the lake and in its catalog, says the node that does the chores."""
 
     position: int
     epoch: int
-
-
-LEVELS: dict[type, int] = {
-    Checkpoint: 2,
-    AskTables: 3,
-    AskPurge: 3,
-    AdvancePurge: 3,
-    WithdrawSegments: 3,
-    RegisterConsumerFor: 4,
-}
-"""Commands that a node proposes only once the cluster's level is this high; all others are of the first level."""

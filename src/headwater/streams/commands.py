@@ -12,7 +12,7 @@ from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.producers import Producer
 from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.cluster import AskFlush, AskTables, Cataloged, Checkpoint, Evict, Join, Keep, RaiseLevel
-from headwater.streams.logged import Logged
+from headwater.streams.logged import Logged, Row
 from headwater.streams.purges import PurgeCommand
 from headwater.streams.registrations import ConsumerCommand
 from headwater.streams.segments import Rows, Segment
@@ -33,6 +33,7 @@ NO_SNAPSHOT = "none"
 """What a publication replaces if the stream has no snapshot yet; no digest is this."""
 
 
+@Row(asked_by="client", room="takes", settles=True)
 class Create(Logged, frozen=True, tag="create.1"):
     """Create a stream, optionally with its first bytes, optionally closed."""
 
@@ -52,6 +53,7 @@ class Create(Logged, frozen=True, tag="create.1"):
     """Whether a stream that exists is a failed condition, whatever its configuration."""
 
 
+@Row(asked_by="client", room="takes")
 class Append(Logged, frozen=True, tag="append.1"):
     """Append messages, close the stream, or both; `ends` are the packed ends of several messages in the payload."""
 
@@ -70,12 +72,14 @@ class Append(Logged, frozen=True, tag="append.1"):
     that was asked for: the stream is alive if it was then, however long the log took."""
 
 
+@Row(asked_by="client", room="frees")
 class FinishProducer(Logged, frozen=True, tag="finish-producer.1"):
     """A producer writes nothing more, to any stream: fence it off, and let streams forget it. Idempotent."""
 
     producer: str
 
 
+@Row(asked_by="client", room="takes")
 class SetAttrs(Logged, frozen=True, tag="set-attrs.1"):
     """Replace a stream's attributes, a JSON object as text."""
 
@@ -86,6 +90,7 @@ class SetAttrs(Logged, frozen=True, tag="set-attrs.1"):
     """As in `Append`."""
 
 
+@Row(asked_by="client", room="takes")
 class PublishSnapshot(Logged, frozen=True, tag="publish-snapshot.1"):
     """Make a snapshot visible whose blob is already durable; `trims` says whether history before it is dropped."""
 
@@ -102,6 +107,7 @@ class PublishSnapshot(Logged, frozen=True, tag="publish-snapshot.1"):
     """After this time it is refused: the blob may have been deleted. Blobs of earlier versions have none."""
 
 
+@Row(asked_by="client", room="frees")
 class Retain(Logged, frozen=True, tag="retain.1"):
     """Drop history before an offset; a snapshot must cover it."""
 
@@ -113,12 +119,14 @@ class Retain(Logged, frozen=True, tag="retain.1"):
     """As in `PublishSnapshot`."""
 
 
+@Row(asked_by="chore", room="frees")
 class Discarded(Logged, frozen=True, tag="discarded.1"):
     """An unused blob has been deleted from disk: forget it."""
 
     blob: str
 
 
+@Row(asked_by="client", room="frees", settles=True)
 class Delete(Logged, frozen=True, tag="delete.1"):
     """Delete a stream; its bytes stay while forks need them."""
 
@@ -127,6 +135,7 @@ class Delete(Logged, frozen=True, tag="delete.1"):
     if_match: tuple[Version, ...] | None = None
 
 
+@Row(asked_by="chore", room="frees")
 class Touch(Logged, frozen=True, tag="touch.1"):
     """Renew a sliding lifetime because the stream was read at that time."""
 
@@ -137,6 +146,7 @@ class Touch(Logged, frozen=True, tag="touch.1"):
     """When an earlier renewal was asked for that was on its way at the time of the read; it has been applied since."""
 
 
+@Row(asked_by="chore", room="frees")
 class Expire(Logged, frozen=True, tag="expire.1"):
     """Make the expiry of a stream permanent; judged again when applied."""
 
@@ -147,6 +157,7 @@ class Expire(Logged, frozen=True, tag="expire.1"):
 # -- The fork saga: Pin on the source's shard, CreateFork on the fork's, then Confirm or Unpin on the source's -------
 
 
+@Row(asked_by="client", room="frees")
 class Pin(Logged, frozen=True, tag="pin.1"):
     """Pin a range of a source for a fork that is about to be created; without `to`, up to the tail."""
 
@@ -160,6 +171,7 @@ class Pin(Logged, frozen=True, tag="pin.1"):
     """The fork point and the number of messages before it, resolved in that incarnation."""
 
 
+@Row(asked_by="chore", room="frees")
 class Confirm(Logged, frozen=True, tag="confirm.1"):
     """The fork exists: its pin stays until the fork is removed."""
 
@@ -168,6 +180,7 @@ class Confirm(Logged, frozen=True, tag="confirm.1"):
     pin: str
 
 
+@Row(asked_by="chore", room="frees")
 class Unpin(Logged, frozen=True, tag="unpin.1"):
     """The fork does not exist (any more): release its source. Idempotent."""
 
@@ -176,6 +189,7 @@ class Unpin(Logged, frozen=True, tag="unpin.1"):
     pin: str
 
 
+@Row(asked_by="client", room="takes", settles=True)
 class CreateFork(Logged, frozen=True, tag="create-fork.1"):
     """Create a stream that begins with the bytes of another; refused after the deadline of its pin."""
 
@@ -196,6 +210,7 @@ class CreateFork(Logged, frozen=True, tag="create-fork.1"):
     absent: bool = False
 
 
+@Row(asked_by="chore", room="frees")
 class Settle(Logged, frozen=True, tag="settle.1"):
     """Ask the fork's shard, after the pin's deadline, whether a fork holds the pin; afterwards none can take it."""
 
@@ -204,6 +219,7 @@ class Settle(Logged, frozen=True, tag="settle.1"):
     deadline: int
 
 
+@Row(asked_by="chore", room="frees")
 class Paid(Logged, frozen=True, tag="paid.1"):
     """The source has released this pin: the debt is settled."""
 
@@ -213,12 +229,14 @@ class Paid(Logged, frozen=True, tag="paid.1"):
 # -- Buckets: opened and dropped on every shard, decided on the first -------------------------------------------------
 
 
+@Row(asked_by="client", room="frees")
 class OpenBucket(Logged, frozen=True, tag="open-bucket.1"):
     """Create a bucket. Idempotent."""
 
     bucket: str
 
 
+@Row(asked_by="client", room="frees")
 class SealBucket(Logged, frozen=True, tag="seal-bucket.1"):
     """Block the creation of streams in a bucket that is about to be dropped, and count those in it."""
 
@@ -228,6 +246,7 @@ class SealBucket(Logged, frozen=True, tag="seal-bucket.1"):
     decides: bool
 
 
+@Row(asked_by="chore", room="frees")
 class UnsealBucket(Logged, frozen=True, tag="unseal-bucket.1"):
     """The bucket stays: remove this seal, and no other."""
 
@@ -235,6 +254,7 @@ class UnsealBucket(Logged, frozen=True, tag="unseal-bucket.1"):
     seal: str
 
 
+@Row(asked_by="chore", room="frees")
 class DropBucket(Logged, frozen=True, tag="drop-bucket.1"):
     """Remove a sealed bucket; on the shard that decides, only before the seal's deadline."""
 
@@ -243,6 +263,7 @@ class DropBucket(Logged, frozen=True, tag="drop-bucket.1"):
     decided: bool = False
 
 
+@Row(asked_by="chore", room="frees")
 class SettleBucket(Logged, frozen=True, tag="settle-bucket.1"):
     """Ask the first shard, after a seal's deadline, whether it dropped the bucket; afterwards that seal cannot."""
 
@@ -261,6 +282,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, array_like=True):
     rows: tuple[Rows, ...]
 
 
+@Row(asked_by="chore", room="frees")
 class PublishSegment(Logged, frozen=True, tag="publish-segment.1"):
     """Release hot bytes that are now in the lake; refused as a whole after its deadline or if any part does not fit."""
 
@@ -272,6 +294,7 @@ class PublishSegment(Logged, frozen=True, tag="publish-segment.1"):
     """On a shared log, since when the node that publishes does the chores; refused if another has taken them over."""
 
 
+@Row(asked_by="chore", room="frees")
 class SwapSegments(Logged, frozen=True, tag="swap-segments.1"):
     """Replace segments by rewritten ones, all or nothing."""
 
@@ -282,6 +305,7 @@ class SwapSegments(Logged, frozen=True, tag="swap-segments.1"):
     """The highest position of a row that is in the old segments and in none of the new ones."""
 
 
+@Row(asked_by="chore", room="frees")
 class ForgetSegments(Logged, frozen=True, tag="forget-segments.1"):
     """Unused objects have been deleted from the store: forget them."""
 

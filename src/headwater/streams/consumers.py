@@ -9,16 +9,19 @@ what it missed for what it has read.
 from headwater.protocol.limits import CONSUMER_IDLE_US, CONSUMERS_MAX, LEASES_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cold import Consumer
+from headwater.streams.handling import handles
 from headwater.streams.registrations import DropConsumer, LeaseLake, RegisterConsumer, RegisterConsumerFor
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State
 
 
+@handles(RegisterConsumer)
 def register(state: State, command: RegisterConsumer) -> Reply:
     """Record how far a consumer has read; one that has lapsed makes room for a new one."""
     return _register(state, command, CONSUMER_IDLE_US)
 
 
+@handles(RegisterConsumerFor)
 def register_for(state: State, command: RegisterConsumerFor) -> Reply:
     """Record how far a consumer has read that says itself how long it may be silent."""
     return _register(state, command, command.life_us)
@@ -30,6 +33,7 @@ def _register(state: State, command: RegisterConsumer | RegisterConsumerFor, lif
     return _enter(state, command, Consumer(command.position, state.now, life_us))
 
 
+@handles(LeaseLake)
 def lease(state: State, command: LeaseLake) -> Reply:
     """Keep the objects of the lake; a renewal keeps those that the lease began with."""
     known = state.cold.consumers.get(command.consumer)
@@ -69,6 +73,7 @@ def _make_room(state: State, is_lease: bool) -> Refusal | None:
     return None
 
 
+@handles(DropConsumer)
 def drop(state: State, command: DropConsumer) -> Reply:
     """Keep nothing for this consumer any more."""
     state.cold.consumers.pop(command.consumer, None)

@@ -9,6 +9,7 @@ from headwater.protocol.limits import PRODUCERS_FINISHED_MAX
 from headwater.protocol.producers import LastAccepted, Producer
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import FinishProducer
+from headwater.streams.handling import handles
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State
 
@@ -17,6 +18,7 @@ SWEEP_PRODUCERS = 16
 whenever there are a multiple of this many, so that looking costs little per producer."""
 
 
+@handles(FinishProducer)
 def finish(state: State, command: FinishProducer) -> Reply:
     """Accept nothing more of a producer, in any epoch."""
     state.finished.pop(command.producer, None)

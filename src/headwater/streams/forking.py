@@ -25,6 +25,7 @@ from headwater.protocol.producers import Producer
 from headwater.protocol.refusals import Code, Refusal, stream_not_found
 from headwater.streams.ancestry import Ancestry, Origin
 from headwater.streams.commands import Command, Confirm, CreateFork, Paid, Pin, Settle, Unpin
+from headwater.streams.handling import handles
 from headwater.streams.lifecycle import Configuration, enter, judge_founding, judge_name, judge_retry, new_life
 from headwater.streams.queries import Anchor, ForkTarget, Query, SplitBody
 from headwater.streams.replies import Absent, Anchored, Created, Done, Existed, Pinned, Reply, Settled
@@ -63,6 +64,7 @@ def source_of_fork(state: State, name: str, now: int) -> Stream | Refusal:
     return stream
 
 
+@handles(Pin)
 def pin(state: State, command: Pin) -> Reply:
     """Pin the source's bytes up to the fork point."""
     stream = source_of_fork(state, command.name, state.now)
@@ -108,12 +110,14 @@ def pin(state: State, command: Pin) -> Reply:
     )
 
 
+@handles(Confirm)
 def confirm(state: State, command: Confirm) -> Reply:
     """The fork exists: its pin no longer has a deadline."""
     state.unconfirmed.pop(command.pin, None)
     return Done()
 
 
+@handles(Unpin)
 def unpin(state: State, command: Unpin) -> Reply:
     """Release the source; a deleted one is removed with its last pin."""
     state.unconfirmed.pop(command.pin, None)
@@ -134,6 +138,7 @@ def unpin(state: State, command: Unpin) -> Reply:
     return Done()
 
 
+@handles(CreateFork)
 def create_fork(state: State, command: CreateFork) -> Reply:
     """Create the fork, or report what exists in its place; its pin is valid only until the deadline."""
     wanted = _configuration(command.ancestry, command.closed, command.attrs, None, absent=command.absent)
@@ -150,6 +155,7 @@ def create_fork(state: State, command: CreateFork) -> Reply:
     return enter(state, stream, command)
 
 
+@handles(Settle)
 def settle(state: State, command: Settle) -> Reply:
     """Whether a fork holds the pin, or held it and owes its release; no answer is final before the deadline."""
     if state.now <= command.deadline:
@@ -159,6 +165,7 @@ def settle(state: State, command: Settle) -> Reply:
     return Settled(holds or command.pin in state.owed)
 
 
+@handles(Paid)
 def paid(state: State, command: Paid) -> Reply:
     """The source has released the pin."""
     state.owed.pop(command.pin, None)

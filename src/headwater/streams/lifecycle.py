@@ -15,6 +15,7 @@ from headwater.streams.ancestry import Ancestry
 from headwater.streams.appending import extend, judge_repeat, remember
 from headwater.streams.buckets import judge_bucket
 from headwater.streams.commands import Create, CreateFork, Delete, Expire, Touch
+from headwater.streams.handling import handles
 from headwater.streams.replies import Created, Deleted, Done, Existed, Reply
 from headwater.streams.state import State, Stream
 
@@ -85,6 +86,7 @@ def _same_ancestry(first: Ancestry | None, wanted: Ancestry | None) -> bool:
     return first.source == wanted.source and same_point and first.sub_offset == wanted.sub_offset
 
 
+@handles(Create)
 def create(state: State, command: Create) -> Reply:
     """Create a stream, or report what exists in its place."""
     wanted = Configuration(
@@ -161,6 +163,7 @@ def enter(state: State, stream: Stream, command: Create | CreateFork) -> Created
     return Created(stream.incarnation, stream.content_type, stream.tail, stream.closed, epoch, seq, *records)
 
 
+@handles(Delete)
 def delete(state: State, command: Delete) -> Reply:
     """Delete a stream."""
     stream = state.find(command.name, command.incarnation, state.now)
@@ -173,6 +176,7 @@ def delete(state: State, command: Delete) -> Reply:
     return Deleted(stream.incarnation)
 
 
+@handles(Touch)
 def touch(state: State, command: Touch) -> Reply:
     """Renew a sliding lifetime, if that life was alive when it was read."""
     at = min(command.asked_at, state.now)
@@ -183,6 +187,7 @@ def touch(state: State, command: Touch) -> Reply:
     return Done()
 
 
+@handles(Expire)
 def expire(state: State, command: Expire) -> Reply:
     """End an expired life; one that was renewed or replaced in the meantime stays."""
     stream = state.streams.get(command.name)

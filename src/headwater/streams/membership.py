@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.cluster import (
-    LEVELS,
     AskFlush,
     AskTables,
     Cataloged,
@@ -21,6 +20,8 @@ from headwater.streams.cluster import (
     Member,
     RaiseLevel,
 )
+from headwater.streams.handling import handles
+from headwater.streams.logged import ROWS
 from headwater.streams.replies import Done, Misplaced, Reply
 from headwater.streams.state import State
 
@@ -37,13 +38,14 @@ def judge_level(state: State, node: str, level: int) -> Misplaced | None:
 
 def judge_proposal(state: State, command: type, what: str) -> Refusal | None:
     """Why a node may not propose a kind of command yet; None if every member knows it, or there are no members."""
-    cluster, level = state.cluster, LEVELS[command]
+    cluster, level = state.cluster, ROWS[command].level
     if not cluster.members or cluster.level >= level:
         return None
     detail = f"{what} needs level {level}, but the cluster has {cluster.level}; upgrade all nodes."
     return Refusal(Code.NOT_IMPLEMENTED, detail)
 
 
+@handles(Join)
 def join(state: State, command: Join) -> Reply:
     """Add a member, or replace the process that had its name."""
     cluster = state.cluster
@@ -58,6 +60,7 @@ def join(state: State, command: Join) -> Reply:
     return Done()
 
 
+@handles(Evict)
 def evict(state: State, command: Evict) -> Reply:
     """Remove a member, unless another process has taken its name since; the chores it had are free.
 
@@ -76,6 +79,7 @@ def evict(state: State, command: Evict) -> Reply:
     return Done()
 
 
+@handles(Keep)
 def keep(state: State, command: Keep) -> Reply:
     """Give the chores to a node if they are free, its own, or past their lease; a lease of nothing gives them back."""
     cluster = state.cluster
@@ -91,6 +95,7 @@ def keep(state: State, command: Keep) -> Reply:
     return Done()
 
 
+@handles(RaiseLevel)
 def raise_level(state: State, command: RaiseLevel) -> Reply:
     """Allow commands of a level that every member knows; levels never fall."""
     cluster = state.cluster
@@ -101,24 +106,28 @@ def raise_level(state: State, command: RaiseLevel) -> Reply:
     return Done()
 
 
+@handles(Checkpoint)
 def checkpoint(state: State, command: Checkpoint) -> Reply:
     """Have every node hash the state that it has here."""
     state.cluster = replace(state.cluster, checkpoint=command.id)
     return Done()
 
 
+@handles(AskFlush)
 def ask_flush(state: State, command: AskFlush) -> Reply:
     """Have the keeper flush what has been logged up to here."""
     state.cluster = replace(state.cluster, flush_asked=state.position)
     return Done()
 
 
+@handles(AskTables)
 def ask_tables(state: State, command: AskTables) -> Reply:
     """Have the keeper flush what has been logged up to here, and write all tables."""
     state.cluster = replace(state.cluster, flush_asked=state.position, tables_asked=state.position)
     return Done()
 
 
+@handles(Cataloged)
 def cataloged(state: State, command: Cataloged) -> Reply:
     """Tell every node how far the lake and its catalog have come, if the one that says so does the chores."""
     keeper = state.cluster.keeper

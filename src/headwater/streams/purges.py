@@ -6,7 +6,7 @@ rows are gone: the images that are taken then must not name them any more.
 
 import msgspec
 
-from headwater.streams.logged import Logged
+from headwater.streams.logged import Logged, Row
 
 DELETING = "deleting"
 """The streams are being deleted, and their snapshots."""
@@ -50,6 +50,7 @@ class Purge(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return (self.names(name) and incarnation <= self.position) or self.forks.get(name) == incarnation
 
 
+@Row(asked_by="client", room="frees", level=3)
 class AskPurge(Logged, frozen=True, tag="ask-purge.1"):
     """Begin a purge under an id that the proposer has chosen at random."""
 
@@ -59,6 +60,7 @@ class AskPurge(Logged, frozen=True, tag="ask-purge.1"):
     with_forks: bool
 
 
+@Row(asked_by="chore", room="frees", level=3)
 class AdvancePurge(Logged, frozen=True, tag="advance-purge.1"):
     """A purge is at this stage, and removes these forks, too; `epoch` is that of the node that does the chores."""
 
@@ -68,6 +70,7 @@ class AdvancePurge(Logged, frozen=True, tag="advance-purge.1"):
     forks: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+@Row(asked_by="chore", room="frees", level=3)
 class WithdrawSegments(Logged, frozen=True, tag="withdraw-segments.1"):
     """Objects that are not published and never will be: refuse them until their deadlines, which are given by id."""
 

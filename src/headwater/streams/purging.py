@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from headwater.protocol.refusals import Code, Refusal
+from headwater.streams.handling import handles
 from headwater.streams.purges import (
     DELETING,
     NAMED,
@@ -16,6 +17,7 @@ from headwater.streams.replies import Done, Misplaced, Reply
 from headwater.streams.state import State
 
 
+@handles(AskPurge)
 def ask(state: State, command: AskPurge) -> Reply:
     """Begin a purge; of those that have ended, the earliest make room."""
     purges = state.cold.purges
@@ -30,6 +32,7 @@ def ask(state: State, command: AskPurge) -> Reply:
     return Done()
 
 
+@handles(AdvancePurge)
 def advance(state: State, command: AdvancePurge) -> Reply:
     """Record how far a purge has come, if the node that says so does the chores."""
     keeper = state.cluster.keeper
@@ -45,6 +48,7 @@ def advance(state: State, command: AdvancePurge) -> Reply:
     return Done()
 
 
+@handles(WithdrawSegments)
 def withdraw(state: State, command: WithdrawSegments) -> Reply:
     """Refuse these objects from now on. Those that were published meanwhile stay; the caller looks again."""
     withdrawn, now = state.cold.withdrawn, state.now

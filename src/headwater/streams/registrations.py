@@ -1,8 +1,9 @@
 """What consumers of the lake report, as commands: how far they have read, or for how long they need its objects."""
 
-from headwater.streams.logged import Logged
+from headwater.streams.logged import Logged, Row
 
 
+@Row(asked_by="client", room="frees")
 class RegisterConsumer(Logged, frozen=True, tag="register-reader.1"):
     """A consumer of the lake has read everything up to a position; rows above it are kept for it."""
 
@@ -12,6 +13,7 @@ class RegisterConsumer(Logged, frozen=True, tag="register-reader.1"):
     """Whether this is refused unless the consumer has been registered without a break."""
 
 
+@Row(asked_by="client", room="frees", level=4)
 class RegisterConsumerFor(Logged, frozen=True, tag="register-reader.2"):
     """The same, of a consumer that says itself how long it may be silent from here on."""
 
@@ -21,6 +23,7 @@ class RegisterConsumerFor(Logged, frozen=True, tag="register-reader.2"):
     renews: bool = False
 
 
+@Row(asked_by="client", room="frees")
 class LeaseLake(Logged, frozen=True, tag="lease.1"):
     """Keep every object that the lake has now for this long; a renewal keeps those of the beginning for longer."""
 
@@ -29,6 +32,7 @@ class LeaseLake(Logged, frozen=True, tag="lease.1"):
     renews: bool = False
 
 
+@Row(asked_by="client", room="frees")
 class DropConsumer(Logged, frozen=True, tag="drop-reader.1"):
     """Remove a consumer: nothing is kept for it any more."""
 

@@ -6,6 +6,7 @@ that names it. When history is trimmed, the snapshot's offset becomes the earlie
 
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import NO_SNAPSHOT, Discarded, PublishSnapshot, Retain, SetAttrs
+from headwater.streams.handling import handles
 from headwater.streams.replies import Acknowledged, Done, Published, Reply
 from headwater.streams.state import State, Stream
 
@@ -47,6 +48,7 @@ def judge_publish(stream: Stream, offset: int, *, trims: bool) -> Refusal | None
     return None
 
 
+@handles(PublishSnapshot)
 def publish(state: State, command: PublishSnapshot) -> Reply:
     """Make a snapshot visible in place of the previous one; the blob that is not visible is released in any case."""
     stream, snapshot = state.find(command.name, command.incarnation, state.now), command.snapshot
@@ -75,6 +77,7 @@ def publish(state: State, command: PublishSnapshot) -> Reply:
     return _published(stream)
 
 
+@handles(Retain)
 def retain(state: State, command: Retain) -> Reply:
     """Drop history before an offset, as far as the snapshot covers it."""
     stream = state.find(command.name, command.incarnation, state.now)
@@ -93,6 +96,7 @@ def retain(state: State, command: Retain) -> Reply:
     return Acknowledged(stream.incarnation)
 
 
+@handles(SetAttrs)
 def set_attrs(state: State, command: SetAttrs) -> Reply:
     """Replace the attributes, even of a closed stream."""
     now = state.now if command.asked_at is None else min(command.asked_at, state.now)
@@ -105,6 +109,7 @@ def set_attrs(state: State, command: SetAttrs) -> Reply:
     return Acknowledged(stream.incarnation)
 
 
+@handles(Discarded)
 def discarded(state: State, command: Discarded) -> Reply:
     """The blob is gone from disk."""
     state.discarded.pop(command.blob, None)

@@ -17,6 +17,7 @@ from headwater.streams.commands import (
     PublishSegment,
     SwapSegments,
 )
+from headwater.streams.handling import handles
 from headwater.streams.hot import Hot
 from headwater.streams.replies import Done, Misplaced, Placed, Reply
 from headwater.streams.segments import DeadRows, Extent, Rows
@@ -50,6 +51,7 @@ def _names_a_life_twice(publication: Publication) -> bool:
 # -- Publishing -------------------------------------------------------------------------------------------------------
 
 
+@handles(PublishSegment)
 def publish(state: State, command: PublishSegment) -> Reply:
     """Move rows from the hot appends to a segment."""
     segment = command.publication.segment
@@ -119,6 +121,7 @@ def _dead_below(state: State, rows: Rows) -> int:
 # -- Swapping ---------------------------------------------------------------------------------------------------------
 
 
+@handles(SwapSegments)
 def swap(state: State, command: SwapSegments) -> Reply:
     """Replace segments by new ones."""
     refusal = _judge_swap(state, command)
@@ -184,6 +187,7 @@ def _rewritten(stream: Stream, rows: Rows, replaced: frozenset[int]) -> _Move | 
     return _Move(stream, rows, first, stop, 0) if fits else None
 
 
+@handles(ForgetSegments)
 def forget(state: State, command: ForgetSegments) -> Reply:
     """The objects were deleted from the store."""
     for segment_id in command.ids:

@@ -17,7 +17,8 @@ from headwater.node.cluster_view import ClusterView, view
 from headwater.node.rescuing import ImageTaken, take_image
 from headwater.node.shared_shard import SharedShard
 from headwater.protocol.refusals import Code, Refusal
-from headwater.streams.cluster import LEVELS, Checkpoint
+from headwater.streams.cluster import Checkpoint
+from headwater.streams.logged import ROWS
 from headwater.streams.replies import Reply
 
 ALONE = "This server is not a node of a cluster; start it with --cluster."
@@ -48,7 +49,7 @@ def checkpoint(request: Request, address: Address, exchange: Exchange) -> None:
     shard = _shard(exchange)
     if shard is None:
         return
-    level = LEVELS[Checkpoint]
+    level = ROWS[Checkpoint].level
     if shard.state.cluster.level < level:
         detail = (
             f"A checkpoint needs level {level}, but the cluster has {shard.state.cluster.level}; upgrade all nodes."

@@ -16,8 +16,9 @@ from headwater.node.lake.swaps import Swaps
 from headwater.node.reads.cold import ColdReads
 from headwater.settings import Settings
 from headwater.storage.store import Store
-from headwater.streams.cluster import LEVELS, AskFlush, AskTables, Cataloged
+from headwater.streams.cluster import AskFlush, AskTables, Cataloged
 from headwater.streams.fetched import Fetched
+from headwater.streams.logged import ROWS
 from headwater.streams.queries import Query
 from headwater.streams.replies import Done, Reply
 from headwater.streams.state import State
@@ -160,7 +161,7 @@ class Lake:
             return await self.housekeeping.flush(all_tables)
         cluster = self._state.cluster
         # The workers of one server are no members: all of them have the same version.
-        if all_tables and cluster.members and cluster.level < LEVELS[AskTables]:
+        if all_tables and cluster.members and cluster.level < ROWS[AskTables].level:
             raise FlushFailed("a node of an older version may do the chores")
         reply = await ask(self._submit, AskTables(self._node) if all_tables else AskFlush(self._node))
         if not isinstance(reply, Done):
