@@ -46,6 +46,33 @@ def test_the_reference_says_which_action_each_url_needs() -> None:
     assert listed == {word: ", ".join(found) for word, found in requests.items()}
 
 
+AUDITED = """
+PUT /{bucket} 201 bucket_made
+DELETE /{bucket} 204 bucket_dropped
+PUT /{bucket}/{stream} 201 created
+DELETE /{bucket}/{stream} 204 deleted
+PUT /{bucket}/{stream}/snapshot 204 snapshot
+PUT /{bucket}/{stream}/snapshot/{offset} 204 snapshot
+PUT /{bucket}/{stream}/retention 204 retained
+PUT /{bucket}/{stream}/retention/{offset} 204 retained
+PUT /__headwater/readers/{reader} 204 reader_registered
+DELETE /__headwater/readers/{reader} 204 reader_dropped
+POST /__headwater/swap 200 swapped
+POST /__headwater/purge 202 purged
+"""
+
+
+def test_these_requests_are_audited() -> None:
+    """Appends and reads must not be: the short path answers them, and it does not audit."""
+    audited = [
+        f"{method.decode()} {endpoint.path} {status} {event}"
+        for endpoint in ENDPOINTS
+        for method, route in endpoint.routes.items()
+        for status, event in route.events.items()
+    ]
+    assert sorted(audited) == sorted(AUDITED.strip().splitlines())
+
+
 def test_the_reference_names_the_reserved_buckets() -> None:
     [names] = re.findall(r"the buckets (.+) and `(\w+)`, and the stream `streams`", REFERENCE.read_text())
     assert [*re.findall(r"`(\w+)`", names[0]), names[1]] == sorted(ROUTER.reserved_buckets)

@@ -1,4 +1,4 @@
-"""Auditing: which requests have a line in the audit log."""
+"""Auditing: the lines of requests in the audit log. What is recorded of a request is in its row of the table."""
 
 from headwater.access.audit import Event, Record
 from headwater.access.grants import Action
@@ -9,29 +9,8 @@ from headwater.http.wire.requests import Request
 from headwater.protocol import headers
 from headwater.protocol.refusals import Refusal
 
-_AGENT, _FORKED_FROM = headers.USER_AGENT.key, headers.STREAM_FORKED_FROM.key
+_AGENT = headers.USER_AGENT.key
 _DENIED = frozenset({401, 403})
-
-EVENTS = {
-    ("PUT stream", 201): Event.CREATED,
-    ("DELETE stream", 204): Event.DELETED,
-    ("PUT bucket", 201): Event.BUCKET_MADE,
-    ("DELETE bucket", 204): Event.BUCKET_DROPPED,
-    ("PUT snapshot", 204): Event.SNAPSHOT,
-    ("PUT retention", 204): Event.RETAINED,
-    ("POST swap", 200): Event.SWAPPED,
-    ("POST purge", 202): Event.PURGED,
-    ("PUT reader", 204): Event.READER_REGISTERED,
-    ("DELETE reader", 204): Event.READER_DROPPED,
-}
-"""What is recorded, by the route and the status of the answer."""
-ROUTES = frozenset(route for route, _ in EVENTS)
-
-
-def event_of(request: Request, route: str, status: int) -> Event | None:
-    """What to record of a request that was answered."""
-    event = EVENTS.get((route, status))
-    return Event.FORKED if event is Event.CREATED and _FORKED_FROM in request.headers else event
 
 
 def record_denied(  # noqa: PLR0917

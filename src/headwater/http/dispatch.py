@@ -50,7 +50,7 @@ def dispatch(exchange: Exchange, found: Found | Refusal, *, reserved: bool) -> N
         return
     assert type(found) is Found
     address, route = found.address, found.route
-    exchange.route = found.label
+    exchange.route, exchange.events = found.label, route.events
     exchange.action, exchange.judged_name = route.action, found.judged
     if context.guard is None and _ORIGIN not in request.headers and not reserved:
         # Everybody may do everything.

@@ -15,15 +15,15 @@ import secrets
 import sys
 from asyncio import Future, Task, get_running_loop
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from functools import partial
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from headwater.access.audit import Event
 from headwater.http.admission import AdmittedRequest
-from headwater.http.auditing import ROUTES as AUDITED
-from headwater.http.auditing import event_of, record_change
+from headwater.http.auditing import record_change
 from headwater.http.context import Context
 from headwater.http.gates import Caller
 from headwater.http.responses import LiveResponse, StreamedResponse
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 _VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _REQUEST_ID = headers.X_REQUEST_ID.key
 _ORIGIN = headers.ORIGIN.key
+_FORKED_FROM = headers.STREAM_FORKED_FROM.key
 _OWN_LINES = frozenset({_REQUEST_ID, _ORIGIN})
 """Headers of a request that may add lines to its response."""
 
@@ -111,6 +112,8 @@ class Exchange(AdmittedRequest, eq=False):
     response: list[bytes] | None = None
     route: str = "none"
     """The method and the endpoint, for the metrics."""
+    events: Mapping[int, Event] | None = None
+    """What the audit log records, by the status of the answer."""
 
     # -- Working --------------------------------------------------------------------------------------------------
 
@@ -323,17 +326,17 @@ class Exchange(AdmittedRequest, eq=False):
         self.response = response
         seconds = monotonic() - self.began_at_seconds
         self.node.metrics.finished(self.route, status, seconds)
-        if self.route in AUDITED and self.context.audit is not None:
-            self._audit(status)
+        if self.events and self.context.audit is not None and status in self.events:
+            self._audit(self.events[status], status)
         if self.context.settings.access_log:
             log_request(self.request, status, seconds, self.request_id(), response)
         self.connection.finished()
 
-    def _audit(self, status: int) -> None:
-        event, identity = event_of(self.request, self.route, status), self.identity
-        if event is not None:
-            who, kind = identity.name, identity.kind.value
-            record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
+    def _audit(self, event: Event, status: int) -> None:
+        if event is Event.CREATED and _FORKED_FROM in self.request.headers:
+            event = Event.FORKED
+        who, kind = self.identity.name, self.identity.kind.value
+        record_change(self.context, self.request, self.connection, event, self.name, who, kind, status)
 
     def began_stream(self) -> None:
         """Count a streamed response when it begins: its status is final then."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
+from headwater.access.audit import Event
 from headwater.access.grants import Action
 from headwater.http.addresses import Address, Shape
 from headwater.http.context import Context
@@ -43,6 +44,8 @@ class Gives(NamedTuple):
     maybe: tuple[Header, ...] = ()
     """Headers that only some of these responses have."""
     content: Mapping[str, str] = {}
+    event: Event | None = None
+    """What the audit log records of a request that is answered so."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,15 @@ class Route:
     A large one waits until every earlier request on its connection has been answered."""
     judge: Callable[[Request, Address, Context], Refusal | None] | None = None
     """Why a request with a large body is refused whatever the body is, judged by its head before the body is read."""
+    events: Mapping[int, Event] = field(init=False)
+    """What is recorded of it, by the status of the answer."""
     unevaluated: frozenset[bytes] = field(init=False)
     """Conditions that it does not evaluate. What they guard must not happen as if they had held, so it is refused; a
     request that changes nothing is answered without regard to them."""
 
     def __post_init__(self) -> None:
+        events = {status: gives.event for status, gives in self.gives.items() if gives.event is not None}
+        object.__setattr__(self, "events", events)
         unknown = () if self.action in _CHANGES_NOTHING else set(_CONDITIONS) - set(self.headers)
         object.__setattr__(self, "unevaluated", frozenset(header.key for header in unknown))
 

@@ -1,5 +1,6 @@
 """Rows for buckets."""
 
+from headwater.access.audit import Event
 from headwater.access.grants import Action
 from headwater.http.api import buckets
 from headwater.http.routes import Endpoint, Gives, Route
@@ -16,7 +17,7 @@ BUCKETS = (
                 buckets.create,
                 Action.CREATE,
                 "Create a bucket",
-                {201: Gives("The bucket was created.", (CACHE_CONTROL,))},
+                {201: Gives("The bucket was created.", (CACHE_CONTROL,), event=Event.BUCKET_MADE)},
                 (Code.BUCKET_EXISTS,),
             ),
             b"GET": Route(
@@ -30,7 +31,7 @@ BUCKETS = (
                 buckets.delete,
                 Action.DELETE,
                 "Delete an empty bucket",
-                {204: Gives("The bucket was deleted.")},
+                {204: Gives("The bucket was deleted.", event=Event.BUCKET_DROPPED)},
                 (Code.BUCKET_NOT_FOUND, Code.BUCKET_NOT_EMPTY),
             ),
         },

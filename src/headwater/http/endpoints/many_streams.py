@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from headwater.access.audit import Event
 from headwater.access.grants import Action
 from headwater.http.addresses import OWN
 from headwater.http.api import buckets, bulk, lake, purges, scans, tail
@@ -246,7 +247,13 @@ _LAKE = (
                 lake.register,
                 Action.PIPELINE,
                 "Record the position of a consumer of the lake, which keeps everything above it, or take a lease",
-                {204: Gives("Recorded; it counts for seven days, or for the seconds that it says.", _ABOUT)},
+                {
+                    204: Gives(
+                        "Recorded; it counts for seven days, or for the seconds that it says.",
+                        _ABOUT,
+                        event=Event.READER_REGISTERED,
+                    )
+                },
                 (Code.READER_LAPSED, Code.READERS_TOO_MANY),
                 takes=Takes({JSON: "Registration"}, required=True, examples={JSON: {"positions": {"0": 0}}}),
             ),
@@ -254,7 +261,7 @@ _LAKE = (
                 lake.forget,
                 Action.PIPELINE,
                 "Remove a consumer of the lake",
-                {204: Gives("It is not registered.", _ABOUT)},
+                {204: Gives("It is not registered.", _ABOUT, event=Event.READER_DROPPED)},
             ),
         },
     ),
@@ -266,7 +273,11 @@ _LAKE = (
                 lake.swap,
                 Action.ADMIN,
                 "Replace segments of the lake by rewritten ones, whose objects are in the store already",
-                {200: Gives("Replaced at this position or before.", _ABOUT, content={JSON: "Swapped"})},
+                {
+                    200: Gives(
+                        "Replaced at this position or before.", _ABOUT, content={JSON: "Swapped"}, event=Event.SWAPPED
+                    )
+                },
                 (Code.SWAP_REFUSED,),
                 takes=Takes({JSON: "SwapRequest"}, required=True),
                 for_jobs=True,
@@ -284,7 +295,11 @@ _PURGING = (
                 purges.begin,
                 Action.ADMIN,
                 "Delete streams and remove every byte of them now: from lake, log, images and snapshots",
-                {202: Gives("It has begun; ask how far it is.", _ABOUT, content={JSON: "PurgeBegun"})},
+                {
+                    202: Gives(
+                        "It has begun; ask how far it is.", _ABOUT, content={JSON: "PurgeBegun"}, event=Event.PURGED
+                    )
+                },
                 (Code.FORK_CONFLICT, Code.NOT_IMPLEMENTED, Code.LOG_UNAVAILABLE, Code.OUTCOME_UNKNOWN),
                 takes=Takes({JSON: "PurgeRequest"}, required=True, examples={JSON: {"stream": _NAME}}),
             )

@@ -1,5 +1,6 @@
 """Rows for streams and what is below them."""
 
+from headwater.access.audit import Event
 from headwater.access.grants import Action
 from headwater.http.api import attributes, batches, bootstrap, reads, snapshots, streams
 from headwater.http.routes import ANY, Endpoint, Gives, Route, Takes
@@ -127,6 +128,7 @@ _STREAM = Endpoint(
                     "The stream was created.",
                     (*_ABOUT, h.STREAM_EXTENSIONS, h.LOCATION),
                     (h.STREAM_CLOSED, *_PRODUCER, h.STREAM_RECORD_START, h.STREAM_RECORD_NEXT),
+                    event=Event.CREATED,
                 ),
                 200: Gives(
                     "The stream exists with the same configuration.",
@@ -143,7 +145,13 @@ _STREAM = Endpoint(
             streams.delete,
             Action.DELETE,
             "Delete a stream",
-            {204: Gives("The stream was deleted; forks of it keep what they share.", (h.STREAM_INCARNATION,))},
+            {
+                204: Gives(
+                    "The stream was deleted; forks of it keep what they share.",
+                    (h.STREAM_INCARNATION,),
+                    event=Event.DELETED,
+                )
+            },
             (*_EXISTS, Code.PRECONDITION_FAILED),
             query=_INCARNATION,
             headers=(h.STREAM_INCARNATION, h.IF_MATCH),
@@ -224,7 +232,7 @@ def _publish(query: tuple[str, ...]) -> Route:
         snapshots.publish,
         Action.SNAPSHOT,
         "Publish a snapshot that sums up everything before its offset; history before it is trimmed",
-        {204: Gives("It is the latest snapshot.", _AT_SNAPSHOT, (h.STREAM_CLOSED, *_JSON))},
+        {204: Gives("It is the latest snapshot.", _AT_SNAPSHOT, (h.STREAM_CLOSED, *_JSON), event=Event.SNAPSHOT)},
         (*_BOUNDARY, Code.PRECONDITION_FAILED),
         query=query,
         headers=(h.STREAM_INCARNATION, h.IF_MATCH, h.STREAM_SNAPSHOT_MATCH),
@@ -240,7 +248,7 @@ def _retain(query: tuple[str, ...]) -> Route:
         snapshots.retain,
         Action.DELETE,
         "Trim history before an offset that a snapshot covers",
-        {204: Gives("Retained data begins at the offset.", (h.STREAM_INCARNATION,), _JSON)},
+        {204: Gives("Retained data begins at the offset.", (h.STREAM_INCARNATION,), _JSON, event=Event.RETAINED)},
         _BOUNDARY,
         query=query,
         headers=(h.STREAM_INCARNATION,),
