@@ -3,13 +3,16 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 COMMANDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 """Upper bounds of the buckets of times and of batch sizes."""
 
 Labels = tuple[tuple[str, str], ...]
+
+Join = Literal["sum", "max", "min"]
+"""How the values of several workers become one: "max" if each has a copy of the same, "min" if the worst one counts."""
 
 
 class Histogram:
@@ -82,14 +85,15 @@ class Metric(NamedTuple):
     kind: str
     help: str
     samples: list[Sample]
+    join: Join = "sum"
 
 
-def gauge(name: str, help: str, value: float) -> Metric:
-    return Metric(name, "gauge", help, [Sample("", (), value)])
+def gauge(name: str, help: str, value: float, *, join: Join = "sum") -> Metric:
+    return Metric(name, "gauge", help, [Sample("", (), value)], join)
 
 
-def counter(name: str, help: str, value: float) -> Metric:
-    return Metric(name, "counter", help, [Sample("", (), value)])
+def counter(name: str, help: str, value: float, *, join: Join = "sum") -> Metric:
+    return Metric(name, "counter", help, [Sample("", (), value)], join)
 
 
 def histogram(name: str, help: str, values: Iterable[tuple[Labels, Histogram]]) -> Metric:

@@ -19,18 +19,21 @@ def test_counters_and_amounts_of_processes_are_added_up() -> None:
 
 
 def test_what_every_process_has_a_copy_of_counts_once() -> None:
-    pages = [[gauge("headwater_streams", "", 5), counter("headwater_journal_bytes_total", "", at)] for at in (10, 30)]
+    pages = [
+        [gauge("headwater_streams", "", 5, join="max"), counter("headwater_journal_bytes_total", "", at, join="max")]
+        for at in (10, 30)
+    ]
     merged = add(pages, per_process=True)
     assert (value(merged, "headwater_streams"), value(merged, "headwater_journal_bytes_total")) == (5, 30)
 
 
 def test_what_one_process_and_its_predecessor_counted_is_added_up_even_if_others_have_copies() -> None:
-    pages = [[counter("headwater_journal_bytes_total", "", at)] for at in (10, 30)]
+    pages = [[counter("headwater_journal_bytes_total", "", at, join="max")] for at in (10, 30)]
     assert value(add(pages), "headwater_journal_bytes_total") == 40
 
 
 def test_there_is_room_only_if_every_process_has_some() -> None:
-    pages = [[gauge("headwater_log_has_room", "", at)] for at in (1, 0, 1)]
+    pages = [[gauge("headwater_log_has_room", "", at, join="min")] for at in (1, 0, 1)]
     assert value(add(pages, per_process=True), "headwater_log_has_room") == 0
 
 

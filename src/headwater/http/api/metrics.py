@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from headwater import __version__
-from headwater.http.api.usage import usage
+from headwater.http.api.usage import COPIED, usage
 from headwater.http.context import Context, descriptors_max
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.node.metrics import Metric, Sample, counter, gauge, histogram
@@ -72,11 +72,11 @@ def _storage(context: Context) -> Iterator[Metric]:
     node, state, counted = context.node, context.node.only.state, context.node.metrics
     yield histogram("headwater_commit_commands", "Commands in one commit.", [((), counted.batch_commands)])
     yield histogram("headwater_commit_seconds", "Write and sync of one commit.", [((), counted.commit_seconds)])
-    yield gauge("headwater_streams", "Streams, including deleted ones that forks keep.", len(state.streams))
+    yield gauge("headwater_streams", "Streams, including deleted ones that forks keep.", len(state.streams), join="max")
     pending = sum(not purge.has_ended for purge in state.cold.purges.values())
-    yield gauge("headwater_purges", "Purges that have not ended yet.", pending)
-    yield counter("headwater_journal_bytes_total", "Bytes written to the journal.", node.journal_bytes)
-    yield gauge("headwater_position", "Position of the last applied command.", state.position)
+    yield gauge("headwater_purges", "Purges that have not ended yet.", pending, join="max")
+    yield counter("headwater_journal_bytes_total", "Bytes written to the journal.", node.journal_bytes, join="max")
+    yield gauge("headwater_position", "Position of the last applied command.", state.position, join="max")
     yield counter("headwater_refused_writes_total", "Writes refused for lack of room.", counted.refused_writes)
     yield counter(
         "headwater_producer_duplicates_total",
@@ -87,17 +87,20 @@ def _storage(context: Context) -> Iterator[Metric]:
         "headwater_log_has_room",
         "1 if the log takes appends, 0 if no file can be made.",
         int(node.only.shortage is None),
+        join="min",
     )
     if not (context.settings.memory or context.settings.cluster):
         disk = os.statvfs(context.settings.data_directory)
         free_bytes = disk.f_bavail * disk.f_frsize
-        yield gauge("headwater_free_disk_bytes", "Free bytes on the disk of the data directory.", free_bytes)
+        yield gauge(
+            "headwater_free_disk_bytes", "Free bytes on the disk of the data directory.", free_bytes, join="max"
+        )
 
 
 def _limits(context: Context) -> Iterator[Metric]:
     uses = usage(context)
     for name, use in uses.items():
-        yield gauge(f"headwater_{name}", use.meaning, use.used)
+        yield gauge(f"headwater_{name}", use.meaning, use.used, join="max" if name in COPIED else "sum")
     samples = [Sample("", (("of", name),), use.limit) for name, use in uses.items()]
     yield Metric("headwater_limit", "gauge", "Limits in force, by the gauge that they bound.", samples)
 
@@ -107,25 +110,32 @@ def _lake(context: Context) -> Iterator[Metric]:
     if lake is None:
         return
     reads, counts = lake.reads, lake.counts
-    yield gauge("headwater_lake_segments", "Segments in the catalog.", len(cold.segments))
-    yield gauge("headwater_lake_tombstones", "Incarnations with dead rows in the lake.", len(cold.tombstones))
-    yield gauge("headwater_lake_flushed_position", "Every live row up to here is in the lake.", cold.flushed)
+    yield gauge("headwater_lake_segments", "Segments in the catalog.", len(cold.segments), join="max")
+    yield gauge(
+        "headwater_lake_tombstones", "Incarnations with dead rows in the lake.", len(cold.tombstones), join="max"
+    )
+    yield gauge(
+        "headwater_lake_flushed_position", "Every live row up to here is in the lake.", cold.flushed, join="max"
+    )
     yield gauge(
         "headwater_lake_unflushed_seconds",
         "Age of the oldest data that is not in the lake, in whole seconds.",
         lake.unflushed_seconds,
+        join="max",
     )
     watch = cold.watch(context.node.only.now())
-    yield gauge("headwater_lake_consumers", "Registered consumers that have not lapsed.", watch.active)
+    yield gauge("headwater_lake_consumers", "Registered consumers that have not lapsed.", watch.active, join="max")
     yield gauge(
         "headwater_lake_consumer_lag_positions",
         "Positions from the slowest of these consumers to the last row in the lake.",
         watch.lag,
+        join="max",
     )
     yield gauge(
         "headwater_lake_consumer_silent_seconds",
         "Time since the last report of the consumer that has been silent for longest.",
         watch.silent_us // SECOND_US,
+        join="max",
     )
     yield counter("headwater_lake_flushed_segments_total", "Segments written by flushes.", counts.flushed_segments)
     yield counter("headwater_lake_flushed_bytes_total", "Bytes written by flushes.", counts.flushed_bytes)
@@ -146,22 +156,35 @@ def _cluster(context: Context) -> Iterator[Metric]:
     log, cluster = shard.command_log, shard.state.cluster
     assert isinstance(log, JetStreamLog)
     keeps = shard.keeping is not None and shard.keeping.keeper is not None
-    yield gauge("headwater_cluster_members", "Members of the cluster, as this node knows them.", len(cluster.members))
-    yield gauge("headwater_cluster_applied", "Sequence of the last message of the log applied here.", log.applied)
-    yield gauge("headwater_cluster_known", "Sequence up to which the log is known to go.", log.known)
-    yield gauge("headwater_cluster_serving", "1 if this node answers clients, 0 if not.", int(shard.outage is None))
-    yield gauge("headwater_cluster_keeper", "1 if this node does the chores, 0 if another one does.", int(keeps))
+    yield gauge(
+        "headwater_cluster_members",
+        "Members of the cluster, as this node knows them.",
+        len(cluster.members),
+        join="max",
+    )
+    yield gauge(
+        "headwater_cluster_applied", "Sequence of the last message of the log applied here.", log.applied, join="min"
+    )
+    yield gauge("headwater_cluster_known", "Sequence up to which the log is known to go.", log.known, join="max")
+    yield gauge(
+        "headwater_cluster_serving", "1 if this node answers clients, 0 if not.", int(shard.outage is None), join="min"
+    )
+    yield gauge(
+        "headwater_cluster_keeper", "1 if this node does the chores, 0 if another one does.", int(keeps), join="max"
+    )
     yield gauge(
         "headwater_cluster_clock_offset_seconds",
         "How far this node's clock is ahead of the cluster's; negative if behind.",
         log.clock_offset_us() / SECOND_US,
+        join="max",
     )
     yield gauge(
         "headwater_cluster_log_outage",
         "1 if the log cannot be written or trusted, 0 otherwise.",
         int(log.outage is not None),
+        join="max",
     )
-    yield gauge("headwater_cluster_level", "Level of commands that the log allows.", cluster.level)
+    yield gauge("headwater_cluster_level", "Level of commands that the log allows.", cluster.level, join="max")
     barriers = log.liveness.barriers
     yield counter(
         "headwater_cluster_resends_total", "Times that unsettled messages were resent.", log.publisher.resends
@@ -176,14 +199,14 @@ def _cluster(context: Context) -> Iterator[Metric]:
 
 def _process(context: Context) -> Iterator[Metric]:
     build = [Sample("", (("version", __version__),), 1)]
-    yield Metric("headwater_build_info", "gauge", "Always 1; the label is the version.", build)
+    yield Metric("headwater_build_info", "gauge", "Always 1; the label is the version.", build, "max")
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield counter("process_cpu_seconds_total", "CPU time.", round(usage.ru_utime + usage.ru_stime, 3))
     yield gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes())
     yield gauge("process_open_fds", "Open file descriptors.", _open_files())
     yield gauge("process_max_fds", "File descriptors that the process may open.", descriptors_max())
     uptime_seconds = round(time.monotonic() - context.started_at, 3)
-    yield gauge("process_uptime_seconds", "Seconds since the start.", uptime_seconds)
+    yield gauge("process_uptime_seconds", "Seconds since the start.", uptime_seconds, join="max")
 
 
 def _open_files() -> int:

@@ -9,45 +9,15 @@ from headwater.access.allowances import Usage
 from headwater.http.api.access import adopt_rules, client_usage
 from headwater.http.api.metrics import collect
 from headwater.http.api.status import describe
+from headwater.http.api.usage import COPIED
 from headwater.http.context import Context
 from headwater.http.siblings import Siblings
-from headwater.node.metrics import Labels, Metric, Sample
+from headwater.node.metrics import Join, Labels, Metric, Sample
 
 FACTS, USAGE, RELOAD = b"facts", b"usage", b"reload"
 """What siblings ask each other."""
 ADOPTED = b"-"
 """The answer to a reload that succeeded."""
-
-LARGEST = frozenset(
-    {
-        "headwater_journal_bytes_total",
-        "headwater_streams",
-        "headwater_purges",
-        "headwater_position",
-        "headwater_hot_bytes",
-        "headwater_free_disk_bytes",
-        "headwater_lake_segments",
-        "headwater_lake_tombstones",
-        "headwater_lake_flushed_position",
-        "headwater_lake_unflushed_seconds",
-        "headwater_lake_consumers",
-        "headwater_lake_consumer_lag_positions",
-        "headwater_lake_consumer_silent_seconds",
-        "headwater_cluster_members",
-        "headwater_cluster_known",
-        "headwater_cluster_keeper",
-        "headwater_cluster_clock_offset_seconds",
-        "headwater_cluster_log_outage",
-        "headwater_cluster_level",
-        "headwater_build_info",
-        "process_uptime_seconds",
-    }
-)
-"""Metrics of what every process has a copy of; all others are added up."""
-SMALLEST = frozenset({"headwater_log_has_room", "headwater_cluster_applied", "headwater_cluster_serving"})
-"""Those of which the worst counts."""
-COPIED_USES = frozenset({"hot_bytes"})
-"""Limited amounts of which every process has a copy, and its own limit."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -58,6 +28,7 @@ class Facts(msgspec.Struct, frozen=True):
     status: dict[str, Any]
 
 
+_JOINS: dict[Join, Callable[[tuple[float, float]], float]] = {"sum": sum, "max": max, "min": min}
 _encoder = msgspec.msgpack.Encoder()
 _facts = msgspec.msgpack.Decoder(Facts)
 _counted = msgspec.msgpack.Decoder(list[Metric])
@@ -142,6 +113,8 @@ class Together:
 def add(pages: Iterable[Iterable[Metric]], *, per_process: bool = False) -> list[Metric]:
     """Metrics of several pages as one page. Each page is that of another process, or of another life of one process.
 
+    Processes are joined as each metric says; what the lives of one process have counted is added up.
+
     >>> from headwater.node.metrics import counter
     >>> add([[counter("requests", "", 2)], [counter("requests", "", 3)]])[0].samples
     [Sample(suffix='', labels=(), value=5)]
@@ -150,22 +123,25 @@ def add(pages: Iterable[Iterable[Metric]], *, per_process: bool = False) -> list
     values: dict[str, dict[tuple[str, Labels], float]] = {}
     for page in pages:
         for metric in page:
-            kinds.setdefault(metric.name, metric)
+            kind = kinds.setdefault(metric.name, metric)
             total = values.setdefault(metric.name, {})
             for suffix, labels, value in metric.samples:
                 key = suffix, labels
                 known = total.get(key)
-                total[key] = value if known is None else _join(metric.name, labels, known, value, per_process)
+                if known is None:
+                    total[key] = value
+                else:
+                    total[key] = _join(kind, labels, known, value) if per_process else known + value
     return [
         kinds[name]._replace(samples=[Sample(*key, value) for key, value in total.items()])
         for name, total in values.items()
     ]
 
 
-def _join(name: str, labels: Labels, one: float, other: float, per_process: bool) -> float:
-    if per_process and (name in LARGEST or (name == "headwater_limit" and dict(labels).get("of") in COPIED_USES)):
+def _join(metric: Metric, labels: Labels, one: float, other: float) -> float:
+    if metric.name == "headwater_limit" and dict(labels).get("of") in COPIED:
         return max(one, other)
-    return min(one, other) if name in SMALLEST else one + other
+    return _JOINS[metric.join]((one, other))
 
 
 def merge_status(found: list[Facts], others: dict[str, int]) -> dict[str, Any]:
@@ -179,7 +155,7 @@ def merge_status(found: list[Facts], others: dict[str, int]) -> dict[str, Any]:
     merged["positions"] = {shard: max(one["positions"][shard] for one in every) for shard in merged["positions"]}
     merged["pid"] = others.get("supervisor", merged["pid"])
     merged["usage"] = {
-        name: {part: (max if name in COPIED_USES else sum)(one["usage"][name][part] for one in every) for part in use}
+        name: {part: (max if name in COPIED else sum)(one["usage"][name][part] for one in every) for part in use}
         for name, use in merged["usage"].items()
     }
     if merged["lake"] is not None:

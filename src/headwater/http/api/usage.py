@@ -7,6 +7,9 @@ from headwater.node.committer import QUEUE_BYTES_MAX
 from headwater.node.reads.tails import WAITERS_MAX
 from headwater.protocol.limits import SCANS_MAX
 
+COPIED = frozenset({"hot_bytes"})
+"""Amounts of which every process of a server has a copy, and its own limit; all others are added up."""
+
 
 class Use(NamedTuple):
     """A limited amount; its gauge has its name."""
