@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.protocol.limits import JSON_DEPTH_MAX
+
 from .commands import Shell, running, sentence
 
 
@@ -89,6 +91,19 @@ def test_invalid_json_values_are_reported(shell: Shell, name: str) -> None:
     error = json.loads(shell("append", name, "{", "--json").err)
     assert error["error"] == "invalid_input" and error["detail"].count("not valid JSON") == 1
     assert shell.ok("read", name).out == b"[1]\n"
+
+
+@pytest.mark.parametrize("options", [["--json-values"], ["--lines"], []])
+@pytest.mark.parametrize("excess", [1, 100_000])
+def test_json_of_too_many_levels_is_reported(shell: Shell, name: str, options: list[str], excess: int) -> None:
+    shell.ok("create", name, "--type", "application/json")
+    deepest = b'{"a":' * JSON_DEPTH_MAX + b"1" + b"}" * JSON_DEPTH_MAX
+    shell.ok("append", name, *options, stdin=deepest)
+    deeper = b"[" * (JSON_DEPTH_MAX + excess) + b"]" * (JSON_DEPTH_MAX + excess)
+    # The outermost array is what its elements are sent in, unless they are given as values or lines.
+    deeper = deeper if options else b"[%b]" % deeper
+    assert f"{JSON_DEPTH_MAX} levels" in sentence(shell("append", name, *options, stdin=deeper))
+    assert shell.ok("read", name, "--lines").out == deepest + b"\n"
 
 
 def test_a_producer_writes_each_message_once_however_often_it_is_run(shell: Shell, name: str) -> None:

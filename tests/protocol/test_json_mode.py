@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.protocol import json_mode
-from headwater.protocol.limits import COMMAS_PER_APPEND_MAX, MESSAGES_PER_APPEND_MAX, MIB
+from headwater.protocol.limits import COMMAS_PER_APPEND_MAX, JSON_DEPTH_MAX, MESSAGES_PER_APPEND_MAX, MIB
 from headwater.protocol.refusals import Code, Refusal
 
 
@@ -93,8 +93,8 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
     [
         (b'"\xff"', "not UTF-8"),
         (b'"\xed\xa0\x80"', "not UTF-8"),
-        (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
-        (rb'["\ud800",' + b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000 + b"]" * 100_000, f"at most {JSON_DEPTH_MAX} levels"),
+        (rb'["\ud800",' + b"[" * 100_000, f"at most {JSON_DEPTH_MAX} levels"),
     ],
 )
 def test_what_no_reader_could_parse_is_refused(body: bytes, reason: str) -> None:
@@ -102,6 +102,44 @@ def test_what_no_reader_could_parse_is_refused(body: bytes, reason: str) -> None
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.INVALID_JSON
     assert reason in refusal.detail
+
+
+def nested(levels: int, opening: bytes = b"[", inside: bytes = b"") -> bytes:
+    return opening * levels + inside + (b"]" if opening == b"[" else b"}") * levels
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"\\"":', rb'{"\\":', rb'{"\ud800":', '{"é[":'.encode()])
+@pytest.mark.parametrize("inside", [b"1", rb'"[[{\"[[\\"'])
+def test_a_message_has_a_most_that_it_may_be_nested(opening: bytes, inside: bytes) -> None:
+    deepest, deeper = nested(JSON_DEPTH_MAX, opening, inside), nested(JSON_DEPTH_MAX + 1, opening, inside)
+    wide = b"[%b]" % b",".join([nested(JSON_DEPTH_MAX - 1, opening, inside)] * 300)
+    for message in (deepest, wide, b"[%b]" % b",".join([b'{"[":["]"]}'] * 1_000)):
+        assert json_mode.split(b"[1,%b]" % message) == [b"1", message]
+        assert not json_mode.is_too_deep(message)
+    for message in (deeper, b"[%b]" % wide, b'{"a":[],"b":%b}' % deepest):
+        refusal = json_mode.split(b"[1,%b]" % message)
+        assert isinstance(refusal, Refusal)
+        assert (refusal.code, refusal.detail) == (Code.INVALID_JSON, json_mode.TOO_DEEP.detail)
+        assert not json_mode.is_object(message)
+
+
+@given(
+    st.recursive(
+        st.text('[]{}"\\a') | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text('[{"'), inner)
+    )
+)
+def test_brackets_in_strings_are_no_levels(value: object) -> None:
+    def depth(value: object) -> int:
+        if isinstance(value, dict | list):
+            inside = value.values() if isinstance(value, dict) else value
+            return 1 + max(map(depth, inside), default=0)
+        return 0
+
+    padding = JSON_DEPTH_MAX - depth(value)
+    text = b'"%b",%b' % (b"[" * JSON_DEPTH_MAX, json.dumps(value).encode())
+    # The innermost array is a level of its own.
+    assert not json_mode.is_too_deep(nested(padding - 1, b"[", b"[%b]" % text))
+    assert json_mode.is_too_deep(nested(padding, b"[", b"[%b]" % text))
 
 
 def test_an_array_has_a_most_that_it_may_hold() -> None:

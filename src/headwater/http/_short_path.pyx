@@ -30,7 +30,7 @@ from headwater.node.committer import QUEUE_BYTES_MAX
 from headwater.node.metrics import SECONDS, Histogram
 from headwater.node.shard import Shard
 from headwater.protocol import content_types
-from headwater.protocol.json_mode import VALUE, is_object
+from headwater.protocol.json_mode import SHALLOW_BYTES_MAX, VALUE, is_object, is_too_deep
 from headwater.protocol.lifetimes import FOREVER
 from headwater.protocol.limits import PRODUCER_ID_BYTES_MAX
 from headwater.protocol.producers import PLAIN_DIGITS_MAX, Producer, text_of
@@ -42,7 +42,8 @@ from headwater.streams.replies import Appended, Page
 cdef object _IDLE = IDLE, _WRITE = WRITE, _NOTHING = NOTHING, _FOREVER = FOREVER, _Found = Found, _Histogram = Histogram
 cdef object _append_handler = streams.append, _read_handler = reads.read, _replace_with_exchange = replace_with_exchange
 cdef object _of_header = content_types.of_header, _is_json = content_types.is_json, _is_object = is_object
-cdef object _decode = VALUE.decode, _DecodeError = msgspec.DecodeError
+cdef object _decode = VALUE.decode, _DecodeError = msgspec.DecodeError, _is_too_deep = is_too_deep
+cdef Py_ssize_t _SHALLOW_BYTES_MAX = SHALLOW_BYTES_MAX
 cdef object _Append = Append, _Producer = Producer, _Appended = Appended, _Page = Page, _text_of = text_of
 cdef int _OWN_LINES = _scanning.OWN_LINES, _READS = _scanning.READS, _WRITES = _scanning.WRITES
 cdef Py_ssize_t _PATH_BYTES_MAX = CACHED_BYTES_MAX, _QUEUE_BYTES_MAX = QUEUE_BYTES_MAX
@@ -166,7 +167,7 @@ cdef bint _is_one_object(bytes body) except -1:
         _decode(body)
     except (RecursionError, _DecodeError):
         return False
-    return True
+    return size <= _SHALLOW_BYTES_MAX or not _is_too_deep(body)
 
 
 cdef class Waiting:

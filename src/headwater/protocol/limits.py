@@ -14,6 +14,9 @@ MESSAGES_PER_APPEND_MAX = 262_144
 COMMAS_PER_APPEND_MAX = 1_048_576
 """The elements of one JSON array, and its commas, which are counted first because that is fast. Splitting larger
 arrays would block the event loop for all other clients."""
+JSON_DEPTH_MAX = 512
+"""Levels of arrays and objects in one JSON message: every client can parse that, and what a Python interpreter allows
+varies."""
 BATCH_BYTES_MAX = 32 * MIB
 BATCH_FRAMES_MAX = 512
 """One append-batch: its body, and how many appends it may contain."""

@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal, Protocol
 import click
 
 from headwater.protocol import json_mode
-from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_FRAMES_MAX
+from headwater.protocol.limits import APPEND_BYTES_MAX, BATCH_FRAMES_MAX, JSON_DEPTH_MAX
 from headwater.protocol.refusals import Refusal
 
 READ_BYTES = 256 * 1024
@@ -20,6 +20,7 @@ PIECE_BYTES = 4 * 1024 * 1024
 """A longer pipe of bytes is appended in pieces of this size."""
 
 WHITE = re.compile(r"[ \t\r\n]*")
+_LEVELS = f" of at most {JSON_DEPTH_MAX} levels"
 
 Cut = Literal["whole", "lines", "json-values"]
 Batch = list[bytes]
@@ -133,7 +134,8 @@ def _checked(lines: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
         if message:
             found = json_mode.split(b"[%b]" % message)
             if isinstance(found, Refusal) or len(found) != 1:
-                raise BadInput(f"Line {number} is not one JSON value; correct it, and append from that line on.")
+                reason = f"Line {number} is not one JSON value{_LEVELS}"
+                raise BadInput(f"{reason}; correct it, and append from that line on.")
             yield message
 
 
@@ -180,7 +182,10 @@ def _values(source: Iterable[bytes]) -> Iterator[Batch]:
             # A number at the end of the input so far may continue in the next piece.
             if end is None or (data and end == len(text)):
                 break
-            batch.append(text[at:end].encode())
+            value = text[at:end].encode()
+            if json_mode.is_too_deep(value):
+                break
+            batch.append(value)
             at = _after_white(text, end)
         yield batch
         text, count = text[at:], count + len(batch)
@@ -188,7 +193,7 @@ def _values(source: Iterable[bytes]) -> Iterator[Batch]:
         if len(text) > APPEND_BYTES_MAX:
             break
     if text:
-        raise BadInput(f"Value {count + 1} is not valid JSON; correct it, and append from that value on.")
+        raise BadInput(f"Value {count + 1} is not valid JSON{_LEVELS}; correct it, and append from that value on.")
 
 
 def _after_white(text: str, at: int) -> int:

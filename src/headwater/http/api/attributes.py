@@ -11,7 +11,7 @@ from headwater.http.wire import statuses
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.protocol import content_types, headers
+from headwater.protocol import content_types, headers, json_mode
 from headwater.protocol.limits import ATTRS_BYTES_MAX
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.commands import SetAttrs
@@ -30,10 +30,12 @@ def parse_attributes(text: bytes) -> bytes | Refusal:
     """Attributes in canonical form, so that they can be compared."""
     if len(text) > ATTRS_BYTES_MAX:
         return Refusal(Code.TOO_LARGE, f"Attributes can have at most {ATTRS_BYTES_MAX} bytes of JSON.")
+    if json_mode.is_too_deep(text):
+        return json_mode.TOO_DEEP
     try:
         attributes = msgspec.json.decode(text, type=_Attributes)
         return msgspec.json.encode(attributes, order="deterministic")
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Refusal(
             Code.INVALID_JSON, f"Attributes are an object with a title, a string, and metadata, an object: {error}."
         )
