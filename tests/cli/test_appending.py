@@ -138,7 +138,7 @@ def test_the_last_message_can_close_the_stream(shell: Shell, name: str) -> None:
     for suffix, more in (("1", []), ("2", ["--producer", "p"]), ("3", ["--lines"])):
         shell.ok("create", name + suffix, "--type", "text/plain")
         shell.ok("append", name + suffix, "--close", *more, stdin=b"x\ny")
-        assert json.loads(shell.ok("head", name + suffix, "--json").out)["closed"] is True
+        assert json.loads(shell.ok("show", name + suffix, "--json").out)["closed"] is True
         assert shell.ok("read", name + suffix).out == b"x\ny"
         assert "closed" in sentence(shell("append", name + suffix, "z"))
 

@@ -8,20 +8,20 @@ from .commands import Shell, sentence
 
 
 def test_a_bucket_is_created_shown_and_deleted(shell: Shell) -> None:
-    assert json.loads(shell.ok("bucket", "make", "team", "--json").out) == {"bucket": "team", "new": True}
+    assert json.loads(shell.ok("bucket", "create", "team", "--json").out) == {"bucket": "team", "new": True}
     shell.ok("create", "team/notes", "--type", "text/plain")
     assert json.loads(shell.ok("bucket", "show", "team", "--json").out) == {"name": "team", "streams": 1}
     assert shell.ok("bucket", "show", "team").text.split() == ["name", "team", "streams", "1"]
     assert "headwater ls team" in sentence(shell("bucket", "rm", "team"))
     shell.ok("rm", "team/notes")
     assert shell.ok("bucket", "rm", "team").out == b""
-    assert "headwater bucket make team" in sentence(shell("bucket", "show", "team"))
+    assert "check the name" in sentence(shell("bucket", "show", "team"))
 
 
 def test_an_existing_bucket_is_an_error_unless_exist_ok(shell: Shell) -> None:
-    shell.ok("bucket", "make", "twice")
-    assert "headwater bucket show twice" in sentence(shell("bucket", "make", "twice"))
-    assert json.loads(shell.ok("bucket", "make", "twice", "--exist-ok", "--json").out)["new"] is False
+    shell.ok("bucket", "create", "twice")
+    assert "headwater bucket show twice" in sentence(shell("bucket", "create", "twice"))
+    assert json.loads(shell.ok("bucket", "create", "twice", "--exist-ok", "--json").out)["new"] is False
 
 
 def test_every_bucket_and_every_stream_can_be_listed() -> None:
@@ -30,7 +30,7 @@ def test_every_bucket_and_every_stream_can_be_listed() -> None:
         names = ["a/1", "ab/1", "ab/2", "demo/x", "notes"]
         for name in names:
             shell.ok("create", name, "--type", "text/plain")
-        shell.ok("bucket", "make", "empty")
+        shell.ok("bucket", "create", "empty")
         buckets = {"_default": 1, "a": 1, "ab": 2, "demo": 1, "empty": 0}
         listed = json.loads(shell.ok("bucket", "ls", "--json").out)
         assert {one["name"]: one["streams"] for one in listed} == buckets
@@ -65,9 +65,9 @@ def test_a_missing_bucket_is_a_wrong_name_to_rm(shell: Shell) -> None:
 
 
 def test_an_invalid_bucket_name_is_refused(shell: Shell) -> None:
-    sentence(shell("bucket", "make", "NO"))
+    sentence(shell("bucket", "create", "NO"))
 
 
 def test_missing_and_extra_arguments_are_wrong_usage(shell: Shell) -> None:
-    for arguments in (["bucket", "make"], ["bucket", "mend", "x"], ["bucket", "rm", "a", "b"]):
+    for arguments in (["bucket", "create"], ["bucket", "mend", "x"], ["bucket", "rm", "a", "b"]):
         assert shell(*arguments).code == 2

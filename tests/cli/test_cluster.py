@@ -81,7 +81,7 @@ def metrics_of(url: str) -> dict[str, float]:
 def test_the_metrics_of_each_node_tell_its_part(shell: Shell, cluster: RunningCluster) -> None:
     shell.ok("create", "counted", "--type", "text/plain")
     for url in cluster.urls:
-        Shell(url).ok("head", "counted")
+        Shell(url).ok("show", "counted")
     found = [metrics_of(url) for url in cluster.urls]
     assert [one["members"] for one in found] == [3, 3, 3]
     assert [one["serving"] for one in found] == [1, 1, 1]

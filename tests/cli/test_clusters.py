@@ -49,14 +49,14 @@ def test_commands_use_the_next_node(fronts: list[Front], dead: int) -> None:
     assert name in shell.ok("ls").text
     assert shell.ok("status", "--json").out
     urls = ",".join(front.url for front in fronts)
-    assert Shell("http://127.0.0.1:9").ok("head", name, "--url", urls).out
+    assert Shell("http://127.0.0.1:9").ok("show", name, "--url", urls).out
 
 
 def test_a_command_says_that_no_node_answers(fronts: list[Front]) -> None:
     shell = shell_of(fronts)
     for front in fronts:
         front.kill()
-    done = shell("head", "s", "--retry-seconds", "0")
+    done = shell("show", "s", "--retry-seconds", "0")
     urls = ", ".join(front.url for front in fronts)
     assert done.code == 1
     assert sentence(done).startswith(f"None of 3 servers answers ({urls}); start one with `headwater serve`")
@@ -97,7 +97,7 @@ def test_bench_measures_one_node(fronts: list[Front]) -> None:
     ],
 )
 def test_urls_that_are_not_those_of_one_cluster_are_wrong_usage(url: str, said: str) -> None:
-    for arguments in (("head", "s", "--url", url), ("login", url)):
+    for arguments in (("show", "s", "--url", url), ("login", url)):
         done = Shell(A)(*arguments)
         assert done.code == 2 and said in " ".join(done.err.split())
 

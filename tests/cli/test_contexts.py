@@ -301,7 +301,7 @@ def test_the_refusal_of_a_head_says_as_much_as_its_headers_do(
 ) -> None:
     home.variables["HEADWATER_TOKEN"] = SECRET
     guard.planned = [refusal]
-    done = home("head", "x", "--url", guard.url, "--json")
+    done = home("show", "x", "--url", guard.url, "--json")
     assert json.loads(done.err)["error"] == code
 
 

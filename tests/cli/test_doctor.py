@@ -213,7 +213,7 @@ def access_findings(shell: Shell, path: Path) -> dict[str, dict[str, Any]]:
 def test_an_access_file_is_checked_like_a_server_would(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "auth.toml"
     assert shell("token", "init", str(path)).code == 0
-    assert shell("token", "make", "short", "read chat/*", "--auth", str(path), "--expires", "3d").code == 0
+    assert shell("token", "create", "short", "read chat/*", "--auth", str(path), "--expires", "3d").code == 0
     found = access_findings(shell, path)
     assert found["access file"]["detail"] == "2 tokens, 0 keys, 0 issuers, 0 names"
     assert (found["strangers"]["verdict"], found["tokens"]["verdict"]) == ("ok", "warning")

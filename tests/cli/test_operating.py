@@ -13,7 +13,7 @@ import click
 import pytest
 
 from headwater.cli.examples import commands_in
-from headwater.cli.tree import COMMANDS, main
+from headwater.cli.tree import COMMANDS, SECTIONS, main
 from headwater.testing import running_server
 
 from .commands import Shell, sentence
@@ -87,7 +87,7 @@ def test_another_web_server_is_not_taken_for_headwater() -> None:
     page = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
     with answering(page) as (url, _):
         shell = Shell(url)
-        for verb in (["status"], ["flush"], ["head", "x"], ["read", "x"], ["ls"], ["close", "x"]):
+        for verb in (["status"], ["flush"], ["show", "x"], ["read", "x"], ["ls"], ["close", "x"]):
             assert "--url" in sentence(shell(*verb)), verb
 
 
@@ -181,3 +181,26 @@ def test_the_reference_has_an_example_of_every_command(shell: Shell) -> None:
         verbs = re.findall(r"^  ([a-z]+)  ", shell.ok(name, "--help").text.partition("Commands:")[2], re.MULTILINE)
         for verb in verbs or [""]:
             assert f"headwater {name} {verb}".strip() in examples or name in ("serve", "lake"), (name, verb)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        ("head", "show"),
+        ("bucket make", "bucket create"),
+        ("snapshot put", "snapshot create"),
+        ("snapshot get", "snapshot show"),
+        ("lake stat", "lake show"),
+        ("token make", "token create"),
+        ("token list", "token ls"),
+        ("token revoke", "token rm"),
+    ],
+)
+def test_an_earlier_name_of_a_command_works_and_is_not_listed(shell: Shell, earlier: str, now: str) -> None:
+    assert shell.ok(*earlier.split(), "--help").text == shell.ok(*now.split(), "--help").text
+    *group, verb = earlier.split()
+    assert not re.search(rf"^  {verb} ", shell.ok(*group, "--help").text, re.MULTILINE)
+
+
+def test_the_help_has_sections(shell: Shell) -> None:
+    assert re.findall(r"^(\w+):$", shell.ok("--help").text, re.MULTILINE) == ["Options", *SECTIONS]

@@ -68,7 +68,7 @@ def test_no_command_repeats_a_secret_in_place_of_a_path(kind: str, certificate: 
 
 
 @pytest.mark.parametrize("kind", ["token", "ticket"])
-@pytest.mark.parametrize("command", [["serve", "--memory"], ["token", "list"], ["doctor"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["serve", "--memory"], ["token", "ls"], ["doctor"]], ids=" ".join)
 def test_a_token_in_place_of_the_access_file_is_not_repeated(kind: str, command: list[str]) -> None:
     secret = SECRETS[kind]
     for arguments, environment in ([*command, "--auth", secret], {}), (command, {"HEADWATER_AUTH": secret}):

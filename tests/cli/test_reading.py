@@ -101,7 +101,7 @@ def test_tail_prints_the_next_offset_to_programs(shell: Shell, name: str) -> Non
     shell.ok("create", name, "[1,2]", "--type", "application/json", "--closed")
     chunk = json.loads(shell.ok("tail", name, "--offset", "-1", "--json").out)
     assert (chunk["messages"], chunk["closed"]) == ([1, 2], True)
-    assert chunk["next_offset"] == json.loads(shell.ok("head", name, "--json").out)["next_offset"]
+    assert chunk["next_offset"] == json.loads(shell.ok("show", name, "--json").out)["next_offset"]
 
 
 # -- tail -n -----------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_tail_starts_with_the_last_lines_of_a_text(shell: Shell, name: str, end:
 
 def test_tail_starts_with_what_is_left_of_a_trimmed_text(shell: Shell, name: str) -> None:
     shell.ok("create", name, "a\nb\n", "--type", "text/plain")
-    assert shell("snapshot", "put", name, stdin=b"ab").code == 0
+    assert shell("snapshot", "create", name, stdin=b"ab").code == 0
     shell.ok("append", name, "c\nd\n", "--close")
     assert shell.ok("tail", name, "-n", "3").out == b"c\nd\n"
 

@@ -24,15 +24,15 @@ def test_create_prints_json_if_asked_and_nothing_to_a_pipe(shell: Shell, name: s
     assert shell.ok("create", name, "--type", "text/plain").out == b""
     created = json.loads(shell.ok("create", name, "--type", "text/plain", "--json").out)
     assert (created["name"], created["new"]) == (name, False)
-    assert created["next_offset"] == json.loads(shell.ok("head", name, "--json").out)["next_offset"]
+    assert created["next_offset"] == json.loads(shell.ok("show", name, "--json").out)["next_offset"]
 
 
 def test_a_stream_can_start_with_data_be_closed_and_have_a_lifetime(shell: Shell, name: str) -> None:
     shell.ok("create", name, "hello", "--type", "text/plain", "--ttl", "1h", "--closed")
-    found = json.loads(shell.ok("head", name, "--json").out)
+    found = json.loads(shell.ok("show", name, "--json").out)
     assert (found["bytes"], found["closed"], found["ttl_seconds"]) == (5, True, 3600)
     shell.ok("create", f"{name}-2", "--expires-at", "2100-01-01T00:00:00Z")
-    assert "2100-01-01T00:00:00Z" in shell.ok("head", f"{name}-2").text
+    assert "2100-01-01T00:00:00Z" in shell.ok("show", f"{name}-2").text
 
 
 def test_the_first_message_may_be_piped_in(shell: Shell, name: str) -> None:
@@ -43,7 +43,7 @@ def test_the_first_message_may_be_piped_in(shell: Shell, name: str) -> None:
 
 def test_a_fork_shares_its_source_up_to_an_offset(shell: Shell, name: str) -> None:
     shell.ok("create", name, "abc", "--type", "text/plain")
-    offset = json.loads(shell.ok("head", name, "--json").out)["next_offset"]
+    offset = json.loads(shell.ok("show", name, "--json").out)["next_offset"]
     shell.ok("append", name, "def")
     shell.ok("create", f"{name}-all", "--fork-from", name)
     shell.ok("create", f"{name}-some", "--fork-from", name, "--offset", offset)
@@ -54,7 +54,7 @@ def test_a_fork_shares_its_source_up_to_an_offset(shell: Shell, name: str) -> No
 def test_a_stream_that_exists_with_other_options_is_an_error(shell: Shell, name: str) -> None:
     shell.ok("create", name, "--type", "text/plain")
     reason = sentence(shell("create", name, "--type", "text/html"))
-    assert reason.startswith(f"Stream {name} exists with another content type") and f"headwater head {name}" in reason
+    assert reason.startswith(f"Stream {name} exists with another content type") and f"headwater show {name}" in reason
     shell.ok("close", name)
     assert sentence(shell("create", name, "--type", "text/plain")).startswith(f"Stream {name} is already closed")
 
@@ -71,7 +71,7 @@ def test_contradictory_options_are_wrong_usage(shell: Shell, name: str, argument
 def test_an_invalid_content_type_is_wrong_usage(shell: Shell, name: str, content_type: str) -> None:
     error = sentence(shell("create", name, "--type", content_type), code=2)
     assert f"{content_type!r} is not a content type; write it like text/plain" in error
-    assert shell("head", name).code == 1
+    assert shell("show", name).code == 1
 
 
 def test_a_missing_source_of_a_fork_is_blamed_by_its_name(shell: Shell, name: str) -> None:
@@ -84,7 +84,7 @@ def test_a_missing_source_of_a_fork_is_blamed_by_its_name(shell: Shell, name: st
 
 def test_head_prints_a_fact_per_line(shell: Shell, name: str) -> None:
     shell.ok("create", name, "[1,2]", "--type", "application/json")
-    facts = dict(line.split("  ", 1) for line in shell.ok("head", name).text.splitlines())
+    facts = dict(line.split("  ", 1) for line in shell.ok("show", name).text.splitlines())
     assert {key.strip(): value.strip() for key, value in facts.items()}.items() >= {
         "name": name,
         "content type": "application/json",
@@ -114,14 +114,14 @@ def test_a_deleted_stream_is_gone(shell: Shell, name: str) -> None:
     assert json.loads(shell.ok("rm", name, "--json").out) == {"name": name, "deleted": True}
     for verb in ("tail", "append"):
         assert f"headwater create {name}" in sentence(shell(verb, name)), verb
-    for verb in ("rm", "head", "close", "read", "bootstrap"):
+    for verb in ("rm", "show", "close", "read", "bootstrap"):
         assert (
             sentence(shell(verb, name))
             == f"There is no stream {name} at {shell.url}; list streams with `headwater ls demo`."
         )
 
 
-@pytest.mark.parametrize("verb", ["head", "tail", "append", "read", "rm"])
+@pytest.mark.parametrize("verb", ["show", "tail", "append", "read", "rm"])
 def test_a_missing_stream_has_the_same_code_for_every_verb(shell: Shell, name: str, verb: str) -> None:
     # `head`, `tail` and `append` begin with a HEAD, whose answer has no body and so no code.
     error = json.loads(shell(verb, name, "--json").err)
@@ -131,8 +131,8 @@ def test_a_missing_stream_has_the_same_code_for_every_verb(shell: Shell, name: s
 @pytest.mark.parametrize("path", ["../../{bucket}", "./x", "a/../b", ".."])
 def test_a_name_with_dot_segments_reaches_no_other_url(shell: Shell, path: str) -> None:
     bucket = f"dots-{secrets.token_hex(4)}"
-    shell.ok("bucket", "make", bucket)
-    for verb in ("rm", "create", "head"):
+    shell.ok("bucket", "create", bucket)
+    for verb in ("rm", "create", "show"):
         assert "is not a valid name" in sentence(shell(verb, path.format(bucket=bucket)), code=2)
     shell.ok("bucket", "show", bucket)
 
@@ -155,7 +155,7 @@ def test_streams_are_deleted_by_prefix(shell: Shell, name: str) -> None:
     assert "matches 2 streams; confirm with --yes" in sentence(shell("rm", "--prefix", f"{name}-"), code=2)
     deleted = shell.ok("rm", "--prefix", f"{name}-", "--yes", "--json").out.splitlines()
     assert [json.loads(line)["name"] for line in deleted] == [f"{name}-a", f"{name}-b"]
-    shell.ok("head", name)
+    shell.ok("show", name)
     for nothing in (f"{name}-", "no-such-bucket/"):
         done = shell("rm", "--prefix", nothing, "--yes")
         assert (done.code, done.err) == (0, f"No stream at {shell.url} begins with {nothing}.\n")
@@ -168,9 +168,9 @@ def test_an_empty_prefix_deletes_nothing(shell: Shell, prefix: str) -> None:
     name = f"unbucketed-{secrets.token_hex(4)}"
     shell.ok("create", name)
     assert "use --prefix _default/" in sentence(shell("rm", "--prefix", prefix, "--yes"), code=2)
-    shell.ok("head", name)
+    shell.ok("show", name)
     shell.ok("rm", "--prefix", f"_default/{name}", "--yes")
-    assert shell("head", name).code == 1
+    assert shell("show", name).code == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["x", "--prefix", "y/"]])
@@ -216,7 +216,7 @@ def test_a_listing_of_a_server_without_streams_is_empty() -> None:
     with running_server() as server:
         assert Shell(server.url).ok("ls").out == b""
         assert json.loads(Shell(server.url).ok("ls", "--json").out) == []
-        assert "headwater bucket make nowhere" in sentence(Shell(server.url)("ls", "nowhere"))
+        assert "headwater bucket create nowhere" in sentence(Shell(server.url)("ls", "nowhere"))
 
 
 VERBS = ["create x", "append x y", "read x", "tail x", "head x", "ls", "close x", "rm x", "bucket show x", "status"]
@@ -271,11 +271,11 @@ def test_an_invalid_offset_is_reported(shell: Shell, name: str, offset: str) -> 
     [
         (["read", "demo/nosuch"], 1, "stream_not_found", 404),
         (["bucket", "show", "nosuch"], 1, "bucket_not_found", 404),
-        (["bucket", "make", "NO"], 1, "invalid_name", 400),
+        (["bucket", "create", "NO"], 1, "invalid_name", 400),
         (["append", "demo/nosuch", "x", "--no-such-option"], 2, "usage", None),
         (["create"], 2, "usage", None),
-        (["head", "x", "--url", "http://127.0.0.1:1"], 1, "unreachable", None),
-        (["lake", "stat", "/nowhere"], 1, "failed", None),
+        (["show", "x", "--url", "http://127.0.0.1:1"], 1, "unreachable", None),
+        (["lake", "show", "/nowhere"], 1, "failed", None),
         (["backup", "verify", "/nowhere"], 1, "failed", None),
     ],
 )
@@ -315,7 +315,7 @@ def test_a_certificate_that_is_not_trusted_is_reported_as_that(tmp_path: Path) -
         try:
             url = f"https://localhost:{server.server_port}"
             error = sentence(Shell(url)("status", "--retry-seconds", "0"))
-            trusting = Shell(url).process("head", "x", env={"SSL_CERT_FILE": str(certificate)})
+            trusting = Shell(url).process("show", "x", env={"SSL_CERT_FILE": str(certificate)})
         finally:
             server.shutdown()
             thread.join()
@@ -328,8 +328,8 @@ def test_a_password_in_the_url_is_sent_and_never_printed(shell: Shell) -> None:
     Shell(url).ok("create", "with-a-password", "--json")
     Shell(url).ok("append", "with-a-password", "x", "--json")
     failures = [
-        Shell(url)("head", "missing"),
-        Shell("http://ada:secret@127.0.0.1:1")("head", "x", "--retry-seconds", "0"),
+        Shell(url)("show", "missing"),
+        Shell("http://ada:secret@127.0.0.1:1")("show", "x", "--retry-seconds", "0"),
         Shell("http://ada:secret@127.0.0.1:1")("doctor", "--json"),
     ]
     for done in failures:
@@ -340,4 +340,4 @@ def test_a_password_in_the_url_is_sent_and_never_printed(shell: Shell) -> None:
 
 def test_a_server_without_tls_is_reported_as_that(shell: Shell) -> None:
     url = shell.url.replace("http:", "https:")
-    assert sentence(Shell(url)("head", "x")) == f"{url} does not speak TLS; try the URL with http://."
+    assert sentence(Shell(url)("show", "x")) == f"{url} does not speak TLS; try the URL with http://."

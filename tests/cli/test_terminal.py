@@ -91,7 +91,7 @@ def test_typed_lines_are_appended(shell: Shell, name: str) -> None:
 
 def test_deleting_by_prefix_asks_first(shell: Shell) -> None:
     bucket = f"asks{secrets.token_hex(4)}"
-    shell.ok("bucket", "make", bucket)
+    shell.ok("bucket", "create", bucket)
     for number in range(3):
         shell.ok("create", f"{bucket}/{number}", "--type", "text/plain")
     for answer, code, left in ((b"n\n", 1, 3), (b"y\n", 0, 0)):

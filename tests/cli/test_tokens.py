@@ -70,7 +70,7 @@ def test_init_writes_a_file_with_one_token_that_is_printed_once(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [path]
     assert SHELL.ok("token", "check", "--auth", str(path), "admin *", stdin=made.encode()).code == 0
     before = path.read_bytes()
-    assert "headwater token make" in sentence(SHELL("token", "init", str(path)))
+    assert "headwater token create" in sentence(SHELL("token", "init", str(path)))
     assert path.read_bytes() == before
     assert "cannot be read or written" in sentence(SHELL("token", "init", str(tmp_path / "no" / "auth.toml")))
 
@@ -78,7 +78,7 @@ def test_init_writes_a_file_with_one_token_that_is_printed_once(tmp_path: Path) 
 def test_make_appends_a_token_and_leaves_the_rest_as_it_is(auth: Path) -> None:
     before = auth.read_text()
     made = SHELL.ok(
-        "token", "make", "ingest", "append agents/*", "--limits", "service", "--note", 'say "hi"'
+        "token", "create", "ingest", "append agents/*", "--limits", "service", "--note", 'say "hi"'
     ).text.strip()
     after = auth.read_text()
     assert after.startswith(before) and made not in after
@@ -95,7 +95,7 @@ def test_make_appends_a_token_and_leaves_the_rest_as_it_is(auth: Path) -> None:
 
 
 def test_a_token_may_end(auth: Path) -> None:
-    facts = json.loads(SHELL.ok("token", "make", "short", "read a/*", "--expires", "90d", "--json").text)
+    facts = json.loads(SHELL.ok("token", "create", "short", "read a/*", "--expires", "90d", "--json").text)
     assert TOKEN.fullmatch(facts.pop("token"))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", facts["expires"])
     assert {**facts, "expires": None} == {
@@ -105,8 +105,8 @@ def test_a_token_may_end(auth: Path) -> None:
         "limits": None,
         "note": "",
     }
-    assert facts["expires"] in SHELL.ok("token", "list").text
-    sentence(SHELL("token", "make", "long", "read a/*", "--expires", "99999999999d"), code=2)
+    assert facts["expires"] in SHELL.ok("token", "ls").text
+    sentence(SHELL("token", "create", "long", "read a/*", "--expires", "99999999999d"), code=2)
 
 
 def test_an_edit_keeps_the_mode_and_follows_a_link(auth: Path) -> None:
@@ -114,44 +114,44 @@ def test_an_edit_keeps_the_mode_and_follows_a_link(auth: Path) -> None:
     auth.rename(real)
     auth.symlink_to(real)
     real.chmod(0o640)
-    SHELL.ok("token", "make", "x", "read a/*")
+    SHELL.ok("token", "create", "x", "read a/*")
     assert auth.is_symlink() and real.stat().st_mode & 0o777 == 0o640
     assert "[[token]]" in real.read_text() and '"x"' in real.read_text()
 
 
 def test_what_cannot_be_made_leaves_the_file_as_it_is(auth: Path) -> None:
     before = auth.read_bytes()
-    assert "already" in sentence(SHELL("token", "make", "gateway", "read a/*"))
-    assert "[limits.none]" in sentence(SHELL("token", "make", "x", "read a/*", "--limits", "none"))
-    assert "tenant-1*/*" in sentence(SHELL("token", "make", "x", "read tenant-1*"), code=2)
-    assert "not the id of a token" in sentence(SHELL("token", "make", "X_Y", "read a/*"), code=2)
-    sentence(SHELL("token", "make", "x", "read a/*", "--expires", "soon"), code=2)
-    assert SHELL("token", "make", "x").code == 2
+    assert "already" in sentence(SHELL("token", "create", "gateway", "read a/*"))
+    assert "[limits.none]" in sentence(SHELL("token", "create", "x", "read a/*", "--limits", "none"))
+    assert "tenant-1*/*" in sentence(SHELL("token", "create", "x", "read tenant-1*"), code=2)
+    assert "not the id of a token" in sentence(SHELL("token", "create", "X_Y", "read a/*"), code=2)
+    sentence(SHELL("token", "create", "x", "read a/*", "--expires", "soon"), code=2)
+    assert SHELL("token", "create", "x").code == 2
     assert auth.read_bytes() == before
     auth.write_text("version = 1\nx = 1\n")
-    assert "unknown field 'x'" in sentence(SHELL("token", "make", "x", "read a/*"))
+    assert "unknown field 'x'" in sentence(SHELL("token", "create", "x", "read a/*"))
     auth.unlink()
-    assert "cannot be read" in sentence(SHELL("token", "make", "x", "read a/*"))
+    assert "cannot be read" in sentence(SHELL("token", "create", "x", "read a/*"))
 
 
 def test_without_a_file_the_usage_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADWATER_AUTH", raising=False)
-    for arguments in (["list"], ["make", "x", "read a/*"], ["revoke", "x"], ["check", "x", "read a/b"]):
+    for arguments in (["ls"], ["create", "x", "read a/*"], ["rm", "x"], ["check", "x", "read a/b"]):
         assert "--auth or HEADWATER_AUTH" in sentence(SHELL("token", *arguments), code=2)
 
 
 def test_list_shows_every_token_and_nothing_secret(auth: Path) -> None:
-    text = SHELL.ok("token", "list").text
+    text = SHELL.ok("token", "ls").text
     assert [line.split()[0] for line in text.splitlines()] == ["gateway", "dashboard"]
     assert "append,create agents/*; read public/*" in text and digest("g") not in text
-    listed = json.loads(SHELL.ok("token", "list", "--json").text)
+    listed = json.loads(SHELL.ok("token", "ls", "--json").text)
     assert [one["id"] for one in listed] == ["gateway", "dashboard"] and "sha256" not in listed[0]
     auth.write_text("version = 1\n")
-    assert json.loads(SHELL.ok("token", "list", "--json").text) == []
+    assert json.loads(SHELL.ok("token", "ls", "--json").text) == []
 
 
 def test_revoke_cuts_one_entry_and_keeps_every_other_comment(auth: Path) -> None:
-    SHELL.ok("token", "revoke", "gateway")
+    SHELL.ok("token", "rm", "gateway")
     text = auth.read_text()
     assert [one["id"] for one in tomllib.loads(text)["token"]] == ["dashboard"]
     for kept in (
@@ -162,22 +162,22 @@ def test_revoke_cuts_one_entry_and_keeps_every_other_comment(auth: Path) -> None
     ):
         assert kept in text
     assert "do not rename" not in text
-    assert json.loads(SHELL.ok("token", "revoke", "dashboard", "--json").text) == {"id": "dashboard", "revoked": True}
+    assert json.loads(SHELL.ok("token", "rm", "dashboard", "--json").text) == {"id": "dashboard", "revoked": True}
     assert "token" not in tomllib.loads(auth.read_text()) and "[limits.service]" in auth.read_text()
-    assert "has no token 'dashboard'" in sentence(SHELL("token", "revoke", "dashboard"))
+    assert "has no token 'dashboard'" in sentence(SHELL("token", "rm", "dashboard"))
 
 
 def test_a_layout_that_cannot_be_edited_is_left_alone(auth: Path) -> None:
     inline = f'version = 1\ntoken = [{{ id = "a", sha256 = "{digest("a")}", grants = [] }}]\n'
     auth.write_text(inline)
-    for arguments in (["make", "x", "read a/*"], ["revoke", "a"]):
+    for arguments in (["create", "x", "read a/*"], ["rm", "a"]):
         assert "by hand" in sentence(SHELL("token", *arguments))
     assert auth.read_text() == inline
 
 
 def test_many_commands_at_once_lose_no_token(auth: Path) -> None:
     running = [
-        subprocess.Popen([*COMMAND, "token", "make", f"t{number}", "read a/*"], stdout=subprocess.PIPE)
+        subprocess.Popen([*COMMAND, "token", "create", f"t{number}", "read a/*"], stdout=subprocess.PIPE)
         for number in range(4)
     ]
     made = [process.communicate(timeout=60)[0].decode().strip() for process in running]
@@ -214,7 +214,7 @@ def test_a_question_that_cannot_be_asked_is_wrong_usage(auth: Path, asked: str) 
 
 
 def test_a_token_is_checked_from_standard_input_or_the_environment(auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = SHELL.ok("token", "make", "mine", "read a/*").text
+    made = SHELL.ok("token", "create", "mine", "read a/*").text
     assert SHELL.ok("token", "check", "read a/x", stdin=made.encode()).text.startswith("mine may read a/x")
     assert SHELL("token", "check", "append a/x", stdin=made.encode()).code == 1
     assert "checksum" in sentence(SHELL("token", "check", "read a/x", stdin=made[:-3].encode()))
@@ -222,14 +222,14 @@ def test_a_token_is_checked_from_standard_input_or_the_environment(auth: Path, m
     assert "standard input" in sentence(SHELL("token", "check", "read a/x"), code=2)
     monkeypatch.setenv("HEADWATER_TOKEN", made.strip())
     assert SHELL.ok("token", "check", "read a/x").code == 0
-    SHELL.ok("token", "revoke", "mine")
+    SHELL.ok("token", "rm", "mine")
     done = SHELL("token", "check", "read a/x", "--json")
     assert json.loads(done.err)["error"] == "token_invalid" and made.strip() not in done.err
 
 
 def test_a_token_among_the_arguments_is_refused(auth: Path) -> None:
-    made = SHELL.ok("token", "make", "mine", "read a/*").text.strip()
-    for arguments in (["check", made, "read a/x"], ["check", "eyJhbGciOi", "read a/x"], ["revoke", made]):
+    made = SHELL.ok("token", "create", "mine", "read a/*").text.strip()
+    for arguments in (["check", made, "read a/x"], ["check", "eyJhbGciOi", "read a/x"], ["rm", made]):
         done = SHELL("token", *arguments)
         assert "as an argument" in sentence(done, code=2) and made not in done.err
 
@@ -253,7 +253,7 @@ def test_a_ticket_is_signed_and_checked(auth: Path) -> None:
 
 
 def test_on_a_terminal_make_says_that_the_token_is_not_shown_again(auth: Path) -> None:
-    with in_terminal(SHELL, "token", "make", "x", "read a/*") as running:
+    with in_terminal(SHELL, "token", "create", "x", "read a/*") as running:
         assert running.end() == 0
     assert b"cannot be shown again" in running.printed
 
@@ -262,7 +262,7 @@ def test_a_file_of_another_user_keeps_its_owner(auth: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     os.chown(auth, 12345, 12345)
-    SHELL.ok("token", "make", "x", "read a/*")
+    SHELL.ok("token", "create", "x", "read a/*")
     assert (auth.stat().st_uid, auth.stat().st_gid) == (12345, 12345)
 
 

@@ -65,7 +65,7 @@ def test_the_client_works_without_the_packages_of_the_server(server: RunningServ
 
 def test_commands_of_the_client_work_without_the_server(server: RunningServer, name: str) -> None:
     assert headwater("create", name, "--url", server.url).returncode == 0
-    shown = headwater("head", name, "--url", server.url)
+    shown = headwater("show", name, "--url", server.url)
     assert (shown.returncode, shown.stderr) == (0, "")
     found = headwater("--help")
     assert found.returncode == 0
@@ -76,7 +76,7 @@ def test_commands_of_the_client_work_without_the_server(server: RunningServer, n
 def test_tokens_and_tickets_are_made_without_the_server(tmp_path: Path) -> None:
     auth = str(tmp_path / "auth.toml")
     assert headwater("token", "init", auth).returncode == 0
-    assert headwater("token", "make", "app", "read a/*", "--auth", auth).returncode == 0
+    assert headwater("token", "create", "app", "read a/*", "--auth", auth).returncode == 0
     assert headwater("token", "check", "app", "read a/x", "--auth", auth).returncode == 0
 
 

@@ -94,7 +94,7 @@ class _Loader:
                 raise self._error(place, "has an id that is not valid; use 1 to 32 characters from a-z, 0-9 and '-'")
             if not _DIGEST.fullmatch(table.sha256):
                 raise self._error(
-                    place, "has a sha256 that is not 64 hex digits; make a token with headwater token make"
+                    place, "has a sha256 that is not 64 hex digits; make a token with headwater token create"
                 )
             expires = None if table.expires is None else self._seconds(place, "expires", table.expires)
             self._check_limits(place, table.limits)

@@ -30,18 +30,18 @@ NEXT_STEPS = {
     "stream_not_found": "There is no stream {name} at {url}; create it with `headwater create {name}`.",
     "stream_gone": "Stream {name} was deleted, and only its forks still hold its data; read one of them.",
     "stream_closed": "Stream {name} is closed and cannot be appended to; write to another one.",
-    "bucket_not_found": "There is no bucket {bucket} at {url}; create it with `headwater bucket make {bucket}`.",
-    "bucket_exists": "Bucket {bucket} exists already; see it with `headwater bucket show {bucket}`.",
+    "bucket_not_found": "There is no bucket {bucket} at {url}; create it with `headwater bucket create {bucket}`.",
+    "bucket_exists": "Bucket {bucket} already exists; see it with `headwater bucket show {bucket}`.",
     "bucket_not_empty": "Bucket {bucket} is not empty; list its streams with `headwater ls {bucket}`.",
-    "snapshot_not_found": "There is no such snapshot of {name}; publish one with `headwater snapshot put {name}`.",
-    "offset_beyond_tail": "The offset is beyond the end of {name}; see where that is with `headwater head {name}`.",
+    "snapshot_not_found": "There is no such snapshot of {name}; publish one with `headwater snapshot create {name}`.",
+    "offset_beyond_tail": "The offset is beyond the end of {name}; see where that is with `headwater show {name}`.",
     "producers_too_many": "Stream {name} cannot remember another producer; append without --producer.",
     "token_expired": "The token for {url} has expired; get a new one, and run `headwater login {url}`.",
     "draining": "The server at {url} is shutting down; try again in a moment.",
 }
 """By the code of a refusal, where the next step for a person at a command line differs from that of an HTTP client."""
 
-EXISTING_VERBS = frozenset({"rm", "head", "close", "read", "get", "bootstrap"})
+EXISTING_VERBS = frozenset({"rm", "show", "close", "read", "bootstrap"})
 """Verbs for which a missing stream or bucket is a wrong name: creating it would not help."""
 
 _CERTIFICATE = re.compile(r"CERTIFICATE_VERIFY_FAILED\] certificate verify failed: (.+?)(?: \(_ssl|\.?$)")
@@ -89,7 +89,7 @@ def sentence(error: ClientError, url: str, name: str) -> str:
             why = "does not know what became of the write" if asked else "did not answer"
             return (
                 f"The server at {url} {why}, so part of the data may have been written; check with "
-                f"`headwater head {name}`, and append with --producer to be able to repeat the command safely."
+                f"`headwater show {name}`, and append with --producer to be able to repeat the command safely."
             )
         case TransportFailed(sent=False):
             return _not_connected(str(error), url)
@@ -130,7 +130,7 @@ def _refused(error: RequestRefused, url: str, name: str) -> str:
     if code == "bucket_not_found" and must_exist:
         return f"There is no bucket {bucket} at {url}; check the name."
     if code == "stream_exists":
-        return f"{detail} (`headwater head {name}` shows its options)."
+        return f"{detail} (`headwater show {name}` shows its options)."
     if code in NEXT_STEPS:
         return NEXT_STEPS[code].format(name=name, bucket=bucket, url=url)
     match error:

@@ -10,40 +10,57 @@ from typing import Any
 import click
 
 from headwater.cli.failures import report
+from headwater.cli.groups import Verbs, write_sections
 
-COMMANDS = {
-    "serve": "serve",
-    "create": "streams.creating",
-    "append": "streams.appending",
-    "read": "streams.reading",
-    "tail": "streams.following",
-    "head": "streams.listing",
-    "ls": "streams.listing",
-    "close": "streams.ending",
-    "rm": "streams.ending",
-    "bucket": "buckets.command",
-    "snapshot": "snapshots.command",
-    "bootstrap": "snapshots.bootstrap",
-    "status": "server.status",
-    "flush": "server.flush",
-    "purge": "server.purge",
-    "cluster": "cluster.command",
-    "bench": "bench.command",
-    "doctor": "doctor.command",
-    "lake": "lake.verbs",
-    "spark": "spark.command",
-    "backup": "backup.command",
-    "token": "tokens.command",
-    "login": "contexts.login",
-    "context": "contexts.command",
+SECTIONS = {
+    "Streams": {
+        "create": "streams.creating",
+        "append": "streams.appending",
+        "read": "streams.reading",
+        "tail": "streams.following",
+        "show": "streams.listing",
+        "ls": "streams.listing",
+        "close": "streams.ending",
+        "rm": "streams.ending",
+        "purge": "server.purge",
+        "bucket": "buckets.command",
+        "snapshot": "snapshots.command",
+        "bootstrap": "snapshots.bootstrap",
+    },
+    "Server": {
+        "serve": "serve",
+        "status": "server.status",
+        "doctor": "doctor.command",
+        "bench": "bench.command",
+        "backup": "backup.command",
+    },
+    "Lake": {
+        "lake": "lake.verbs",
+        "flush": "server.flush",
+        "spark": "spark.command",
+    },
+    "Cluster": {
+        "cluster": "cluster.command",
+    },
+    "Access": {
+        "token": "tokens.command",
+        "login": "contexts.login",
+        "context": "contexts.command",
+    },
 }
-"""Each command and its module, in the order of the help."""
+"""Each command and its module, in the sections and the order of the help."""
+COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
+ALIASES = {"head": "show"}
 
 SIMILARITY_MIN = 0.6
 """How similar an option must be to the one that was typed to be suggested; the dashes do not count."""
 
 
-class Tree(click.Group):
+COLUMN_SPACING = 6
+"""Width that click takes for the indentation and between the columns of a list."""
+
+
+class Tree(Verbs):
     """A group that imports its commands on demand, and reports errors as JSON to programs that asked for JSON."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -58,6 +75,18 @@ class Tree(click.Group):
             return not_installed(cmd_name, error)
         assert isinstance(found, click.Command)
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        room = formatter.width - max(map(len, COMMANDS)) - COLUMN_SPACING
+        write_sections(
+            formatter,
+            {
+                title: [
+                    (name, found.get_short_help_str(room)) for name in names if (found := self.get_command(ctx, name))
+                ]
+                for title, names in SECTIONS.items()
+            },
+        )
 
     def main(
         self,
@@ -119,7 +148,7 @@ def _similar(option: str, typed: str) -> bool:
     return SequenceMatcher(None, option.lstrip("-"), typed.lstrip("-")).ratio() >= SIMILARITY_MIN
 
 
-@click.group(cls=Tree, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Tree, aliases=ALIASES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headwater")
 def main() -> None:
     """Durable streams over plain HTTP."""

@@ -38,7 +38,7 @@ def test_a_folder_a_file_url_and_a_data_directory_name_the_same_lake(written: Wr
     assert output("ls", "--data", str(written.data)) == expected
 
 
-@pytest.mark.parametrize("verb", ["ls", "stat", "verify"])
+@pytest.mark.parametrize("verb", ["ls", "show", "verify"])
 @pytest.mark.parametrize("arguments", [[], ["x", "--data", "y"], ["http://x/y"], ["s3://"], ["memory:"], ["x", "y"]])
 def test_a_lake_that_is_not_named_right_is_wrong_usage(verb: str, arguments: list[str]) -> None:
     assert usage_error(headwater("lake", verb, *arguments))
@@ -50,7 +50,7 @@ def test_a_query_without_its_lake_is_wrong_usage(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", [["ls"], ["stat"], ["verify"], ["verify", "--json"], ["sql", "--data", "x", "select 1"]]
+    "verb", [["ls"], ["show"], ["verify"], ["verify", "--json"], ["sql", "--data", "x", "select 1"]]
 )
 def test_where_there_is_no_lake_the_error_names_the_next_step(verb: list[str], tmp_path: Path) -> None:
     finished = headwater("lake", *verb, *([] if verb[0] == "sql" else [str(tmp_path)]))
@@ -112,7 +112,7 @@ def test_columns_are_aligned_and_have_headings_only_on_a_terminal(written: Writt
 
 
 def test_stat_counts_the_lake(written: Written) -> None:
-    facts = parsed("stat", written.lake)
+    facts = parsed("show", written.lake)
     segments = parsed("ls", written.lake)
     streams = parsed("ls", "--streams", written.lake)
     assert facts["streams"] == len(written.contents)
@@ -137,7 +137,7 @@ def test_stat_counts_what_the_newest_catalog_does_not_need(copied: Path) -> None
     assert catalog is not None
     retired = catalog.segments[-1].segment
     relist(store, replace(catalog, segments=catalog.segments[:-1], position=catalog.position + 1))
-    objects = parsed("stat", str(copied))["objects"]
+    objects = parsed("show", str(copied))["objects"]
     assert objects["orphans"] == {"objects": 1, "bytes": 6}
     assert objects["pending"] == {"objects": 1, "bytes": 7}
     assert objects["retired"] == {"objects": 1, "bytes": retired.size}
@@ -145,8 +145,8 @@ def test_stat_counts_what_the_newest_catalog_does_not_need(copied: Path) -> None
 
 
 def test_stat_in_words_has_a_line_for_each_fact(written: Written) -> None:
-    text = output("stat", written.lake)
-    facts = parsed("stat", written.lake)
+    text = output("show", written.lake)
+    facts = parsed("show", written.lake)
     assert len(text.splitlines()) == len(facts) - 2 + len(facts["objects"]) + len(facts["tables"])
     assert re.search(rf"^live rows +{facts['live_rows']}$", text, re.MULTILINE)
     assert re.search(r"^catalog at +20\d\d-\d\d-\d\dT.*Z$", text, re.MULTILINE)
@@ -158,7 +158,7 @@ def test_a_lake_without_a_segment_can_be_inspected(tmp_path: Path) -> None:
         writer.flush()
     lake = str(tmp_path / "lake")
     assert parsed("ls", lake) == parsed("ls", "--streams", lake) == parsed("verify", lake) == []
-    assert parsed("stat", lake)["compression_ratio"] is None
+    assert parsed("show", lake)["compression_ratio"] is None
     assert lines("sql", lake, "select count(*) as n from messages union all select count(*) from segments") == [
         {"n": 0},
         {"n": 0},
@@ -207,7 +207,7 @@ def test_damage_is_a_list_for_a_program(copied: Path) -> None:
     assert problem["key"].endswith(path.name)
 
 
-@pytest.mark.parametrize("verb", [["ls", "--streams"], ["stat"], ["sql", 'select sum("offset") from messages']])
+@pytest.mark.parametrize("verb", [["ls", "--streams"], ["show"], ["sql", 'select sum("offset") from messages']])
 def test_a_command_that_meets_damage_fails_and_points_to_verify(copied: Path, verb: list[str]) -> None:
     min(copied.glob("segments/*/*.parquet")).unlink()
     finished = headwater("lake", verb[0], str(copied), *verb[1:])
@@ -217,7 +217,7 @@ def test_a_command_that_meets_damage_fails_and_points_to_verify(copied: Path, ve
     assert len(finished.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("verb", [["ls"], ["stat"], ["sql", "select 1"]])
+@pytest.mark.parametrize("verb", [["ls"], ["show"], ["sql", "select 1"]])
 def test_a_damaged_catalog_is_reported_in_one_sentence(copied: Path, verb: list[str]) -> None:
     path = max(copied.glob("messages/metadata/*.json"))
     path.write_bytes(path.read_bytes()[:-9])
@@ -249,7 +249,7 @@ def test_every_verb_works_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with writing(tmp_path, "--lake", url) as writer:
             tell_a_story(writer)
             contents = writer.contents()
-        assert len(parsed("ls", url)) == parsed("stat", url)["segments"]
+        assert len(parsed("ls", url)) == parsed("show", url)["segments"]
         assert [entry["name"] for entry in parsed("ls", "--streams", url)] == sorted(contents)
         assert parsed("verify", url) == []
         query = 'from messages union all from inherited order by bucket, stream, "offset"'
@@ -287,7 +287,7 @@ def test_the_page_lists_every_verb() -> None:
 def test_the_tables_are_listed(written: Written) -> None:
     found = {one["table"]: one for one in parsed("ls", "--tables", written.lake)}
     assert list(found) == ["messages", "pinned", "forks", "streams"]
-    facts = parsed("stat", written.lake)
+    facts = parsed("show", written.lake)
     assert found == facts["tables"]
     assert found["messages"]["rows"] == facts["live_rows"]
     assert found["streams"]["rows"] == len(written.contents) > 0

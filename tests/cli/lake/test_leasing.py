@@ -43,7 +43,7 @@ def test_a_lease_is_held_and_renewed_while_the_block_runs_and_given_back(server:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["ls"], ["ls", "--streams"], ["stat"], ["verify"], ["sql", "select count(*) from messages"]]
+    "arguments", [["ls"], ["ls", "--streams"], ["show"], ["verify"], ["sql", "select count(*) from messages"]]
 )
 def test_every_command_takes_a_server(server: RunningServer, data: Path, arguments: list[str]) -> None:
     verb, *more = arguments
@@ -54,7 +54,7 @@ def test_every_command_takes_a_server(server: RunningServer, data: Path, argumen
 
 
 def test_the_url_of_the_server_is_checked(written_lake: str) -> None:
-    finished = headwater("lake", "stat", written_lake, "--server", "http://127.0.0.1:9/?x")
+    finished = headwater("lake", "show", written_lake, "--server", "http://127.0.0.1:9/?x")
     assert finished.returncode == 2
     assert "has a query or a fragment" in finished.stderr
 

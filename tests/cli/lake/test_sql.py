@@ -39,7 +39,7 @@ def test_messages_and_inherited_rows_are_everything_that_the_server_returns(writ
 def test_messages_have_every_live_row_once(written: Written) -> None:
     query = 'select count(*) as n, count(distinct (incarnation, "offset")) as different from messages'
     [found] = lines("sql", "--data", str(written.data), query)
-    assert found["n"] == found["different"] == parsed("stat", written.lake)["live_rows"]
+    assert found["n"] == found["different"] == parsed("show", written.lake)["live_rows"]
 
 
 def test_messages_have_the_public_columns(written: Written) -> None:
@@ -57,7 +57,7 @@ def test_a_query_does_not_load_the_lake_into_memory(written: Written) -> None:
 
 def test_pinned_rows_are_those_of_the_table(written: Written) -> None:
     [counts] = lines("sql", written.lake, "select count(*) as n, count(distinct position) as different from pinned")
-    assert counts["n"] == parsed("stat", written.lake)["tables"]["pinned"]["rows"] > 0
+    assert counts["n"] == parsed("show", written.lake)["tables"]["pinned"]["rows"] > 0
     assert lines("sql", written.lake, "select 1 from messages semi join pinned using (incarnation, record)") == []
 
 
@@ -75,7 +75,7 @@ def test_the_catalog_can_be_queried(written: Written) -> None:
         written.lake,
         "select (select count(*) from tombstones) g, (select count(*) from forks) f, sum(rows) r from segments",
     )
-    facts = parsed("stat", written.lake)
+    facts = parsed("show", written.lake)
     assert counts["g"] == facts["tombstones"]
     assert counts["f"] >= facts["forks"]
     assert counts["r"] == facts["rows"]

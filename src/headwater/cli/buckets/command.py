@@ -1,4 +1,4 @@
-"""`headwater bucket`: a bucket is created before its streams, and deleted when it is empty."""
+"""`headwater bucket`: create, list, show and delete buckets."""
 
 import json
 import sys
@@ -9,26 +9,27 @@ import click
 
 from headwater.cli.connecting import JSON, Server, connected
 from headwater.cli.examples import examples
+from headwater.cli.groups import Verbs
 from headwater.cli.printing import columns, facts, json_list, page_of, printable, say
 
 
-@click.group()
+@click.group(cls=Verbs, aliases={"make": "create"})
 def bucket() -> None:
     """Create, list, show and delete buckets."""
 
 
-@bucket.command(epilog=examples("headwater bucket make agents", "headwater bucket make agents --exist-ok"))
+@bucket.command(epilog=examples("headwater bucket create agents", "headwater bucket create agents --exist-ok"))
 @click.argument("bucket")
-@click.option("--exist-ok", is_flag=True, help="Succeed if it exists already.")
+@click.option("--exist-ok", is_flag=True, help="Succeed if the bucket already exists.")
 @JSON
 @connected
-def make(server: Server, bucket: str, exist_ok: bool, as_json: bool) -> None:
+def create(server: Server, bucket: str, exist_ok: bool, as_json: bool) -> None:
     """Create a bucket."""
     new = server.bucket(bucket).create(exist_ok=exist_ok)
     if as_json:
         click.echo(json.dumps({"bucket": bucket, "new": new}))
     else:
-        say(f"Created bucket {bucket}." if new else f"Bucket {bucket} exists already.")
+        say(f"Created bucket {bucket}." if new else f"Bucket {bucket} already exists.")
 
 
 @bucket.command(epilog=examples("headwater bucket ls", "headwater bucket ls team- --limit 20 --json"))

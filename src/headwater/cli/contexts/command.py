@@ -1,4 +1,4 @@
-"""`headwater context`: which server commands use if none is named."""
+"""`headwater context`: the servers that you have logged in to, and which one commands use."""
 
 import json
 import os
@@ -13,13 +13,23 @@ from headwater.cli.failures import fail
 from headwater.cli.printing import columns, json_list, say
 
 
-@click.group(invoke_without_command=True, epilog=examples("headwater context", "headwater context use prod"))
+@click.group(invoke_without_command=True, epilog=examples("headwater context ls", "headwater context use prod"))
 @JSON
 @click.pass_context
 def context(context: click.Context, as_json: bool) -> None:
     """List the servers that you have logged in to, or choose one."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        _list(as_json)
+
+
+@context.command(epilog=examples("headwater context ls", "headwater context ls --json"))
+@JSON
+def ls(as_json: bool) -> None:
+    """List the servers that you have logged in to."""
+    _list(as_json)
+
+
+def _list(as_json: bool) -> None:
     contexts = load_or_fail()
     found = sorted(contexts.context.items())
     if as_json:

@@ -47,4 +47,4 @@ def _ending(policy: Policy) -> Iterator[Finding]:
         days = int((token.expires_wall_seconds - time.time()) // DAY_SECONDS)
         if days < DAYS_ENOUGH:
             ends = f"token {token.identity.name!r} " + (f"ends in {days} days" if days >= 0 else "has expired")
-            yield Finding("tokens", "warning", ends, "make a new one with headwater token make, and revoke it")
+            yield Finding("tokens", "warning", ends, "make a new one with headwater token create, and revoke it")

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headwater.cli.connecting import HEADER
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
+from headwater.cli.groups import Verbs
 from headwater.cli.lake.leasing import SERVER, leased
 from headwater.cli.printing import columns, counted, facts, json_list, moment, size
 from headwater.cli.progress import Progress
@@ -42,7 +43,7 @@ class OpenLake(NamedTuple):
     forks: list[ForkRow]
 
 
-@click.group()
+@click.group(cls=Verbs, aliases={"stat": "show"})
 def lake() -> None:
     """Inspect, verify and query a lake; no server is needed."""
 
@@ -194,13 +195,13 @@ def _stream_row(tally: StreamTally) -> list[str]:
     return [tally.name, *numbers, *times]
 
 
-# -- stat --------------------------------------------------------------------------------------------------------------
+# -- show --------------------------------------------------------------------------------------------------------------
 
 
-@verb("headwater lake stat --data data")
+@verb("headwater lake show --data data")
 @JSON
-def stat(store: Store, as_json: bool) -> None:
-    """Count rows, bytes, streams and leftovers."""
+def show(store: Store, as_json: bool) -> None:
+    """Show how many rows, bytes, streams and leftovers there are."""
     opened = open_lake(store)
     tally = totals(store, opened.catalog, opened.tombstones, opened.forks)
     stored = {kind: heap._asdict() for kind, heap in objects(store, opened.catalog, time.time_ns() // 1000).items()}

@@ -1,4 +1,4 @@
-"""`headwater snapshot`: publish and fetch the state of a stream at an offset."""
+"""`headwater snapshot`: create and show snapshots of a stream."""
 
 import json
 import sys
@@ -11,6 +11,7 @@ from headwater.cli import parameters
 from headwater.cli.connecting import JSON, Server, as_flat, connected
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
+from headwater.cli.groups import Verbs
 from headwater.cli.printing import note, say, size
 from headwater.cli.streams.completing import NAME
 from headwater.cli.streams.output import opened
@@ -19,15 +20,15 @@ from headwater.protocol import content_types
 from headwater.protocol.limits import SNAPSHOT_BYTES_MAX
 
 
-@click.group()
+@click.group(cls=Verbs, aliases={"put": "create", "get": "show"})
 def snapshot() -> None:
-    """Publish and fetch snapshots of a stream."""
+    """Create and show snapshots of a stream."""
 
 
 @snapshot.command(
     epilog=examples(
-        "headwater snapshot put demo/document state.json --type application/json",
-        "headwater snapshot put demo/events --record 1000 < totals.json",
+        "headwater snapshot create demo/document state.json --type application/json",
+        "headwater snapshot create demo/events --record 1000 < totals.json",
     )
 )
 @NAME
@@ -45,7 +46,7 @@ def snapshot() -> None:
 )
 @JSON
 @connected
-def put(
+def create(
     server: Server, *, name: str, file: str, offset: str | None, record: int | None, content_type: str, as_json: bool
 ) -> None:
     """Publish FILE, or standard input, as a snapshot of a stream.
@@ -96,15 +97,17 @@ def _contents(file: str) -> bytes:
 
 
 @snapshot.command(
-    epilog=examples("headwater snapshot get demo/document", "headwater snapshot get demo/document --output state.json")
+    epilog=examples(
+        "headwater snapshot show demo/document", "headwater snapshot show demo/document --output state.json"
+    )
 )
 @NAME
-@click.option("--offset", help="Fetch the snapshot at this offset instead of the latest.")
+@click.option("--offset", help="Print the snapshot at this offset instead of the latest.")
 @click.option("--output", default="-", metavar="FILE", help="Write to a file.")
 @JSON
 @connected
-def get(server: Server, name: str, offset: str | None, output: str, as_json: bool) -> None:
-    """Fetch the latest snapshot."""
+def show(server: Server, name: str, offset: str | None, output: str, as_json: bool) -> None:
+    """Print the latest snapshot."""
     found = server.extended(name).snapshot(offset)
     facts = {"offset": as_flat(found.offset), "content_type": found.content_type, "bytes": len(found.data)}
     if as_json and output == "-":

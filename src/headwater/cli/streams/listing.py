@@ -1,4 +1,4 @@
-"""`headwater head` and `headwater ls`."""
+"""`headwater show` and `headwater ls`."""
 
 import json
 import sys
@@ -23,11 +23,11 @@ HEADS = ("STREAM", "TYPE", "SIZE", "CLOSED", "CREATED", "LAST WRITE")
 RIGHT = (False, False, True, False, False, False)
 
 
-@click.command(epilog=examples("headwater head demo/events", "headwater head demo/events --json"))
+@click.command(epilog=examples("headwater show demo/events", "headwater show demo/events --json"))
 @NAME
 @JSON
 @connected
-def head(server: Server, name: str, as_json: bool) -> None:
+def show(server: Server, name: str, as_json: bool) -> None:
     """Show a stream's type, end, lifetime and state."""
     found = _facts(server.stream(name).head())
     if as_json:

@@ -1,4 +1,4 @@
-"""`headwater token`: create the access file, make, list and revoke tokens, sign tickets, and check what is allowed.
+"""`headwater token`: create an access file; create, list, revoke and check tokens; sign tickets.
 
 Needs none of the server's packages, except to check the token of an identity provider. No argument or option takes a
 secret: other users of the machine can see the arguments of a process.
@@ -20,30 +20,34 @@ from headwater.access.identities import Denied
 from headwater.access.jws import TOKEN_BYTES_MAX
 from headwater.cli.examples import examples
 from headwater.cli.failures import fail
+from headwater.cli.groups import Verbs
 from headwater.cli.parameters import duration
 from headwater.cli.printing import columns, json_list, note, printable, say
 from headwater.cli.tokens.checking import Question, Verdict, check_credential, check_id, parse_question
 from headwater.cli.tokens.editing import FIRST_LINES, add_token, expiry, locked, remove_token, replace_file
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-AUTH = click.option("--auth", type=FILE, envvar="HEADWATER_AUTH", help="The access file; or HEADWATER_AUTH.")
+AUTH = click.option("--auth", type=FILE, envvar="HEADWATER_AUTH", help="Access file; or HEADWATER_AUTH.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, and errors too.")
 ADMIN_ID = "admin"
 
 
-@click.group()
+@click.group(cls=Verbs, aliases={"make": "create", "list": "ls", "revoke": "rm"})
 def token() -> None:
-    """Make, list, revoke and check access tokens; sign tickets."""
+    """Create, list, revoke and check access tokens; sign tickets."""
 
 
 @token.command(epilog=examples("headwater token init auth.toml"))
 @click.argument("path", metavar="FILE", type=FILE)
 @JSON
 def init(path: Path, as_json: bool) -> None:
-    """Create an access file with one token that may do everything, and print that token once."""
+    """Create an access file with an administrator's token.
+
+    The token may do everything, and is printed once.
+    """
     with _working():
         if path.exists():
-            fail(f"{path} exists already; add a token to it with `headwater token make`.")
+            fail(f"{path} exists already; add a token to it with `headwater token create`.")
         made, entry = _new_token(ADMIN_ID, ("* *",))
         text = add_token(FIRST_LINES.format(name=path.name), entry, path)
         replace_file(path, text, is_new=True)
@@ -52,18 +56,18 @@ def init(path: Path, as_json: bool) -> None:
 
 @token.command(
     epilog=examples(
-        "headwater token make ingest 'append,create agents/*' --auth auth.toml",
-        "headwater token make dashboard 'read public/*' 'observe *' --expires 90d > dashboard.token",
+        "headwater token create ingest 'append,create agents/*' --auth auth.toml",
+        "headwater token create dashboard 'read public/*' 'observe *' --expires 90d > dashboard.token",
     )
 )
 @click.argument("token_id", metavar="ID")
 @click.argument("grants", metavar="GRANT...", nargs=-1, required=True)
 @AUTH
-@click.option("--expires", callback=duration, help="How long it is valid, for example 90d; for ever if not given.")
-@click.option("--limits", help="Which [limits.NAME] of the file it has.")
-@click.option("--note", "remark", default="", help="What it is for, as a remark in the file.")
+@click.option("--expires", callback=duration, help="Lifetime, such as 90d. Default: never expires.")
+@click.option("--limits", help="Limits of the token: the NAME of a [limits.NAME] table in the file.")
+@click.option("--note", "remark", default="", help="Remark to store with the token in the file.")
 @JSON
-def make(
+def create(
     *,
     token_id: str,
     grants: tuple[str, ...],
@@ -73,7 +77,7 @@ def make(
     remark: str,
     as_json: bool,
 ) -> None:
-    """Add a token with these grants to the access file, and print it once."""
+    """Add a token to the access file, and print it once."""
     path = _path(auth)
     with _working(), locked(path):
         text = _read(path)
@@ -87,11 +91,11 @@ def make(
     _show(made, entry, as_json)
 
 
-@token.command("list", epilog=examples("headwater token list --auth auth.toml", "headwater token list --json"))
+@token.command(epilog=examples("headwater token ls --auth auth.toml", "headwater token ls --json"))
 @AUTH
 @JSON
-def list_tokens(auth: Path | None, as_json: bool) -> None:
-    """List the tokens of the access file, without anything secret."""
+def ls(auth: Path | None, as_json: bool) -> None:
+    """List the tokens in the access file, without their secrets."""
     with _working():
         found = read_document(_path(auth)).token
     if as_json:
@@ -105,18 +109,21 @@ def list_tokens(auth: Path | None, as_json: bool) -> None:
     columns(heads, rows, (False,) * len(heads), head=sys.stdout.isatty())
 
 
-@token.command(epilog=examples("headwater token revoke ingest --auth auth.toml"))
+@token.command(epilog=examples("headwater token rm ingest --auth auth.toml"))
 @click.argument("token_id", metavar="ID")
 @AUTH
 @JSON
-def revoke(token_id: str, auth: Path | None, as_json: bool) -> None:
-    """Remove a token from the access file; a running server notices within seconds."""
+def rm(token_id: str, auth: Path | None, as_json: bool) -> None:
+    """Revoke a token by removing it from the access file.
+
+    A running server notices within seconds.
+    """
     path = _path(auth)
     _refuse_secret(token_id)
     with _working(), locked(path):
         text = remove_token(_read(path), token_id, path)
         if text is None:
-            fail(f"{path} has no token {token_id!r}; list them with `headwater token list`.")
+            fail(f"{path} has no token {token_id!r}; list them with `headwater token ls`.")
         replace_file(path, text)
     if as_json:
         click.echo(json.dumps({"id": token_id, "revoked": True}))
@@ -131,12 +138,12 @@ def revoke(token_id: str, auth: Path | None, as_json: bool) -> None:
     )
 )
 @click.argument("grants", metavar="GRANT...", nargs=-1, required=True)
-@click.option("--key", type=FILE, required=True, help="The key file that a [[key]] of the access file names.")
-@click.option("--kid", help="The id of that [[key]]; the name of the file without its suffix if not given.")
-@click.option("--for", "seconds", callback=duration, required=True, help="How long it is valid, for example 10m.")
-@click.option("--sub", help="Whose it is: for logs, limits and revocation.")
-@click.option("--jti", help="An id by which this ticket can be revoked.")
-@click.option("--audience", help="For which server it is, if the [[key]] has an audience.")
+@click.option("--key", type=FILE, required=True, help="Key file that a [[key]] in the access file names.")
+@click.option("--kid", help="Id of that [[key]]. Default: the file's name without its suffix.")
+@click.option("--for", "seconds", callback=duration, required=True, help="Lifetime, such as 10m.")
+@click.option("--sub", help="User that the ticket is for; used for logs, limits and revocation.")
+@click.option("--jti", help="Id by which the ticket can be revoked.")
+@click.option("--audience", help="Server that the ticket is for, if the [[key]] has an audience.")
 @JSON
 def sign(
     *,
@@ -149,7 +156,7 @@ def sign(
     audience: str | None,
     as_json: bool,
 ) -> None:
-    """Print a ticket: a short-lived token for one user, signed with a key that the server knows."""
+    """Print a ticket: a short-lived signed token for one user."""
     with _working():
         secret = read_key_file(key, "--key")
         key_id = kid or tickets.default_key_id(key)
@@ -167,10 +174,10 @@ def sign(
 @AUTH
 @JSON
 def check(words: tuple[str, ...], auth: Path | None, as_json: bool) -> None:
-    """Say whether a token may do something, and which grant decides it.
+    """Check whether a token allows an action, and by which grant.
 
-    The token is named by its ID, or read from HEADWATER_TOKEN or standard input. A NAME that ends with * is about
-    everything that begins so, as a listing is.
+    The token is named by its ID, or read from HEADWATER_TOKEN or standard input. A NAME that ends with * stands
+    for every name with that prefix, as in a listing.
     """
     path = _path(auth)
     if len(words) > 2:
@@ -187,7 +194,7 @@ def _check(path: Path, token_id: str | None, question: Question) -> Verdict:
     if token_id is not None:
         verdict = check_id(read_document(path), token_id, question)
         if verdict is None:
-            fail(f"{path} has no token {token_id!r}; list them with `headwater token list`.")
+            fail(f"{path} has no token {token_id!r}; list them with `headwater token ls`.")
         return verdict
     credential = _credential()
     if credential.startswith(tokens.PREFIX) and tokens.id_of(credential.decode(errors="replace")) is None:
@@ -244,7 +251,7 @@ def _show(made: str, entry: TokenTable, as_json: bool) -> None:
         return
     click.echo(made)
     if sys.stdout.isatty():
-        note("Keep it now: only its digest is in the file, so it cannot be shown again.")
+        note("Save the token now: the file stores only its digest, so it cannot be shown again.")
 
 
 def _facts(entry: TokenTable) -> dict[str, object]:
@@ -274,7 +281,7 @@ def _read(path: Path) -> str:
 
 @contextmanager
 def _working() -> Iterator[None]:
-    """End with one sentence if anything goes wrong."""
+    """Turn failures into an error message of one sentence."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -25,7 +25,7 @@ _ANY_HEADER = re.compile(r"\s*\[")
 _EMPTY = re.compile(r"\s*(#.*)?")
 
 FIRST_LINES = """\
-# Who may do what on this server: `headwater serve --auth {name}`. Tokens are added with `headwater token make`.
+# Who may do what on this server: `headwater serve --auth {name}`. Tokens are added with `headwater token create`.
 version = 1
 """
 
