@@ -21,7 +21,7 @@ from .servers import TEXT, fill, no_progress, origin
 
 def test_a_backup_of_a_busy_server_is_exact_as_of_one_position(data: Path, tmp_path: Path) -> None:
     flags = ("--flush-bytes-max", "2000", "--lake-history-seconds", "0.01", "--image-log-bytes", "5000")
-    with running_server(*flags, "--segment-bytes", "65536", data=data) as server:
+    with running_server(*flags, "--journal-file-bytes", "65536", data=data) as server:
         with Wire(server.url) as wire:
             wire.ask("PUT", "/v1/stream/count", TEXT)
         ended = threading.Event()

@@ -146,7 +146,7 @@ def test_every_option_explains_itself() -> None:
     for name, command in commands():
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not name.startswith("spark "):
-                assert parameter.help, (name, parameter.name)
+                assert parameter.help or parameter.hidden, (name, parameter.name)
 
 
 def test_an_unlike_option_is_not_suggested(shell: Shell) -> None:

@@ -30,7 +30,7 @@ BAD_FLAGS: dict[str, tuple[str, ...]] = {
     "long-poll-seconds": ("--long-poll-seconds", "soon"),
     "sse-seconds": ("--sse-seconds", "0"),
     "page-bytes": ("--page-bytes", "0"),
-    "segment-bytes": ("--segment-bytes", "1"),
+    "journal-file-bytes": ("--journal-file-bytes", "1"),
     "connections-max": ("--connections-max", "1.5"),
     "drain-seconds": ("--drain-seconds", "nan"),
     "idle-seconds": ("--idle-seconds", ""),

@@ -73,7 +73,7 @@ def test_a_file_takes_numbers_and_units(tmp_path: Path) -> None:
             "--hot-bytes-max is '5Q', but it takes a size such as 512MiB, 64KB or 1048576, at least 1.",
         ),
         ("page_bytes", "1.0001K", "--page-bytes is '1.0001K', but it takes a size"),
-        ("segment_bytes", "63KiB", "at least 64KiB."),
+        ("journal_file_bytes", "63KiB", "at least 64KiB."),
         (
             "drain_seconds",
             "0",
@@ -206,3 +206,12 @@ def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(flags: dict[str, st
 
 def test_a_password_of_a_nats_server_is_not_shown() -> None:
     assert "secret" not in refusal(cluster="nats://me:secret@a:b:c", lake="l")
+
+
+@pytest.mark.parametrize("source", ["flag", "variable", "file"])
+def test_the_earlier_name_of_a_setting_is_accepted(tmp_path: Path, source: str) -> None:
+    config = tmp_path / "headwater.toml"
+    config.write_text('segment_bytes = "1MiB"' if source == "file" else "")
+    flags = {"segment_bytes": "1MiB"} if source == "flag" else {}
+    environment = {"HEADWATER_SEGMENT_BYTES": "1MiB"} if source == "variable" else {}
+    assert settings.load(flags, config, environment).journal_file_bytes == 2**20

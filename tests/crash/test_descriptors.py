@@ -11,7 +11,7 @@ from headwater.testing import RunningServer, running_server
 from ..http.sockets import Wire
 
 TEXT = {"Content-Type": "text/plain"}
-FLAGS = ("--segment-bytes", "65536", "--image-log-bytes", "65536", "--flush-bytes-max", "65536")
+FLAGS = ("--journal-file-bytes", "65536", "--image-log-bytes", "65536", "--flush-bytes-max", "65536")
 DEADLINE_SECONDS = 30.0
 
 

@@ -43,7 +43,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_a_full_disk_refuses_appends_and_recovers_after_one_delete(small_disk: Path, tmp_path: Path) -> None:
     data = small_disk / "data"
-    flags = ("--segment-bytes", str(FILE_BYTES), "--image-log-bytes", "65536", "--lake", str(tmp_path / "lake"))
+    flags = ("--journal-file-bytes", str(FILE_BYTES), "--image-log-bytes", "65536", "--lake", str(tmp_path / "lake"))
     never = ("--flush-bytes-max", "1GiB", "--flush-journal-bytes", "1GiB", "--flush-seconds", "3600")
     with running_server(*flags, *never, data=data) as server, Wire(server.url) as wire:
         for name in ("large", "small"):
@@ -64,7 +64,7 @@ def test_a_restored_server_refuses_appends_on_a_full_disk(small_disk: Path, tmp_
     place, lake = FolderStore(tmp_path / "place"), tmp_path / "lake"
     create_backup(Origin(tmp_path / "old", FolderStore(tmp_path / "old" / "lake")), place, lambda *_: None)
     restore_backup(place, small_disk / "data", FolderStore(lake), lambda *_: None)
-    flags = ("--segment-bytes", str(FILE_BYTES), "--lake", str(lake))
+    flags = ("--journal-file-bytes", str(FILE_BYTES), "--lake", str(lake))
     with running_server(*flags, data=small_disk / "data") as server, Wire(server.url) as wire:
         with pytest.raises(OSError, match="No space left"), (small_disk / "ballast").open("wb", buffering=0) as ballast:
             while True:

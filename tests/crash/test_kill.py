@@ -32,7 +32,7 @@ LOAD_SECONDS = 1.3
 JOURNAL_FILE_BYTES = 1 << 20
 IMAGE_LOG_BYTES = 500_000
 FLAGS = (
-    *("--segment-bytes", str(JOURNAL_FILE_BYTES), "--image-log-bytes", str(IMAGE_LOG_BYTES)),
+    *("--journal-file-bytes", str(JOURNAL_FILE_BYTES), "--image-log-bytes", str(IMAGE_LOG_BYTES)),
     *("--flush-segment-bytes", "100000", "--lake-history-seconds", "0.5"),
 )
 

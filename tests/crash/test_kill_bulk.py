@@ -23,7 +23,7 @@ SEED = int(os.environ.get("HEADWATER_CRASH_SEED", SystemRandom().randrange(1 << 
 LOAD_SECONDS_MAX = 1.0
 ANSWER_SECONDS_MAX = 60.0
 FLAGS = (
-    *("--segment-bytes", str(1 << 20), "--image-log-bytes", "500000"),
+    *("--journal-file-bytes", str(1 << 20), "--image-log-bytes", "500000"),
     *("--flush-segment-bytes", "100000", "--flush-bytes-max", "300000", "--lake-history-seconds", "0.5"),
 )
 

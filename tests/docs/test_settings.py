@@ -1,4 +1,4 @@
-"""The page of settings has a row for each setting, with the description at its field."""
+"""The page of settings lists every setting in its group, with the description at its field."""
 
 import re
 
@@ -20,6 +20,10 @@ def default(setting: Setting) -> str:
     return f"`{setting.render(setting.default)}`" if setting.default != "" else "empty"
 
 
-def test_every_setting_has_a_row_and_every_row_a_setting() -> None:
-    rows = re.findall(r"^\| `--.*\|$", PAGE.read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(row(setting) for setting in SETTINGS.values())
+def test_the_page_has_a_table_for_each_group_with_a_row_for_each_setting() -> None:
+    groups: dict[str, list[str]] = {}
+    for setting in SETTINGS.values():
+        groups.setdefault(setting.group, []).append(row(setting))
+    sections = re.findall(r"^## (\w+)$\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    rows = {heading: re.findall(r"^\| `--.*\|$", text, re.MULTILINE) for heading, text in sections}
+    assert list({heading: found for heading, found in rows.items() if found}.items()) == list(groups.items())

@@ -17,7 +17,10 @@ LOWERED = re.compile(r"only (\d+) connections instead of 20000, because of the l
 
 
 def test_idle_connections_leave_descriptors_for_the_journal(tmp_path: Path) -> None:
-    with running_server("--segment-bytes", "64KiB", data=tmp_path, files_max=FILES_MAX) as server, ExitStack() as idle:
+    with (
+        running_server("--journal-file-bytes", "64KiB", data=tmp_path, files_max=FILES_MAX) as server,
+        ExitStack() as idle,
+    ):
         assert eventually(lambda: LOWERED.search(server.output()) is not None), server.output()
         said = LOWERED.search(server.output())
         assert said is not None

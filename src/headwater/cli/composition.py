@@ -37,7 +37,7 @@ def open_node(settings: Settings) -> Node:
         log_id = secrets.token_hex(8)
         return _node(settings, ShardParts(State(log_id), MemoryLog(log_id), None, MemoryBlobs()))
     lock(settings.data_directory)
-    recovered = recover(settings.data_directory, settings.segment_bytes)
+    recovered = recover(settings.data_directory, settings.journal_file_bytes)
     store = open_store(settings.lake_url)
     claim(store, recovered.state.log_id)
     return _node(settings, ShardParts(*recovered), store)

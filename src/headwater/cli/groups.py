@@ -5,6 +5,9 @@ from typing import Any
 
 import click
 
+TERM_WIDTH_MAX = 30
+"""Width of click's first column; a longer term has a line of its own."""
+
 
 class Verbs(click.Group):
     """A group whose commands also answer to their earlier names, which the help does not list."""
@@ -22,7 +25,7 @@ class Verbs(click.Group):
 def write_sections(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[tuple[str, str]]]) -> None:
     """Write lists of terms and their explanations, each under its heading, with their columns aligned."""
     rows = {heading: list(found) for heading, found in sections.items()}
-    width = max((len(term) for found in rows.values() for term, _ in found), default=0)
+    width = min(TERM_WIDTH_MAX, max((len(term) for found in rows.values() for term, _ in found), default=0))
     for heading, found in rows.items():
         if found:
             with formatter.section(heading):

@@ -12,9 +12,10 @@ import uvloop
 from headwater import settings as settings_module
 from headwater.cli import logs
 from headwater.cli.examples import examples
+from headwater.cli.groups import write_sections
 from headwater.cli.running import FAILURES, make_audit, make_guard, reason_of, run
 from headwater.cli.supervising.workers import supervise
-from headwater.settings import SETTINGS, Setting, Settings, SettingsError
+from headwater.settings import RENAMED, SETTINGS, Setting, Settings, SettingsError
 
 METAVARS = {"bytes": "SIZE", "seconds": "DURATION"}
 
@@ -25,6 +26,8 @@ def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add one flag for each setting."""
     for setting in reversed(SETTINGS.values()):
         command = _flag(setting)(command)
+    for earlier in RENAMED:
+        command = click.option("--" + earlier.replace("_", "-"), earlier, default=None, hidden=True)(command)
     return command
 
 
@@ -49,13 +52,27 @@ def _joined(context: click.Context, parameter: click.Parameter, given: tuple[str
     return ",".join(given) or None
 
 
+class ServeCommand(click.Command):
+    """A command that lists its options by the groups of the settings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                setting = SETTINGS.get(parameter.name or "")
+                sections.setdefault(setting.group if setting else "Options", []).append(record)
+        write_sections(formatter, sections)
+
+
 @click.command(
+    cls=ServeCommand,
     epilog=examples(
         "headwater serve --data /var/lib/headwater --log-format json",
         "headwater serve --memory --port 0",
         "headwater serve --lake s3://history/headwater --hot-bytes-max 2GiB",
         "headwater serve --workers 4",
-    )
+    ),
 )
 @click.option(
     "--config",

@@ -4,9 +4,9 @@ Each setting is described once, at its field: type, limits, unit, choices, defau
 `headwater serve`, the environment variables, the reference page and the limits of the lake all derive from it.
 """
 
-from headwater.settings.descriptions import SETTINGS, Setting
+from headwater.settings.descriptions import RENAMED, SETTINGS, Setting
 from headwater.settings.fields import Settings
 from headwater.settings.loading import OTHER_VARIABLES, SettingsError, load
 from headwater.settings.modes import Mode
 
-__all__ = ["OTHER_VARIABLES", "SETTINGS", "Mode", "Setting", "Settings", "SettingsError", "load"]
+__all__ = ["OTHER_VARIABLES", "RENAMED", "SETTINGS", "Mode", "Setting", "Settings", "SettingsError", "load"]

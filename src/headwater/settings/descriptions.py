@@ -1,4 +1,4 @@
-"""Descriptions of the settings, derived from their fields, as flags, errors and the reference page need them."""
+"""Descriptions of the settings, derived from their fields, for flags, errors and the reference page."""
 
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -21,6 +21,8 @@ class Setting(NamedTuple):
     """One field of `Settings`."""
 
     name: str
+    group: str
+    """The heading under which help and reference list it."""
     help: str
     kind: type
     """`str`, `int`, `float` or `bool`."""
@@ -58,7 +60,7 @@ class Setting(NamedTuple):
 
         >>> SETTINGS["port"].expects, SETTINGS["retention"].expects
         ('a whole number from 0 to 65535', 'snapshot or explicit')
-        >>> SETTINGS["segment_bytes"].expects
+        >>> SETTINGS["journal_file_bytes"].expects
         'a size such as 512MiB, 64KB or 1048576, at least 64KiB'
         """
         if self.choices:
@@ -90,13 +92,23 @@ def _describe(name: str, annotation: Any, default: Any) -> Setting:
     kind, *metas = get_args(annotation)
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     limits: dict[str, float] = {}
-    help, unit, repeatable = "", "", False
+    help, extra = "", dict[str, Any]()
     for meta in metas:
         limits |= {bound: found for bound in ("ge", "gt", "le") if (found := getattr(meta, bound)) is not None}
         help = meta.description or help
-        unit = (meta.extra or {}).get("unit", unit)
-        repeatable = repeatable or (meta.extra or {}).get("repeatable", False)
-    return Setting(name, help, str if choices else kind, unit, choices, limits, default, annotation, repeatable)
+        extra |= meta.extra or {}
+    return Setting(
+        name,
+        extra["group"],
+        help,
+        str if choices else kind,
+        extra.get("unit", ""),
+        choices,
+        limits,
+        default,
+        annotation,
+        extra.get("repeatable", False),
+    )
 
 
 SETTINGS: dict[str, Setting] = {
@@ -105,3 +117,5 @@ SETTINGS: dict[str, Setting] = {
     if name in Settings.__struct_fields__
 }
 """Every setting by its name, in the order of the fields."""
+RENAMED = {"segment_bytes": "journal_file_bytes"}
+"""Earlier names of settings, still accepted as flags, as variables and in files."""

@@ -16,12 +16,16 @@ KIB = 1024
 MIB = 1024 * KIB
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
-"""Addresses that mean all of a machine's."""
+"""Addresses that stand for all addresses of a machine."""
 
 
-def about(help: str, **limits: Any) -> Meta:
-    """Describe a setting, and add limits to those of its type."""
-    return Meta(description=help, **limits)
+SERVER, CLUSTER, ACCESS, TLS, HTTP = "Server", "Cluster", "Access", "TLS", "HTTP"
+CONNECTIONS, LAKE, JOURNAL, LOGS = "Connections", "Lake", "Journal", "Logs"
+
+
+def about(group: str, help: str, **limits: Any) -> Meta:
+    """Describe a setting: the group that help and reference list it in, and limits beyond those of its type."""
+    return Meta(description=help, extra={"group": group}, **limits)
 
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -44,168 +48,223 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that an operator may choose."""
+    """The settings of a server."""
 
-    host: Annotated[str, about("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[Port, about("Port to listen on; 0 picks a free one.")] = 4437
-    data: Annotated[str, about("Directory of the journal and its images.")] = "data"
+    host: Annotated[str, about(SERVER, "Address to listen on.")] = "127.0.0.1"
+    port: Annotated[Port, about(SERVER, "Port to listen on; 0 picks a free one.")] = 4437
+    ops: Annotated[
+        str,
+        about(SERVER, "Address of a separate listener for metrics and status, such as 127.0.0.1:4438. Empty: none."),
+    ] = ""
     workers: Annotated[
-        Count, about("How many processes serve, to use several cores; each holds all streams' metadata.", le=64)
+        Count,
+        about(SERVER, "Number of server processes; each holds the metadata of all streams in memory.", le=64),
     ] = 1
-    memory: Annotated[bool, about("Keep everything in memory and nothing on disk.")] = False
+    data: Annotated[str, about(SERVER, "Directory for the journal and its images.")] = "data"
+    memory: Annotated[bool, about(SERVER, "Keep everything in memory and write nothing to disk.")] = False
     lake: Annotated[
         str,
-        about("Where history is stored: a folder or s3://bucket/prefix. Empty: the folder lake in the data directory."),
+        about(
+            SERVER,
+            "Where to store history: a folder or s3://bucket/prefix. Empty: the folder lake in the data directory.",
+        ),
     ] = ""
+    drain_seconds: Annotated[
+        Seconds, about(SERVER, "How long requests in progress may take to finish at shutdown.")
+    ] = 10.0
+
     cluster: Annotated[
         str,
-        about("Comma-separated NATS servers of a cluster, such as nats://a:4222,nats://b:4222. Empty: no cluster."),
+        about(
+            CLUSTER,
+            "Comma-separated URLs of the cluster's NATS servers, such as nats://a:4222,nats://b:4222. Empty: no "
+            "cluster.",
+        ),
     ] = ""
     cluster_name: Annotated[
-        str, about("Prefix of this cluster's stream in NATS, so that several clusters can share NATS servers.")
+        str, about(CLUSTER, "Prefix of the cluster's stream in NATS, so that several clusters can share NATS servers.")
     ] = ""
     cluster_log_bytes: Annotated[
         Bytes,
         about(
-            "Size of the log in NATS, which reserves it on every server; counts when the log is created.", ge=64 * MIB
+            CLUSTER,
+            "Size of the log, which every NATS server reserves; takes effect when the log is created.",
+            ge=64 * MIB,
         ),
     ] = 2048 * MIB
     node: Annotated[
-        str, about("Name of this node in the cluster; each running process needs its own. Empty: made from the host's.")
+        str,
+        about(
+            CLUSTER,
+            "Name of this node, unique among the cluster's running processes. Empty: derived from the host name.",
+        ),
     ] = ""
     node_url: Annotated[
         str,
-        about("URL under which operators and other nodes reach this one. Empty: made from --public-url, or --host."),
+        about(
+            CLUSTER,
+            "URL at which operators and other nodes reach this node. Empty: derived from --public-url or --host.",
+        ),
     ] = ""
     level_max: Annotated[
         int,
-        about("Highest level of commands this node uses; 0: the newest. A lower one keeps the way back open.", ge=0),
+        about(
+            CLUSTER,
+            "Highest command level to use (0 = newest). Set it during an upgrade to keep a downgrade possible.",
+            ge=0,
+        ),
     ] = 0
-    retention: Annotated[
-        Literal["snapshot", "explicit"],
-        about("When history is trimmed: whenever a snapshot that covers it is published, or only on explicit request."),
-    ] = "snapshot"
-    private: Annotated[bool, about("Let only clients cache responses, not shared caches such as a CDN.")] = False
-    attachments: Annotated[bool, about("Make browsers download byte streams instead of showing them.")] = False
-    auth: Annotated[str, about("File that says who may do what; see `headwater token`.")] = ""
-    no_auth: Annotated[bool, about("Let everybody do everything, on any address: a proxy in front decides.")] = False
+
+    auth: Annotated[str, about(ACCESS, "Access file with tokens, keys and grants; see `headwater token`.")] = ""
+    no_auth: Annotated[
+        bool, about(ACCESS, "Allow every request on any address; for a server behind a proxy that authenticates.")
+    ] = False
     hosts: Annotated[
         str,
         about(
-            "Comma-separated names under which clients call this server, besides localhost and addresses; * for all."
+            ACCESS,
+            "Comma-separated host names that clients may use for this server, besides localhost and IP addresses; * "
+            "for any.",
         ),
     ] = ""
     proxies: Annotated[
         str,
         about(
-            "Comma-separated networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, such as "
-            "10.0.0.0/8."
+            ACCESS,
+            "Comma-separated networks of trusted proxies, such as 10.0.0.0/8; only their X-Forwarded-For and "
+            "X-Forwarded-Proto headers are used.",
         ),
     ] = ""
     audit: Annotated[
-        str, about("File for the audit log. Empty: with --auth it goes to standard error, else there is none.")
+        str, about(ACCESS, "File for the audit log. Empty: standard error with --auth, otherwise no audit log.")
     ] = ""
     address_connections_max: Annotated[
-        int, Meta(ge=0), about("Maximum number of connections from one address; 0 for no limit of their own.")
+        int, Meta(ge=0), about(ACCESS, "Maximum number of connections from one address; 0 for no limit.")
     ] = 0
-    public_url: Annotated[
-        str,
-        about("Origin under which clients reach this server, such as https://streams.example, if a proxy hides it."),
+
+    tls_cert: Annotated[
+        str, about(TLS, "File with the certificate chain, in PEM; needs --tls-key. Empty: plain HTTP.")
     ] = ""
-    cors_origins: Annotated[
+    tls_key: Annotated[str, about(TLS, "File with the certificate's private key, in PEM, without a passphrase.")] = ""
+    tls_client_ca: Annotated[
         str,
         about(
-            "Origins whose pages may use this server: a comma-separated list, * to let all pages read, or auto: pages "
-            "of this machine in local mode, else all."
+            TLS,
+            "File with the authorities that issue client certificates, in PEM. Empty: the server requests none.",
         ),
-    ] = "auto"
-    cors_expose: Annotated[
-        str, about("Comma-separated response headers that pages may read in addition to Headwater's own.")
+    ] = ""
+    tls_client: Annotated[
+        Literal["required", "optional"],
+        about(TLS, "Whether clients must present a certificate; applies with --tls-client-ca."),
+    ] = "required"
+    tls_min: Annotated[Literal["1.2", "1.3"], about(TLS, "Oldest TLS version to accept.")] = "1.2"
+
+    public_url: Annotated[
+        str,
+        about(HTTP, "Origin at which clients reach this server through a proxy, such as https://streams.example."),
     ] = ""
     mount: Annotated[
         str,
         Meta(extra={"repeatable": True}),
         about(
-            "Further path where streams are found as below /v1/stream, such as /api/streams; join several by commas."
+            HTTP,
+            "Additional path that serves streams as /v1/stream does, such as /api/streams; separate several by commas.",
         ),
     ] = ""
-    tls_cert: Annotated[
-        str, about("File with the certificate chain for TLS, PEM; give --tls-key too. Empty: plain HTTP.")
-    ] = ""
-    tls_key: Annotated[str, about("File with the private key of the certificate, PEM, without a passphrase.")] = ""
-    tls_client_ca: Annotated[
-        str, about("File with the authorities whose client certificates are believed, PEM. Empty: none is requested.")
-    ] = ""
-    tls_client: Annotated[
-        Literal["required", "optional"],
-        about("Whether each client must present a certificate, if --tls-client-ca is given."),
-    ] = "required"
-    tls_min: Annotated[Literal["1.2", "1.3"], about("Oldest version of TLS that is accepted.")] = "1.2"
-    ops: Annotated[
+    cors_origins: Annotated[
         str,
-        about("Address of a listener for operators, such as 127.0.0.1:4438; then metrics and status are only there."),
-    ] = ""
-    log_format: Annotated[
-        Literal["human", "json"],
         about(
-            "Format of the log on standard error. With json every line is a JSON object, the first and the last too."
+            HTTP,
+            "Origins whose pages may use this server: a comma-separated list, * to let all pages read, or auto, which "
+            "allows pages from this machine in local mode and otherwise all.",
         ),
-    ] = "human"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], about("Least severe level that is logged.")] = (
-        "info"
+    ] = "auto"
+    cors_expose: Annotated[
+        str, about(HTTP, "Comma-separated response headers that pages may read in addition to Headwater's own.")
+    ] = ""
+    private: Annotated[bool, about(HTTP, "Allow only clients to cache responses, not shared caches such as a CDN.")] = (
+        False
     )
-    access_log: Annotated[bool, about("Log every request.")] = False
-    long_poll_seconds: Annotated[Seconds, about("How long a long-poll waits for data.")] = 20.0
-    sse_seconds: Annotated[Seconds, about("How long an SSE connection lasts before the client has to reconnect.")] = (
-        60.0
+    attachments: Annotated[bool, about(HTTP, "Make browsers download byte streams instead of showing them.")] = False
+    retention: Annotated[
+        Literal["snapshot", "explicit"],
+        about(HTTP, "When to trim history: as soon as a snapshot covers it, or only on explicit request."),
+    ] = "snapshot"
+    long_poll_seconds: Annotated[Seconds, about(HTTP, "How long a long-poll waits for data.")] = 20.0
+    sse_seconds: Annotated[
+        Seconds, about(HTTP, "How long an SSE connection lasts before the client has to reconnect.")
+    ] = 60.0
+    heartbeat_seconds: Annotated[Seconds, about(HTTP, "Interval of heartbeat comments on an idle SSE connection.")] = (
+        15.0
     )
-    heartbeat_seconds: Annotated[Seconds, about("How often an idle SSE connection gets a comment.")] = 15.0
     page_bytes: Annotated[
-        Size, about("Maximum size of one catch-up response; a larger JSON message has a response of its own.")
+        Size, about(HTTP, "Maximum size of a catch-up response; a larger JSON message gets a response of its own.")
     ] = MIB
-    segment_bytes: Annotated[Bytes, about("Size of a journal file.", ge=64 * KIB)] = 64 * MIB
-    image_log_bytes: Annotated[Size, about("How much is written to the journal between two images.")] = 64 * MIB
-    hot_bytes_max: Annotated[Size, about("How much memory hot data may take before appends wait for the lake.")] = (
-        512 * MIB
-    )
-    flush_seconds: Annotated[Seconds, about("Age at which data in memory is flushed to the lake.")] = 300.0
-    flush_bytes_min: Annotated[Bytes, about("Minimum amount of data in memory for a flush because of age.", ge=0)] = (
-        64 * KIB
-    )
-    flush_bytes_max: Annotated[Size, about("Amount of data in memory that starts a flush at once.")] = 64 * MIB
-    flush_journal_bytes: Annotated[Size, about("Amount of journal since the last flush that starts the next one.")] = (
-        256 * MIB
-    )
-    flush_segment_bytes: Annotated[Size, about("Approximate payload of one object in the lake.")] = 32 * MIB
-    flush_concurrency: Annotated[Count, about("How many objects are built and uploaded at the same time.", le=16)] = 2
-    flush_at_stop: Annotated[bool, about("Flush everything to the lake before the server stops.")] = False
-    lake_history_seconds: Annotated[
-        Seconds, about("How long snapshots of the lake's tables are kept, and with them the objects they list.")
-    ] = 86_400.0
-    erase_seconds: Annotated[
-        Seconds, about("Within which time deleted, expired and trimmed messages are gone from the lake's objects.")
-    ] = 604_800.0
+
     connections_max: Annotated[
-        Count, about("Maximum number of open connections; beyond it only /healthz, /readyz and /metrics answer.")
+        Count,
+        about(CONNECTIONS, "Maximum number of open connections; beyond it only /healthz, /readyz and /metrics answer."),
     ] = 20_000
     receiving_bytes_max: Annotated[
         Bytes,
-        about("How much memory request bodies may take together; those larger than 64KiB count.", ge=32 * MIB),
+        about(CONNECTIONS, "Memory limit for request bodies larger than 64KiB, all together.", ge=32 * MIB),
     ] = 256 * MIB
     sending_bytes_max: Annotated[
-        Size, about("How much memory responses to clients that do not read may take before only short ones are sent.")
+        Size,
+        about(CONNECTIONS, "Memory limit for unsent responses, all together; beyond it only short ones are sent."),
     ] = 256 * MIB
-    header_seconds: Annotated[Seconds, about("How long a client may take to send the headers of a request.")] = 10.0
-    body_seconds: Annotated[Seconds, about("How long a client may pause within the body of a request.")] = 30.0
-    idle_seconds: Annotated[Seconds, about("How long a connection may stay open without a request.")] = 75.0
-    slow_reader_seconds: Annotated[
-        Seconds, about("How long a reader may take nothing from a full socket before it is disconnected.")
+    header_seconds: Annotated[
+        Seconds, about(CONNECTIONS, "How long a client may take to send a request's headers.")
+    ] = 10.0
+    body_seconds: Annotated[
+        Seconds, about(CONNECTIONS, "How long a client may pause while it sends a request's body.")
     ] = 30.0
-    drain_seconds: Annotated[Seconds, about("How long running requests may take to finish at shutdown.")] = 10.0
+    idle_seconds: Annotated[Seconds, about(CONNECTIONS, "How long a connection may stay open without a request.")] = (
+        75.0
+    )
+    slow_reader_seconds: Annotated[
+        Seconds, about(CONNECTIONS, "How long a client with a full socket may read nothing before it is disconnected.")
+    ] = 30.0
+
+    hot_bytes_max: Annotated[
+        Size, about(LAKE, "Memory limit for data that is not in the lake yet; beyond it appends wait.")
+    ] = 512 * MIB
+    flush_seconds: Annotated[Seconds, about(LAKE, "Age at which data in memory is flushed to the lake.")] = 300.0
+    flush_bytes_min: Annotated[
+        Bytes, about(LAKE, "Minimum amount of data in memory to flush because of its age.", ge=0)
+    ] = 64 * KIB
+    flush_bytes_max: Annotated[Size, about(LAKE, "Amount of data in memory that starts a flush at once.")] = 64 * MIB
+    flush_journal_bytes: Annotated[
+        Size, about(LAKE, "Amount of journal since the last flush that starts the next one.")
+    ] = 256 * MIB
+    flush_segment_bytes: Annotated[Size, about(LAKE, "Approximate payload of one object in the lake.")] = 32 * MIB
+    flush_concurrency: Annotated[
+        Count, about(LAKE, "How many objects to build and upload at the same time.", le=16)
+    ] = 2
+    flush_at_stop: Annotated[bool, about(LAKE, "Flush everything to the lake before the server stops.")] = False
+    lake_history_seconds: Annotated[
+        Seconds, about(LAKE, "How long to keep snapshots of the lake's tables and the objects that they list.")
+    ] = 86_400.0
+    erase_seconds: Annotated[
+        Seconds,
+        about(LAKE, "Deadline for physically removing deleted, expired and trimmed messages from the lake."),
+    ] = 604_800.0
+
+    journal_file_bytes: Annotated[Bytes, about(JOURNAL, "Size of a journal file.", ge=64 * KIB)] = 64 * MIB
+    image_log_bytes: Annotated[Size, about(JOURNAL, "Amount of journal between two images of the state.")] = 64 * MIB
+
+    log_format: Annotated[
+        Literal["human", "json"],
+        about(LOGS, "Format of the log on standard error; with json, every line is a JSON object."),
+    ] = "human"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], about(LOGS, "Least severe level to log.")] = (
+        "info"
+    )
+    access_log: Annotated[bool, about(LOGS, "Log every request.")] = False
 
     @property
     def mode(self) -> Mode:
-        """Who decides what clients may do."""
+        """How the server decides what clients may do."""
         return mode_of(auth=self.auth, no_auth=self.no_auth)
 
     @property
@@ -214,7 +273,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def ops_address(self) -> tuple[str, int] | None:
-        """Where operators are served, if apart from clients."""
+        """The address of the separate listener for operators, if there is one."""
         return parse_address(self.ops) if self.ops else None
 
     @property
@@ -236,5 +295,5 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def lake_url(self) -> str:
-        """Where the lake is; empty if nothing is kept."""
+        """Where the lake is; empty for a server in memory."""
         return "" if self.memory else self.lake or str(self.data_directory / "lake")

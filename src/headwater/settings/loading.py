@@ -1,4 +1,4 @@
-"""Loading: the values of the settings from a file, the environment and the flags, judged together."""
+"""Loading: take settings from a file, the environment and the flags, and validate them together."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import msgspec
 
 from headwater import compiled
 from headwater.secret_files import may_be_secret
-from headwater.settings.descriptions import ENVIRONMENT_PREFIX, SETTINGS, Setting
+from headwater.settings.descriptions import ENVIRONMENT_PREFIX, RENAMED, SETTINGS, Setting
 from headwater.settings.fields import Settings
 from headwater.settings.modes import Mode, is_loopback
 
@@ -63,18 +63,19 @@ _MOUNT = re.compile(r"(?!/ds(?:/|$))(?!/__)(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._~-]+)
 
 
 class SettingsError(Exception):
-    """A setting has no usable value; the message is one sentence for a person."""
+    """A setting has an invalid value; the message is one sentence for the operator."""
 
 
 def load(flags: Mapping[str, Any], config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings in force; a flag that is None was not given."""
+    """Return the settings in force; a flag is None if it was not given."""
     values: dict[str, Any] = {}
     if config is not None:
         values |= _from_file(config)
     values |= _from_environment(environment)
     for name, value in flags.items():
         if value is not None:
-            values[name] = _parsed(SETTINGS[name], value, SETTINGS[name].flag)
+            setting = SETTINGS[RENAMED.get(name, name)]
+            values[setting.name] = _parsed(setting, value, setting.flag)
     if values.get("memory") and "data" in values:
         raise SettingsError("--data and --memory exclude each other; choose one.")
     if values.get("memory") and values.get("lake"):
@@ -107,7 +108,9 @@ def _judge_cluster(settings: Settings) -> None:
     if not settings.cluster:
         return
     if settings.memory:
-        raise SettingsError("--cluster and --memory exclude each other: a cluster keeps everything it acknowledges.")
+        raise SettingsError(
+            "--cluster and --memory exclude each other: a cluster stores everything that it acknowledges."
+        )
     if not settings.lake:
         raise SettingsError("--cluster needs --lake: all nodes share one, such as s3://bucket/prefix.")
     for url in settings.cluster.split(","):
@@ -123,8 +126,9 @@ def _judge_exposure(settings: Settings) -> None:
     exposed = next((host for host in (settings.host, ops_host) if not is_loopback(host)), None)
     if settings.mode is Mode.LOCAL and exposed is not None:
         raise SettingsError(
-            f"Listening on {exposed or 'all addresses'} without authentication would let everybody read and "
-            "delete; give --auth FILE (make one with headwater token init), or --no-auth if a proxy in front decides."
+            f"Listening on {exposed or 'all addresses'} without authentication would let any client read and "
+            "delete; give --auth FILE (create one with headwater token init), or --no-auth behind a proxy that "
+            "authenticates."
         )
     for network in filter(None, settings.proxies.split(",")):
         try:
@@ -163,14 +167,18 @@ def _from_file(config: Path) -> dict[str, Any]:
         raise SettingsError(f"The settings file {config} cannot be read: {error.strerror}.") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"The settings file {config} is not valid TOML: {error}.") from error
-    for name in found:
-        if name not in SETTINGS:
+    values = {}
+    for name, value in found.items():
+        setting = SETTINGS.get(RENAMED.get(name, name))
+        if setting is None:
             raise SettingsError(f"{name} in {config} is not a setting; {_nearest(name)}.")
-    return {name: _parsed(SETTINGS[name], value, f"{name} in {config}") for name, value in found.items()}
+        values[setting.name] = _parsed(setting, value, f"{name} in {config}")
+    return values
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     known = {setting.variable: setting for setting in SETTINGS.values()}
+    known |= {ENVIRONMENT_PREFIX + earlier.upper(): SETTINGS[name] for earlier, name in RENAMED.items()}
     values = {}
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:

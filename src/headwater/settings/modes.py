@@ -1,22 +1,22 @@
-"""Modes: who decides what clients may do, by the address that a server listens on and what its operator has said."""
+"""Access modes: local, guarded by an access file, or open behind a proxy."""
 
 from enum import Enum
 from ipaddress import IPv6Address, ip_address
 
 
 class Mode(Enum):
-    """Who decides what clients may do."""
+    """How a server decides what clients may do."""
 
     LOCAL = "local"
-    """Everything is allowed, but only to this machine and its own pages."""
+    """Allow everything, but only to clients and pages on this machine."""
     GUARDED = "guarded"
-    """The access file says who may do what."""
+    """Allow what the access file grants."""
     OPEN = "open"
-    """Everything is allowed to everybody: a proxy in front decides."""
+    """Allow everything to every client; a proxy in front authenticates."""
 
 
 def mode_of(*, auth: str, no_auth: bool) -> Mode:
-    """The mode of a server."""
+    """Return the mode that these settings mean."""
     return Mode.GUARDED if auth else Mode.OPEN if no_auth else Mode.LOCAL
 
 

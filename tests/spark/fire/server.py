@@ -10,7 +10,7 @@ from headwater.testing.servers import ServerNotStarted
 
 STARTS_MAX = 5
 FLAGS = (
-    *("--segment-bytes", str(4 << 20), "--image-log-bytes", str(4 << 20), "--retention", "snapshot"),
+    *("--journal-file-bytes", str(4 << 20), "--image-log-bytes", str(4 << 20), "--retention", "snapshot"),
     *("--flush-bytes-max", "400000", "--flush-segment-bytes", "100000", "--lake-history-seconds", "5"),
 )
 """Small files, frequent images and flushes, and a short grace period, so that much happens in little time."""

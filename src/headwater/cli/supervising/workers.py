@@ -171,7 +171,7 @@ def _sequence(shared: _Shared, link: Link) -> None:
     logs.name_child("sequencer")
     settings = shared.settings
     lock(settings.data_directory, shared.supervisor_pid)
-    journal = open_for_sequencer(settings.data_directory, settings.segment_bytes)
+    journal = open_for_sequencer(settings.data_directory, settings.journal_file_bytes)
     path = shared.runtime / SOCKET
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
