@@ -199,9 +199,12 @@ class Committer:
 
     def submit(self, command: Command, done: Done) -> None:
         """Queue a command; `done` is called when it has been decided and applied."""
-        cost = cost_bytes(command)
-        self._queue.append((command, done, cost))
-        self.queued_bytes += cost
+        self.enqueue(command, done, cost_bytes(command))
+
+    def enqueue(self, command: Command, done: Done, size_bytes: int) -> None:
+        """Queue a command whose size in the log (`cost_bytes`) the caller knows already."""
+        self._queue.append((command, done, size_bytes))
+        self.queued_bytes += size_bytes
         if self._may_send and not self._scheduled:
             # Not at once: everything else that this turn of the loop brings goes into the same batch.
             self._scheduled = True
