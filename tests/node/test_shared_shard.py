@@ -15,10 +15,11 @@ from headwater.node.committer import ask
 from headwater.node.keeping import NodeId
 from headwater.node.lake.flusher import FlushFailed
 from headwater.node.lake.lake import LakeLimits
-from headwater.node.membership import MemberLog, Profile
+from headwater.node.membership import Profile
 from headwater.node.node import Node
 from headwater.node.shard_parts import ShardLimits, ShardParts
 from headwater.node.shared_shard import SharedShard
+from headwater.prometheus import Metric
 from headwater.protocol.lifetimes import FOREVER, Lifetime
 from headwater.protocol.refusals import Code, Refusal
 from headwater.storage.blobs import MemoryBlobs
@@ -46,8 +47,8 @@ class Replica:
         shard = self.node.only
         assert isinstance(shard, SharedShard)
         self.shard, self.state, self.submit = shard, shard.state, self.node.submit
-        if isinstance(self.log, MemberLog):
-            shard.join(Profile(shard.node, "", LEVEL))
+        if isinstance(self.log, MemberProposer):
+            shard.join(Profile(shard.node, "", LEVEL), self.log)
         self.node.start()
 
     async def ask(self, command: Command) -> Reply:
@@ -274,6 +275,8 @@ class Heard(NamedTuple):
 
     session: str
     applied: int = 1 << 40
+    known: int = 1 << 40
+    clock_offset_us: int = 0
     heard_at: float = float("inf")
 
 
@@ -281,11 +284,17 @@ class MemberProposer(Proposer):
     """A proposer whose node hears all others."""
 
     members: Mapping[str, str] = {}
-    applied = 0
+    applied = known = 0
     peers: Mapping[str, Heard] = {"n0": Heard("session of n0")}
 
     def clock_offset_us(self) -> int:
         return 0
+
+    def metrics(self) -> list[Metric]:
+        return []
+
+    async def describe(self) -> None:
+        return None
 
 
 def test_a_node_that_is_evicted_while_it_waits_for_a_barrier_does_not_answer() -> None:

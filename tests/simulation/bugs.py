@@ -105,7 +105,7 @@ def evicted_node_answers() -> Iterator[None]:
         if self._mine is not None or self.standing is not Standing.SERVING:
             after_batch(self)
         else:
-            self._log.members = {name: member.session for name, member in self._state.cluster.members.items()}
+            self.log.members = {name: member.session for name, member in self._state.cluster.members.items()}
 
     with mock.patch.object(Membership, "after_batch", unaware):
         yield

@@ -109,7 +109,7 @@ class Server:
             log,
         )
         shard = self.shard
-        shard.join(Profile(node_id, f"{self.name}:4437", LEVEL))
+        shard.join(Profile(node_id, f"{self.name}:4437", LEVEL), log)
         assert shard.membership is not None
         shard.membership._end = lambda reason: self._failed(NameTaken(reason))
         self.node.start()

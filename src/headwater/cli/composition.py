@@ -71,7 +71,7 @@ def open_member(settings: Settings, name: str, clock: Clock | None = None) -> No
     node = _node(settings, parts, store, clock)
     shard = node.only
     assert isinstance(shard, SharedShard)
-    shard.join(Profile(identity, settings.address, level))
+    shard.join(Profile(identity, settings.address, level), opened.log)
     return node
 
 

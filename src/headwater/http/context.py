@@ -18,9 +18,9 @@ from headwater.http.wire.budgets import Budget, Line, TurnBudget
 from headwater.http.wire.heads import plain_heads
 from headwater.http.wire.rendering import Renderer
 from headwater.http.wire.statuses import Voice
-from headwater.node.metrics import Metric
 from headwater.node.node import Node
 from headwater.node.quotas import Quotas
+from headwater.prometheus import Metric
 from headwater.protocol.limits import (
     BULK_APPENDS_MAX,
     BULK_WAIT_SECONDS_MAX,

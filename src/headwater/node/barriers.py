@@ -6,7 +6,7 @@ from collections.abc import Callable
 from headwater.log.seam import Reached
 
 Barrier = Callable[[Reached], None]
-"""`CommandLog.barrier`."""
+"""`Barriers.barrier`."""
 
 
 async def reach(barrier: Barrier) -> bool:

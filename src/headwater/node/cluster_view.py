@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from headwater.log.images import ImageDamaged
-from headwater.log.jetstream.log import JetStreamLog
+from headwater.log.seam import MemberLog
 from headwater.log.sequencing import MarkDamaged, decode_mark
 from headwater.node.shared_shard import SharedShard
 from headwater.protocol.limits import SECOND_US
@@ -53,19 +53,12 @@ class ClusterView(msgspec.Struct, frozen=True):
     checkpoint: dict[str, Any] | None
 
 
-class _Engine(NamedTuple):
-    """The parts of a cluster's node that the view is made from."""
-
-    shard: SharedShard
-    log: JetStreamLog
-
-
-async def view(shard: SharedShard, log: JetStreamLog) -> ClusterView:
+async def view(shard: SharedShard) -> ClusterView:
     """What this node knows now, with what NATS and the store say."""
-    engine = _Engine(shard, log)
-    info, image_age = await asyncio.gather(log.describe(), _image_age_seconds(engine))
     state, membership, digest = shard.state, shard.membership, shard.digests.latest
     assert membership is not None, "a node of a cluster is a member, or becomes one"
+    log = membership.log
+    engine, image_age = await asyncio.gather(log.describe(), _image_age_seconds(shard))
     keeper = state.cluster.keeper
     return ClusterView(
         node=shard.node.name,
@@ -79,19 +72,19 @@ async def view(shard: SharedShard, log: JetStreamLog) -> ClusterView:
         level=state.cluster.level,
         clock_offset_ms=log.clock_offset_us() // 1000,
         keeper=None if keeper is None or state.now > keeper.until else keeper.node,
-        leader=None if info is None else info.leader,
-        replica_lag=None if info is None else info.replica_lag,
+        leader=None if engine is None else engine.leader,
+        replica_lag=None if engine is None else engine.replica_lag,
         image_age_seconds=image_age,
-        members=[_member(engine, name, member) for name, member in sorted(state.cluster.members.items())],
+        members=[_member(shard, log, name, member) for name, member in sorted(state.cluster.members.items())],
         checkpoint=None if digest is None else digest._asdict(),
     )
 
 
-def _member(engine: _Engine, name: str, member: Member) -> MemberView:
-    if name == engine.shard.node.name:
-        offset_ms = engine.log.clock_offset_us() // 1000
-        return MemberView(name, member.address, engine.log.applied, engine.log.known, offset_ms, member.level, 0.0)
-    peer = engine.log.peers.get(name)
+def _member(shard: SharedShard, log: MemberLog, name: str, member: Member) -> MemberView:
+    if name == shard.node.name:
+        offset_ms = log.clock_offset_us() // 1000
+        return MemberView(name, member.address, log.applied, log.known, offset_ms, member.level, 0.0)
+    peer = log.peers.get(name)
     if peer is None:
         return MemberView(name, member.address, None, None, None, member.level, None)
     silent = round(time.monotonic() - peer.heard_at, 3)
@@ -100,8 +93,8 @@ def _member(engine: _Engine, name: str, member: Member) -> MemberView:
     )
 
 
-async def _image_age_seconds(engine: _Engine) -> float | None:
-    images = engine.shard.images
+async def _image_age_seconds(shard: SharedShard) -> float | None:
+    images = shard.images
     if images is None:
         return None
     try:
@@ -112,4 +105,4 @@ async def _image_age_seconds(engine: _Engine) -> float | None:
         mark = decode_mark(await loop.run_in_executor(None, images.mark, max(positions)))
     except (StoreFailed, KeyMissing, ImageDamaged, MarkDamaged):
         return None  # The store is away, or another node has just replaced the image.
-    return round(max(engine.shard.state.now - mark.now, 0) / SECOND_US, 1)
+    return round(max(shard.state.now - mark.now, 0) / SECOND_US, 1)

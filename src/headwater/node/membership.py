@@ -10,11 +10,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
-from typing import Protocol, runtime_checkable
 
-from headwater.log.seam import CommandLog
+from headwater.log.seam import MemberLog
 from headwater.node.committer import Now, Submit, ask
 from headwater.node.keeping import NodeId
 from headwater.streams.cluster import Evict, Join, Keeper, Member, RaiseLevel
@@ -33,39 +32,6 @@ LEAVE_SECONDS = 3.0
 """How long a node that stops waits until its leaving is in the log."""
 
 log = logging.getLogger(__name__)
-
-
-class Peer(Protocol):
-    """What a pulse says of another node."""
-
-    @property
-    def session(self) -> str: ...
-    @property
-    def applied(self) -> int: ...
-    @property
-    def heard_at(self) -> float: ...
-
-
-@runtime_checkable
-class MemberLog(CommandLog, Protocol):
-    """A shared log whose nodes hear each other's pulses."""
-
-    members: Mapping[str, str]
-    """Whom a barrier asks: the session of each member, by its name. A former process of that name does not count."""
-
-    @property
-    def applied(self) -> int:
-        """The sequence up to which this node has applied the log."""
-
-    @property
-    def peers(self) -> Mapping[str, Peer]:
-        """The other nodes that were heard."""
-
-    def clock_offset_us(self) -> int:
-        """How far this node's clock is off."""
-
-    def fail_barriers(self) -> None:
-        """Give up every barrier that has not been reached: those that were asked may not be all."""
 
 
 class Standing(Enum):
@@ -106,7 +72,7 @@ class Membership:
         serve: Callable[[bool], None],
         end: Callable[[str], None] = end_process,
     ) -> None:
-        self._profile, self._state, self._log, self._submit, self._now = profile, state, command_log, submit, now
+        self._profile, self._state, self.log, self._submit, self._now = profile, state, command_log, submit, now
         self._serve, self._end = serve, end
         self.standing = Standing.JOINING
         self._joined_sequence = 0
@@ -131,7 +97,7 @@ class Membership:
     @property
     def outage(self) -> str | None:
         """Why this node answers nobody, as one sentence; None while it serves."""
-        offset = self._log.clock_offset_us()
+        offset = self.log.clock_offset_us()
         if abs(offset) > CLOCK_MAX_US:
             side = "behind" if offset < 0 else "ahead of"
             return f"This node's clock is {abs(offset) / 1e6:.0f} s {side} the cluster's; set it, or use another node."
@@ -148,10 +114,10 @@ class Membership:
         So nothing is stamped before the clock has been compared with another member's, unless all of them are silent.
         """
         if not self._compared:
-            others, peers, since = self._others, self._log.peers, self._listens_since
+            others, peers, since = self._others, self.log.peers, self._listens_since
             heard = any(name in peers and peers[name].heard_at >= since for name in others)
             self._compared = heard or not others or time.monotonic() - since > SILENT_SECONDS
-        return self._compared and abs(self._log.clock_offset_us()) <= CLOCK_MAX_US
+        return self._compared and abs(self.log.clock_offset_us()) <= CLOCK_MAX_US
 
     @property
     def _mine(self) -> Member | None:
@@ -171,7 +137,7 @@ class Membership:
         if members is self._seen:
             return
         before, self._seen = self._seen or {}, members
-        self._log.members = {name: member.session for name, member in members.items()}
+        self.log.members = {name: member.session for name, member in members.items()}
         was = before.get(self._profile.name)
         if self._mine is None:
             if was is not None and was.session == self._profile.session and self._profile.name in members:
@@ -180,15 +146,15 @@ class Membership:
                 log.warning("this node was evicted from the cluster, and joins it again")
                 self.standing = Standing.JOINING
                 self._serve(False)
-                self._log.fail_barriers()
+                self.log.fail_barriers()
         elif self.standing is Standing.JOINING:
-            self._joined_sequence, self._member_since = self._log.applied, time.monotonic()
+            self._joined_sequence, self._member_since = self.log.applied, time.monotonic()
             self.standing = Standing.CONFIRMING
             self._confirm()
 
     def _confirm(self) -> None:
         """Serve if every other member has applied this node's join."""
-        peers = self._log.peers
+        peers = self.log.peers
         for name, member in self._others.items():
             peer = peers.get(name)
             # Another process of that name, which has not joined yet, says nothing about the member.
@@ -204,7 +170,7 @@ class Membership:
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
         self.after_batch()
         self._listen()
-        if self._log.outage is not None:
+        if self.log.outage is not None:
             return
         if not self.clock_is_good:
             self._say_clock()
@@ -220,14 +186,14 @@ class Membership:
     def _listen(self) -> None:
         """Take note since when other members could be heard."""
         now = time.monotonic()
-        if self._log.outage is not None or now - self._ticked_at > STALL_SECONDS:
+        if self.log.outage is not None or now - self._ticked_at > STALL_SECONDS:
             self._listens_since = now  # Nobody was silent: this node was cut off, or did not listen.
         self._ticked_at = now
         self._expected = {member: self._expected.get(member, now) for member in self._others.values()}
 
     def _heard_at(self, name: str, member: Member) -> float:
         """When a member was last heard, or could first be; another process of its name does not count."""
-        since, peer = max(self._expected[member], self._listens_since), self._log.peers.get(name)
+        since, peer = max(self._expected[member], self._listens_since), self.log.peers.get(name)
         return max(since, peer.heard_at) if peer is not None and peer.session == member.session else since
 
     def _say_clock(self) -> None:
@@ -239,7 +205,7 @@ class Membership:
     @property
     def may_propose(self) -> bool:
         """Whether this node may put anything into the log."""
-        return self._log.outage is None and self.clock_is_good
+        return self.log.outage is None and self.clock_is_good
 
     def _join(self) -> None:
         profile = self._profile
@@ -296,7 +262,7 @@ class Membership:
         """Leave: nobody asks this node any more, and nobody has to wait for its silence."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._mine is None or self._log.outage is not None:
+        if self._mine is None or self.log.outage is not None:
             return
         self.standing = Standing.LEAVING
         try:

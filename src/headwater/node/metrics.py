@@ -1,18 +1,14 @@
-"""Metrics of the node and its HTTP server in the text format of Prometheus; every label has few, fixed values."""
+"""What the node and its HTTP server count; every label has few, fixed values."""
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+
+from headwater.prometheus import Labels, Metric, Sample
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 COMMANDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 """Upper bounds of the buckets of times and of batch sizes."""
-
-Labels = tuple[tuple[str, str], ...]
-
-Join = Literal["sum", "max", "min"]
-"""How the values of several workers become one: "max" if each has a copy of the same, "min" if the worst one counts."""
 
 
 class Histogram:
@@ -70,32 +66,6 @@ class Metrics:
         histogram.sum += seconds
 
 
-class Sample(NamedTuple):
-    """One line: the suffix of the metric's name, the labels, the value."""
-
-    suffix: str
-    labels: Labels
-    value: float
-
-
-class Metric(NamedTuple):
-    """A metric with its help, its kind and its samples."""
-
-    name: str
-    kind: str
-    help: str
-    samples: list[Sample]
-    join: Join = "sum"
-
-
-def gauge(name: str, help: str, value: float, *, join: Join = "sum") -> Metric:
-    return Metric(name, "gauge", help, [Sample("", (), value)], join)
-
-
-def counter(name: str, help: str, value: float, *, join: Join = "sum") -> Metric:
-    return Metric(name, "counter", help, [Sample("", (), value)], join)
-
-
 def histogram(name: str, help: str, values: Iterable[tuple[Labels, Histogram]]) -> Metric:
     return Metric(name, "histogram", help, [sample for labels, one in values for sample in _samples(labels, one)])
 
@@ -108,25 +78,3 @@ def _samples(labels: Labels, one: Histogram) -> Iterator[Sample]:
         yield Sample("_bucket", (*labels, ("le", le)), below)
     yield Sample("_sum", labels, one.sum)
     yield Sample("_count", labels, below)
-
-
-def render(metrics: Iterable[Metric]) -> str:
-    """The page that Prometheus reads.
-
-    >>> print(render([gauge("headwater_streams", "Streams.", 3)]), end="")
-    # HELP headwater_streams Streams.
-    # TYPE headwater_streams gauge
-    headwater_streams 3
-    """
-    lines: list[str] = []
-    for metric in metrics:
-        lines += f"# HELP {metric.name} {metric.help}\n", f"# TYPE {metric.name} {metric.kind}\n"
-        for sample in metric.samples:
-            labels = ",".join(f'{name}="{value}"' for name, value in sample.labels)
-            braced = f"{{{labels}}}" if labels else ""
-            lines.append(f"{metric.name}{sample.suffix}{braced} {_number(sample.value)}\n")
-    return "".join(lines)
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))

@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 
 from headwater.log.images import ImageDamaged
-from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.sequencing import MarkDamaged, decode_mark
 from headwater.node.chores.imager import ImageLimits, Imager
 from headwater.node.shared_shard import SharedShard
@@ -22,13 +21,13 @@ class ImageTaken(msgspec.Struct, frozen=True):
     sequence: int
 
 
-async def take_image(shard: SharedShard, log: JetStreamLog) -> ImageTaken | Refusal:
+async def take_image(shard: SharedShard) -> ImageTaken | Refusal:
     """Store an image of what this node has applied; nothing is purged for it."""
     state, images = shard.state, shard.images
     assert images is not None, "a node of a cluster keeps images in the object store"
     if any(isinstance(observer, Walk) for observer in state.observers):
         return Refusal(Code.OVERLOADED, "The state is being written or hashed already; try again in a few seconds.")
-    imager = Imager(state, log, images, ImageLimits(log_bytes=0), move_on=lambda: None)
+    imager = Imager(state, shard.command_log, images, ImageLimits(log_bytes=0), move_on=lambda: None)
     try:
         position = await imager.write()
         # Of several images at one position the first counts; its message may be an earlier one, without commands since.

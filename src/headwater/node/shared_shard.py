@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.log.seam import Reached
+from headwater.log.seam import MemberLog, Reached
 from headwater.node.chores.debts import SettleBucket
 from headwater.node.committer import Done, Submit
 from headwater.node.digests import Digests
 from headwater.node.keeping import Keeping
-from headwater.node.membership import MemberLog, Membership, Profile
+from headwater.node.membership import Membership, Profile
 from headwater.node.shard import Shard
 from headwater.protocol.refusals import Code, Refusal
 from headwater.streams.batches import CLIENT_COMMANDS, cost_bytes
@@ -48,11 +48,11 @@ class SharedShard(Shard):
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
-    def join(self, profile: Profile) -> None:
-        """Become a member of the cluster, and serve from then on; call it before the start."""
-        assert isinstance(self.command_log, MemberLog), "only a log with members can be joined"
+    def join(self, profile: Profile, log: MemberLog) -> None:
+        """Become a member of the cluster whose log this is, and serve from then on; call it before the start."""
+        assert log is self.command_log, "a shard has one log"
         self.membership = Membership(
-            profile, self.state, self.command_log, submit=self.committer.submit, now=self.now, serve=self._let_answer
+            profile, self.state, log, submit=self.committer.submit, now=self.now, serve=self._let_answer
         )
 
     def _let_answer(self, allowed: bool) -> None:

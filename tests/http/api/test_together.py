@@ -1,7 +1,8 @@
 """What several processes say of themselves, as one answer."""
 
 from headwater.http.api.together import Facts, add, merge_status
-from headwater.node.metrics import Histogram, Metric, Sample, counter, gauge, histogram
+from headwater.node.metrics import Histogram, histogram
+from headwater.prometheus import Metric, Sample, counter, gauge
 
 
 def value(page: list[Metric], name: str) -> float:

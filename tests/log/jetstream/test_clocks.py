@@ -43,7 +43,7 @@ def open_member(cluster: Cluster, name: str, clock: Clock) -> Node:
     identity = NodeId(name, log.place.session)
     node = Node([ShardParts(state, log, None, MemoryBlobs(), identity)], limits=LIMITS, clock=clock)
     assert isinstance(node.only, SharedShard)
-    node.only.join(Profile(identity, "", LEVEL))
+    node.only.join(Profile(identity, "", LEVEL), log)
     return node
 
 

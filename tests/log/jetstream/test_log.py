@@ -10,9 +10,9 @@ from headwater.log.jetstream import health, streams
 from headwater.log.jetstream.log import JetStreamLog
 from headwater.log.jetstream.pulses import PULSE_SECONDS
 from headwater.log.jetstream.streams import LogBehind, LogChanged
+from headwater.log.seam import MemberLog
 from headwater.log.sequencing import CHECKPOINT_MESSAGES
 from headwater.node.clock import Clock
-from headwater.node.membership import MemberLog
 from headwater.streams.commands import Append
 
 from .nodes import Cluster, Node, until
@@ -392,5 +392,4 @@ def test_a_log_that_was_idle_for_a_night_makes_nobody_ahead(cluster: Cluster) ->
 
 def test_a_log_is_a_command_log_with_members(cluster: Cluster) -> None:
     log: MemberLog = cluster.open()
-    assert isinstance(log, MemberLog)
     assert isinstance(log, JetStreamLog)

@@ -12,7 +12,6 @@ from headwater.http.exchange import READ, WRITE, Exchange
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.log.jetstream.log import JetStreamLog
 from headwater.node.cluster_view import ClusterView, view
 from headwater.node.rescuing import ImageTaken, take_image
 from headwater.node.shared_shard import SharedShard
@@ -32,12 +31,7 @@ def show(request: Request, address: Address, exchange: Exchange) -> None:
 def _show(exchange: Exchange) -> None:
     shard = _shard(exchange)
     if shard is not None:
-        exchange.await_task(_view(shard), partial(_answer, exchange))
-
-
-async def _view(shard: SharedShard) -> ClusterView | Refusal:
-    assert isinstance(shard.command_log, JetStreamLog)
-    return await view(shard, shard.command_log)
+        exchange.await_task(view(shard), partial(_answer, exchange))
 
 
 def _answer(exchange: Exchange, seen: ClusterView) -> None:
@@ -75,8 +69,7 @@ def image(request: Request, address: Address, exchange: Exchange) -> None:
 def _image(exchange: Exchange) -> None:
     shard = _shard(exchange)
     if shard is not None:
-        assert isinstance(shard.command_log, JetStreamLog)
-        exchange.await_task(take_image(shard, shard.command_log), partial(_taken, exchange))
+        exchange.await_task(take_image(shard), partial(_taken, exchange))
 
 
 def _taken(exchange: Exchange, taken: ImageTaken) -> None:

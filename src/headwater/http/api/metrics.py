@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from headwater import __version__
 from headwater.http.api.usage import COPIED, usage
 from headwater.http.context import Context, descriptors_max
-from headwater.log.jetstream.log import JetStreamLog
-from headwater.node.metrics import Metric, Sample, counter, gauge, histogram
+from headwater.node.metrics import histogram
 from headwater.node.shared_shard import SharedShard
+from headwater.prometheus import Metric, Sample, counter, gauge
 from headwater.protocol.limits import SECOND_US
 
 PAGE_BYTES = resource.getpagesize()
@@ -153,48 +153,15 @@ def _cluster(context: Context) -> Iterator[Metric]:
     shard = context.node.only
     if not isinstance(shard, SharedShard) or shard.membership is None:
         return
-    log, cluster = shard.command_log, shard.state.cluster
-    assert isinstance(log, JetStreamLog)
-    keeps = shard.keeping is not None and shard.keeping.keeper is not None
-    yield gauge(
-        "headwater_cluster_members",
-        "Members of the cluster, as this node knows them.",
-        len(cluster.members),
-        join="max",
-    )
-    yield gauge(
-        "headwater_cluster_applied", "Sequence of the last message of the log applied here.", log.applied, join="min"
-    )
-    yield gauge("headwater_cluster_known", "Sequence up to which the log is known to go.", log.known, join="max")
-    yield gauge(
-        "headwater_cluster_serving", "1 if this node answers clients, 0 if not.", int(shard.outage is None), join="min"
-    )
-    yield gauge(
-        "headwater_cluster_keeper", "1 if this node does the chores, 0 if another one does.", int(keeps), join="max"
-    )
-    yield gauge(
-        "headwater_cluster_clock_offset_seconds",
-        "How far this node's clock is ahead of the cluster's; negative if behind.",
-        log.clock_offset_us() / SECOND_US,
-        join="max",
-    )
-    yield gauge(
-        "headwater_cluster_log_outage",
-        "1 if the log cannot be written or trusted, 0 otherwise.",
-        int(log.outage is not None),
-        join="max",
-    )
+    cluster, keeps = shard.state.cluster, shard.keeping is not None and shard.keeping.keeper is not None
+    members = len(cluster.members)
+    yield gauge("headwater_cluster_members", "Members of the cluster, as this node knows them.", members, join="max")
+    serves = int(shard.outage is None)
+    yield gauge("headwater_cluster_serving", "1 if this node answers clients, 0 if not.", serves, join="min")
+    help = "1 if this node does the chores, 0 if another one does."
+    yield gauge("headwater_cluster_keeper", help, int(keeps), join="max")
     yield gauge("headwater_cluster_level", "Level of commands that the log allows.", cluster.level, join="max")
-    barriers = log.liveness.barriers
-    yield counter(
-        "headwater_cluster_resends_total", "Times that unsettled messages were resent.", log.publisher.resends
-    )
-    yield counter(
-        "headwater_cluster_fetched_messages_total", "Messages fetched because they were missed.", log.follower.fetched
-    )
-    yield counter("headwater_cluster_barriers_asked_total", "Barriers that all members answered.", barriers.asked)
-    yield counter("headwater_cluster_barriers_logged_total", "Barriers sent through the log.", barriers.through_log)
-    yield counter("headwater_cluster_barriers_timed_out_total", "Barriers not reached in time.", barriers.timed_out)
+    yield from shard.membership.log.metrics()
 
 
 def _process(context: Context) -> Iterator[Metric]:

@@ -12,7 +12,7 @@ from headwater.http.exchange import READ, Exchange
 from headwater.http.wire.rendering import CONTENT_TYPE, JSON_LINES, NO_STORE_LINE, TEXT_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
-from headwater.node.metrics import Metric, render
+from headwater.prometheus import Metric, render
 from headwater.protocol.refusals import Code
 
 METRICS_LINES = f"{CONTENT_TYPE}text/plain; version=0.0.4; charset=utf-8\r\n{NO_STORE_LINE}"

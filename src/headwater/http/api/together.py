@@ -12,7 +12,7 @@ from headwater.http.api.status import describe
 from headwater.http.api.usage import COPIED
 from headwater.http.context import Context
 from headwater.http.siblings import Siblings
-from headwater.node.metrics import Join, Labels, Metric, Sample
+from headwater.prometheus import Join, Labels, Metric, Sample
 
 FACTS, USAGE, RELOAD = b"facts", b"usage", b"reload"
 """What siblings ask each other."""
@@ -115,7 +115,7 @@ def add(pages: Iterable[Iterable[Metric]], *, per_process: bool = False) -> list
 
     Processes are joined as each metric says; what the lives of one process have counted is added up.
 
-    >>> from headwater.node.metrics import counter
+    >>> from headwater.prometheus import counter
     >>> add([[counter("requests", "", 2)], [counter("requests", "", 3)]])[0].samples
     [Sample(suffix='', labels=(), value=5)]
     """

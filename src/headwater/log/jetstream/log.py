@@ -31,6 +31,8 @@ from headwater.log.jetstream.streams import ApiRefused, LogChanged, Place, seque
 from headwater.log.jetstream.wire import Message
 from headwater.log.seam import Deliver, GiveBack, Reached, Ticket
 from headwater.log.sequencing import CHECKPOINT_MESSAGES, Sequencer, Taken, decode_mark
+from headwater.prometheus import Metric, counter, gauge
+from headwater.protocol.limits import SECOND_US
 from headwater.streams.batches import Batch
 from headwater.streams.commands import Command
 
@@ -46,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class JetStreamLog:
-    """One node's end of the log: a `CommandLog`."""
+    """One node's end of the log: a `MemberLog`."""
 
     batches_in_flight_max = 4
     shared = True
@@ -118,6 +120,25 @@ class JetStreamLog:
         were down, the log's time is old, and nobody is ahead. Measured with every pulse: requests ask for it.
         """
         return self._clock_offset_us
+
+    def metrics(self) -> list[Metric]:
+        outage, barriers = int(self.outage is not None), self.liveness.barriers
+        help_applied = "Sequence of the last message of the log applied here."
+        help_offset = "How far this node's clock is ahead of the cluster's; negative if behind."
+        offset_seconds = self._clock_offset_us / SECOND_US
+        resends, fetched = self.publisher.resends, self.follower.fetched
+        prefix = "headwater_cluster_"
+        return [
+            gauge(f"{prefix}applied", help_applied, self.applied, join="min"),
+            gauge(f"{prefix}known", "Sequence up to which the log is known to go.", self.known, join="max"),
+            gauge(f"{prefix}clock_offset_seconds", help_offset, offset_seconds, join="max"),
+            gauge(f"{prefix}log_outage", "1 if the log cannot be written or trusted, 0 otherwise.", outage, join="max"),
+            counter(f"{prefix}resends_total", "Times that unsettled messages were resent.", resends),
+            counter(f"{prefix}fetched_messages_total", "Messages fetched because they were missed.", fetched),
+            counter(f"{prefix}barriers_asked_total", "Barriers that all members answered.", barriers.asked),
+            counter(f"{prefix}barriers_logged_total", "Barriers sent through the log.", barriers.through_log),
+            counter(f"{prefix}barriers_timed_out_total", "Barriers not reached in time.", barriers.timed_out),
+        ]
 
     def _measure_clock(self) -> None:
         offset = self.liveness.peers.clock_offset_us()

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, takewhile
 from typing import Any, NamedTuple, TypeVar
 
-from headwater.log.seam import CommandLog
+from headwater.log.seam import Barriers
 from headwater.node.barriers import reach
 from headwater.node.committer import Done, Now, Submit
 from headwater.protocol.limits import MINUTE_US, SECOND_US, SNAPSHOT_UPLOAD_US_MAX
@@ -57,7 +57,7 @@ class BlobSweeper:
         blobs: BlobStore,
         submit: Submit,
         threads: ThreadPoolExecutor,
-        command_log: CommandLog,
+        command_log: Barriers,
         *,
         now: Now,
         grace_seconds: float,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from headwater.log.images import Images, ImageWriter
-from headwater.log.seam import CommandLog
+from headwater.log.seam import Trimming
 from headwater.streams.images import Walk
 from headwater.streams.state import State
 
@@ -46,7 +46,7 @@ class Imager:
     def __init__(
         self,
         state: State,
-        command_log: CommandLog,
+        command_log: Trimming,
         images: Images,
         limits: ImageLimits,
         move_on: Callable[[], None],

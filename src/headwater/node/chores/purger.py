@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 
-from headwater.log.seam import CommandLog
+from headwater.log.seam import Trimming
 from headwater.node.chores import purge_scope
 from headwater.node.chores.blob_sweeper import BlobSweeper
 from headwater.node.chores.imager import Imager
@@ -50,7 +50,7 @@ class Purger:
     def __init__(
         self,
         state: State,
-        command_log: CommandLog,
+        command_log: Trimming,
         submit: Submit,
         *,
         sweeper: BlobSweeper,
