@@ -57,11 +57,12 @@ class Kind(Enum):
     LIVE = "live"
     """A read that may have to wait for something to read."""
     WRITE = "write"
-    FORK = "fork"
+    IN_TURN = "in turn"
+    """A change that waits until every earlier request of its connection has been answered."""
 
 
 # Looking up an enum's member costs a function call each time; these names cost none.
-READ, LIVE, WRITE, FORK = Kind
+READ, LIVE, WRITE, IN_TURN = Kind
 
 
 class Carrier(Caller, Protocol):

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from headwater.http.exchange import FORK, LIVE, READ, WRITE, Exchange
+from headwater.http.exchange import IN_TURN, LIVE, READ, WRITE, Exchange
 from headwater.http.responses import LiveResponse, StreamedResponse
 
 
@@ -26,7 +26,7 @@ class Pipeline:
             if other is exchange:
                 break
             kind = other.kind
-            blocks = kind is FORK or (kind is WRITE and exchange.kind is not WRITE) or (kind is LIVE and reads)
+            blocks = kind is IN_TURN or (kind is WRITE and exchange.kind is not WRITE) or (kind is LIVE and reads)
             # A read that still waits for its page may fill the connection with it.
             if other.start is not None or other.fetching or (blocks and other.response is None):
                 return False

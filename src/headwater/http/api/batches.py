@@ -9,7 +9,7 @@ import msgspec
 from headwater.http.addresses import Address
 from headwater.http.api.conditions import Writer, parse_conditions, parse_writer
 from headwater.http.api.streams import SPLIT_ON_LOOP_BYTES_MAX, split_messages
-from headwater.http.exchange import FORK, WRITE, Exchange
+from headwater.http.exchange import IN_TURN, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import JSON_LINES
@@ -166,7 +166,9 @@ def _append(exchange: Exchange, batch: Batch | Refusal) -> None:
     if isinstance(batch, Refusal):
         exchange.reply(batch)
     elif exchange.node.shared and any(isinstance(append, BadBody) for append in batch.appends):
-        exchange.run(FORK, _submit, batch, exchange)  # What is wrong with the stream comes before what is with a body.
+        exchange.run(
+            IN_TURN, _submit, batch, exchange
+        )  # What is wrong with the stream comes before what is with a body.
     else:
         exchange.run(WRITE, _submit, batch, exchange)
 

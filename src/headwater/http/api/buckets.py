@@ -7,7 +7,7 @@ import msgspec
 
 from headwater.access.grants import Action
 from headwater.http.addresses import Address
-from headwater.http.exchange import FORK, READ, Exchange
+from headwater.http.exchange import IN_TURN, READ, Exchange
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer
@@ -21,11 +21,11 @@ _LIMIT = re.compile(r"[1-9][0-9]{0,3}")
 
 
 def create(request: Request, address: Address, exchange: Exchange) -> None:
-    exchange.run(FORK, exchange.node.open_bucket, address.name, exchange.reply)
+    exchange.run(IN_TURN, exchange.node.open_bucket, address.name, exchange.reply)
 
 
 def delete(request: Request, address: Address, exchange: Exchange) -> None:
-    exchange.run(FORK, exchange.node.drop_bucket, address.name, exchange.reply)
+    exchange.run(IN_TURN, exchange.node.drop_bucket, address.name, exchange.reply)
 
 
 def inspect(request: Request, address: Address, exchange: Exchange) -> None:

@@ -13,7 +13,7 @@ from headwater.http.addresses import Address
 from headwater.http.api.creations import mute_for_debt, submitter_of_many
 from headwater.http.api.rights import refuse_names
 from headwater.http.context import Context
-from headwater.http.exchange import FORK, WRITE, Exchange
+from headwater.http.exchange import IN_TURN, WRITE, Exchange
 from headwater.http.wire.budgets import Place
 from headwater.http.wire.codes import REFUSALS
 from headwater.http.wire.rendering import CONTENT_TYPE, NO_STORE_LINE
@@ -53,7 +53,7 @@ def append(request: Request, address: Address, exchange: Exchange) -> None:
         exchange.refuse(Code.BAD_REQUEST, f"The body must be {MEDIA_TYPE}, not {content_type[:100]!r}.")
     else:
         # Like a fork it takes more than one commit, so later requests on the connection wait.
-        exchange.run(FORK, _begin, exchange)
+        exchange.run(IN_TURN, _begin, exchange)
 
 
 def intake(context: Context, balance: Callable[[], None]) -> Place:

@@ -8,7 +8,7 @@ import msgspec
 from headwater.access.grants import Action
 from headwater.http.addresses import OWN, Address
 from headwater.http.api.scans import UNDECODABLE
-from headwater.http.exchange import FORK, READ, WRITE, Exchange
+from headwater.http.exchange import IN_TURN, READ, WRITE, Exchange
 from headwater.http.wire.rendering import JSON_LINES, NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
 from headwater.http.wire.statuses import Answer
@@ -219,7 +219,7 @@ def swap(request: Request, address: Address, exchange: Exchange) -> None:
     except UNDECODABLE as error:
         exchange.refuse(Code.BAD_REQUEST, f"Send the body as {SWAP_EXAMPLE}: {error}.")
         return
-    exchange.run(FORK, _swap, exchange, lake, handed)
+    exchange.run(IN_TURN, _swap, exchange, lake, handed)
 
 
 def _swap(exchange: Exchange, lake: Lake, handed: SwapRequest) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.http.addresses import Address
 from headwater.http.api.scans import UNDECODABLE
-from headwater.http.exchange import FORK, READ, Exchange
+from headwater.http.exchange import IN_TURN, READ, Exchange
 from headwater.http.wire.rendering import JSON_LINES
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer
@@ -25,7 +25,7 @@ def begin(request: Request, address: Address, exchange: Exchange) -> None:
         exchange.reply(refusal)
         return
     exchange.name = wanted.target if wanted.stream is not None else f"{wanted.target}*"  # For the audit log.
-    exchange.run(FORK, _begin, exchange, wanted)
+    exchange.run(IN_TURN, _begin, exchange, wanted)
 
 
 def _begin(exchange: Exchange, wanted: PurgeRequest) -> None:

@@ -8,7 +8,7 @@ from headwater.http.addresses import Address
 from headwater.http.api.conditions import NUMBER, parse_incarnation, parse_versions
 from headwater.http.api.downloads import Download, OpenBlob, blob_parts, send_blob
 from headwater.http.context import Context
-from headwater.http.exchange import FORK, READ, Exchange
+from headwater.http.exchange import IN_TURN, READ, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.rendering import NO_STORE_LINE
 from headwater.http.wire.requests import Request, parse_query
@@ -78,7 +78,7 @@ def publish(request: Request, address: Address, exchange: Exchange) -> None:
         exchange.reply(boundary)
     else:
         # Like a fork it takes more than one step: its position is judged before it is submitted.
-        exchange.run(FORK, _publish, boundary, upload, exchange)
+        exchange.run(IN_TURN, _publish, boundary, upload, exchange)
 
 
 def _publish(boundary: Boundary, upload: Upload, exchange: Exchange) -> None:
@@ -115,7 +115,7 @@ def retain(request: Request, address: Address, exchange: Exchange) -> None:
     if isinstance(boundary, Refusal):
         exchange.reply(boundary)
     else:
-        exchange.run(FORK, _retain, boundary, exchange)
+        exchange.run(IN_TURN, _retain, boundary, exchange)
 
 
 def _retain(boundary: Boundary, exchange: Exchange) -> None:

@@ -18,7 +18,7 @@ from headwater.http.api.conditions import (
     parse_writer,
 )
 from headwater.http.context import Context
-from headwater.http.exchange import FORK, READ, WRITE, Exchange
+from headwater.http.exchange import IN_TURN, READ, WRITE, Exchange
 from headwater.http.wire import statuses
 from headwater.http.wire.requests import Request
 from headwater.http.wire.statuses import Answer, Voice
@@ -97,9 +97,9 @@ def create(request: Request, address: Address, exchange: Exchange) -> None:
     elif isinstance(parsed, ForkRequest):
         # Whether its body is JSON depends on the source; splitting it on the loop could take too long.
         if len(parsed.body) > SPLIT_ON_LOOP_BYTES_MAX:
-            exchange.run(FORK, exchange.work_beside, partial(split_body, parsed), partial(_fork, exchange))
+            exchange.run(IN_TURN, exchange.work_beside, partial(split_body, parsed), partial(_fork, exchange))
         else:
-            exchange.run(FORK, _fork, exchange, parsed)
+            exchange.run(IN_TURN, _fork, exchange, parsed)
     elif isinstance(parsed, Unsplit):
         exchange.run(WRITE, exchange.work_beside, partial(_split, parsed.command), partial(_create, exchange))
     else:
