@@ -138,12 +138,12 @@ class Generation:
                     assert one.plan(one.initial(), offset) == [], "only an empty batch means the same here"
         positions = json.dumps({"positions": {"0": position}}).encode()
         headers = {**JSON, "Stream-Log-Id": log_id}
-        assert self.wire.ask("PUT", "/__headwater/readers/job", headers, positions).status == 410
-        assert self.status["lake"]["readers"] == {}
+        assert self.wire.ask("PUT", "/__headwater/consumers/job", headers, positions).status == 410
+        assert self.status["lake"]["consumers"] == {}
 
 
 def queries(link: Link) -> list[LakeStream | LiveStream]:
-    given = {"url": link.settings.url, "bucket": "team", "startingOffsets": "earliest", "readerName": "job"}
+    given = {"url": link.settings.url, "bucket": "team", "startingOffsets": "earliest", "consumerName": "job"}
     options = parse_source({**given, "flushInterval": "0s"})
     url = lake_url(options, link)
     assert url is not None

@@ -107,10 +107,10 @@ def test_a_restored_lake_keeps_nothing_for_the_consumers_of_the_old_one(
 ) -> None:
     place = FolderStore(tmp_path / "backup")
     with Wire(server.url) as wire:
-        assert wire.ask("PUT", "/__headwater/readers/job", JSON, b'{"positions": {"0": 3}}').status == 204
+        assert wire.ask("PUT", "/__headwater/consumers/job", JSON, b'{"positions": {"0": 3}}').status == 204
         create_backup(origin(data), place, no_progress)
     with running_server(data=restored_to(tmp_path / "again", place)) as restored, Wire(restored.url) as wire:
-        assert json.loads(wire.ask("GET", "/__headwater/readers").body) == {"readers": []}
+        assert json.loads(wire.ask("GET", "/__headwater/consumers").body) == {"consumers": []}
 
 
 def test_a_restore_that_was_interrupted_leaves_nothing_that_a_server_starts_on(

@@ -111,7 +111,7 @@ def test_a_consumer_is_registered_and_forgotten(
             assert await admin.consumer(f"{name}.x") is None
             with pytest.raises(RequestRefused) as refused:
                 await admin.register_consumer(f"{name}.x", positions, renew=True)
-            assert refused.value.code == "reader_lapsed"
+            assert refused.value.code == "consumer_lapsed"
 
     run(check())
 
@@ -127,7 +127,7 @@ def test_a_lease_is_taken_renewed_and_given_back(
             await admin.forget_consumer(name)
             with pytest.raises(RequestRefused) as refused:
                 await admin.lease(name, 60, renew=True)
-            assert refused.value.code == "reader_lapsed"
+            assert refused.value.code == "consumer_lapsed"
 
     run(check())
 

@@ -35,7 +35,7 @@ def encodings(text: str) -> Iterator[str]:
 def encoded_own_paths() -> Iterator[str]:
     """Paths of the server itself, written in a way that a proxy with a rule for `/__headwater/` would let pass."""
     for endpoint in OWN:
-        rest = endpoint.path.removeprefix("/__headwater/").replace("{reader}", "nightly")
+        rest = endpoint.path.removeprefix("/__headwater/").replace("{consumer}", "nightly")
         yield f"/ds/__headwater/{rest}"
         for prefix, name in product(SURFACES, encodings("__headwater")):
             yield f"{prefix}{name}/{rest}"
@@ -74,7 +74,7 @@ def test_a_reserved_name_is_refused_however_it_is_written(wire: Wire, method: st
 
 def test_the_flat_surface_never_reaches_the_server_itself(wire: Wire) -> None:
     for endpoint in OWN:
-        rest = endpoint.path.removeprefix("/__headwater/").replace("{reader}", "nightly")
+        rest = endpoint.path.removeprefix("/__headwater/").replace("{consumer}", "nightly")
         for name in ("__headwater", *encodings("__headwater")):
             refused(wire.ask("GET", f"/v1/stream/{name}/{rest}"), 404, "stream_not_found")
 

@@ -112,7 +112,7 @@ def test_a_body_has_the_limit_of_its_route(method: str, path: str, limit: int) -
 
 
 @pytest.mark.parametrize(
-    "path", ["/ds/__headwater/status", "/%5F%5Fheadwater/status", "/__other/s", "/__headwater/readers%2F{}"]
+    "path", ["/ds/__headwater/status", "/%5F%5Fheadwater/status", "/__other/s", "/__headwater/consumers%2F{}"]
 )
 def test_the_servers_own_paths_have_one_spelling(path: str) -> None:
     refusal = ROUTER.find(b"GET", path.encode())

@@ -160,7 +160,7 @@ FILLED = {
     "bucket": "mine",
     "stream": "one",
     "offset": "0",
-    "reader": "r",
+    "consumer": "r",
     "producer": "p",
     "purge": "9f2c41d07be3a856",
     "namespace": "n",
@@ -290,7 +290,7 @@ def test_a_bulk_append_with_one_row_that_is_not_allowed_writes_nothing(guard: Gu
 
 
 def test_the_servers_own_resources_need_the_pattern_for_everything(guard: Guarded, wire: Wire) -> None:
-    for method, path in (("POST", "flush"), ("GET", "readers"), ("DELETE", "readers/other"), ("POST", "swap")):
+    for method, path in (("POST", "flush"), ("GET", "consumers"), ("DELETE", "consumers/other"), ("POST", "swap")):
         refused(wire.ask(method, f"/__headwater/{path}", guard.bearer("piper"), b""), 403, "forbidden")
 
 

@@ -69,7 +69,7 @@ def test_one_more_reader_than_there_may_be_is_refused(shards: Shards) -> None:
     register(shards, "r")
     refusal = register(shards, "s")
     assert isinstance(refusal, Refusal)
-    assert refusal.code is Code.READERS_TOO_MANY
+    assert refusal.code is Code.CONSUMERS_TOO_MANY
     assert refusal.detail == "2 consumers are registered, the maximum; remove one that is no longer used."
     assert list(shards.all[0].state.cold.consumers) == ["q", "r"]
     assert register(shards, "q") == Done()
@@ -100,7 +100,7 @@ def renew(shards: Shards, reader: str, position: int = 0) -> Reply:
 
 
 def lapsed(reply: Reply) -> bool:
-    return isinstance(reply, Refusal) and reply.code is Code.READER_LAPSED
+    return isinstance(reply, Refusal) and reply.code is Code.CONSUMER_LAPSED
 
 
 def test_a_reader_renews_its_registration_until_it_has_been_silent_for_a_week(shards: Shards) -> None:

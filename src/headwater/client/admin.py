@@ -147,8 +147,8 @@ def lease(target: RequestTarget, name: str, seconds: int, renew: bool) -> Progra
 
 
 def read_consumers(target: RequestTarget) -> Program[list[ConsumerInfo]]:
-    answer = yield from _object(target, target.request("GET", "/readers"))
-    return [_consumer_info(one) for one in answer["readers"]]
+    answer = yield from _object(target, target.request("GET", "/consumers"))
+    return [_consumer_info(one) for one in answer["consumers"]]
 
 
 def read_consumer(target: RequestTarget, name: str) -> Program[ConsumerInfo | None]:
@@ -156,7 +156,7 @@ def read_consumer(target: RequestTarget, name: str) -> Program[ConsumerInfo | No
     try:
         return _consumer_info((yield from _object(target, target.request("GET", _consumer(name)))))
     except NotFound as error:
-        if error.code != Code.READER_NOT_FOUND:
+        if error.code != Code.CONSUMER_NOT_FOUND:
             raise
         return None
 
@@ -166,12 +166,12 @@ def forget_consumer(target: RequestTarget, name: str) -> Program[None]:
 
 
 def _consumer(name: str) -> str:
-    return f"/readers/{quoted(name)}"
+    return f"/consumers/{quoted(name)}"
 
 
 def _consumer_info(answer: Mapping[str, Any]) -> ConsumerInfo:
     return ConsumerInfo(
-        answer["reader"],
+        answer["consumer"],
         answer["positions"],
         answer["committed_at_ms"],
         answer["lapsed"],

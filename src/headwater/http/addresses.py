@@ -26,8 +26,9 @@ OWN = "__headwater"
 """The first segment of what is about the server itself."""
 ICEBERG = "iceberg"
 """The first segment of the Iceberg catalog."""
-CONSUMERS = "readers"
+CONSUMERS = "consumers"
 """The name below `__headwater` of the lake's consumers, each of which has a name of its own."""
+_CONSUMERS_NOW, _CONSUMERS_ONCE = f"/{OWN}/{CONSUMERS}".encode(), f"/{OWN}/readers".encode()
 Shape = tuple[str | None, ...]
 """The segments of a path, decoded, with None in the place of each name."""
 STREAM_SHAPE: Shape = (None, None)
@@ -57,6 +58,17 @@ def flat_prefixes(mounts: str) -> tuple[bytes, ...]:
     """
     mounted = (f"{mount.strip()}/".encode() for mount in mounts.split(",") if mount.strip())
     return tuple(sorted({*FLAT_PREFIXES, *mounted}, key=len, reverse=True))
+
+
+def current(path: bytes) -> bytes:
+    """Return a path with the earlier name of an endpoint replaced by its present one.
+
+    >>> current(b"/__headwater/readers/nightly"), current(b"/__headwater/readership")
+    (b'/__headwater/consumers/nightly', b'/__headwater/readership')
+    """
+    if path == _CONSUMERS_ONCE or path.startswith(_CONSUMERS_ONCE + b"/"):
+        return _CONSUMERS_NOW + path.removeprefix(_CONSUMERS_ONCE)
+    return path
 
 
 def parse(

@@ -66,6 +66,7 @@ class Router:
 
     def _find(self, method: bytes, path: bytes) -> Found | Refusal:
         endpoint: Endpoint | None
+        path = addresses.current(path)
         if (endpoint := self._fixed.get(path)) is not None:
             address = Address(endpoint.shape, OWN)
         else:

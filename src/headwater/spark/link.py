@@ -296,7 +296,7 @@ def _unless_lapsed(renew: Callable[[], None]) -> bool:
         with translated():
             renew()
     except LinkRefused as refused:
-        if refused.code != Code.READER_LAPSED:
+        if refused.code != Code.CONSUMER_LAPSED:
             raise
         return False
     return True

@@ -47,7 +47,8 @@ def _enter(state: State, command: RegisterConsumer | RegisterConsumerFor | Lease
     continues = known is not None and known.is_lease == entry.is_lease and not known.has_lapsed(state.now)
     if command.renews and not continues:
         return Refusal(
-            Code.READER_LAPSED, f"Consumer {name!r} is not registered or was silent for too long; rows may be missing."
+            Code.CONSUMER_LAPSED,
+            f"Consumer {name!r} is not registered or was silent for too long; rows may be missing.",
         )
     if known is None or known.is_lease != entry.is_lease:
         refusal = _make_room(state, entry.is_lease)
@@ -67,7 +68,7 @@ def _make_room(state: State, is_lease: bool) -> Refusal | None:
     most = LEASES_MAX if is_lease else CONSUMERS_MAX
     if len(alike) >= most and not lapsed:
         what = "leases are in force" if is_lease else "consumers are registered"
-        return Refusal(Code.READERS_TOO_MANY, f"{most} {what}, the maximum; remove one that is no longer used.")
+        return Refusal(Code.CONSUMERS_TOO_MANY, f"{most} {what}, the maximum; remove one that is no longer used.")
     for name in lapsed if is_lease else lapsed[: len(alike) - most + 1]:
         del consumers[name]
     return None

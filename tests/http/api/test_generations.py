@@ -13,7 +13,7 @@ from ..sockets import Wire
 REQUESTS = [
     ("POST", "flush", b""),
     ("PUT", "readers/job", b'{"positions": {"0": 0}}'),
-    ("GET", "readers", None),
+    ("GET", "consumers", None),
     ("POST", "describe", b'{"streams": ["b/s"]}'),
     ("POST", "locate", b'{"records": [["b/s", 1, 0]]}'),
     ("POST", "scan", b'{"ranges": []}'),
@@ -47,4 +47,4 @@ def test_a_request_about_another_log_is_refused_and_changes_nothing(
     refused = wire.ask(method, f"/__headwater/{what}", headers, body)
     assert (refused.status, refused.problem["code"]) == (410, "incarnation_changed")
     assert f"this server has log '{log_of(wire)}'" in refused.problem["detail"]
-    assert json.loads(wire.ask("GET", "/__headwater/readers").body) == {"readers": []}
+    assert json.loads(wire.ask("GET", "/__headwater/consumers").body) == {"consumers": []}

@@ -102,21 +102,21 @@ def test_a_pipelined_delete_waits_for_a_read_from_the_lake_before_it(wire: Wire)
     assert wire.receive().status == 204
 
 
-def test_readers_of_the_lake_are_registered_listed_and_forgotten(wire: Wire) -> None:
-    path = "/__headwater/readers/spark-1"
-    assert refused(wire.ask("GET", path), 404, "reader_not_found")
+def test_consumers_of_the_lake_are_registered_listed_and_forgotten(wire: Wire) -> None:
+    path = "/__headwater/consumers/spark-1"
+    assert refused(wire.ask("GET", path), 404, "consumer_not_found")
     assert wire.ask("PUT", path, {}, b'{"positions": {"0": 0}}').status == 204
     assert json.loads(wire.ask("GET", path).body)["positions"] == {"0": 0}
-    listed = json.loads(wire.ask("GET", "/__headwater/readers").body)["readers"]
-    assert [reader["reader"] for reader in listed] == ["spark-1"]
+    listed = json.loads(wire.ask("GET", "/__headwater/consumers").body)["consumers"]
+    assert [consumer["consumer"] for consumer in listed] == ["spark-1"]
     assert wire.ask("DELETE", path).status == 204
     assert wire.ask("DELETE", path).status == 204
-    assert json.loads(wire.ask("GET", "/__headwater/readers").body) == {"readers": []}
+    assert json.loads(wire.ask("GET", "/__headwater/consumers").body) == {"consumers": []}
 
 
-def test_a_reader_is_told_that_it_has_lapsed_and_nothing_is_registered(wire: Wire) -> None:
-    path = "/__headwater/readers/spark-2"
-    assert refused(wire.ask("PUT", path, {}, b'{"positions": {"0": 0}, "renew": true}'), 410, "reader_lapsed")
+def test_a_consumer_is_told_that_it_has_lapsed_and_nothing_is_registered(wire: Wire) -> None:
+    path = "/__headwater/consumers/spark-2"
+    assert refused(wire.ask("PUT", path, {}, b'{"positions": {"0": 0}, "renew": true}'), 410, "consumer_lapsed")
     assert wire.ask("GET", path).status == 404
     assert wire.ask("PUT", path, {}, b'{"positions": {"0": 0}}').status == 204
     assert wire.ask("PUT", path, {}, b'{"positions": {"0": 0}, "renew": true}').status == 204
@@ -124,8 +124,8 @@ def test_a_reader_is_told_that_it_has_lapsed_and_nothing_is_registered(wire: Wir
     assert wire.ask("DELETE", path).status == 204
 
 
-def test_a_reader_says_how_long_it_may_be_silent(wire: Wire) -> None:
-    path = "/__headwater/readers/patient"
+def test_a_consumer_says_how_long_it_may_be_silent(wire: Wire) -> None:
+    path = "/__headwater/consumers/patient"
     assert wire.ask("PUT", path, {}, b'{"positions": {"0": 0}}').status == 204
     assert json.loads(wire.ask("GET", path).body)["silence_seconds"] == 7 * 86_400
     for seconds in (60, 35 * 86_400):
@@ -144,14 +144,14 @@ def test_a_reader_says_how_long_it_may_be_silent(wire: Wire) -> None:
 
 
 def test_a_lease_is_taken_renewed_counted_and_given_back(wire: Wire) -> None:
-    path = "/__headwater/readers/batch"
-    assert refused(wire.ask("PUT", path, {}, b'{"lease_seconds": 60, "renew": true}'), 410, "reader_lapsed")
+    path = "/__headwater/consumers/batch"
+    assert refused(wire.ask("PUT", path, {}, b'{"lease_seconds": 60, "renew": true}'), 410, "consumer_lapsed")
     assert wire.ask("PUT", path, {}, b'{"lease_seconds": 60}').status == 204
     assert wire.ask("PUT", path, {}, b'{"lease_seconds": 60, "renew": true}').status == 204
     shown = json.loads(wire.ask("GET", path).body)
     assert (shown["lease"], shown["lapsed"]) == (True, False)
     status = json.loads(wire.ask("GET", "/__headwater/status").body)["lake"]
-    assert ("batch" in status["readers"], status["leases"]) == (False, 1)
+    assert ("batch" in status["consumers"], status["leases"]) == (False, 1)
     assert wire.ask("DELETE", path).status == 204
     assert json.loads(wire.ask("GET", "/__headwater/status").body)["lake"]["leases"] == 0
 
@@ -177,12 +177,12 @@ def test_a_lease_is_taken_renewed_counted_and_given_back(wire: Wire) -> None:
         b'{"positions": ' + b"[" * 100_000,
     ],
 )
-def test_a_reader_without_a_position_is_refused(body: bytes, wire: Wire) -> None:
-    assert refused(wire.ask("PUT", "/__headwater/readers/r", {}, body), 400, "bad_request")
+def test_a_consumer_without_a_position_is_refused(body: bytes, wire: Wire) -> None:
+    assert refused(wire.ask("PUT", "/__headwater/consumers/r", {}, body), 400, "bad_request")
 
 
-def test_a_reader_cannot_be_ahead_of_the_log(wire: Wire) -> None:
-    assert refused(wire.ask("PUT", "/__headwater/readers/r", {}, b'{"positions": {"0": 999999}}'), 400, "bad_request")
+def test_a_consumer_cannot_be_ahead_of_the_log(wire: Wire) -> None:
+    assert refused(wire.ask("PUT", "/__headwater/consumers/r", {}, b'{"positions": {"0": 999999}}'), 400, "bad_request")
 
 
 @pytest.mark.parametrize("path", ["/__headwater", "/__headwater/nothing", "/__headwater/flush/x"])
@@ -284,7 +284,7 @@ def test_metrics_show_the_lag_and_the_silence_of_the_slowest_consumer(wire: Wire
 
     def report(name: str, position: int) -> None:
         body = json.dumps({"positions": {"0": position}}).encode()
-        assert wire.ask("PUT", f"/__headwater/readers/{name}", {}, body).status == 204
+        assert wire.ask("PUT", f"/__headwater/consumers/{name}", {}, body).status == 204
 
     assert shown() == (0, 0, 0)
     wire.ask("PUT", "/v1/stream/lagging", TEXT, b"one")
@@ -292,7 +292,7 @@ def test_metrics_show_the_lag_and_the_silence_of_the_slowest_consumer(wire: Wire
     report("fast", first)
     assert shown()[:2] == (1, 0), "it has read the last row, whatever was logged since"
     report("slow", first)
-    assert wire.ask("PUT", "/__headwater/readers/batch", {}, b'{"lease_seconds": 60}').status == 204
+    assert wire.ask("PUT", "/__headwater/consumers/batch", {}, b'{"lease_seconds": 60}').status == 204
     wire.ask("POST", "/v1/stream/lagging", TEXT, b"two")
     assert shown()[:2] == (2, 0), "the lake does not have the row yet"
     last = json.loads(wire.ask("POST", "/__headwater/flush").body)["positions"]["0"]
@@ -305,7 +305,7 @@ def test_metrics_show_the_lag_and_the_silence_of_the_slowest_consumer(wire: Wire
     active, lag, silent = shown()
     assert (active, lag) == (2, 0) and silent < 5, "leases do not count"
     for name in ("fast", "slow", "batch"):
-        assert wire.ask("DELETE", f"/__headwater/readers/{name}").status == 204
+        assert wire.ask("DELETE", f"/__headwater/consumers/{name}").status == 204
     assert shown() == (0, 0, 0)
 
 
@@ -369,3 +369,13 @@ def test_the_url_table_is_a_page_for_people(wire: Wire) -> None:
     assert b"/openapi.json" in page.body
     assert wire.ask("PUT", "/openapi").status == 400
     assert wire.ask("POST", "/openapi").status == 405
+
+
+def test_consumers_answer_to_their_earlier_path(wire: Wire) -> None:
+    assert wire.ask("PUT", "/__headwater/readers/earlier", {}, b'{"positions": {"0": 0}}').status == 204
+    found = json.loads(wire.ask("GET", "/__headwater/consumers/earlier").body)
+    assert found["consumer"] == "earlier"
+    assert json.loads(wire.ask("GET", "/__headwater/readers/earlier").body) == found
+    assert json.loads(wire.ask("GET", "/__headwater/readers").body)["consumers"] == [found]
+    assert wire.ask("DELETE", "/__headwater/readers/earlier").status == 204
+    assert refused(wire.ask("GET", "/__headwater/readers/earlier"), 404, "consumer_not_found")

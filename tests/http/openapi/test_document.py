@@ -23,7 +23,7 @@ VALUES = {
     "{stream}": "notes",
     "{path}": "team%2Fnotes",
     "{offset}": "-1",
-    "{reader}": "spark",
+    "{consumer}": "spark",
     "{producer}": "p",
     "{purge}": "9f2c41d07be3a856",
     "{namespace}": "headwater",

@@ -132,7 +132,7 @@ def test_the_lease_of_a_reader_that_was_killed_lapses_by_itself() -> None:
             assert not {listed.key for listed in catalog.segments} & set(node.segments())
             refusal = await node.ask(LeaseLake("batch", LIFE_US, renews=True))
             assert isinstance(refusal, Refusal)
-            assert refusal.code is Code.READER_LAPSED
+            assert refusal.code is Code.CONSUMER_LAPSED
 
     asyncio.run(run())
 

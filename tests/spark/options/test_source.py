@@ -166,9 +166,9 @@ def test_offsets_are_only_for_selected_streams() -> None:
 
 
 def test_streaming_options_are_refused_for_a_batch_and_batch_options_for_a_stream() -> None:
-    for option in ("maxBytesPerTrigger", "maxRecordsPerTrigger", "readerName", "readerSilence"):
+    for option in ("maxBytesPerTrigger", "maxRecordsPerTrigger", "consumerName", "consumerSilence"):
         with pytest.raises(OptionRefused, match=option):
-            parse(bucket="team", **{option: "5d" if option == "readerSilence" else "5"}).check_batch()
+            parse(bucket="team", **{option: "5d" if option == "consumerSilence" else "5"}).check_batch()
     with pytest.raises(OptionRefused, match="no rows"):
         parse(bucket="team", startingOffsets="latest").check_batch()
     with pytest.raises(OptionRefused, match="endingOffsets"):
@@ -201,18 +201,24 @@ def test_every_option_is_parsed() -> None:
         value="variant",
         pushdown="true",
         flushInterval="500ms",
-        readerName="nightly-1",
-        readerSilence="2h",
+        consumerName="nightly-1",
+        consumerSilence="2h",
     )
     assert parsed.via == "live"
     assert (parsed.trigger_bytes_max, parsed.trigger_records_max) == (64 * 1024 * 1024, 1000)
     assert (parsed.partitions_min, parsed.partition_bytes) == (4, 1024 * 1024)
     assert (parsed.fail_on_data_loss, parsed.on_trimmed) == (False, "skip")
     assert (parsed.columns, parsed.value, parsed.pushdown) == (("stream", "offset"), "variant", True)
-    assert (parsed.flush_interval_seconds, parsed.reader_name) == (0.5, "nightly-1")
-    assert parsed.reader_silence_seconds == 7200
+    assert (parsed.flush_interval_seconds, parsed.consumer_name) == (0.5, "nightly-1")
+    assert parsed.consumer_silence_seconds == 7200
     assert parse(bucket="team", failOnDataLoss="false", onTrimmed="fail").on_trimmed == "fail"
     assert parse(bucket="team", onTrimmed="bootstrap").bootstraps
+
+
+def test_earlier_names_of_options_are_accepted() -> None:
+    parsed = parse(bucket="team", readerName="nightly", readerSilence="2h")
+    assert (parsed.consumer_name, parsed.consumer_silence_seconds) == ("nightly", 7200)
+    assert parse(bucket="team", readerName="then", consumerName="now").consumer_name == "now"
 
 
 @pytest.mark.parametrize(
@@ -230,11 +236,11 @@ def test_every_option_is_parsed() -> None:
         ({"maxBytesPerTrigger": "0"}, "a number of bytes"),
         ({"maxBytesPerTrigger": "5x"}, "a number of bytes"),
         ({"flushInterval": "10"}, "a duration such as"),
-        ({"readerName": "a/b"}, "letters, digits"),
-        ({"readerName": ".."}, "not only one or two dots"),
-        ({"readerSilence": "week"}, "a duration such as"),
-        ({"readerSilence": "59s"}, "The option readerSilence must be from 60s to 35d, not 59 seconds."),
-        ({"readerSilence": "36d"}, "The option readerSilence must be from 60s to 35d, not 3110400 seconds."),
+        ({"consumerName": "a/b"}, "letters, digits"),
+        ({"consumerName": ".."}, "not only one or two dots"),
+        ({"consumerSilence": "week"}, "a duration such as"),
+        ({"consumerSilence": "59s"}, "The option consumerSilence must be from 60s to 35d, not 59 seconds."),
+        ({"consumerSilence": "36d"}, "The option consumerSilence must be from 60s to 35d, not 3110400 seconds."),
         ({"url": "http://h:1/?x=1"}, "The option url is wrong: 'http://h:1/?x=1' has a query or a fragment"),
         ({"url": "http://h:abc"}, "is not the URL of a server"),
         ({"columns": "stream,nope"}, "There is no column 'nope'"),

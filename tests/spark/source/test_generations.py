@@ -26,7 +26,7 @@ Checkpoint = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 def open_lake_query(link: Link) -> LakeStream:
-    given = {"url": link.settings.url, "bucket": "team", "startingOffsets": "earliest", "readerName": "job"}
+    given = {"url": link.settings.url, "bucket": "team", "startingOffsets": "earliest", "consumerName": "job"}
     options = parse_source({**given, "flushInterval": "0s"})
     url = lake_url(options, link)
     assert url is not None
@@ -88,7 +88,7 @@ def test_a_query_does_not_continue_on_a_restored_server(query: Open, restored: t
     if isinstance(one, LakeStream):
         with pytest.raises(LogChanged, match="restored from a backup"):
             one.commit(end)
-    assert link.status()["lake"]["readers"] == {}, "what is refused must not register anything"
+    assert link.status()["lake"]["consumers"] == {}, "what is refused must not register anything"
     assert query(link).latest(one.initial())["log"] == link.log_id() != start["log"]
 
 

@@ -119,7 +119,7 @@ class Admin:
     ) -> None:
         """Record how far a consumer has read each shard; the lake keeps what it has not read yet.
 
-        With `renew` it is refused, as `reader_lapsed`, unless the consumer has been registered without a break. It
+        With `renew` it is refused, as `consumer_lapsed`, unless the consumer has been registered without a break. It
         lapses when it has been silent for `silence_seconds`; for seven days if that is None.
         """
         self._carrier.run(admin.register_consumer(self._target, name, positions, renew, silence_seconds))
@@ -127,7 +127,7 @@ class Admin:
     def lease(self, name: str, seconds: int, *, renew: bool = False) -> None:
         """Keep the objects that the lake has now for some seconds; with `renew`, keep those of the beginning longer.
 
-        A lease that has lapsed cannot be renewed; the refusal is `reader_lapsed`. `forget_consumer` ends a lease.
+        A lease that has lapsed cannot be renewed; the refusal is `consumer_lapsed`. `forget_consumer` ends a lease.
         """
         self._carrier.run(admin.lease(self._target, name, seconds, renew))
 

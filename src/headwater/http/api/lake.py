@@ -119,17 +119,17 @@ def _consumers(address: Address, exchange: Exchange) -> None:
     known = exchange.node.only.state.cold.consumers
     if address.argument is None:
         _answer(
-            exchange, {"readers": [_described(exchange, name, consumer) for name, consumer in sorted(known.items())]}
+            exchange, {"consumers": [_described(exchange, name, consumer) for name, consumer in sorted(known.items())]}
         )
     elif address.argument in known:
         _answer(exchange, _described(exchange, address.argument, known[address.argument]))
     else:
-        exchange.refuse(Code.READER_NOT_FOUND, f"No consumer {address.argument!r} is registered.")
+        exchange.refuse(Code.CONSUMER_NOT_FOUND, f"No consumer {address.argument!r} is registered.")
 
 
 def _described(exchange: Exchange, name: str, consumer: Consumer) -> dict[str, object]:
     return {
-        "reader": name,
+        "consumer": name,
         "positions": {_shard(exchange): consumer.position},
         "committed_at_ms": consumer.at // 1000,
         "lapsed": consumer.has_lapsed(exchange.node.only.now()),

@@ -26,7 +26,7 @@ def describe(context: Context) -> dict[str, Any]:
             "live_rows": cold.live_rows,
             "bytes": cold.bytes,
             "retired_segments": len(cold.retired),
-            "readers": {name: one.position for name, one in cold.consumers.items() if not one.is_lease},
+            "consumers": {name: one.position for name, one in cold.consumers.items() if not one.is_lease},
             "leases": sum(one.is_lease for one in cold.consumers.values()),
             "flush_failures": shard.lake.counts.flush_failures,
             "read_failures": shard.lake.reads.failures,

@@ -221,27 +221,27 @@ _LAKE = (
         },
     ),
     Endpoint(
-        f"/{OWN}/readers",
-        "readers",
+        f"/{OWN}/consumers",
+        "consumers",
         {
             b"GET": Route(
                 lake.consumers,
                 Action.PIPELINE,
                 "List the registered consumers of the lake",
-                {200: Gives("All of them, sorted by name.", _ABOUT, content={JSON: "Readers"})},
+                {200: Gives("All of them, sorted by name.", _ABOUT, content={JSON: "Consumers"})},
             )
         },
     ),
     Endpoint(
-        f"/{OWN}/readers/{{reader}}",
-        "reader",
+        f"/{OWN}/consumers/{{consumer}}",
+        "consumer",
         {
             b"GET": Route(
                 lake.consumers,
                 Action.PIPELINE,
                 "Inspect a registered consumer of the lake",
-                {200: Gives("Its position.", _ABOUT, content={JSON: "Reader"})},
-                (Code.READER_NOT_FOUND,),
+                {200: Gives("Its position.", _ABOUT, content={JSON: "Consumer"})},
+                (Code.CONSUMER_NOT_FOUND,),
             ),
             b"PUT": Route(
                 lake.register,
@@ -251,17 +251,17 @@ _LAKE = (
                     204: Gives(
                         "Recorded; it counts for seven days, or for the seconds that it says.",
                         _ABOUT,
-                        event=Event.READER_REGISTERED,
+                        event=Event.CONSUMER_REGISTERED,
                     )
                 },
-                (Code.READER_LAPSED, Code.READERS_TOO_MANY),
+                (Code.CONSUMER_LAPSED, Code.CONSUMERS_TOO_MANY),
                 takes=Takes({JSON: "Registration"}, required=True, examples={JSON: {"positions": {"0": 0}}}),
             ),
             b"DELETE": Route(
                 lake.forget,
                 Action.PIPELINE,
                 "Remove a consumer of the lake",
-                {204: Gives("It is not registered.", _ABOUT, event=Event.READER_DROPPED)},
+                {204: Gives("It is not registered.", _ABOUT, event=Event.CONSUMER_DROPPED)},
             ),
         },
     ),

@@ -16,7 +16,7 @@ PATH: dict[str, Use] = {
         {"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "pattern": r"^[^\u0000]+$"},
         "The stream; the first `/`, encoded or not, ends the bucket, and without one the bucket is `_default`.",
     ),
-    "reader": Use(
+    "consumer": Use(
         {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
         "The name of a consumer of the lake.",
     ),

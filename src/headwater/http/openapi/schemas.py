@@ -147,10 +147,10 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
     "Positions": _object({"positions": _POSITIONS}),
-    "Readers": _object({"readers": {"type": "array", "items": {"$ref": "#/components/schemas/Reader"}}}),
-    "Reader": _object(
+    "Consumers": _object({"consumers": {"type": "array", "items": {"$ref": "#/components/schemas/Consumer"}}}),
+    "Consumer": _object(
         {
-            "reader": TEXT,
+            "consumer": TEXT,
             "positions": _POSITIONS,
             "committed_at_ms": _WHOLE,
             "lapsed": {"type": "boolean"},

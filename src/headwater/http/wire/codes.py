@@ -34,10 +34,10 @@ REFUSALS: dict[Code, tuple[int, str]] = {
     Code.SNAPSHOT_NOT_FOUND: (404, "Snapshot not found"),
     Code.SNAPSHOT_CONFLICT: (409, "Snapshot conflict"),
     Code.FORK_CONFLICT: (409, "Fork conflict"),
-    Code.READER_NOT_FOUND: (404, "Reader not found"),
-    Code.READER_LAPSED: (410, "Reader lapsed"),
+    Code.CONSUMER_NOT_FOUND: (404, "Consumer not found"),
+    Code.CONSUMER_LAPSED: (410, "Consumer lapsed"),
     # Not 429 or 503: clients would wait, although room is made by nothing but a decision, or a long time.
-    Code.READERS_TOO_MANY: (409, "Too many readers"),
+    Code.CONSUMERS_TOO_MANY: (409, "Too many consumers"),
     Code.RANGES_UNAVAILABLE: (409, "Ranges unavailable"),
     Code.SWAP_REFUSED: (409, "Swap refused"),
     Code.PURGE_NOT_FOUND: (404, "No such purge"),

@@ -18,7 +18,9 @@ PARTITION_BYTES = 128 * MIB
 """What one task reads by default, as with Spark's own files: about a second of work. A task in Python has an overhead
 of 0.1 s, which was a third of the work of 32 MiB."""
 FLUSH_INTERVAL_SECONDS = 10.0
-_READER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+RENAMED = {"readerName": "consumerName", "readerSilence": "consumerSilence"}
+"""Earlier names of options, still accepted."""
+_CONSUMER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 Via = Literal["auto", "lake", "live"]
 OnTrimmed = Literal["fail", "skip", "bootstrap"]
@@ -81,8 +83,8 @@ class SourceOptions(NamedTuple):
     value: ValueType | None = None
     pushdown: bool = False
     flush_interval_seconds: float = FLUSH_INTERVAL_SECONDS
-    reader_name: str | None = None
-    reader_silence_seconds: int | None = None
+    consumer_name: str | None = None
+    consumer_silence_seconds: int | None = None
     """How long the query may be silent before the lake keeps nothing more for it; None for the server's default."""
 
     @property
@@ -97,8 +99,8 @@ class SourceOptions(NamedTuple):
         for name, value in (
             ("maxBytesPerTrigger", self.trigger_bytes_max),
             ("maxRecordsPerTrigger", self.trigger_records_max),
-            ("readerName", self.reader_name),
-            ("readerSilence", self.reader_silence_seconds),
+            ("consumerName", self.consumer_name),
+            ("consumerSilence", self.consumer_silence_seconds),
         ):
             if value is not None:
                 raise OptionRefused(f"The option {name} is for readStream only; leave it out of a batch read.")
@@ -115,7 +117,7 @@ class SourceOptions(NamedTuple):
 
 def parse_source(options: Mapping[str, str]) -> SourceOptions:
     """All options of the source; OptionRefused for any that is invalid, alone or combined with others."""
-    values = OptionValues(options)
+    values = OptionValues(options, RENAMED)
     fail_on_data_loss = values.flag("failOnDataLoss") is not False
     bucket = values.text("bucket")
     parsed = SourceOptions(
@@ -137,8 +139,8 @@ def parse_source(options: Mapping[str, str]) -> SourceOptions:
         value=values.choice("value", get_args(ValueType)),
         pushdown=values.flag("pushdown") or False,
         flush_interval_seconds=or_default(values.duration_seconds("flushInterval"), FLUSH_INTERVAL_SECONDS),
-        reader_name=_reader_name(values.text("readerName")),
-        reader_silence_seconds=_reader_silence_seconds(values.duration_seconds("readerSilence")),
+        consumer_name=_consumer_name(values.text("consumerName")),
+        consumer_silence_seconds=_consumer_silence_seconds(values.duration_seconds("consumerSilence")),
     )
     values.refuse_unknown()
     _refuse_contradictions(parsed)
@@ -197,21 +199,21 @@ def _columns(words: list[str] | None) -> tuple[str, ...] | None:
     return tuple(words)
 
 
-def _reader_name(text: str | None) -> str | None:
-    if text is not None and (not _READER_NAME.fullmatch(text) or text in (".", "..")):
+def _consumer_name(text: str | None) -> str | None:
+    if text is not None and (not _CONSUMER_NAME.fullmatch(text) or text in (".", "..")):
         raise OptionRefused(
-            f"The option readerName must be 1 to 128 letters, digits, '_', '.' and '-', and not only one or two dots; "
+            "The option consumerName must be 1 to 128 letters, digits, '_', '.' and '-', and not only one or two dots; "
             f"it is {text!r}."
         )
     return text
 
 
-def _reader_silence_seconds(seconds: float | None) -> int | None:
+def _consumer_silence_seconds(seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not SILENCE_SECONDS_MIN <= seconds <= SILENCE_SECONDS_MAX:
         raise OptionRefused(
-            f"The option readerSilence must be from {SILENCE_SECONDS_MIN}s to {SILENCE_SECONDS_MAX // 86_400}d, "
+            f"The option consumerSilence must be from {SILENCE_SECONDS_MIN}s to {SILENCE_SECONDS_MAX // 86_400}d, "
             f"not {seconds:.12g} seconds."
         )
     return round(seconds)

@@ -27,8 +27,12 @@ class OptionRefused(ValueError):
 class OptionValues:
     """The options as given, parsed one at a time; each method returns None for an option that is absent or empty."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], renamed: Mapping[str, str] | None = None) -> None:
+        """`renamed` maps earlier names of options to their present ones, which take precedence."""
         self._options = {name.lower(): value for name, value in options.items()}
+        for earlier, name in (renamed or {}).items():
+            if (value := self._options.pop(earlier.lower(), None)) is not None:
+                self._options.setdefault(name.lower(), value)
         self._known: dict[str, str] = {}
         self._prefixes: list[str] = []
 

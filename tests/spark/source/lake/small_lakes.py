@@ -96,7 +96,7 @@ class _StateLink:
     def renew(self, consumer: str, positions: dict[str, int], silence_seconds: int | None = None) -> bool:
         self._check_log()
         reply = self._lake.do(registration(consumer, positions, silence_seconds, renews=True))
-        assert reply == Done() or (isinstance(reply, Refusal) and reply.code is Code.READER_LAPSED)
+        assert reply == Done() or (isinstance(reply, Refusal) and reply.code is Code.CONSUMER_LAPSED)
         return reply == Done()
 
     def forget(self, consumer: str) -> None:

@@ -76,8 +76,8 @@ def test_only_the_consumer_of_a_query_without_a_checkpoint_and_without_a_name_go
     assert (ad_hoc.silence_seconds, ad_hoc.lapsed) == (AD_HOC_SILENCE_SECONDS, False)
     for where, options, seconds in (
         (checkpoint, {}, DEFAULT_SECONDS),
-        (None, {"readerName": bucket}, DEFAULT_SECONDS),
-        (None, {"readerSilence": "2h"}, 7200),
+        (None, {"consumerName": bucket}, DEFAULT_SECONDS),
+        (None, {"consumerSilence": "2h"}, 7200),
     ):
         left = consumer_of_a_stopped_query(spark, lake_server, bucket, where, **options)
         assert left.silence_seconds == seconds, (where, options)
@@ -163,7 +163,7 @@ def test_rows_are_not_kept_for_a_query_that_is_gone(small_lake: SmallLake, place
 
 
 def test_rows_are_kept_for_a_query_with_a_name_and_a_temporary_checkpoint(small_lake: SmallLake, place: Path) -> None:
-    planned(small_lake, place, readerName="mine")
+    planned(small_lake, place, consumerName="mine")
     assert small_lake.state.cold.consumers["mine"].life_us == CONSUMER_IDLE_US
 
 

@@ -20,7 +20,7 @@ __all__ = ["small_lake"]
 
 def test_a_query_registers_before_it_reads_and_advances_with_each_commit(small_lake: SmallLake) -> None:
     small_lake.append("a/x", b"1")
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+    one = stream(small_lake, startingOffsets="earliest", consumerName="nightly")
     start = one.initial()
     assert registered(small_lake) == {}
     end = one.latest(start)
@@ -34,7 +34,7 @@ def test_a_query_registers_before_it_reads_and_advances_with_each_commit(small_l
 def test_an_idle_query_renews_its_registration(small_lake: SmallLake) -> None:
     clock = Clock()
     small_lake.append("a/x", b"1")
-    one = stream(small_lake, clock, startingOffsets="earliest", readerName="nightly")
+    one = stream(small_lake, clock, startingOffsets="earliest", consumerName="nightly")
     end = one.latest(one.initial())
     one.commit(end)
     before = small_lake.state.cold.consumers["nightly"].at
@@ -49,7 +49,7 @@ def test_an_idle_query_renews_its_registration(small_lake: SmallLake) -> None:
 def test_a_query_says_in_each_report_how_long_it_may_be_silent(small_lake: SmallLake) -> None:
     known = small_lake.state.cold.consumers
     small_lake.append("a/x", b"1")
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly", readerSilence="90s")
+    one = stream(small_lake, startingOffsets="earliest", consumerName="nightly", consumerSilence="90s")
     end = one.latest(one.initial())
     assert known["nightly"].life_us == 90 * SECOND_US
     one.commit(end)
@@ -59,7 +59,7 @@ def test_a_query_says_in_each_report_how_long_it_may_be_silent(small_lake: Small
 
 def test_a_query_that_was_silent_for_longer_than_it_said_finds_out_what_it_missed(small_lake: SmallLake) -> None:
     small_lake.append("a/x", b"1")
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly", readerSilence="60s")
+    one = stream(small_lake, startingOffsets="earliest", consumerName="nightly", consumerSilence="60s")
     start = one.latest(one.initial())
     one.commit(start)
     small_lake.append("a/y", b"2")
@@ -70,13 +70,13 @@ def test_a_query_that_was_silent_for_longer_than_it_said_finds_out_what_it_misse
     small_lake.now += 2 * SECOND_US
     assert small_lake.compact()
     with pytest.raises(DataLost, match="its registration expired"):
-        stream(small_lake, readerSilence="60s").latest(start)
+        stream(small_lake, consumerSilence="60s").latest(start)
 
 
 def test_a_query_whose_streams_are_idle_releases_rows_of_other_streams(small_lake: SmallLake) -> None:
     clock = Clock()
     small_lake.append("a/x", b"1")
-    one = stream(small_lake, clock, prefix="a/", startingOffsets="earliest", readerName="nightly")
+    one = stream(small_lake, clock, prefix="a/", startingOffsets="earliest", consumerName="nightly")
     end = one.latest(one.initial())
     one.commit(end)
     small_lake.append("b/x", b"others")
@@ -104,7 +104,7 @@ def rows_dropped(lake: SmallLake, one: LakeStream) -> tuple[dict[str, Any], dict
 
 
 def test_a_batch_whose_rows_were_dropped_fails(small_lake: SmallLake) -> None:
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+    one = stream(small_lake, startingOffsets="earliest", consumerName="nightly")
     start, end = rows_dropped(small_lake, one)
     with pytest.raises(DataLost, match=r"'nightly' has read only up to \d+.*failOnDataLoss=false"):
         one.plan(start, end)
@@ -113,7 +113,7 @@ def test_a_batch_whose_rows_were_dropped_fails(small_lake: SmallLake) -> None:
 def test_a_batch_whose_rows_were_dropped_continues_without_them_if_allowed(
     small_lake: SmallLake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly", failOnDataLoss="false")
+    one = stream(small_lake, startingOffsets="earliest", consumerName="nightly", failOnDataLoss="false")
     start, end = rows_dropped(small_lake, one)
     assert read(one, start, end) == []
     assert "were dropped from the lake" in caplog.text
@@ -141,7 +141,7 @@ def lapsed(lake: SmallLake) -> tuple[dict[str, Any], dict[str, Any]]:
         lake.flush()
     lake.do(Delete("a/y"))
     assert lake.compact()
-    one = stream(lake, startingOffsets="earliest", readerName="nightly")
+    one = stream(lake, startingOffsets="earliest", consumerName="nightly")
     start = one.latest(one.initial(), TriggerLimits(records_max=1))
     end = one.latest(start, TriggerLimits(records_max=1))
     assert start["beginning"]["dropped"] > end["shards"]["0"]
@@ -180,7 +180,7 @@ def test_a_query_that_lapsed_fails_at_every_start_until_it_is_allowed_to_continu
 def expired(lake: SmallLake) -> dict[str, Any]:
     """Where a query stopped whose registration has expired; `a/y` was written after that."""
     lake.append("a/x", b"1")
-    one = stream(lake, startingOffsets="earliest", readerName="nightly")
+    one = stream(lake, startingOffsets="earliest", consumerName="nightly")
     start = one.latest(one.initial())
     one.commit(start)
     lake.append("a/y", b"2")

@@ -110,7 +110,7 @@ def test_a_query_resumes_where_it_ended_and_reads_every_row_once(
         "bucket": streams.bucket,
         "startingOffsets": "earliest",
         "maxBytesPerTrigger": "20",
-        "readerName": streams.bucket,
+        "consumerName": streams.bucket,
     }
     streams.make("x", *(b"x%d" % number for number in range(15)))
     first = Batches()

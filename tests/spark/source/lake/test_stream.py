@@ -25,7 +25,7 @@ SEEDS = st.integers(0, 2**32)
 
 def test_an_offset_is_small_canonical_and_says_where_the_query_began(small_lake: SmallLake) -> None:
     small_lake.append("a/x", b"1")
-    one = stream(small_lake, startingOffsets="earliest", readerName="nightly")
+    one = stream(small_lake, startingOffsets="earliest", consumerName="nightly")
     start = one.initial()
     end = one.latest(start)
     assert json.dumps(end) == json.dumps(end, sort_keys=True)

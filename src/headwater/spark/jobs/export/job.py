@@ -22,7 +22,9 @@ from headwater.spark.jobs.queries import BATCH_BYTES, finish, start_at_earliest,
 from headwater.spark.jobs.report import Fact, JobFailed, Report
 from headwater.storage.store import TableStore
 
-TAKEN = frozenset(("via", "columns", "value", "readername", "startingoffsets", "maxbytespertrigger", "ontrimmed"))
+TAKEN = frozenset(
+    ("via", "columns", "value", "consumername", "readername", "startingoffsets", "maxbytespertrigger", "ontrimmed")
+)
 """Options of the source, in lower case, that the export sets itself: it relies on their values to be exact."""
 
 CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
@@ -90,7 +92,7 @@ def run(spark: SparkSession, config: ExportConfig, stop: threading.Event | None 
     if positions:
         # Spark commits a batch to the source when it starts the next one, so it never commits the last one.
         with config.origin.link() as link:
-            link.register(name, positions, config.origin.parsed(via="lake").reader_silence_seconds)
+            link.register(name, positions, config.origin.parsed(via="lake").consumer_silence_seconds)
     counts = exporter.counts
     facts: dict[str, Fact] = {
         "export": name,
@@ -185,7 +187,7 @@ def catalog_name(uri: str) -> str:
 
 
 def _stream(spark: SparkSession, config: ExportConfig, name: str) -> DataFrame:
-    options = config.origin.source_options(via="lake", readerName=name, maxBytesPerTrigger=str(config.batch_bytes))
+    options = config.origin.source_options(via="lake", consumerName=name, maxBytesPerTrigger=str(config.batch_bytes))
     return spark.readStream.format("headwater").options(**start_at_earliest(options)).load()
 
 

@@ -99,8 +99,8 @@ class LakeStream:
         self, options: SourceOptions, link: Link, store: Store, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._options, self._link, self._store, self._clock = options, link, store, clock
-        self._registrar = Registrar(link, options.link, options.reader_silence_seconds)
-        self._may_be_ad_hoc = options.reader_name is None and options.reader_silence_seconds is None
+        self._registrar = Registrar(link, options.link, options.consumer_silence_seconds)
+        self._may_be_ad_hoc = options.consumer_name is None and options.consumer_silence_seconds is None
         self._admission = LakeAdmission(store, options.selection)
         self._catalogs = CatalogReader(store)
         self._target: int | None = None
@@ -124,7 +124,7 @@ class LakeStream:
             position = 0
         else:
             position = self._target if self._target is not None else self._flush()
-        consumer = options.reader_name or f"spark-{secrets.token_hex(8)}"
+        consumer = options.consumer_name or f"spark-{secrets.token_hex(8)}"
         return LakeOffset(log_id, position, consumer, Beginning(position, None, options.since, options.until)).plain
 
     def prepare(self) -> None:
